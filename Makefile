@@ -1,0 +1,37 @@
+.PHONY: setup run test check bench-losses bench-metrics bench-overhead clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+setup: $(STAMP)
+
+# uv takes torch and torchvision as the matched pair that the pins name.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable . --group dev
+	touch $@
+
+run: setup
+	$(BIN)/holdout run quickstart
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: check
+	$(BIN)/pytest
+
+bench-losses: setup
+	$(BIN)/python -m benchmarks.losses
+
+bench-metrics: setup
+	$(BIN)/python -m benchmarks.metrics
+
+bench-overhead: setup
+	$(BIN)/python -m benchmarks.overhead
+
+clean:
+	rm -rf .venv runs

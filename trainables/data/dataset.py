@@ -1,0 +1,36 @@
+"""What a data set is: named classes of images, read one at a time."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+
+class Dataset(ABC):
+    """A data set: a frozen keyword-only dataclass whose fields are its options in the search file.
+
+    Options are validated where they are made: ``__post_init__`` raises ``Mistakes``, all sentences at once.
+    """
+
+    summary: ClassVar[str]
+
+    @abstractmethod
+    def classes(self) -> Mapping[str, tuple[str, ...]]:
+        """Class name → image keys, in the data set's own order. Names only: no image is opened."""
+
+    @abstractmethod
+    def identity(self) -> str:
+        """Which data this is, wherever it lies. With the class names it tells data sets apart."""
+
+    @abstractmethod
+    def stamp(self, key: str) -> str:
+        """A cheap mark that changes when the image does."""
+
+    @abstractmethod
+    def read(self, key: str) -> np.ndarray:
+        """The image as it looks: uint8, height × width × 3 (RGB). An unreadable one raises anything."""
+
+    def published_split(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+        """The training and the test classes that the data set's authors named, if they did."""
+        return None

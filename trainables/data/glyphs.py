@@ -1,0 +1,148 @@
+"""Glyphs: classes of drawn signs, each class several *centres*, distinct shapes that share one label.
+
+A glyph is a few curved strokes out of one alphabet that all classes share. The centres of a class have their
+first stroke in common and nothing else, so that a class falls into as many clusters as it has centres, and
+each stroke of a class is met in others too. Images of a centre differ in pose (rotation, scale, shear,
+shift), in how each stroke bends, in stroke width, colours and noise.
+
+Every pixel is the same on every machine: all randomness is bytes of SHAKE-256, and everything computed from
+it is elementwise +, -, ×, ÷ and √, which IEEE 754 rounds in one way only.
+
+Legend: H, W pixels; S strokes; P points along a stroke; 2 is (x, y) in units of the glyph's own height.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from trainables.data.dataset import Dataset
+from trainables.mistakes import raise_if_any
+
+DRAWING = 1  # raised whenever the same parameters come to draw other pixels
+
+ALPHABET = 60
+STROKES = 3
+POINTS = 9
+HEIGHT = 0.62  # of the glyph, as a fraction of the image
+
+MINIMUM = {"num_classes": 1, "centres": 1, "images_per_class": 1, "size": 16, "seed": 0}
+
+
+class _Draws:
+    """Uniform numbers that depend on a name alone, taken one after the other."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._taken = 0
+
+    def __call__(self, low: float, high: float, *shape: int) -> np.ndarray:
+        count = int(np.prod(shape))
+        self._taken += 1
+        data = hashlib.shake_256(f"{self._name}/{self._taken}".encode()).digest(4 * count)
+        return low + (high - low) * (np.frombuffer(data, dtype="<u4").reshape(shape) / 2.0**32)
+
+
+def _stroke(name: str) -> np.ndarray:
+    """Control points of a quadratic Bézier curve inside the unit square, [3, 2], with its ends well apart."""
+    candidates = _Draws(name)(-0.5, 0.5, 16, 3, 2)
+    across = candidates[:, 2] - candidates[:, 0]
+    long_enough = across[:, 0] ** 2 + across[:, 1] ** 2 > 0.45**2
+    return candidates[int(np.argmax(long_enough))]
+
+
+def _choose(name: str, count: int, among: list[int]) -> list[int]:
+    order = _Draws(name)(0, 1, len(among))
+    return [among[int(place)] for place in np.argsort(order, kind="stable")[:count]]
+
+
+def _affine(draws: _Draws) -> Iterator[float]:
+    """Rotation by up to 10°, shear and scale, as the four entries of a matrix."""
+    tangent = float(draws(-0.09, 0.09))  # of half the angle: cosine and sine without a library's rounding
+    cosine, sine = (1 - tangent**2) / (1 + tangent**2), 2 * tangent / (1 + tangent**2)
+    shear = float(draws(-0.12, 0.12))
+    across, along = (float(scale) for scale in draws(0.85, 1.15, 2))
+    yield from (across * cosine, along * (shear * cosine - sine))
+    yield from (across * sine, along * (shear * sine + cosine))
+
+
+def _distance(points_SP2: np.ndarray, size: int) -> np.ndarray:
+    """Distance of each pixel's centre to the nearest stroke, [H, W], where points are given in pixels."""
+    centres = np.arange(size) + 0.5
+    x, y = centres[None, None, :], centres[None, :, None]
+    start, end = points_SP2[:, :-1].reshape(-1, 2, 1, 1), points_SP2[:, 1:].reshape(-1, 2, 1, 1)
+    (x0, y0), (dx, dy) = (start[:, 0], start[:, 1]), ((end - start)[:, 0], (end - start)[:, 1])
+    along = ((x - x0) * dx + (y - y0) * dy) / (dx * dx + dy * dy + 1e-9)
+    along = np.clip(along, 0, 1)
+    squared = (x - x0 - along * dx) ** 2 + (y - y0 - along * dy) ** 2
+    return np.sqrt(squared.min(axis=0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Glyphs(Dataset):
+    """Drawn signs on squares of ``size`` pixels; the images of a class take its ``centres`` in turn."""
+
+    summary: ClassVar[str] = "signs drawn by code, several distinct shapes a class; needs no files"
+
+    num_classes: int = 96
+    centres: int = 3
+    images_per_class: int = 24
+    size: int = 40
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        sentences = [
+            f"dataset.{name} must be a whole number of at least {least}; it is {getattr(self, name)!r}."
+            for name, least in MINIMUM.items()
+            if type(getattr(self, name)) is not int or getattr(self, name) < least
+        ]
+        if not sentences and self.images_per_class < self.centres:
+            sentences.append(
+                f"dataset.images_per_class is {self.images_per_class}, but each of the {self.centres} "
+                "centres of a class needs an image. Lower dataset.centres or raise dataset.images_per_class."
+            )
+        raise_if_any(sentences)
+
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        names = [f"glyph-{index:03d}" for index in range(self.num_classes)]
+        images = range(self.images_per_class)
+        return {name: tuple(f"{name}/{index:03d}" for index in images) for name in names}
+
+    def identity(self) -> str:
+        options = ", ".join(f"{name}={value}" for name, value in asdict(self).items())
+        return f"glyphs drawing {DRAWING}, {options}"
+
+    def stamp(self, key: str) -> str:
+        return self.identity()
+
+    def _strokes(self, name: str, centre: int) -> np.ndarray:
+        """The control points of a centre's strokes, [S, 3, 2]."""
+        place = f"{self.seed}/{name}"
+        (common,) = _choose(f"{place}/common", 1, list(range(ALPHABET)))
+        rest = [stroke for stroke in range(ALPHABET) if stroke != common]
+        chosen = [common, *_choose(f"{place}/{centre}", STROKES - 1, rest)]
+        return np.stack([_stroke(f"{self.seed}/stroke {stroke}") for stroke in chosen])
+
+    def read(self, key: str) -> np.ndarray:
+        name, _, index = key.partition("/")
+        strokes_S32 = self._strokes(name, int(index) % self.centres)
+        draws = _Draws(f"{self.seed}/{key}/{self.size}")
+
+        bends = draws(-0.04, 0.04, *strokes_S32.shape)
+        first, second, third = (point[:, None] for point in np.moveaxis(strokes_S32 + bends, 1, 0))
+        t = (np.arange(POINTS) / (POINTS - 1))[None, :, None]
+        points_SP2 = (1 - t) ** 2 * first + 2 * t * (1 - t) * second + t**2 * third
+
+        xx, xy, yx, yy = _affine(draws)
+        x, y = points_SP2[..., 0], points_SP2[..., 1]
+        posed_SP2 = np.stack([xx * x + xy * y, yx * x + yy * y], axis=-1)
+        shift = draws(-0.05, 0.05, 2)
+        distance_HW = _distance(self.size * (0.5 + HEIGHT * posed_SP2 + shift), self.size)
+
+        radius = self.size * float(draws(0.015, 0.045))
+        coverage = np.clip(radius + 0.5 - distance_HW, 0, 1)[..., None]
+        paper, ink = draws(180, 255, 3), draws(0, 75, 3)
+        noise = draws(-1, 1, 4, self.size, self.size, 3).sum(axis=0) * float(draws(5, 20))
+        return np.clip(np.floor(paper + (ink - paper) * coverage + noise + 0.5), 0, 255).astype(np.uint8)

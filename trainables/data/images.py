@@ -1,0 +1,45 @@
+"""One image file as it looks: upright, 8 bits a channel, RGB on white."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+# torchvision's list, without waiting seconds for the import of torchvision.
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
+
+TIFF_BITS_PER_SAMPLE, TIFF_PHOTOMETRIC, TIFF_WHITE_IS_ZERO = 258, 262, 0
+
+
+def _deep_grey(grey: np.ndarray, tiff_tags: Mapping[int, Any]) -> np.ndarray:
+    """Scale 12- or 16-bit grey to 8 bits; Pillow's own conversion clips all above 255 to white."""
+    bits = tiff_tags.get(TIFF_BITS_PER_SAMPLE, (16,))[0]
+    if bits > 16 or not 0 <= grey.min() <= grey.max() < 2**bits:
+        raise ValueError(f"grey from {grey.min()} to {grey.max()}, and nothing says how much is white")
+    white = 2**bits - 1
+    scaled = ((grey.astype(np.int64) * 255 + white // 2) // white).astype(np.uint8)
+    return 255 - scaled if tiff_tags.get(TIFF_PHOTOMETRIC) == TIFF_WHITE_IS_ZERO else scaled
+
+
+def read_image(path: Path) -> np.ndarray:
+    """Read an image file as uint8, height × width × 3.
+
+    EXIF orientation is applied, transparency is laid on white, and deep grey is scaled.
+
+    Raises:
+        Exception: whatever Pillow meets in a damaged file; ValueError for grey without a known white.
+    """
+    with path.open("rb") as file:  # given a path, Pillow 13 maps uncompressed TIFFs and garbles rotated grey ones
+        try:
+            image = Image.open(file)
+        except UnidentifiedImageError:
+            raise ValueError("not an image of a known format") from None  # Pillow's words show Python objects
+        upright = ImageOps.exif_transpose(image)
+        if upright.mode.startswith(("I", "F")):
+            upright = Image.fromarray(_deep_grey(np.asarray(upright), getattr(image, "tag_v2", {})))
+        if upright.has_transparency_data:
+            upright = upright.convert("RGBA")
+            upright = Image.alpha_composite(Image.new("RGBA", upright.size, "white"), upright)
+        return np.asarray(upright.convert("RGB"))

@@ -1,0 +1,174 @@
+"""The fixed split of classes into train, validation and test, and its digest.
+
+Half of the classes train and half test, as Song et al. (2016) split, unless the data set's authors published
+their own halves. A tenth of the *training classes* validates, fixed once: those whose names hash lowest, so
+that no library's random generator decides what is compared with what.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
+
+from trainables.data.listing import listed
+from trainables.mistakes import Mistakes, raise_if_any
+
+FEWEST_CLASSES = 2  # in each part: with one class there is nothing to tell apart
+FEWEST_IMAGES = 2  # of a class that is scored: a query and something to find
+
+
+def _sha256(content: Any) -> str:
+    text = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassSplit:
+    """Which classes train, validate and test. Made by :func:`make_split`.
+
+    ``identity`` says which data the names belong to; ``ratio`` is the part of the training half that trains.
+    """
+
+    train: tuple[str, ...]
+    validation: tuple[str, ...]
+    test: tuple[str, ...]
+    ratio: float
+    seed: int
+    identity: str
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "identity": self.identity,
+            "ratio": self.ratio,
+            "seed": self.seed,
+            "train": list(self.train),
+            "validation": list(self.validation),
+            "test": list(self.test),
+        }
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the whole split: equal digests, comparable results."""
+        return _sha256(self._content())
+
+    @property
+    def test_digest(self) -> str:
+        """SHA-256 (hex) of the test classes alone, in whatever order and however the rest was split."""
+        return _sha256({"identity": self.identity, "test": sorted(self.test)})
+
+    def to_json(self) -> dict[str, Any]:
+        """The split and its digests, for ``split.json``."""
+        return {**self._content(), "digest": self.digest, "test_digest": self.test_digest}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "ClassSplit":
+        """The split that :meth:`to_json` wrote.
+
+        Raises:
+            Mistakes: keys are missing or the digest does not fit, so the file was edited.
+        """
+        try:
+            split = cls(
+                train=tuple(content["train"]),
+                validation=tuple(content["validation"]),
+                test=tuple(content["test"]),
+                ratio=float(content["ratio"]),
+                seed=content["seed"],
+                identity=content["identity"],
+            )
+            expected = content["digest"]
+        except KeyError as missing:
+            raise Mistakes(f"The split has no {missing} and cannot be read. Restore the file.") from None
+        if split.digest != expected:
+            raise Mistakes(f"The split was edited: its digest is {split.digest}, it says {expected}. Restore the file.")
+        return split
+
+
+def _validation_count(classes: int, ratio: float) -> int:
+    """max(2, classes × (1 − ratio)), rounded half up in decimal arithmetic: 0.9 is nine tenths here."""
+    share = classes * (1 - Decimal(repr(ratio)))
+    return max(FEWEST_CLASSES, int(share.quantize(Decimal(1), rounding=ROUND_HALF_UP)))
+
+
+def _halves(
+    class_names: Sequence[str], published: tuple[Sequence[str], Sequence[str]] | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if published is None:
+        middle = len(class_names) // 2
+        return tuple(class_names[:middle]), tuple(class_names[middle:])
+    train, test = map(tuple, published)
+    known = set(class_names)
+    if missing := [name for name in (*train, *test) if name not in known]:
+        raise Mistakes(
+            f"{len(missing)} of the {len(train) + len(test)} classes of the published split are not in the "
+            f"data: {listed(missing)}. The data set is incomplete."
+        )
+    assert not set(train) & set(test), "published halves that share classes"
+    return train, test
+
+
+def make_split(
+    dataset_identity: str,
+    class_names: Sequence[str],
+    published: tuple[Sequence[str], Sequence[str]] | None,
+    *,
+    ratio: float,
+    seed: int,
+) -> ClassSplit:
+    """Split ``class_names``, which are in the data set's own order.
+
+    The first floor(C / 2) classes, or the first of the ``published`` halves, are the training half. Of its
+    C_train classes, the max(2, C_train × (1 − ratio) rounded half up) with the smallest SHA-256 of
+    ``seed:class name`` validate. Each part keeps the order of ``class_names``.
+
+    Raises:
+        Mistakes: a ratio outside (0, 1), or fewer than two classes in a part.
+    """
+    assert len(set(class_names)) == len(class_names), "class names that repeat"
+    if not 0 < ratio < 1:
+        raise Mistakes(f"split.ratio must lie between 0 and 1, such as 0.9; it is {ratio}.")
+    half, test = _halves(class_names, published)
+    count = _validation_count(len(half), ratio)
+    hashed = sorted(half, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
+    validation = set(hashed[:count])
+    split = ClassSplit(
+        train=tuple(name for name in half if name not in validation),
+        validation=tuple(name for name in half if name in validation),
+        test=test,
+        ratio=float(ratio),
+        seed=seed,
+        identity=dataset_identity,
+    )
+    if min(len(split.train), len(split.validation), len(split.test)) < FEWEST_CLASSES:
+        raise Mistakes(
+            f"The data set has {len(class_names)} classes: {len(half)} in the training half and {len(test)} "
+            f"in the test half. At split.ratio {ratio}, {count} of the training half validate and "
+            f"{len(split.train)} are left to train. Each part needs at least {FEWEST_CLASSES}: give more "
+            "classes or another split.ratio."
+        )
+    return split
+
+
+def check_images(split: ClassSplit, classes: Mapping[str, Sequence[str]]) -> None:
+    """Check, by names alone, that there are images in every class and something to find in each part.
+
+    A class of one image may be scored: its query has nothing to find and counts as a miss.
+
+    Raises:
+        Mistakes: classes without images, or a part without a class of two, by number.
+    """
+    sentences = []
+    for part, names in (("train", split.train), ("validation", split.validation), ("test", split.test)):
+        if empty := [name for name in names if not classes[name]]:
+            sentences.append(
+                f"{len(empty)} of the {len(names)} {part} classes have no image: {listed(empty)}. "
+                "Add images or remove these classes."
+            )
+        if max(len(classes[name]) for name in names) < FEWEST_IMAGES:
+            sentences.append(
+                f"None of the {len(names)} {part} classes has {FEWEST_IMAGES} images, and a class of one has nothing "
+                "to find. Add images."
+            )
+    raise_if_any(sentences)

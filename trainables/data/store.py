@@ -1,0 +1,166 @@
+"""Building the image store: every image is decoded once a node, whole or not at all."""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from filelock import FileLock
+from PIL import Image
+
+from trainables.data.dataset import Dataset
+from trainables.data.listing import listed
+from trainables.data.store_view import ARRAYS, FORMAT, INDEX, PIXELS, Store, StoreView
+from trainables.files import write_json, write_whole
+from trainables.mistakes import Mistakes
+
+__all__ = ["Store", "StoreView", "build_store"]
+
+logger = logging.getLogger(__name__)
+
+AHEAD = 32  # images that a worker may decode before they are written: bounds the memory
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Unreadable:
+    key: str
+    reason: str
+
+
+def resized_shape(height: int, width: int, short_side: int) -> tuple[int, int]:
+    """Height and width with this short side; the long side is cut to an integer, as torchvision does."""
+    if height <= width:
+        return short_side, int(short_side * width / height)
+    return int(short_side * height / width), short_side
+
+
+def _fitted(pixels: np.ndarray, short_side: int) -> np.ndarray:
+    height, width = pixels.shape[:2]
+    if min(height, width) <= short_side:
+        return pixels
+    new_height, new_width = resized_shape(height, width, short_side)
+    return np.asarray(Image.fromarray(pixels).resize((new_width, new_height), Image.Resampling.BILINEAR))
+
+
+def _read(dataset: Dataset, key: str, short_side: int) -> np.ndarray | _Unreadable:
+    try:
+        return _fitted(dataset.read(key), short_side)
+    except Exception as error:  # image decoders raise anything, and all bad files shall be named at once
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return _Unreadable(key=key, reason=reason)
+
+
+def _stamp(dataset: Dataset, key: str) -> str:
+    try:
+        return dataset.stamp(key)
+    except OSError as error:
+        return f"unreadable: {error}"  # reading it will fail too, and be reported with the others
+
+
+def _digest(dataset: Dataset, classes: dict[str, tuple[str, ...]], short_side: int) -> str:
+    content = [
+        FORMAT,
+        dataset.identity(),
+        short_side,
+        [[name, [[key, _stamp(dataset, key)] for key in keys]] for name, keys in classes.items()],
+    ]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _decoded(
+    dataset: Dataset, keys: Sequence[str], short_side: int, workers: int
+) -> Iterator[np.ndarray | _Unreadable]:
+    with ThreadPoolExecutor(workers) as pool:  # Pillow decodes and resizes without holding the interpreter
+        for start in range(0, len(keys), AHEAD * workers):
+            chunk = keys[start : start + AHEAD * workers]
+            yield from pool.map(lambda key: _read(dataset, key, short_side), chunk)
+
+
+def _refuse(unreadable: Sequence[_Unreadable], total: int) -> None:
+    shown = listed([f"{image.key} ({image.reason})" for image in unreadable], "; ")
+    raise Mistakes(f"{len(unreadable)} of {total} images cannot be read: {shown}. Replace or remove them.")
+
+
+def _write(
+    folder: Path,
+    dataset: Dataset,
+    classes: dict[str, tuple[str, ...]],
+    short_side: int,
+    workers: int,
+    on_progress: Progress | None,
+) -> None:
+    keys = [key for keys in classes.values() for key in keys]
+    sizes: list[tuple[int, int]] = []
+    unreadable: list[_Unreadable] = []
+    with (folder / PIXELS).open("wb") as file:
+        for done, image in enumerate(_decoded(dataset, keys, short_side, workers), start=1):
+            if isinstance(image, _Unreadable):
+                unreadable.append(image)
+            elif not unreadable:
+                file.write(np.ascontiguousarray(image).data)
+                sizes.append(image.shape[:2])
+            if on_progress is not None:
+                on_progress(done, len(keys))
+        if unreadable:
+            _refuse(unreadable, len(keys))
+        file.flush()
+        os.fsync(file.fileno())
+    labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(keys) for keys in classes.values()])
+    sizes_N2 = np.array(sizes, dtype=np.int64)
+    write_whole(folder / ARRAYS, lambda file: np.savez(file, labels_N=labels, sizes_N2=sizes_N2))
+    write_json(folder / INDEX, {"format": FORMAT, "class_names": list(classes), "image_keys": keys})
+
+
+def build_store(
+    dataset: Dataset,
+    class_names: Sequence[str],
+    *,
+    short_side: int,
+    cache: Path,
+    workers: int,
+    on_progress: Progress | None = None,
+) -> Store:
+    """Find or build the store of some classes below ``cache``, and open it.
+
+    Images keep their aspect; short sides above ``short_side`` pixels are scaled down to it, none is enlarged.
+    Only images of ``class_names`` are opened. Several processes may ask at once: one builds and the others
+    wait. What a killed process left behind is removed by the next.
+
+    Raises:
+        Mistakes: images that cannot be read, all of them; or a cache that cannot be written.
+    """
+    wanted = set(class_names)
+    # In the data set's order, so that every split of the same training half shares one store.
+    classes = {name: tuple(keys) for name, keys in dataset.classes().items() if name in wanted}
+    assert len(classes) == len(wanted), f"classes that the data set does not have: {wanted - set(classes)}"
+    digest = _digest(dataset, classes, short_side)
+    store = Path(cache) / digest
+    draft = store.with_suffix(".draft")
+    try:
+        if store.is_dir():
+            return Store.open(store)
+        Path(cache).mkdir(parents=True, exist_ok=True)
+        with FileLock(store.with_suffix(".lock")):
+            if not store.is_dir():  # another process may have built it while this one waited
+                logger.info("Building the image store %s.", store)
+                shutil.rmtree(draft, ignore_errors=True)
+                draft.mkdir()
+                try:
+                    _write(draft, dataset, classes, short_side, workers, on_progress)
+                    draft.rename(store)
+                finally:
+                    shutil.rmtree(draft, ignore_errors=True)
+    except OSError as error:
+        raise Mistakes(
+            f"The image store cannot be written below {str(cache)!r}: {error.strerror or error}. "
+            "Free space or permit writing there, or set dataset.cache to another folder."
+        ) from error
+    return Store.open(store)

@@ -1,0 +1,65 @@
+"""What every loss is: a module of embeddings and labels that knows its paper and its learned parameters.
+
+Shapes: B batch, D embedding, C classes, K proxies a class.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from trainables.losses.domains import whole
+from trainables.losses.operations import promoted, unit
+from trainables.losses.proxy_cosines import proxy_cosines
+
+
+class Loss(nn.Module, ABC):
+    """``loss(embeddings_BD, labels_B)`` gives a scalar that is attached to the graph, whatever the batch."""
+
+    paper: ClassVar[str]
+    equation: ClassVar[str]
+    proxy_lr: ClassVar[float | None] = None
+    """Learning rate of the paper for its proxies; None for a loss without any."""
+
+    def forward(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        """The loss of a batch: raw embeddings of any floating type, whole labels in [0, C), in any order."""
+        with torch.autocast(embeddings_BD.device.type, enabled=False):  # it would halve the similarities' digits
+            return self.compute(promoted(embeddings_BD), labels_B.long())
+
+    @abstractmethod
+    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        """The loss of a batch whose embeddings are of float32 at least."""
+
+    def parameter_groups(self, proxy_lr: float | None) -> list[dict[str, Any]]:
+        """The learned parameters as groups for an optimiser, each with its own learning rate.
+
+        ``proxy_lr`` None stands for the paper's own. A loss without parameters has no group.
+        """
+        return []
+
+
+class ProxyLoss(Loss):
+    """A loss with one parameter ``proxies`` of shape [C, K, D], normalised wherever it is used."""
+
+    def __init__(self, *, num_classes: int, embedding_dim: int, proxies_per_class: int = 1) -> None:
+        super().__init__()
+        # Only directions matter to the loss, but the length sets how far a step of AdamW turns a proxy:
+        # this one is that of Proxy-Anchor's published code, which its learning rate of 1e-2 goes with.
+        deviation = (2 / num_classes) ** 0.5
+        self.proxies = nn.Parameter(torch.randn(num_classes, proxies_per_class, embedding_dim) * deviation)
+
+    def similarities(self, embeddings_BD: torch.Tensor) -> torch.Tensor:
+        """S_BC: the cosine similarity of every embedding to the first proxy of every class."""
+        return proxy_cosines(unit(embeddings_BD), promoted(self.proxies[:, :1]))[0][0]
+
+    def parameter_groups(self, proxy_lr: float | None) -> list[dict[str, Any]]:
+        return [{"params": [self.proxies], "lr": self.proxy_lr if proxy_lr is None else proxy_lr}]
+
+
+def sizes(num_classes: object, embedding_dim: object) -> list[str]:
+    """The sentences about the two sizes that every loss is given."""
+    return [
+        *whole("num_classes", num_classes, at_least=1),
+        *whole("embedding_dim", embedding_dim, at_least=1),
+    ]

@@ -1,0 +1,57 @@
+"""Proxy-Anchor: every proxy pulls the batch's samples of its class and pushes all others.
+
+Shapes: B batch, D embedding, C classes.
+"""
+
+import torch
+
+from trainables.losses.base import ProxyLoss, sizes
+from trainables.losses.domains import real
+from trainables.losses.operations import log1p_sum_exp
+from trainables.mistakes import raise_if_any
+
+
+class ProxyAnchor(ProxyLoss):
+    """mean_{W⁺} log(1 + Σ_{x∈X_w⁺} e^{−scale(S−margin)}) + mean_W log(1 + Σ_{x∈X_w⁻} e^{scale(S+margin)}).
+
+    W⁺ are the proxies of the classes in the batch, W all of them; X_w⁺ the batch's samples of w's class, X_w⁻
+    the others. Margin in cosines. Source: Psomas, Metric Learning: A Deep Dive, eq. 2.31 and Table 4.
+    """
+
+    paper = "Proxy-Anchor (Kim et al. 2020; Psomas, eq. 2.31)"
+    equation = "mean_{W+} log(1 + Σ_{X+} e^{-scale(S-margin)}) + mean_W log(1 + Σ_{X-} e^{scale(S+margin)})"
+    proxy_lr = 1e-2  # Saeki et al., section 5.1, and 100 × the network's in Proxy-Anchor's own code
+
+    def __init__(self, *, num_classes: int, embedding_dim: int, margin: float = 0.1, scale: float = 32.0) -> None:
+        raise_if_any(
+            [
+                *sizes(num_classes, embedding_dim),
+                *real("margin", margin, at_least=0),
+                *real("scale", scale, above=0),
+            ]
+        )
+        super().__init__(num_classes=num_classes, embedding_dim=embedding_dim)
+        self.margin, self.scale = margin, scale
+
+    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        similarities_BC = self.similarities(embeddings_BD)
+        return anchored_at_proxies(similarities_BC, labels_B, margin=self.margin, scale=self.scale)
+
+
+def pull_to_proxies(
+    similarities_BC: torch.Tensor, labels_B: torch.Tensor, *, margin: float, scale: float
+) -> torch.Tensor:
+    """The first term: the mean over the classes U of the batch of log(1 + Σ_{x∈X⁺} e^{−scale(S−margin)})."""
+    present_U = labels_B.unique()
+    other_BU = labels_B[:, None] != present_U
+    logits_BU = -scale * (similarities_BC[:, present_U] - margin)
+    return log1p_sum_exp(logits_BU.masked_fill(other_BU, -torch.inf), 0).mean()
+
+
+def anchored_at_proxies(
+    similarities_BC: torch.Tensor, labels_B: torch.Tensor, *, margin: float, scale: float
+) -> torch.Tensor:
+    """Both terms, from any similarity of samples and classes (also that of the multi-proxy losses)."""
+    push_BC = (scale * (similarities_BC + margin)).scatter(1, labels_B[:, None], -torch.inf)
+    push = log1p_sum_exp(push_BC, 0).mean()
+    return pull_to_proxies(similarities_BC, labels_B, margin=margin, scale=scale) + push

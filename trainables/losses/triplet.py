@@ -1,0 +1,50 @@
+"""Triplet: an anchor's positive must be more similar than its negative, by a margin.
+
+Shapes: B batch, D embedding, T triplets.
+"""
+
+import torch
+
+from trainables.losses.base import Loss, sizes
+from trainables.losses.domains import choice, real
+from trainables.losses.mining import MINERS
+from trainables.losses.operations import REDUCTIONS, Reduction, cosines, reduced, same_and_different
+from trainables.mistakes import raise_if_any
+
+
+class Triplet(Loss):
+    """Σ over the triplets that ``mining`` finds of [S_an − S_ap + margin]₊.
+
+    ``reduction="mean"`` divides by the number of triplets found, those of loss 0 too. Source: Psomas, Metric
+    Learning: A Deep Dive, eq. 2.17 to 2.20 and Table 4.
+    """
+
+    paper = "Triplet (Schroff et al. 2015; Psomas, eq. 2.17-2.20)"
+    equation = "Σ_{(a,p,n) mined} [S_an - S_ap + margin]_+"
+
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        embedding_dim: int,
+        margin: float = 0.1,
+        mining: str = "semi_hard",
+        reduction: Reduction = "mean",
+    ) -> None:
+        raise_if_any(
+            [
+                *sizes(num_classes, embedding_dim),
+                *real("margin", margin, at_least=0),
+                *choice("mining", mining, MINERS),
+                *choice("reduction", reduction, REDUCTIONS),
+            ]
+        )
+        super().__init__()
+        self.margin, self.reduction = margin, reduction
+        self._mine = MINERS[mining](embedding_dim)
+
+    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        similarities_BB = cosines(embeddings_BD)
+        anchor_T, positive_T, negative_T = self._mine(similarities_BB.detach(), *same_and_different(labels_B))
+        terms_T = similarities_BB[anchor_T, negative_T] - similarities_BB[anchor_T, positive_T] + self.margin
+        return reduced(terms_T.relu().sum(), len(terms_T), self.reduction)

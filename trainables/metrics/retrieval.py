@@ -1,0 +1,100 @@
+"""Retrieval metrics of one query's ranking, as rows of a table. Means over queries are taken elsewhere.
+
+The worked examples are the ranking [1, 0, 1, 0] (1 is an image of the query's class) with R = 2.
+
+Shapes: Q queries, K ranks.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """What the metrics see: whether each ranked image is relevant [Q, K], and R [Q], how many there are."""
+
+    relevant_QK: torch.Tensor
+    positives_Q: torch.Tensor
+
+    @cached_property
+    def hits_QK(self) -> torch.Tensor:
+        """Relevant images among the first i."""
+        return self.relevant_QK.cumsum(1)
+
+    @cached_property
+    def precision_at_hits_QK(self) -> torch.Tensor:
+        """P@i · rel_i in float64."""
+        return torch.where(self.relevant_QK, self.hits_QK / _ranks(self.relevant_QK), 0.0)
+
+
+def _ranks(like_QK: torch.Tensor) -> torch.Tensor:
+    return torch.arange(1, like_QK.shape[1] + 1, dtype=torch.float64, device=like_QK.device)
+
+
+def _per_positive(total_Q: torch.Tensor, ranking: Ranking) -> torch.Tensor:
+    """``total_Q`` / R, and a miss where the class has no other image."""
+    return total_Q / ranking.positives_Q.clamp(min=1)
+
+
+def recall_at_k(ranking: Ranking, k: int) -> torch.Tensor:
+    """1 if any of the k nearest is of the query's class. Example: recall_at_1 = 1."""
+    return (ranking.hits_QK[:, k - 1] > 0).double()
+
+
+def precision_at_k(ranking: Ranking, k: int) -> torch.Tensor:
+    """hits among the k nearest / k. Example: precision_at_4 = 2/4."""
+    return ranking.hits_QK[:, k - 1].double() / k
+
+
+def map_at_k(ranking: Ranking, k: int) -> torch.Tensor:
+    """Σ_{i≤k} P@i·rel_i / k. Example: map_at_4 = (1/1 + 2/3)/4 = .417."""
+    return ranking.precision_at_hits_QK[:, :k].sum(1) / k
+
+
+def ndcg_at_k(ranking: Ranking, k: int) -> torch.Tensor:
+    """Σ_{i≤k} (2^rel_i − 1)/log2(i+1) over that of min(R, k) hits in front (Saeki et al., eq. 19-20).
+
+    Example: ndcg_at_4 = (1/log2 2 + 1/log2 4)/(1/log2 2 + 1/log2 3) = .920.
+    """
+    gains_K = 1 / (_ranks(ranking.relevant_QK)[:k] + 1).log2()
+    ideal_K = torch.cat((gains_K.new_zeros(1), gains_K.cumsum(0)))
+    dcg_Q = (ranking.relevant_QK[:, :k] * gains_K).sum(1)
+    return dcg_Q / ideal_K[ranking.positives_Q.clamp(1, k)]
+
+
+def map_at_r(ranking: Ranking, k: int) -> torch.Tensor:
+    """Σ_{i≤R} P@i·rel_i / R. Example: (1/1)/2 = .5."""
+    within_QK = _ranks(ranking.relevant_QK) <= ranking.positives_Q[:, None]
+    return _per_positive((ranking.precision_at_hits_QK * within_QK).sum(1), ranking)
+
+
+def r_precision(ranking: Ranking, k: int) -> torch.Tensor:
+    """hits among the R nearest / R. Example: 1/2."""
+    last_Q1 = (ranking.positives_Q - 1).clamp(min=0)[:, None]
+    hits_Q = ranking.hits_QK.gather(1, last_Q1)[:, 0] * (ranking.positives_Q > 0)
+    return _per_positive(hits_Q.double(), ranking)
+
+
+def mean_average_precision(ranking: Ranking, k: int) -> torch.Tensor:
+    """Σ_i P@i·rel_i / R over the whole ranking. Example: (1/1 + 2/3)/2 = .833."""
+    return _per_positive(ranking.precision_at_hits_QK.sum(1), ranking)
+
+
+Score = Callable[[Ranking, int], torch.Tensor]
+
+AT_K: dict[str, Score] = {
+    "recall_at_k": recall_at_k,
+    "precision_at_k": precision_at_k,
+    "map_at_k": map_at_k,
+    "ndcg_at_k": ndcg_at_k,
+}
+"""Metrics of the first k ranks; a name has its number in the place of k."""
+
+AT_R: dict[str, Score] = {"map_at_r": map_at_r, "r_precision": r_precision}
+"""Metrics of the first R ranks of each query."""
+
+WHOLE: dict[str, Score] = {"map": mean_average_precision}
+"""Metrics of the whole ranking, which cost a sort of all images for each."""

@@ -1,0 +1,231 @@
+"""The training loop: one object that trains an epoch at a time, validates it and keeps its checkpoints.
+
+Shapes: B images a batch, N images of a view, D embedding dimensions.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypedDict
+
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import StepLR
+
+from trainables.checkpoints import Checkpoints
+from trainables.data.augment import augment
+from trainables.data.recipe import opened_store
+from trainables.data.samplers import SAMPLERS
+from trainables.data.store import StoreView
+from trainables.losses import LOSSES
+from trainables.metrics import evaluate
+from trainables.models import EmbeddingModel
+from trainables.optimizers import OPTIMIZERS, parameter_group
+from trainables.spec import TrialSpec, derived_seed
+from trainables.training_config import TrainingConfig
+
+logger = logging.getLogger(__name__)
+
+
+class Diverged(ArithmeticError):
+    """The loss or the embeddings stopped being finite."""
+
+
+class EpochRecord(TypedDict):
+    """What one epoch came to. ``start`` and ``end`` are seconds since 1970, ``metrics`` are of the validation."""
+
+    epoch: int
+    loss: float
+    metrics: dict[str, float]
+    start: float
+    end: float
+    checkpoint: str | None
+
+
+def autocast(device: torch.device, precision: str) -> torch.autocast:
+    """bfloat16 where it is asked for, or where it is free (CUDA); float32 elsewhere."""
+    bfloat16 = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=bfloat16)
+
+
+@torch.inference_mode()
+def embed(model: nn.Module, view: StoreView, training: TrainingConfig, device: torch.device) -> Tensor:
+    """Raw embeddings of all images of ``view``, [N, D] float32 on the CPU, with the evaluation's crop."""
+    model.eval()
+    chunks = []
+    for indices in torch.arange(len(view)).split(2 * training.batch_size):
+        pixels, sizes = view.gather(indices)
+        with autocast(device, training.precision):
+            embeddings_BD = model(augment("none", pixels.to(device), sizes, training.image_size))
+        chunks.append(embeddings_BD.float().cpu())
+    return torch.cat(chunks)
+
+
+class Training:
+    """One training run, resumed from its newest checkpoint where there is one.
+
+    Every random draw is a function of the spec's seed and the epoch, so that a resumed training is the same training.
+    """
+
+    def __init__(self, spec: TrialSpec, device: torch.device) -> None:
+        self.spec = spec
+        self._config = spec.training
+        self._device = device
+        store = opened_store(spec.images)
+        self._train_view = store.subset(spec.train_classes)
+        self._validation_view = store.subset(spec.validation_classes) if spec.validation_classes else None
+        self._labels_N = torch.as_tensor(self._train_view.labels_N)
+
+        torch.manual_seed(spec.seed)
+        self._model = EmbeddingModel(spec.model).to(device)
+        if device.type == "cuda":
+            self._model = self._model.to(memory_format=torch.channels_last)
+        # Frozen batch-norm stays frozen after the warm-up, so what learns is remembered now.
+        self._backbone_parameters = [p for p in self._model.backbone.parameters() if p.requires_grad]
+        self._loss = LOSSES[spec.loss](
+            num_classes=len(spec.train_classes), embedding_dim=spec.model.embedding_dim, **spec.hyperparameters
+        ).to(device)
+        self._sampler = SAMPLERS[self._config.sampler](
+            self._labels_N,
+            batch_size=self._config.batch_size,
+            images_per_class=self._config.images_per_class,
+            seed=spec.seed,
+        )
+        self._optimizer = self._make_optimizer()
+        self._schedule = StepLR(
+            self._optimizer, step_size=self._config.schedule.step or self._config.epochs + 1,
+            gamma=self._config.schedule.gamma,
+        )  # fmt: skip
+        self._checkpoints = Checkpoints(Path(spec.directory), spec.digest)
+        self._best = -math.inf
+        self.records: list[EpochRecord] = []
+        self._resume()
+
+    def _make_optimizer(self) -> torch.optim.Optimizer:
+        config = self._config
+        groups = [
+            parameter_group(self._backbone_parameters, config.lr),
+            parameter_group(self._model.head.parameters(), config.head_lr or config.lr),
+            *self._loss.parameter_groups(config.proxy_lr),
+        ]
+        return OPTIMIZERS[config.optimizer](groups, weight_decay=config.weight_decay)  # type: ignore[call-arg]
+
+    def _resume(self) -> None:
+        state = self._checkpoints.load_last()
+        if state is None:
+            return
+        self._model.load_state_dict(state["model"])
+        self._loss.load_state_dict(state["loss"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._schedule.load_state_dict(state["schedule"])
+        self._best = state["best"]
+        self.records = state["records"]
+        logger.info("Going on after epoch %d.", len(self.records))
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are trained."""
+        return len(self.records) >= self._config.epochs
+
+    def run_epoch(self) -> EpochRecord:
+        """Train the next epoch, validate it and write the checkpoints.
+
+        Raises:
+            Diverged: the loss or the embeddings are not finite.
+        """
+        assert not self.finished, "all epochs are trained already"
+        epoch = len(self.records) + 1
+        start = time.time()
+        loss = self._train(epoch)
+        metrics = self._validate()
+        record = EpochRecord(epoch=epoch, loss=loss, metrics=metrics, start=start, end=time.time(), checkpoint=None)
+        self._keep(record)
+        return record
+
+    def _train(self, epoch: int) -> float:
+        config = self._config
+        torch.manual_seed(derived_seed(self.spec.seed, epoch, "torch"))
+        generator = torch.Generator().manual_seed(derived_seed(self.spec.seed, epoch, "augment"))
+        self._model.train()
+        self._loss.train()
+        for parameter in self._backbone_parameters:
+            parameter.requires_grad_(epoch > config.warmup_epochs)
+        losses: list[Tensor] = []
+        for indices_B in self._sampler.batches(epoch):
+            losses.append(self._step(indices_B, generator))
+            if len(losses) > 1:  # the step before: reading this one's loss would make the device wait
+                self._check(losses[-2], epoch)
+        self._check(losses[-1], epoch)
+        return torch.stack(losses).mean().item()
+
+    def _step(self, indices_B: Tensor, generator: torch.Generator) -> Tensor:
+        pixels, sizes = self._train_view.gather(indices_B)
+        labels_B = self._labels_N[indices_B].to(self._device)
+        images = augment(
+            self._config.augment, pixels.to(self._device), sizes, self._config.image_size, generator=generator
+        )
+        with autocast(self._device, self._config.precision):
+            embeddings_BD = self._model(images)
+        loss: Tensor = self._loss(embeddings_BD, labels_B)
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        if self._config.clip_grad is not None:
+            nn.utils.clip_grad_value_((*self._model.parameters(), *self._loss.parameters()), self._config.clip_grad)
+        self._optimizer.step()
+        return loss.detach()
+
+    @staticmethod
+    def _check(loss: Tensor, epoch: int) -> None:
+        value = loss.item()
+        if not math.isfinite(value):
+            raise Diverged(f"The training loss became {value} in epoch {epoch}.")
+
+    def _validate(self) -> dict[str, float]:
+        if self._validation_view is None:
+            return {}
+        embeddings_ND = embed(self._model, self._validation_view, self._config, self._device)
+        if not torch.isfinite(embeddings_ND).all():
+            raise Diverged("The embeddings of the validation images are not finite.")
+        return evaluate(embeddings_ND, torch.as_tensor(self._validation_view.labels_N), self.spec.metrics)
+
+    def _keep(self, record: EpochRecord) -> None:
+        # Without validation classes there is no best epoch to choose: the number of epochs was chosen before.
+        value = record["metrics"].get(self.spec.objective, float(record["epoch"]))
+        if value > self._best:
+            self._best = value
+            record["checkpoint"] = self._checkpoints.save_best(
+                {"model": self._model.state_dict(), "loss": self._loss.state_dict(), "epoch": record["epoch"]}
+            )
+        self._schedule.step()
+        self.records.append(record)
+        self._checkpoints.save_last(
+            {
+                "model": self._model.state_dict(),
+                "loss": self._loss.state_dict(),
+                "optimizer": self._optimizer.state_dict(),
+                "schedule": self._schedule.state_dict(),
+                "best": self._best,
+                "records": [dict(entry) for entry in self.records],
+            }
+        )
+
+
+def train(spec: TrialSpec, device: str | torch.device = "cpu") -> Iterator[EpochRecord]:
+    """Train ``spec`` to its end, yielding each epoch's record (those of an earlier attempt first)."""
+    training = Training(spec, torch.device(device))
+    yield from list(training.records)
+    while not training.finished:
+        yield training.run_epoch()
+
+
+def failure_of(error: BaseException) -> dict[str, Any]:
+    """The name of a failure and its reason: DIVERGED, OUT_OF_MEMORY or CODE_ERROR."""
+    if isinstance(error, Diverged):
+        cause = "DIVERGED"
+    elif isinstance(error, MemoryError | torch.OutOfMemoryError) or "not enough memory" in str(error):
+        cause = "OUT_OF_MEMORY"
+    else:
+        cause = "CODE_ERROR"
+    return {"cause": cause, "reason": f"{type(error).__name__}: {error}"}

@@ -1,0 +1,78 @@
+"""How a model is trained: the ``training`` section of a search file."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from trainables.data.augment import AUGMENTATIONS
+from trainables.data.samplers import SAMPLERS
+from trainables.mistakes import raise_if_any
+from trainables.optimizers import OPTIMIZERS
+
+PRECISIONS = ("auto", "float32", "bfloat16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """Learning rates are multiplied by ``gamma`` every ``step`` epochs; ``step=None`` keeps them."""
+
+    step: int | None = None
+    gamma: float = 0.5
+
+    def __post_init__(self) -> None:
+        mistakes = []
+        if self.step is not None and self.step < 1:
+            mistakes.append(f"schedule.step must be at least 1 epoch, or null for no schedule; it is {self.step}.")
+        if not 0 < self.gamma <= 1:
+            mistakes.append(f"schedule.gamma must lie in (0, 1]; it is {self.gamma}.")
+        raise_if_any(mistakes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """One training's settings.
+
+    ``head_lr=None`` means ``lr``; ``proxy_lr=None`` means the loss's own paper default. ``warmup_epochs`` train the
+    head and the proxies alone. ``clip_grad`` bounds each gradient entry, as Proxy-Anchor's code does
+    (``None``: unbounded). ``precision="auto"`` is bfloat16 autocast on CUDA and float32 elsewhere.
+    """
+
+    epochs: int = 8
+    batch_size: int = 120
+    sampler: str = "balanced"
+    images_per_class: int = 5
+    image_size: int = 32
+    augment: str = "crop_flip"
+    optimizer: str = "adamw"
+    lr: float = 1e-3
+    head_lr: float | None = None
+    proxy_lr: float | None = None
+    weight_decay: float = 1e-4
+    schedule: Schedule = field(default_factory=Schedule)
+    warmup_epochs: int = 0
+    clip_grad: float | None = 10
+    precision: str = "auto"
+
+    def __post_init__(self) -> None:
+        mistakes = []
+        tables: dict[str, Iterable[str]] = {
+            "sampler": SAMPLERS,
+            "augment": AUGMENTATIONS,
+            "optimizer": OPTIMIZERS,
+            "precision": PRECISIONS,
+        }
+        for name, table in tables.items():
+            if getattr(self, name) not in table:
+                mistakes.append(f"{name} must be one of {', '.join(table)}; it is {getattr(self, name)!r}.")
+        for name in ("epochs", "batch_size", "images_per_class", "image_size"):
+            if getattr(self, name) < 1:
+                mistakes.append(f"{name} must be at least 1; it is {getattr(self, name)}.")
+        for name in ("lr", "head_lr", "proxy_lr", "clip_grad"):
+            value = getattr(self, name)
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                mistakes.append(f"{name} must be positive and finite; it is {value}.")
+        if not (self.weight_decay >= 0 and math.isfinite(self.weight_decay)):
+            mistakes.append(f"weight_decay must be at least 0 and finite; it is {self.weight_decay}.")
+        if not 0 <= self.warmup_epochs <= self.epochs:
+            mistakes.append(f"warmup_epochs must lie between 0 and epochs ({self.epochs}); it is {self.warmup_epochs}.")
+        raise_if_any(mistakes)

@@ -1,0 +1,77 @@
+"""A training as a Ray Tune trial: one step is one epoch, and an actor trains one trial after another."""
+
+import gc
+import logging
+import time
+from typing import Any
+
+import ray
+import torch
+from ray import tune
+
+from trainables.spec import TrialSpec
+from trainables.train import Training, failure_of
+
+logger = logging.getLogger(__name__)
+
+WAIT_S = 0.2
+
+
+class TrainingTrial(tune.Trainable):
+    """Trains ``config["spec"]``; without one (None) it waits, a moment a step, and keeps its actor alive.
+
+    A step's result is ``{"news": [news]}`` (in a list, which Tune does not flatten), where the news are either
+    ``{"records": […], "finished": bool}``, the epochs that were not yet told, or
+    ``{"failure": {"cause": …, "reason": …}}``. Failures are results and not exceptions: the actor lives on, and the
+    study learns the name of the failure. Only an actor that dies says nothing.
+    """
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Take the assignment; whatever can fail is done in the first step."""
+        context = ray.get_runtime_context()
+        torch.set_num_threads(max(1, int(context.get_assigned_resources().get("CPU", 1))))
+        self._device = torch.device("cuda" if ray.get_gpu_ids() else "cpu")
+        self._begin(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take the next assignment; nothing of the last one stays."""
+        self._free()
+        self._begin(new_config)
+        return True
+
+    def _begin(self, config: dict[str, Any]) -> None:
+        self._spec: TrialSpec | None = config["spec"]
+        self._training: Training | None = None
+        self._told = 0
+
+    def step(self) -> dict[str, Any]:
+        """Train one epoch; a training that goes on from a checkpoint first tells the epochs that it has."""
+        if self._spec is None:
+            time.sleep(WAIT_S)
+            return {"news": [{}]}
+        try:
+            return {"news": [self._epoch(self._spec)]}
+        except Exception as error:
+            logger.exception("The training failed.")
+            failure = failure_of(error)
+        self._free()
+        return {"news": [{"failure": failure}]}
+
+    def _epoch(self, spec: TrialSpec) -> dict[str, Any]:
+        if self._training is None:
+            self._training = Training(spec, self._device)
+        if self._told == len(self._training.records):
+            self._training.run_epoch()
+        untold = self._training.records[self._told :]
+        self._told = len(self._training.records)
+        return {"records": untold, "finished": self._training.finished}
+
+    def _free(self) -> None:
+        self._training = None
+        gc.collect()  # modules refer to themselves through hooks; their memory is needed now
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def cleanup(self) -> None:
+        """Leave nothing on the device."""
+        self._free()
