@@ -1,0 +1,129 @@
+"""The space of one loss in one search: declared, then as the search file wants it; and its way into Optuna."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from optuna import Trial
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+from spaces.losses import SPACES
+from spaces.narrow import narrow
+from spaces.space import Parameter, Space, Value
+from spaces.training import PREFIX, SEARCHABLE, training_space
+from trainables.losses import LOSSES
+from trainables.mistakes import Mistakes, raise_if_any
+from trainables.training_config import TrainingConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSpace:
+    """What is searched for one loss: the loss's parameters, then the training's under ``training.<name>``."""
+
+    parameters: Space
+    declared: Space
+
+    @property
+    def clipped(self) -> tuple[str, ...]:
+        """The parameters of trial 0 whose paper default the search file excludes."""
+        return tuple(name for name, value in self.default.items() if value != self.declared[name].default)
+
+    @property
+    def default(self) -> dict[str, Value]:
+        """Trial 0: the papers' defaults, or the nearest values that the search file allows."""
+        values: dict[str, Value] = {}
+        for name, parameter in self.parameters.items():
+            if parameter.exists(values):
+                values[name] = parameter.default
+        return values
+
+    def suggest(self, trial: Trial) -> dict[str, Value]:
+        """Ask ``trial`` for every parameter that exists beside the values proposed before it."""
+        values: dict[str, Value] = {}
+        for name, parameter in self.parameters.items():
+            if parameter.exists(values):
+                values[name] = _suggest(trial, name, parameter)
+        return values
+
+    @property
+    def searched(self) -> tuple[str, ...]:
+        """The parameters that can take more than one value."""
+        return tuple(name for name, entry in self.parameters.items() if not entry.distribution.single())
+
+
+def _suggest(trial: Trial, name: str, parameter: Parameter) -> Value:
+    distribution = parameter.distribution
+    if isinstance(distribution, CategoricalDistribution):
+        return trial.suggest_categorical(name, distribution.choices)
+    if isinstance(distribution, IntDistribution):
+        return trial.suggest_int(
+            name, distribution.low, distribution.high, step=distribution.step, log=distribution.log
+        )
+    assert isinstance(distribution, FloatDistribution)
+    return trial.suggest_float(name, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
+
+
+def split_values(values: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, Any]]:
+    """``values`` of a search space as the loss's hyperparameters and the training's fields."""
+    hyperparameters = {name: value for name, value in values.items() if not name.startswith(PREFIX)}
+    training = {name.removeprefix(PREFIX): value for name, value in values.items() if name.startswith(PREFIX)}
+    return hyperparameters, training
+
+
+def search_space(
+    loss: str, training: TrainingConfig, wishes: Mapping[str, Any], training_wishes: Mapping[str, Any]
+) -> SearchSpace:
+    """The space of ``loss`` under a search file's ``space.<loss>`` and ``space.training``.
+
+    A training parameter is searched only where it is asked for, and the proxies' learning rate only where there are
+    proxies.
+
+    Raises:
+        Mistakes: unknown names, values outside a domain, ranges that are none; all of them at once.
+    """
+
+    def refuse_loss(name: str, value: Value) -> None:
+        LOSSES[loss](num_classes=2, embedding_dim=2, **{name: value})
+
+    def refuse_training(name: str, value: Value) -> None:
+        replace(training, **{name: value})  # type: ignore[arg-type]
+
+    known = training_space(training, loss)
+    asked = {name: wish for name, wish in training_wishes.items() if name in known or name not in SEARCHABLE}
+    declared_training = {name: parameter for name, parameter in known.items() if name in asked}
+    mistakes: list[str] = []
+    of_loss = _narrow_all(loss, SPACES[loss], wishes, refuse_loss, mistakes)
+    of_training = _narrow_all("training", declared_training, asked, refuse_training, mistakes)
+    raise_if_any(mistakes)
+    return SearchSpace(
+        parameters={**of_loss, **_prefixed(of_training)}, declared={**SPACES[loss], **_prefixed(declared_training)}
+    )
+
+
+def _prefixed(space: Space) -> Space:
+    return {PREFIX + name: parameter for name, parameter in space.items()}
+
+
+def _narrow_all(
+    section: str,
+    declared: Space,
+    wishes: Mapping[str, Any],
+    refuse: Callable[[str, Value], None],
+    mistakes: list[str],
+) -> dict[str, Parameter]:
+    names = declared if section != "training" else SEARCHABLE
+    mistakes += [
+        f"space.{section}.{name}: there is no such hyperparameter to search; there are {', '.join(names)}."
+        for name in wishes
+        if name not in names
+    ]
+    parameters = dict(declared)
+    for name in declared.keys() & wishes.keys():
+        try:
+            parameters[name] = narrow(
+                declared[name], wishes[name], name=f"{section}.{name}", refuse=partial(refuse, name)
+            )
+        except Mistakes as error:
+            mistakes += error.sentences
+    return parameters

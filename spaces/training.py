@@ -1,0 +1,38 @@
+"""What of a training may be searched beside the loss: the ``space.training`` section of a search file."""
+
+from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+
+from spaces.space import Parameter, Space
+from trainables.losses import LOSSES
+from trainables.training_config import TrainingConfig
+
+PREFIX = "training."
+
+SEARCHABLE: dict[str, BaseDistribution] = {
+    "lr": FloatDistribution(1e-6, 1.0, log=True),
+    "head_lr": FloatDistribution(1e-6, 1.0, log=True),
+    "proxy_lr": FloatDistribution(1e-6, 10.0, log=True),
+    "weight_decay": FloatDistribution(1e-8, 1.0, log=True),
+    "clip_grad": FloatDistribution(1e-3, 1e3, log=True),
+    "warmup_epochs": IntDistribution(0, 1000),
+}
+
+
+def training_space(training: TrainingConfig, loss: str) -> Space:
+    """What may be searched of ``training`` under ``loss``; the defaults are what ``training`` says.
+
+    A loss without proxies has no learning rate for them, and gradients that are not clipped have no bound.
+    """
+    defaults = {
+        "lr": training.lr,
+        "head_lr": training.head_lr or training.lr,
+        "proxy_lr": training.proxy_lr or LOSSES[loss].proxy_lr,
+        "weight_decay": training.weight_decay,
+        "clip_grad": training.clip_grad,
+        "warmup_epochs": training.warmup_epochs,
+    }
+    return {
+        name: Parameter(distribution=distribution, default=defaults[name], source="the training section")
+        for name, distribution in SEARCHABLE.items()
+        if defaults[name] is not None
+    }
