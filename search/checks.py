@@ -1,0 +1,176 @@
+"""What is wrong with a search beyond its file's form: its data, its batches, its spaces, its machines, its addresses.
+
+Nothing is created here. Every check returns sentences; all of them are collected.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+import sqlalchemy
+import torch
+
+from search.config import SearchConfig
+from search.harvest import suggestion
+from search.plan import Plan
+from search.runs import RunFolder
+from search.secrets import expand, without_password
+from spaces.search_space import SearchSpace, search_space
+from trainables.data.samplers import SAMPLERS
+from trainables.data.split import ClassSplit, check_images, make_split
+from trainables.metrics import largest_k
+from trainables.mistakes import Mistakes, raise_if_any
+from trainables.models.weights import weights_file
+
+TRACKING_SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql")
+STORAGE_SCHEMES = ("sqlite", "postgresql", "mysql")
+PATIENCE_S = 10
+
+
+def make_plan(config: SearchConfig, runs: Path, *, addresses: bool = True) -> Plan:
+    """The plan of a search.
+
+    Args:
+        config: the search file.
+        runs: the runs folder; nothing in it is touched.
+        addresses: whether to ask the storage and the tracking server too. A search that goes on does not: its
+            studies outlive an outage of MLflow.
+
+    Raises:
+        Mistakes: all that is wrong.
+    """
+    mistakes: list[str] = []
+    split, classes = _collect(mistakes, lambda: _split(config)) or (None, {})
+    if split is not None:
+        mistakes += _data_mistakes(config, split, classes)
+    spaces = _collect(mistakes, lambda: _spaces(config))
+    _collect(mistakes, lambda: weights_file(config.model))
+    mistakes += _machine_mistakes(config)
+    if addresses:
+        mistakes += _address_mistakes(config, runs)
+    raise_if_any(mistakes)
+    assert split is not None
+    assert spaces is not None
+    return Plan(config=config, folder=RunFolder(runs, config.name), split=split, spaces=spaces)
+
+
+def _collect(mistakes: list[str], check: Callable[[], Any]) -> Any:
+    try:
+        return check()
+    except Mistakes as error:
+        mistakes += error.sentences
+        return None
+
+
+def _split(config: SearchConfig) -> tuple[ClassSplit, Mapping[str, tuple[str, ...]]]:
+    dataset = config.dataset.source
+    classes = dataset.classes()
+    split = make_split(
+        dataset.identity(),
+        list(classes),
+        dataset.published_split(),
+        ratio=config.split.ratio,
+        seed=config.split.seed,
+    )
+    return split, classes
+
+
+def _data_mistakes(config: SearchConfig, split: ClassSplit, classes: Mapping[str, tuple[str, ...]]) -> list[str]:
+    mistakes: list[str] = []
+    _collect(mistakes, lambda: check_images(split, classes))
+    training = config.training
+    sampler = SAMPLERS[training.sampler]
+    sizes = [len(classes[name]) for name in split.train]
+    mistakes += [
+        f"training: {sentence}" for sentence in sampler.problems(sizes, training.batch_size, training.images_per_class)
+    ]
+    parts = {"validation": (split.validation, (*config.metrics.validation, config.search.objective))}
+    if config.metrics.test != "all":
+        parts["test"] = (split.test, config.metrics.test)
+    for part, (names, metrics) in parts.items():
+        images = sum(len(classes[name]) for name in names)
+        if (k := largest_k(metrics)) >= images:
+            mistakes.append(
+                f"metrics: k = {k} needs more than {k} images and the {len(names)} {part} classes have {images}; "
+                "name a smaller k."
+            )
+    return mistakes
+
+
+def _spaces(config: SearchConfig) -> dict[str, SearchSpace]:
+    mistakes = [
+        f"space.{name}: this is none of the search's losses ({', '.join(config.losses)})"
+        f"{suggestion(name, [*config.losses, 'training'])}; add it to losses or remove it."
+        for name in config.space
+        if name not in (*config.losses, "training")
+    ]
+    spaces = {}
+    for_training = config.space.get("training", {})
+    for loss in config.losses:
+        of_loss = partial(search_space, loss, config.training, config.space.get(loss, {}), for_training)
+        spaces[loss] = _collect(mistakes, of_loss)
+    raise_if_any(list(dict.fromkeys(mistakes)))  # the training's part is the same for every loss
+    return spaces
+
+
+def _machine_mistakes(config: SearchConfig) -> list[str]:
+    if os.environ.get("RAY_ADDRESS"):
+        return []  # the cluster is asked when it is connected to, before anything is created
+    here = {"cpus_per_trial": os.cpu_count() or 1, "gpus_per_trial": torch.cuda.device_count()}
+    return [
+        f"resources.{key} is {wanted:g} and this machine has {there} {key[:3].upper()}s; ask for fewer, or set "
+        "RAY_ADDRESS to a cluster that has them."
+        for key, there in here.items()
+        if (wanted := getattr(config.resources, key)) > there
+    ]
+
+
+def _address_mistakes(config: SearchConfig, runs: Path) -> list[str]:
+    mistakes: list[str] = []
+    if config.search.storage:
+        _collect(mistakes, lambda: _check_database("search.storage", config.search.storage or "", STORAGE_SCHEMES))
+    if config.tracking.uri:
+        _collect(mistakes, lambda: _check_tracking(config.tracking.uri or ""))
+    parent = next(path for path in (runs, *runs.resolve().parents) if path.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        mistakes.append(f"--runs: {parent} cannot be written to; name a folder of your own.")
+    return mistakes
+
+
+def _check_database(key: str, address: str, schemes: tuple[str, ...]) -> None:
+    url = expand(address)
+    scheme = urlsplit(url).scheme.partition("+")[0]
+    if scheme not in schemes:
+        raise Mistakes(f"{key} must begin with one of {', '.join(f'{name}:' for name in schemes)}; it is {address!r}.")
+    if scheme == "sqlite":
+        folder = Path(url.partition(":///")[2]).parent
+        if not folder.is_dir() or not os.access(folder, os.W_OK):
+            raise Mistakes(f"{key}: the folder {folder} does not exist or cannot be written to; make it first.")
+        return
+    try:
+        with sqlalchemy.create_engine(url, connect_args={"connect_timeout": PATIENCE_S}).connect():
+            pass
+    except (sqlalchemy.exc.SQLAlchemyError, ImportError) as error:
+        reason = str(getattr(error, "orig", error)).strip().splitlines()[0]
+        raise Mistakes(
+            f"{key}: {without_password(address)} does not answer ({reason}); start the database or mend the address."
+        ) from error
+
+
+def _check_tracking(address: str) -> None:
+    if urlsplit(address).scheme not in ("http", "https"):
+        _check_database("tracking.uri", address, TRACKING_SCHEMES)
+        return
+    url = expand(address)
+    try:
+        with urlopen(f"{url.rstrip('/')}/health", timeout=PATIENCE_S):
+            pass
+    except (OSError, ValueError) as error:
+        raise Mistakes(
+            f"tracking.uri: no MLflow server answers at {without_password(address)} ({error}); "
+            "start it or mend the address."
+        ) from error

@@ -1,0 +1,47 @@
+"""``holdout``: the program, its exit codes and its error messages."""
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from search.cli import run, show
+from search.cli.output import messages, set_up_logging
+from search.freeze import NothingToSelect
+from trainables.mistakes import Mistakes
+
+app = typer.Typer(
+    name="holdout",
+    help="Hyperparameter search for deep metric learning that never peeks at the test classes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (
+    run.run, run.select, run.test, run.sync, show.status, show.compare, show.losses, show.datasets, show.backbones,
+):  # fmt: skip
+    app.command()(command)
+
+FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
+
+
+def main() -> None:
+    """Run the command line: 0 done, 1 failed, 2 a user's mistake, 130 interrupted."""
+    set_up_logging()
+    try:
+        app()
+    except Mistakes as error:
+        _say(error.sentences, "red")
+        sys.exit(MISTAKE)
+    except NothingToSelect as error:
+        _say([str(error)], "red")
+        sys.exit(FAILED)
+    except SystemExit as ending:
+        if ending.code == INTERRUPTED:
+            _say(["Interrupted. The same command goes on where this one stopped."], "yellow")
+        raise
+
+
+def _say(sentences: Sequence[str], style: str) -> None:
+    for sentence in sentences:
+        messages.print(sentence, style=style, highlight=False, markup=False, soft_wrap=True)

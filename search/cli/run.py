@@ -1,0 +1,110 @@
+"""The commands that do something: run, select, test, sync."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from search.checks import make_plan
+from search.cli.output import RUNS, Json, Runs, messages, show
+from search.comparison import comparison_table
+from search.config import parse_config
+from search.openings import Ledger
+from search.pipeline import run_stages
+from search.recipes import recipe_or_file
+from search.resume import resumed_config
+from search.runs import RunFolder, existing_run, stored_config, stored_split
+from search.search import Search, open_search
+from search.tracked import make_projection, synchronise
+from search.yaml_file import apply_settings, read_yaml
+from trainables.mistakes import Mistakes
+
+
+def run(
+    file: Annotated[Path, typer.Argument(metavar="SEARCH.yaml", help="A search file, or a recipe's name.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY.PATH=VALUE", help="Set one key of the file.")
+    ] = None,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Start a search, go on with it, extend it, or print the result of a finished one."""
+    config = parse_config(apply_settings(read_yaml(recipe_or_file(file)), settings or []))
+    folder = RunFolder(runs, config.name)
+    known = folder.config.exists()
+    if known:
+        config = resumed_config(folder, config)
+    plan = make_plan(config, runs, addresses=not known)
+    _refuse_another_split(folder, plan.split.digest)
+    _print_result(run_stages(plan, messages, config.stages), as_json)
+
+
+def select(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A search whose trials are done.")],
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Confirm the finalists with fresh seeds and freeze one configuration a loss."""
+    search = _opened(name, runs)
+    if not search.is_done("search"):
+        raise Mistakes(f"The search {name} has trials left; `holdout run` its file first, or ask for fewer trials.")
+    _print_result(run_stages(search.plan, messages, ("select",)), as_json)
+
+
+def test(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A search whose configurations are chosen.")],
+    again: Annotated[
+        str | None, typer.Option("--again", metavar="REASON", help="Open the test classes once more; say why.")
+    ] = None,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Train the chosen configurations and score them on the held-out classes, once."""
+    search = _opened(name, runs)
+    if not search.is_done("select"):
+        raise Mistakes(f"Nothing is chosen in {name} yet; `holdout select {name}` comes first.")
+    if again is not None and not again.strip():
+        raise Mistakes("--again needs a reason; say in a sentence why the test classes are opened once more.")
+    if search.is_done("test") and again is None:
+        _print_result(search, as_json)
+        raise Mistakes(
+            f"The test classes of {name} were opened before, and the result above is that of the first time; "
+            "`--again REASON` opens them once more, and every later table says so."
+        )
+    _print_result(run_stages(search.plan, messages, ("test",), again), as_json)
+
+
+def sync(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A search.")],
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Make MLflow equal to the studies."""
+    search = _opened(name, runs)
+    count = synchronise(search, make_projection(search.plan))
+    show(f"MLflow holds all {count} trials of {name}.", {"name": name, "trials": count}, as_json)
+
+
+def _opened(name: str, runs: Path) -> Search:
+    folder = existing_run(runs, name)
+    plan = make_plan(parse_config(stored_config(folder)), runs, addresses=False)
+    _refuse_another_split(folder, plan.split.digest)
+    return open_search(plan, messages)
+
+
+def _refuse_another_split(folder: RunFolder, digest: str) -> None:
+    """The classes of a search may not change under it."""
+    if not folder.split.exists():
+        return
+    stored = stored_split(folder).digest
+    if stored != digest:
+        raise Mistakes(
+            f"The classes in the data set are not those that {folder.name} began with (its split is {stored[:12]}, "
+            f"now it would be {digest[:12]}); put them back, or give the search a new name."
+        )
+
+
+def _print_result(search: Search, as_json: bool) -> None:
+    summary = search.summary()
+    openings = Ledger(search.plan.folder.openings).sentence(search.plan.split.test_digest)
+    show(comparison_table(summary, openings), summary, as_json)

@@ -1,0 +1,128 @@
+"""The commands that show something: status, compare, losses, datasets, backbones."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from search.cli.output import RUNS, Json, Runs, show
+from search.comparison import comparison_table, refuse_mixed
+from search.openings import Ledger
+from search.runs import RunFolder, existing_run, find_runs, stored_split
+from search.status import status_of
+from spaces.losses import SPACES
+from spaces.space import Parameter
+from trainables.data import DATASETS
+from trainables.losses import LOSSES
+from trainables.mistakes import Mistakes
+from trainables.models import BACKBONES
+
+
+def status(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One search; all of them without it.")] = None,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """What is there and how far it is."""
+    folders = [existing_run(runs, name)] if name else find_runs(runs)
+    found = [status_of(folder) for folder in folders]
+    table = Table(title=f"Searches in {runs}" if found else f"There is no search in {runs}.", title_justify="left")
+    for column in ("search", "stage", "loss", "running", "complete", "pruned", "failed", "of", "best"):
+        table.add_column(column, justify="left" if column in ("search", "stage", "loss") else "right")
+    for entry in found:
+        for position, row in enumerate(entry["courses"]):
+            best = "–" if row["best"] is None else f"{row['best']:.4f}"
+            numbers = [str(row[key]) for key in ("running", "complete", "pruned", "failed", "target")]
+            doing = entry["state"] if entry["driver"] or entry["state"] == "tested" else f"{entry['state']}, stopped"
+            first = (entry["name"], doing) if position == 0 else ("", "")
+            table.add_row(*first, row["course"], *numbers, best)
+        table.add_section()
+    show(table, found, as_json)
+
+
+def compare(
+    names: Annotated[list[str], typer.Argument(metavar="NAME…", help="Searches of one split.")],
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """The losses of searches beside each other."""
+    folders = [existing_run(runs, name) for name in names]
+    summaries = [_summary(folder) for folder in folders]
+    refuse_mixed(summaries)
+    openings = Ledger(folders[0].openings).sentence(stored_split(folders[0]).test_digest)
+    show(Group(*(comparison_table(summary, openings) for summary in summaries)), summaries, as_json)
+
+
+def _summary(folder: RunFolder) -> dict[str, Any]:
+    if not folder.summary.exists():
+        raise Mistakes(
+            f"The search {folder.name} has no result yet; `holdout status {folder.name}` says how far it is."
+        )
+    content: dict[str, Any] = json.loads(folder.summary.read_text())
+    return content
+
+
+def losses(as_json: Json = False) -> None:
+    """Every loss, with its paper, equation, defaults and ranges."""
+    listed = [
+        {
+            "name": name,
+            "paper": loss.paper,
+            "equation": loss.equation,
+            "hyperparameters": {
+                key: {"default": entry.default, "range": describe(entry), "source": entry.source}
+                for key, entry in SPACES[name].items()
+            },
+        }
+        for name, loss in LOSSES.items()
+    ]
+    show(Group(*(part for entry in listed for part in _loss(entry))), listed, as_json)
+
+
+def _loss(entry: dict[str, Any]) -> tuple[RenderableType, ...]:
+    """One loss for people. Equations are full of brackets, which rich would take for its own: hence Text."""
+    table = Table(box=None, padding=(0, 1), show_header=False)
+    for width in (18, 18, 34, None):
+        table.add_column(min_width=width, overflow="fold")
+    for name, parameter in entry["hyperparameters"].items():
+        default = "default " + str(parameter["default"])
+        table.add_row(name, default, Text(parameter["range"]), Text(parameter["source"], style="dim"))
+    heading = Text.assemble((entry["name"], "bold"), "  ", (entry["paper"], "dim"))
+    return heading, Text("  " + entry["equation"]), table, Text()
+
+
+def describe(parameter: Parameter) -> str:
+    """A parameter's range in words."""
+    text = _range(parameter.distribution)
+    conditions = [f"{name} {' or '.join(map(str, values))}" for name, values in parameter.when.items()]
+    return f"{text}, where {', '.join(conditions)}" if conditions else text
+
+
+def _range(distribution: BaseDistribution) -> str:
+    if isinstance(distribution, CategoricalDistribution):
+        return "one of " + ", ".join(map(str, distribution.choices))
+    low, high, step, log = (getattr(distribution, name) for name in ("low", "high", "step", "log"))
+    return f"{low:g} to {high:g}" + (f" by {step:g}" if step and not log else "") + (" (log)" if log else "")
+
+
+def datasets(as_json: Json = False) -> None:
+    """Every data set."""
+    _list("Data sets", {name: entry.summary for name, entry in DATASETS.items()}, as_json)
+
+
+def backbones(as_json: Json = False) -> None:
+    """Every network."""
+    _list("Backbones", {name: entry.summary for name, entry in BACKBONES.items()}, as_json)
+
+
+def _list(title: str, rows: dict[str, str], as_json: bool) -> None:
+    table = Table(title=title, title_justify="left")
+    table.add_column("name")
+    table.add_column("what it is", overflow="fold")
+    for name, summary in rows.items():
+        table.add_row(name, summary)
+    show(table, [{"name": name, "summary": summary} for name, summary in rows.items()], as_json)

@@ -1,0 +1,1 @@
+"""The Ray cluster that a search runs on."""

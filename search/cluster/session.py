@@ -1,0 +1,65 @@
+"""A connection to Ray, always with token authentication: Ray listens on every interface whatever it is told."""
+
+import logging
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+TOKEN_FILE = Path(".ray") / "auth_token"
+
+
+def ensure_token() -> None:
+    """Turn token authentication on, and make a token that only its owner can read where there is none.
+
+    Has to happen before Ray is imported. A token that the environment names is left alone.
+    """
+    os.environ["RAY_AUTH_MODE"] = "token"
+    if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
+        return
+    path = Path.home() / TOKEN_FILE
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        path.chmod(0o600)
+        return
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secrets.token_hex(32))
+
+
+def import_ray() -> ModuleType:
+    """Ray, with its token set, its usage report off and its own progress output silenced."""
+    ensure_token()
+    defaults = {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths of a search file mean what they mean to the driver
+        "RAY_AIR_NEW_OUTPUT": "0",  # the new one prints whatever the verbosity
+        "TUNE_DISABLE_SIGINT_HANDLER": "1",  # an interrupt ends the search at once: the studies lose nothing by it
+        "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+        "TUNE_GLOBAL_CHECKPOINT_S": "1000000",  # the study is the state; Tune's own snapshot is never read
+        "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    }
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    return ray
+
+
+@contextmanager
+def ray_session() -> Iterator[ModuleType]:
+    """Ray, connected to ``RAY_ADDRESS`` where it is set, else to a cluster of this machine for this process alone."""
+    ray = import_ray()
+    address = os.environ.get("RAY_ADDRESS")
+    local = {} if address else {"num_cpus": os.cpu_count(), "include_dashboard": False}
+    ray.init(
+        address=address or "local", logging_level=logging.ERROR, log_to_driver=False, configure_logging=False, **local
+    )
+    try:
+        yield ray
+    finally:
+        ray.shutdown()

@@ -1,0 +1,188 @@
+"""A search made ready: its split, its spaces and its images, from which every training follows."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial
+
+from search.agenda import Course, Stage
+from search.config import SearchConfig
+from search.runs import RunFolder
+from search.seal import SealedTest
+from search.selection import Confirmation, Selection, finalists
+from search.study import LossStudy, make_pruner, make_sampler, proposal_seed
+from spaces.search_space import SearchSpace, split_values
+from spaces.space import Value
+from trainables.data.augment import short_side_needed
+from trainables.data.recipe import StoreRecipe
+from trainables.data.split import ClassSplit
+from trainables.spec import TrialSpec, derived_seed
+
+SEARCH, CONFIRM, FINAL = "search", "confirm", "final"
+
+
+def default_cache() -> str:
+    """Where a node keeps decoded images when the search file names no place."""
+    return str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdout")
+
+
+def course_name(loss: str, stage: str) -> str:
+    """A loss's study in a stage, as it is called below the search's name."""
+    return loss if stage == SEARCH else f"{loss}@{stage}"
+
+
+def study_name(search: str, loss: str, stage: str) -> str:
+    """The name of a loss's study in a stage."""
+    return f"{search}/{course_name(loss, stage)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything that is fixed before the first trial."""
+
+    config: SearchConfig
+    folder: RunFolder
+    split: ClassSplit
+    spaces: Mapping[str, SearchSpace]
+
+    @cached_property  # every trial's spec names them, and the data set is read once
+    def images(self) -> StoreRecipe:
+        """The images of the training half, and of it alone."""
+        half = {*self.split.train, *self.split.validation}
+        dataset = self.config.dataset.source
+        return StoreRecipe(
+            dataset=dataset,
+            class_names=tuple(name for name in dataset.classes() if name in half),
+            short_side=self._short_side,
+            cache=self._cache,
+        )
+
+    @property
+    def sealed_test(self) -> SealedTest:
+        """The test classes, under their seal."""
+        return SealedTest(
+            dataset=self.config.dataset.source, split=self.split, short_side=self._short_side, cache=self._cache
+        )
+
+    @property
+    def _cache(self) -> str:
+        return self.config.dataset.cache or default_cache()
+
+    @property
+    def _short_side(self) -> int:
+        training = self.config.training
+        return short_side_needed(training.augment, training.image_size, self.config.dataset.store_size)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What each epoch's validation computes: the metrics asked for, and the objective."""
+        return tuple(dict.fromkeys((*self.config.metrics.validation, self.config.search.objective)))
+
+    def study(self, storage: RDBStorage, loss: str, stage: str) -> LossStudy:
+        """The study of ``loss`` in ``stage``, opened or made."""
+        search = self.config.search
+        return LossStudy(
+            storage,
+            study_name(self.config.name, loss, stage),
+            space=self.spaces[loss],
+            objective=search.objective,
+            pruner=make_pruner(search.pruner if stage == SEARCH else "none", self.config.training.epochs),
+            sampler=lambda stored: make_sampler(
+                search.sampler, proposal_seed(search.seed, loss, stored), search.trials
+            ),
+            attributes={
+                "split_digest": self.split.digest,
+                "objective": search.objective,
+                "default": self.spaces[loss].default,
+                "clipped": list(self.spaces[loss].clipped),
+            },
+        )
+
+    def spec(self, loss: str, stage: str, trial: FrozenTrial) -> TrialSpec:
+        """The training that ``trial`` stands for."""
+        hyperparameters, training = split_values(trial.user_attrs["params"])
+        split = self.split
+        on_all = stage == FINAL and self.config.final.train_on == "all"
+        if on_all:
+            training["epochs"] = trial.user_attrs["epochs"]
+        return TrialSpec(
+            loss=loss,
+            hyperparameters=hyperparameters,
+            model=self.config.model,
+            training=replace(self.config.training, **training),
+            images=self.images,
+            train_classes=(*split.train, *split.validation) if on_all else split.train,
+            validation_classes=() if on_all else split.validation,
+            metrics=self.metrics,
+            objective=self.config.search.objective,
+            seed=trial.user_attrs["seed"],
+            directory=str(self.folder.trial(course_name(loss, stage), trial.number)),
+        )
+
+    def _course(self, study: LossStudy, loss: str, stage: str, target: int) -> Course:
+        return Course(
+            loss=loss,
+            study=study,
+            target=target,
+            prune=stage == SEARCH,
+            seed=partial(derived_seed, self.config.search.seed, loss),
+            spec=partial(self.spec, loss, stage),
+        )
+
+    def search_stage(self, storage: RDBStorage) -> Stage:
+        """The search itself. Trial 0 of every loss is the papers' default."""
+        courses = []
+        for loss in self.config.losses:
+            study = self.study(storage, loss, SEARCH)
+            if not study.trials():
+                study.enqueue([(self.spaces[loss].default, {"default": True})])
+            courses.append(self._course(study, loss, SEARCH, self.config.search.trials))
+        return Stage(name=SEARCH, courses=courses)
+
+    def confirm_stage(self, storage: RDBStorage) -> Stage:
+        """The finalists and the default again, with fresh seeds that are the same for all losses."""
+        courses = []
+        for loss in self.config.losses:
+            searched = self.study(storage, loss, SEARCH).trials()
+            wanted = [
+                (trial.params, {"configuration": trial.number, "seed": self._shared_seed(CONFIRM, index)})
+                for trial in finalists(searched, self.config.selection.finalists)
+                for index in range(self.config.selection.seeds)
+            ]
+            courses.append(self._enqueued(storage, loss, CONFIRM, wanted))
+        return Stage(name=CONFIRM, courses=courses)
+
+    def final_stage(self, storage: RDBStorage, selection: Selection) -> Stage:
+        """The chosen configuration and the default of every loss, trained for the test."""
+        courses = []
+        for loss, chosen in selection.chosen.items():
+            searched = self.study(storage, loss, SEARCH).trials()
+            trained = {entry.number: entry for entry in (chosen, selection.defaults[loss])}
+            wanted = [
+                (searched[number].params, self._final_attributes(entry, index))
+                for number, entry in trained.items()
+                for index in range(self.config.final.seeds)
+            ]
+            courses.append(self._enqueued(storage, loss, FINAL, wanted))
+        return Stage(name=FINAL, courses=courses)
+
+    def _final_attributes(self, entry: Confirmation, index: int) -> dict[str, Any]:
+        attributes = {"configuration": entry.number, "seed": self._shared_seed(FINAL, index)}
+        if self.config.final.train_on == "all":
+            attributes["epochs"] = entry.median_best_epoch or self.config.training.epochs
+        return attributes
+
+    def _shared_seed(self, stage: str, index: int) -> int:
+        return derived_seed(self.config.search.seed, stage, index)
+
+    def _enqueued(
+        self, storage: RDBStorage, loss: str, stage: str, wanted: list[tuple[dict[str, Value], dict[str, Any]]]
+    ) -> Course:
+        study = self.study(storage, loss, stage)
+        study.enqueue(wanted)
+        return self._course(study, loss, stage, len(wanted))

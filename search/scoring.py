@@ -1,0 +1,61 @@
+"""Scoring one trained model on images it was not trained on; runs on a worker, and takes no part in training."""
+
+import hashlib
+import io
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from trainables.checkpoints import load_checkpoint
+from trainables.data.recipe import StoreRecipe, opened_store
+from trainables.files import write_whole
+from trainables.metrics import all_metrics, evaluate, per_query_metrics
+from trainables.metrics.clustering import CLUSTERING
+from trainables.metrics.distances import DISTANCES
+from trainables.models import EmbeddingModel
+from trainables.spec import TrialSpec
+from trainables.train import embed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """A model (``checkpoint``, trained as ``spec`` says), the images, the metrics, and where per-image results go."""
+
+    loss: str
+    configuration: int
+    spec: TrialSpec
+    checkpoint: str
+    images: StoreRecipe
+    metrics: tuple[str, ...] | str
+    per_image: str
+
+
+def score(scoring: Scoring) -> dict[str, Any]:
+    """The metrics of a model, and the place and digest of its per-image results."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    spec = scoring.spec
+    store = opened_store(scoring.images)
+    view = store.subset(scoring.images.class_names)
+    model = EmbeddingModel(replace(spec.model, weights=None)).to(device)
+    model.load_state_dict(load_checkpoint(Path(scoring.checkpoint))["model"])
+    embeddings_ND = embed(model, view, spec.training, device)
+    labels_N = view.labels_N
+    names = all_metrics() if scoring.metrics == "all" else tuple(scoring.metrics)
+    by_query = [name for name in names if name not in CLUSTERING and name not in DISTANCES]
+    per_image = per_query_metrics(embeddings_ND, labels_N, by_query)
+    metrics = {name: values.mean().item() for name, values in per_image.items()}
+    metrics |= evaluate(embeddings_ND, labels_N, [name for name in names if name not in per_image])
+    content = io.BytesIO()
+    np.savez_compressed(content, labels=labels_N.numpy(), keys=np.array(view.image_keys), **per_image)  # type: ignore[arg-type]
+    write_whole(Path(scoring.per_image), lambda file: file.write(content.getvalue()))
+    return {
+        "loss": scoring.loss,
+        "configuration": scoring.configuration,
+        "seed": spec.seed,
+        "metrics": {name: metrics[name] for name in names},
+        "per_image": Path(scoring.per_image).name,
+        "sha256": hashlib.sha256(content.getvalue()).hexdigest(),
+    }

@@ -1,0 +1,68 @@
+"""An opened search: its plan, its storage, and where to speak."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from optuna.storages import RDBStorage
+from rich.console import Console
+
+from search import STARTED
+from search.config import SearchConfig
+from search.plan import SEARCH, Plan
+from search.secrets import expand
+from search.study import LossStudy, open_storage
+from search.summary import write_summary
+from trainables.files import write_json, write_whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """A search whose folder and storage exist."""
+
+    plan: Plan
+    storage: RDBStorage
+    console: Console
+
+    @property
+    def config(self) -> SearchConfig:
+        """The search file."""
+        return self.plan.config
+
+    def study(self, loss: str, stage: str) -> LossStudy:
+        """A loss's study in a stage."""
+        return self.plan.study(self.storage, loss, stage)
+
+    def is_done(self, stage: str) -> bool:
+        """Whether ``stage`` has nothing left to do."""
+        folder = self.plan.folder
+        if stage == "select":
+            return folder.selection.exists()
+        if stage == "test":
+            return folder.test.exists()
+        studies = [self.study(loss, SEARCH).trials() for loss in self.config.losses]
+        ended = [sum(trial.state.is_finished() for trial in trials) for trials in studies]
+        return all(count >= self.config.search.trials for count in ended)
+
+    def summary(self) -> dict[str, Any]:
+        """``summary.json``, written anew from the records."""
+        attributes = self._first_study.attributes()
+        return write_summary(self.plan, self.storage, attributes.get("sessions", []), attributes.get("slots", 0))
+
+    def begin_session(self, slots: int) -> None:
+        """Remember that a driver began, when, and how many trials it runs at once."""
+        sessions = self._first_study.attributes().get("sessions", [])
+        self._first_study.set_attributes({"sessions": [*sessions, STARTED], "slots": slots})
+
+    @property
+    def _first_study(self) -> LossStudy:
+        return self.study(self.config.losses[0], SEARCH)
+
+
+def open_search(plan: Plan, console: Console) -> Search:
+    """Open a search's storage and write down its plan; both may be there already."""
+    folder = plan.folder
+    folder.path.mkdir(parents=True, exist_ok=True)
+    write_json(folder.split, plan.split.to_json())
+    write_whole(folder.config, lambda file: file.write(plan.config.to_yaml().encode()))
+    address = plan.config.search.storage
+    return Search(plan=plan, storage=open_storage(expand(address) if address else folder.storage), console=console)

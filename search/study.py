@@ -1,0 +1,242 @@
+"""Optuna, wrapped once: a study holds everything that is known of its trials, and outlives every process.
+
+A trial of ours has, beside Optuna's state, parameters and intermediate values, these user attributes:
+``params`` (all values of the search space, pinned ones too), ``seed``, ``epoch:<n>`` (one record an epoch),
+``outcome`` (why it ended as it did), and ``failure`` (cause and reason) where it failed. The studies of later stages
+also say which ``configuration`` of the search is trained again.
+"""
+
+import functools
+import logging
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import optuna
+import sqlalchemy.exc
+from optuna.pruners import BasePruner, NopPruner, SuccessiveHalvingPruner
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial, TrialState
+
+from spaces.search_space import SearchSpace
+from spaces.space import Value
+from trainables.spec import derived_seed
+from trainables.train import EpochRecord
+
+logger = logging.getLogger(__name__)
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+EPOCH = "epoch:"
+REDUCTION_FACTOR = 2
+_PATIENCE_S = (0.1, 0.5, 2, 5, 10, 20, 30)
+
+
+def patiently(
+    method: Callable[Concatenate[Any, Parameters], Result],
+) -> Callable[Concatenate[Any, Parameters], Result]:
+    """Call the storage again when it is away for a moment (a database restarted): a minute in all, then give up."""
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        for pause in _PATIENCE_S:
+            try:
+                return method(self, *args, **kwargs)
+            except (sqlalchemy.exc.OperationalError, optuna.exceptions.StorageInternalError) as error:
+                logger.warning("The storage does not answer (%s); asking again in %s s.", type(error).__name__, pause)
+                time.sleep(pause)
+        return method(self, *args, **kwargs)
+
+    return call
+
+
+def open_storage(url: str) -> RDBStorage:
+    """The database at ``url``, made where it does not exist."""
+    sqlite = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {"pool_pre_ping": True}
+    return RDBStorage(url, engine_kwargs=sqlite)
+
+
+def make_sampler(name: str, seed: int, trials: int) -> BaseSampler:
+    """The sampler ``name``; TPE models after a quarter of the ``trials``, at least 4 and at most 10."""
+    if name == "random":
+        return RandomSampler(seed=seed)
+    assert name == "tpe", name
+    with warnings.catch_warnings():
+        # Conditional parameters (PNP's alpha) need the decomposition into groups, which Optuna calls experimental.
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return TPESampler(seed=seed, multivariate=True, group=True, n_startup_trials=min(10, max(4, trials // 4)))
+
+
+def rungs(pruner: str, epochs: int) -> tuple[int, ...]:
+    """The epochs after which successive halving compares trials; none without pruning.
+
+    The first comparison comes after an eighth of the epochs and not before the second: one epoch tells a learning
+    rate's speed more than its worth.
+    """
+    plan = []
+    rung = max(2, -(-epochs // REDUCTION_FACTOR**3))
+    while pruner == "asha" and rung < epochs:
+        plan.append(rung)
+        rung *= REDUCTION_FACTOR
+    return tuple(plan)
+
+
+def make_pruner(name: str, epochs: int) -> BasePruner:
+    """Asynchronous successive halving (Li et al. 2020) over :func:`rungs`, or no pruning."""
+    plan = rungs(name, epochs)
+    if not plan:
+        return NopPruner()
+    return SuccessiveHalvingPruner(min_resource=plan[0], reduction_factor=REDUCTION_FACTOR)
+
+
+def epochs_of(trial: FrozenTrial) -> list[EpochRecord]:
+    """The records of all epochs that ``trial`` has told, in order."""
+    keys = sorted(key for key in trial.user_attrs if key.startswith(EPOCH))
+    return [trial.user_attrs[key] for key in keys]
+
+
+class LossStudy:
+    """One loss's study in one stage: ``<search>/<loss>``, later ``<search>/<loss>@confirm`` and ``@final``."""
+
+    def __init__(
+        self,
+        storage: RDBStorage,
+        name: str,
+        *,
+        space: SearchSpace,
+        objective: str,
+        pruner: BasePruner,
+        sampler: Callable[[int], BaseSampler],
+        attributes: Mapping[str, Any],
+    ) -> None:
+        self.name = name
+        self._space = space
+        self._objective = objective
+        self._sampler = sampler
+        self._pruner = pruner
+        self._study = self._open(storage, attributes)
+        self._live: dict[int, optuna.Trial] = {}
+
+    @patiently
+    def _open(self, storage: RDBStorage, attributes: Mapping[str, Any]) -> optuna.Study:
+        study = optuna.create_study(
+            study_name=self.name, storage=storage, direction="maximize", load_if_exists=True, pruner=self._pruner
+        )
+        for key, value in attributes.items():
+            if study.user_attrs.get(key) != value:
+                study.set_user_attr(key, value)
+        return study
+
+    @patiently
+    def trials(self) -> list[FrozenTrial]:
+        """All trials, as they are stored."""
+        return self._study.get_trials(deepcopy=False)
+
+    @patiently
+    def trial(self, number: int) -> FrozenTrial:
+        """One trial, as it is stored."""
+        return self._study.get_trials(deepcopy=False)[number]
+
+    @patiently
+    def attributes(self) -> dict[str, Any]:
+        """The study's own user attributes."""
+        return dict(self._study.user_attrs)
+
+    @patiently
+    def set_attributes(self, attributes: Mapping[str, Any]) -> None:
+        """Set some of the study's own user attributes."""
+        for key, value in attributes.items():
+            self._study.set_user_attr(key, value)
+
+    @patiently
+    def enqueue(self, wanted: Iterable[tuple[Mapping[str, Value], Mapping[str, Any]]]) -> None:
+        """Enqueue trials given as (parameters, user attributes), leaving out those whose attributes are known."""
+        known = [trial.user_attrs for trial in self._study.get_trials(deepcopy=False)]
+        for parameters, attributes in wanted:
+            if not any(attributes.items() <= entry.items() for entry in known):
+                self._study.enqueue_trial(dict(parameters), user_attrs=dict(attributes))
+
+    @patiently
+    def ask(self, seed: Callable[[int], int]) -> FrozenTrial:
+        """Start the next trial: an enqueued one where there is one, else the sampler's proposal."""
+        self._study.sampler = self._sampler(len(self._study.get_trials(deepcopy=False)))
+        return self._start(self._study.ask(), seed)
+
+    @patiently
+    def take_up(self, number: int, seed: Callable[[int], int]) -> FrozenTrial:
+        """Go on with a trial whose driver or actor is gone, under its own number and with its own parameters."""
+        trial_id = self._study.get_trials(deepcopy=False)[number]._trial_id
+        self._study.sampler = self._sampler(number)
+        return self._start(optuna.Trial(self._study, trial_id), seed)
+
+    def _start(self, trial: optuna.Trial, seed: Callable[[int], int]) -> FrozenTrial:
+        values = self._space.suggest(trial)  # parameters that are stored already are answered from the storage
+        if "seed" not in trial.user_attrs:
+            trial.set_user_attr("seed", seed(trial.number))
+        trial.set_user_attr("params", values)
+        self._live[trial.number] = trial
+        return self.trial(trial.number)
+
+    @patiently
+    def report(self, number: int, record: EpochRecord) -> bool:
+        """Store one epoch; whether the study then says to stop the trial. Known epochs are passed over."""
+        stored = self.trial(number)
+        epoch = record["epoch"]
+        if epoch in stored.intermediate_values:
+            return False
+        trial = self._live[number]
+        value = epoch_value(record, self._objective)
+        if record["metrics"]:
+            value = max(value, *stored.intermediate_values.values()) if stored.intermediate_values else value
+        trial.set_user_attr(f"{EPOCH}{epoch:06d}", record)
+        trial.report(value, step=epoch)
+        # Trial 0 is asked too, so that it takes part in the rungs; the answer is not for it.
+        return trial.should_prune() and number > 0
+
+    @patiently
+    def finish(self, number: int, state: TrialState, outcome: str, failure: Mapping[str, str] | None = None) -> None:
+        """Tell the study how a trial ended and why."""
+        trial = self._live[number]
+        stored = self.trial(number)
+        if stored.state.is_finished():  # told before the storage went away
+            return
+        trial.set_user_attr("outcome", outcome)
+        if failure:
+            trial.set_user_attr("failure", dict(failure))
+        value = stored.intermediate_values[max(stored.intermediate_values)] if state == TrialState.COMPLETE else None
+        self._study.tell(trial, value, state=state)
+        del self._live[number]
+
+    def why_pruned(self, number: int) -> str:
+        """The reason of a pruning, in a sentence."""
+        trial = self.trial(number)
+        rung = max(key for key in trial.system_attrs if key.startswith("completed_rung_"))
+        value = trial.system_attrs[rung]
+        rivals = [entry.system_attrs[rung] for entry in self.trials() if rung in entry.system_attrs]
+        better = sum(rival > value for rival in rivals)
+        return (
+            f"pruned after epoch {max(trial.intermediate_values)}: its {self._objective} {value:.4f} was number "
+            f"{better + 1} of {len(rivals)} at this rung, and the best half goes on"
+        )
+
+
+def epoch_value(record: EpochRecord, objective: str) -> float:
+    """An epoch's value: the objective on the validation classes, or minus the training loss where there are none."""
+    return record["metrics"][objective] if record["metrics"] else -record["loss"]
+
+
+def proposal_seed(search_seed: int, loss: str, stored: int) -> int:
+    """A sampler's seed. One made again with the same seed repeats its proposals, so the stored trials count in."""
+    return derived_seed(search_seed, loss, "proposal", stored)
+
+
+@patiently
+def stored_trials(storage: RDBStorage, name: str) -> list[FrozenTrial]:
+    """The trials of the study ``name``; none where there is no such study."""
+    try:
+        return optuna.load_study(study_name=name, storage=storage).get_trials(deepcopy=False)
+    except KeyError:
+        return []

@@ -1,0 +1,145 @@
+"""``summary.json``: what a search came to so far, derived from its records alone."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial, TrialState
+
+from search.openings import Ledger
+from search.plan import CONFIRM, FINAL, SEARCH, Plan, study_name
+from search.selection import Confirmation, Selection, confirmations
+from search.statistics.interval import over_seeds
+from search.study import epochs_of, stored_trials
+from trainables.files import write_json
+
+
+def write_summary(plan: Plan, storage: RDBStorage, sessions: Sequence[float], slots: int) -> dict[str, Any]:
+    """Write ``summary.json`` and return it."""
+    summary = summarise(plan, storage, sessions, slots)
+    write_json(plan.folder.summary, summary)
+    return summary
+
+
+def summarise(plan: Plan, storage: RDBStorage, sessions: Sequence[float], slots: int) -> dict[str, Any]:
+    """The summary, as the studies, the selection and the test results say. What is not there yet is null."""
+    folder, split = plan.folder, plan.split
+    selection = Selection.load(folder.selection) if folder.selection.exists() else None
+    test = json.loads(folder.test.read_text()) if folder.test.exists() else None
+    trials = {
+        stage: {loss: stored_trials(storage, study_name(plan.config.name, loss, stage)) for loss in plan.config.losses}
+        for stage in (SEARCH, CONFIRM, FINAL)
+    }
+    openings = Ledger(folder.openings).openings(split.test_digest)
+    return {
+        "name": plan.config.name,
+        "split": {
+            "digest": split.digest,
+            "train_classes": len(split.train),
+            "validation_classes": len(split.validation),
+            "test_classes": len(split.test),
+        },
+        "objective": plan.config.search.objective,
+        "test_opened": sum(entry.search == plan.config.name for entry in openings),
+        "losses": {
+            loss: _loss(plan, loss, trials[SEARCH][loss], trials[CONFIRM][loss], selection, test)
+            for loss in plan.config.losses
+        },
+        "time": _time(trials, sessions, slots, test),
+    }
+
+
+def _loss(
+    plan: Plan,
+    loss: str,
+    searched: Sequence[FrozenTrial],
+    confirmed: Sequence[FrozenTrial],
+    selection: Selection | None,
+    test: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    states = [trial.state for trial in searched]
+    complete = [trial for trial in searched if trial.state == TrialState.COMPLETE]
+    best = max(complete, key=lambda trial: (trial.value or 0.0, -trial.number), default=None)
+    default = searched[0] if searched else None
+    chosen = selection.chosen.get(loss) if selection else None
+    confirmed_default = selection.defaults.get(loss) if selection else None
+    if selection is None and complete and confirmed:
+        confirmed_default = confirmations(searched, confirmed, [0])[0]
+    return {
+        "trials": {
+            "complete": states.count(TrialState.COMPLETE),
+            "pruned": states.count(TrialState.PRUNED),
+            "failed": states.count(TrialState.FAIL),
+        },
+        "epochs": sum(len(epochs_of(trial)) for trial in searched),
+        "default": {
+            "params": plan.spaces[loss].default,
+            "value": default.value if default and default.state == TrialState.COMPLETE else None,
+            "clipped": bool(plan.spaces[loss].clipped),
+            "confirmed": _confirmed(confirmed_default),
+            "test": _tested(test, loss, confirmed_default),
+        },
+        "best": {"params": best.user_attrs["params"], "value": best.value, "number": best.number} if best else None,
+        "confirmed": {
+            "params": dict(chosen.params),
+            "number": chosen.number,
+            "search_value": chosen.search_value,
+            **(_confirmed(chosen) or {}),
+        }
+        if chosen
+        else None,
+        "test": _tested(test, loss, chosen),
+    }
+
+
+def _confirmed(entry: Confirmation | None) -> dict[str, Any] | None:
+    if entry is None or not entry.values:
+        return None
+    return {key: value for key, value in over_seeds(entry.values).items() if key != "ci95"}
+
+
+def _tested(test: Mapping[str, Any] | None, loss: str, entry: Confirmation | None) -> dict[str, Any] | None:
+    """Each metric over the seeds of the first opening."""
+    if test is None or entry is None:
+        return None
+    rows = [
+        row["metrics"]
+        for row in test["openings"][0]["scores"]
+        if row["loss"] == loss and row["configuration"] == entry.number
+    ]
+    if not rows:
+        return None
+    return {name: over_seeds([row[name] for row in rows]) for name in rows[0]}
+
+
+def _time(
+    trials: Mapping[str, Mapping[str, Sequence[FrozenTrial]]],
+    sessions: Sequence[float],
+    slots: int,
+    test: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Seconds. Time between two sessions (a driver killed and started again) is nobody's."""
+    of_search = [record for loss in trials[SEARCH].values() for trial in loss for record in epochs_of(trial)]
+    of_all = [
+        record for stage in trials.values() for loss in stage.values() for trial in loss for record in epochs_of(trial)
+    ]
+    moments = [record["end"] for record in of_all]
+    moments += [opening["finished"] for opening in test["openings"]] if test else []
+    ends = [*sessions, time.time() + 1][1:]
+    wall = startup = search_wall = 0.0
+    for start, end in zip(sessions, ends, strict=True):
+        wall += max((moment - start for moment in moments if start <= moment < end), default=0.0)
+        first = min((record["start"] for record in of_all if start <= record["start"] < end), default=start)
+        startup += first - start
+        mine = [record for record in of_search if start <= record["start"] < end]
+        if mine:
+            search_wall += max(record["end"] for record in mine) - min(record["start"] for record in mine)
+    return {
+        "wall_s": round(wall, 3),
+        "startup_s": round(startup, 3),
+        "search_wall_s": round(search_wall, 3),
+        "trial_work_s": round(sum(record["end"] - record["start"] for record in of_search), 3),
+        "slots": slots,
+    }
