@@ -1,0 +1,93 @@
+"""Running the command line as its users do: in a process of its own."""
+
+import contextlib
+import io
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import optuna
+import pytest
+import yaml
+from optuna.exceptions import StorageInternalError
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial
+from sqlalchemy.exc import SQLAlchemyError
+
+from search.cli.main import main
+
+
+def write_search(path: Path, content: dict[str, Any]) -> Path:
+    """``content`` as a search file."""
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def command(*arguments: str | Path) -> list[str]:
+    """``holdout`` with some arguments."""
+    return [sys.executable, "-m", "search", *map(str, arguments)]
+
+
+def holdout(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run ``holdout`` to its end, which has to be ``code``; a traceback is a bug whatever the code."""
+    done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def holdout_here(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """The same in this process, for commands that only look: a process of its own takes seconds to import."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", ["holdout", *map(str, arguments)]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.raises(SystemExit) as ending,
+    ):
+        main()
+    assert ending.value.code == code, out.getvalue() + err.getvalue()
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
+def kill_when(condition: Callable[[], bool], *arguments: str | Path) -> None:
+    """Start ``holdout``, and SIGKILL the driver as soon as ``condition`` holds."""
+    driver = subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 200
+    try:
+        while not condition():
+            assert driver.poll() is None, f"the driver ended with {driver.returncode} before it could be killed"
+            assert time.monotonic() < deadline, "nothing to kill"
+            time.sleep(0.02)
+    finally:
+        driver.kill()
+        driver.wait()
+
+
+def stored(runs: Path, search: str, course: str) -> list[FrozenTrial]:
+    """The trials of a study, read as another program would; none before it exists."""
+    database = runs / search / "study.db"
+    if not database.exists():
+        return []
+    try:
+        storage = RDBStorage(f"sqlite:///{database}", skip_compatibility_check=True, skip_table_creation=True)
+        return optuna.load_study(study_name=f"{search}/{course}", storage=storage).trials
+    except (KeyError, StorageInternalError, SQLAlchemyError):  # the driver is making the tables just now
+        return []
+
+
+def summary(runs: Path, search: str) -> dict[str, Any]:
+    """A search's ``summary.json``."""
+    content: dict[str, Any] = json.loads((runs / search / "summary.json").read_text())
+    return content
+
+
+def plain(text: str) -> str:
+    """Terminal output with its line breaks and colours taken out."""
+    return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).split())

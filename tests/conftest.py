@@ -1,0 +1,74 @@
+"""What several test files need: small data sets and searches that take moments."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from search.checks import make_plan
+from search.config import parse_config
+from search.search import Search, open_search
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Decoded images go to a folder of the test session, not to the user's cache."""
+    place = tmp_path_factory.mktemp("cache")
+    os.environ["XDG_CACHE_HOME"] = str(place)
+    return place
+
+
+def draw_folder(root: Path, classes: int = 16, images: int = 10, size: int = 20) -> Path:
+    """A folder data set of coloured noise: each class has its own mean colour, so that a model can learn it."""
+    generator = np.random.default_rng(0)
+    for number in range(classes):
+        folder = root / f"class-{number:02d}"
+        folder.mkdir(parents=True)
+        colour = generator.integers(0, 256, 3)
+        for image in range(images):
+            pixels = np.clip(colour + generator.normal(0, 40, (size, size, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / f"{image:02d}.png")
+    return root
+
+
+@pytest.fixture(scope="session")
+def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixteen classes of ten small images; not to be changed."""
+    return draw_folder(tmp_path_factory.mktemp("images"))
+
+
+def small_search(root: Path, **changes: Any) -> dict[str, Any]:
+    """A search file that trains in moments: 8 classes train and validate (6 and 2), 8 are held out."""
+    return {
+        "name": "small",
+        "dataset": {"name": "folder", "root": str(root)},
+        "model": {"embedding_dim": 8},
+        "training": {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 16},
+        "losses": ["proxy_anchor", "pnp"],
+        "search": {"trials": 3},
+        "selection": {"finalists": 1, "seeds": 2},
+        "final": {"seeds": 2},
+        **changes,
+    }
+
+
+@pytest.fixture
+def search_file(image_folder: Path) -> Callable[..., dict[str, Any]]:
+    """Makes search files on the small folder."""
+    return lambda **changes: small_search(image_folder, **changes)
+
+
+@pytest.fixture
+def opened(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> Callable[..., Search]:
+    """Opens a search without running it."""
+
+    def make(**changes: Any) -> Search:
+        plan = make_plan(parse_config(search_file(**changes)), tmp_path / "runs")
+        return open_search(plan, Console(quiet=True))
+
+    return make

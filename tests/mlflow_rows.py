@@ -1,0 +1,35 @@
+"""Comparing MLflow with the studies row by row."""
+
+from pathlib import Path
+from typing import Any
+
+from commands import stored
+from mlflow import MlflowClient
+from optuna.trial import TrialState
+
+from search.study import epochs_of
+
+
+def assert_mlflow_equals_the_studies(runs: Path, name: str, losses: tuple[str, ...]) -> None:
+    """Row by row: every trial has one run with its status, parameters and epochs; nothing is left running."""
+    client = MlflowClient(tracking_uri=f"sqlite:///{runs / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name(name)
+    assert experiment is not None
+    runs_by_trial: dict[str, list[Any]] = {}
+    for run in client.search_runs([experiment.experiment_id], max_results=1000):
+        assert run.info.status != "RUNNING", run.data.tags
+        runs_by_trial.setdefault(run.data.tags.get("holdout.trial", ""), []).append(run)
+    parents = {run.info.run_id: run for run in runs_by_trial.pop("")}
+    statuses = {TrialState.COMPLETE: "FINISHED", TrialState.PRUNED: "KILLED", TrialState.FAIL: "FAILED"}
+    for loss in losses:
+        for course in (loss, f"{loss}@confirm", f"{loss}@final"):
+            for trial in stored(runs, name, course):
+                (run,) = runs_by_trial.pop(f"{name}/{course}/{trial.number}")
+                assert run.info.status == statuses[trial.state]
+                assert run.data.tags["holdout.state"] == trial.state.name
+                assert run.data.params == {key: str(value) for key, value in trial.user_attrs["params"].items()}
+                assert parents[run.data.tags["mlflow.parentRunId"]].data.tags["holdout.study"] == f"{name}/{course}"
+                history = client.get_metric_history(run.info.run_id, "map_at_r")
+                told = [entry["metrics"]["map_at_r"] for entry in epochs_of(trial)]
+                assert [metric.value for metric in sorted(history, key=lambda metric: metric.step)] == told
+    assert not runs_by_trial

@@ -1,0 +1,271 @@
+"""Studies and agenda without a cluster: what is started, what is told, and what survives a driver's death."""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+from optuna.trial import TrialState
+
+from search.agenda import MAX_LOSSES, Agenda, Job, Stage
+from search.freeze import NothingToSelect, freeze
+from search.plan import CONFIRM, FINAL, SEARCH
+from search.search import Search, open_search
+from search.study import epochs_of, rungs
+from trainables.train import EpochRecord
+
+Opened = Callable[..., Search]
+Worth = Callable[[Job, int], float]
+
+
+def record(epoch: int, value: float) -> EpochRecord:
+    return EpochRecord(
+        epoch=epoch,
+        loss=1.0,
+        metrics={"map_at_r": value, "recall_at_1": value},
+        start=epoch,
+        end=epoch + 1,
+        checkpoint=None,
+    )
+
+
+def train(agenda: Agenda, job: Job, worth: Worth) -> None:
+    """Give a job its epochs until it ends."""
+    epochs = job.spec.training.epochs
+    for epoch in range(1, epochs + 1):
+        news = {"records": [record(epoch, worth(job, epoch))], "finished": epoch == epochs}
+        if not agenda.take_result(job, news):
+            return
+
+
+def only(stage: Stage) -> Iterator[Stage]:
+    yield stage
+
+
+def drive(search: Search, worth: Worth = lambda job, epoch: epoch / 10) -> list[Job]:
+    """Train a whole search stage, one job after another."""
+    agenda = Agenda(only(search.plan.search_stage(search.storage)))
+    jobs = []
+    while job := agenda.next_job():
+        jobs.append(job)
+        train(agenda, job, worth)
+    assert agenda.done
+    return jobs
+
+
+def test_every_loss_gets_its_trials_in_turn_and_the_default_first(opened: Opened) -> None:
+    search = opened(search={"trials": 4, "pruner": "none"})
+    jobs = drive(search)
+    assert [job.course.loss for job in jobs] == ["proxy_anchor", "pnp"] * 4
+    for loss in search.config.losses:
+        trials = search.study(loss, SEARCH).trials()
+        assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 4
+        assert trials[0].user_attrs["params"] == search.plan.spaces[loss].default
+        assert len({trial.user_attrs["seed"] for trial in trials}) == 4
+
+
+def test_a_value_is_the_running_maximum(opened: Opened) -> None:
+    search = opened(search={"trials": 1}, losses=["mpa"])
+    values = {1: 0.3, 2: 0.5, 3: 0.2}
+    drive(search, lambda job, epoch: values[epoch])
+    (trial,) = search.study("mpa", SEARCH).trials()
+    assert trial.intermediate_values == {1: 0.3, 2: 0.5, 3: 0.5}
+    assert trial.value == 0.5
+    assert [entry["metrics"]["map_at_r"] for entry in epochs_of(trial)] == [0.3, 0.5, 0.2]
+
+
+def test_bad_trials_are_pruned_with_a_reason_and_never_the_default(opened: Opened) -> None:
+    search = opened(search={"trials": 9}, losses=["mpa"], training={"epochs": 4, "batch_size": 20})
+    # Every trial is better than the default, and worse than the one before it.
+    drive(search, lambda job, epoch: 0.0 if job.number == 0 else 1.0 - job.number / 100)
+    trials = search.study("mpa", SEARCH).trials()
+    assert trials[0].state == TrialState.COMPLETE
+    assert trials[1].state == TrialState.COMPLETE
+    assert {trial.state for trial in trials[2:]} == {TrialState.PRUNED}
+    assert trials[5].intermediate_values == {1: 0.95, 2: 0.95}
+    assert trials[5].user_attrs["outcome"] == (
+        "pruned after epoch 2: its map_at_r 0.9500 was number 5 of 6 at this rung, and the best half goes on"
+    )
+
+
+def test_the_rung_plan() -> None:
+    assert rungs("asha", 8) == (2, 4)
+    assert rungs("asha", 60) == (8, 16, 32)
+    assert rungs("asha", 2) == ()
+    assert rungs("none", 60) == ()
+
+
+def test_failures_are_named_and_count(opened: Opened) -> None:
+    search = opened(search={"trials": 2}, losses=["mpa"])
+    agenda = Agenda(only(search.plan.search_stage(search.storage)))
+    while job := agenda.next_job():
+        failure = {"cause": "DIVERGED", "reason": "The training loss became nan in epoch 1."}
+        assert not agenda.take_result(job, {"failure": failure})
+    trials = search.study("mpa", SEARCH).trials()
+    assert [trial.state for trial in trials] == [TrialState.FAIL] * 2
+    assert trials[1].user_attrs["failure"]["cause"] == "DIVERGED"
+    assert trials[1].user_attrs["outcome"].startswith("DIVERGED: ")
+
+
+def test_a_lost_trial_is_tried_again_under_its_number(opened: Opened) -> None:
+    search = opened(search={"trials": 2, "pruner": "none"}, losses=["mpa"])
+    agenda = Agenda(only(search.plan.search_stage(search.storage)))
+    first = agenda.next_job()
+    assert first is not None
+    agenda.take_result(first, {"records": [record(1, 0.1)], "finished": False})
+    agenda.take_loss(first, "ActorDiedError")
+    assert agenda.next_job() is first
+    # The attempt that goes on tells again what was told before; it changes nothing.
+    assert agenda.take_result(first, {"records": [record(1, 0.9), record(2, 0.2)], "finished": False})
+    assert search.study("mpa", SEARCH).trial(0).intermediate_values == {1: 0.1, 2: 0.2}
+
+
+def test_a_trial_that_kills_its_actors_fails(opened: Opened) -> None:
+    search = opened(search={"trials": 1}, losses=["mpa"])
+    agenda = Agenda(only(search.plan.search_stage(search.storage)))
+    for _ in range(MAX_LOSSES):
+        job = agenda.next_job()
+        assert job is not None
+        agenda.take_loss(job, "ActorDiedError")
+    assert agenda.next_job() is None
+    assert agenda.done
+    trial = search.study("mpa", SEARCH).trial(0)
+    assert trial.state == TrialState.FAIL
+    assert trial.user_attrs["failure"]["cause"] == "LOST"
+
+
+def test_a_new_driver_takes_up_what_the_last_one_left(opened: Opened) -> None:
+    """Two trials run when the driver dies: they go on with their parameters and seeds, and none is added."""
+    search = opened(search={"trials": 5, "pruner": "none"}, losses=["pnp"])
+    agenda = Agenda(only(search.plan.search_stage(search.storage)))
+    jobs = [agenda.next_job() for _ in range(3)]
+    assert jobs[0] is not None
+    train(agenda, jobs[0], lambda job, epoch: epoch / 10)
+    before = [(trial.params, trial.user_attrs["seed"]) for trial in search.study("pnp", SEARCH).trials()]
+
+    again = open_search(search.plan, search.console)
+    done = drive(again)
+    assert [job.number for job in done] == [1, 2, 3, 4]
+    after = [(trial.params, trial.user_attrs["seed"]) for trial in again.study("pnp", SEARCH).trials()]
+    assert after[:3] == before
+    assert len(after) == 5
+    assert drive(again) == []
+
+
+def test_a_trial_that_died_before_its_proposal_was_stored_gets_one(opened: Opened) -> None:
+    search = opened(search={"trials": 2}, losses=["pnp"])
+    study = search.study("pnp", SEARCH)
+    search.plan.search_stage(search.storage)  # enqueues the default
+    study._study.ask()  # the driver dies between Optuna's ask and the first suggestion
+    assert [job.number for job in drive(search)] == [0, 1]
+    assert study.trial(0).user_attrs["params"] == search.plan.spaces["pnp"].default
+
+
+def test_proposals_do_not_repeat_after_a_restart(opened: Opened) -> None:
+    search = opened(search={"trials": 6, "sampler": "random"}, losses=["mpa"])
+    agenda = Agenda(only(search.plan.search_stage(search.storage)))
+    for _ in range(3):
+        job = agenda.next_job()
+        assert job is not None
+        train(agenda, job, lambda job, epoch: 0.1)
+    drive(open_search(search.plan, search.console))
+    params = [tuple(trial.params.items()) for trial in search.study("mpa", SEARCH).trials()]
+    assert len(set(params)) == 6
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_the_same_search_proposes_the_same(opened: Opened, sampler: str) -> None:
+    proposals = []
+    for name in ("first", "second"):
+        search = opened(name=name, search={"trials": 8, "sampler": sampler, "pruner": "none"}, losses=["pnp"])
+        drive(search, lambda job, epoch: len(str(job.spec.hyperparameters)) / 1000)
+        proposals.append([trial.params for trial in search.study("pnp", SEARCH).trials()])
+    assert proposals[0] == proposals[1]
+
+
+def test_conditional_parameters_exist_only_where_they_mean_something(opened: Opened) -> None:
+    search = opened(search={"trials": 12, "sampler": "random", "pruner": "none"}, losses=["pnp"])
+    drive(search)
+    for trial in search.study("pnp", SEARCH).trials():
+        assert ("alpha" in trial.params) == (trial.params["variant"] == "Dq")
+        assert ("bound" in trial.params) == (trial.params["variant"] == "Ib")
+
+
+def test_stages_follow_each_other_and_wait(opened: Opened) -> None:
+    search = opened(search={"trials": 1}, losses=["pnp"])
+    order: list[str] = []
+
+    def stages() -> Iterator[Stage]:
+        yield search.plan.search_stage(search.storage)
+        order.append("between")
+        yield search.plan.confirm_stage(search.storage)
+        order.append("after")
+
+    agenda = Agenda(stages())
+    first = agenda.next_job()
+    assert first is not None
+    assert agenda.next_job() is None
+    assert agenda.has_to_wait
+    assert not order
+    train(agenda, first, lambda job, epoch: 0.1)
+    assert not agenda.has_to_wait
+    second = agenda.next_job()
+    assert second is not None
+    assert (second.stage, order) == (CONFIRM, ["between"])
+
+
+def test_confirmations_have_fresh_seeds_that_all_losses_share(opened: Opened) -> None:
+    search = opened(search={"trials": 3, "pruner": "none"}, selection={"finalists": 2, "seeds": 2})
+    values = count(1)
+    drive(search, lambda job, epoch: next(values) / 1000)
+    search.plan.confirm_stage(search.storage)
+    search.plan.confirm_stage(search.storage)  # asked for again by a second driver: nothing is doubled
+    seeds = {}
+    for loss in search.config.losses:
+        rows = [trial.user_attrs for trial in search.study(loss, CONFIRM).trials()]
+        assert sorted({row["configuration"] for row in rows}) == [0, 1, 2]  # two finalists and the default
+        assert len(rows) == 6
+        seeds[loss] = {row["seed"] for row in rows}
+        assert len(seeds[loss]) == 2
+        assert not seeds[loss] & {trial.user_attrs["seed"] for trial in search.study(loss, SEARCH).trials()}
+    assert seeds["proxy_anchor"] == seeds["pnp"]
+
+
+@pytest.mark.parametrize("train_on", ["train", "all"])
+def test_from_the_search_to_the_final_trainings(opened: Opened, train_on: str) -> None:
+    """The chosen configuration and the default are trained again, on the 90 % or on every training class."""
+    search = opened(search={"trials": 3, "pruner": "none"}, final={"seeds": 2, "train_on": train_on}, losses=["pnp"])
+    drive(search, lambda job, epoch: job.number / 10 if epoch == 2 else 0.0)
+    confirm = search.plan.confirm_stage(search.storage)
+    agenda = Agenda(only(confirm))
+    while job := agenda.next_job():
+        chosen = search.study("pnp", CONFIRM).trial(job.number).user_attrs["configuration"]
+        train(agenda, job, lambda job, epoch, chosen=chosen: chosen / 10 if epoch == 2 else 0.0)
+    selection = freeze(search)
+    assert selection.chosen["pnp"].number == 2
+    assert selection.defaults["pnp"].number == 0
+    assert selection.chosen["pnp"].best_epochs == (2, 2)
+
+    (course,) = search.plan.final_stage(search.storage, selection).courses
+    jobs = list(iter(Agenda(only(Stage(name=FINAL, courses=[course]))).next_job, None))
+    assert len(jobs) == 4
+    split = search.plan.split
+    for job in jobs:
+        if train_on == "all":
+            assert job.spec.validation_classes == ()
+            assert set(job.spec.train_classes) == {*split.train, *split.validation}
+            assert job.spec.training.epochs == (2 if job.number < 2 else 1)  # the median best epoch
+        else:
+            assert (job.spec.train_classes, job.spec.validation_classes) == (split.train, split.validation)
+            assert job.spec.training.epochs == 3
+        assert not {*split.test} & {*job.spec.train_classes, *job.spec.images.class_names}
+
+
+def test_when_nothing_finished_nothing_is_selected(opened: Opened) -> None:
+    search = opened(search={"trials": 1}, losses=["mpa"])
+    agenda = Agenda(only(search.plan.search_stage(search.storage)))
+    job = agenda.next_job()
+    assert job is not None
+    agenda.take_result(job, {"failure": {"cause": "CODE_ERROR", "reason": "x"}})
+    with pytest.raises(NothingToSelect, match="No trial of mpa could be confirmed"):
+        freeze(search)
+    assert search.summary()["losses"]["mpa"]["best"] is None

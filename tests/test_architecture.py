@@ -1,0 +1,74 @@
+"""The house's plan: imports point one way, each outside service is wrapped once, names resolve where they should."""
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("trainables", "spaces", "search")  # each may import itself and those before it
+SERVICES = {
+    "ray": {"search/tuner.py", "search/cluster", "trainables/trial.py"},
+    "optuna": {"search", "spaces"},
+    "mlflow": {"search/tracking.py"},
+    "pydantic": {"search"},
+}
+FILES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def imported(path: Path) -> set[str]:
+    """The full names of the modules that a file imports, anywhere in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, f"{path} imports relatively"
+            names |= {node.module}
+    return names
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_one_way(path: Path) -> None:
+    place = path.relative_to(ROOT)
+    later = PACKAGES[PACKAGES.index(place.parts[0]) + 1 :]
+    roots = {name.split(".")[0] for name in imported(path)}
+    assert not roots & set(later), f"{place} imports back"
+    for service, allowed in SERVICES.items():
+        if service in roots:
+            assert any(place.is_relative_to(entry) for entry in allowed), f"{place} imports {service}"
+
+
+def test_modules_do_not_import_each_other_in_circles() -> None:
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
+    graph = {name: imported(path) & modules.keys() - {name} for name, path in modules.items()}
+    while graph:
+        leaves = {name for name, needs in graph.items() if not needs}
+        assert leaves, f"a circle among {sorted(graph)}"
+        graph = {name: needs - leaves for name, needs in graph.items() if name not in leaves}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_packages_resolve_inside_the_repository(package: str) -> None:
+    assert Path(str(importlib.import_module(package).__file__)).is_relative_to(ROOT)
+
+
+def test_mlflow_is_the_library_beside_our_folder() -> None:
+    """The folder mlflow/ of the repository must not hide the library, also where the repository comes first."""
+    assert not list((ROOT / "mlflow").rglob("__init__.py"))
+    command = [sys.executable, "-c", "from mlflow import MlflowClient; import mlflow; print(mlflow.__file__)"]
+    place = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    assert "site-packages" in place
+
+
+def test_training_runs_without_the_services() -> None:
+    """trainables/ is usable where Ray, Optuna, MLflow, pydantic and faiss are missing."""
+    program = (
+        "import sys\n"
+        "for name in ('ray', 'optuna', 'mlflow', 'pydantic', 'faiss'): sys.modules[name] = None\n"
+        "import trainables.train, trainables.losses, trainables.metrics, trainables.data, trainables.models\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)

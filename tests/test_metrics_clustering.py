@@ -1,0 +1,99 @@
+"""Clustering and distance metrics against scikit-learn and plain loops.
+
+Shapes: N images, D embedding.
+"""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import normalized_mutual_info_score, pair_confusion_matrix
+
+from trainables.metrics import clustering_metrics, distance_metrics
+from trainables.metrics.clustering import agreement
+from trainables.metrics.kmeans import kmeans
+
+PARTS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40)
+
+
+@settings(max_examples=60, deadline=None)
+@given(parts=PARTS)
+def test_agreement_is_scikit_learns(parts: list[tuple[int, int]]) -> None:
+    labels, clusters = zip(*parts)
+    values = agreement(torch.tensor(labels), torch.tensor(clusters))
+    assert values["nmi"] == pytest.approx(normalized_mutual_info_score(labels, clusters), abs=1e-9)
+    (_, fp), (fn, tp) = pair_confusion_matrix(labels, clusters)
+    expected = 2 * tp / (2 * tp + fp + fn) if tp + fp + fn else 1.0
+    assert values["f1"] == pytest.approx(expected)
+
+
+def test_the_worked_example() -> None:
+    values = agreement(torch.tensor([0, 0, 1, 1]), torch.tensor([1, 1, 1, 2]))
+    assert values["nmi"] == pytest.approx(0.344, abs=5e-4)
+    assert values["f1"] == pytest.approx(0.4)
+
+
+def blobs(classes: int, each: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    labels_N = torch.arange(classes * each) % classes
+    embeddings_ND = 5 * torch.eye(classes)[labels_N]
+    return embeddings_ND + 0.1 * torch.randn(embeddings_ND.shape, generator=generator), labels_N
+
+
+@pytest.mark.parametrize("with_faiss", [True, False])
+def test_separate_classes_are_found(with_faiss: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not with_faiss:
+        monkeypatch.setattr("trainables.metrics.kmeans.faiss", None)
+    embeddings_ND, labels_N = blobs(2, 30)
+    assert clustering_metrics(embeddings_ND, labels_N) == pytest.approx({"nmi": 1.0, "f1": 1.0})
+    embeddings_ND, labels_N = blobs(8, 30)
+    values = clustering_metrics(embeddings_ND, labels_N)
+    assert 0.7 < values["nmi"] <= 1 + 1e-9
+
+
+def test_kmeans_is_the_same_with_and_without_faiss(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    unit_ND = torch.nn.functional.normalize(torch.randn(300, 6, generator=generator))
+    clusters_N = kmeans(unit_ND, 5, seed=3)
+    assert torch.equal(kmeans(unit_ND, 5, seed=3), clusters_N)
+    monkeypatch.setattr("trainables.metrics.kmeans.faiss", None)
+    assert agreement(kmeans(unit_ND, 5, seed=3), clusters_N)["nmi"] > 0.99
+
+
+def test_as_many_clusters_as_images() -> None:
+    assert clustering_metrics(torch.eye(5), torch.arange(5)) == pytest.approx({"nmi": 1.0, "f1": 1.0})
+
+
+@settings(max_examples=30, deadline=None)
+@given(labels=st.lists(st.integers(0, 3), min_size=2, max_size=15), seed=st.integers(0, 999))
+def test_distances_by_loops(labels: list[int], seed: int) -> None:
+    embeddings_ND = torch.randn(len(labels), 5, generator=torch.Generator().manual_seed(seed))
+    rows = torch.nn.functional.normalize(embeddings_ND.double())
+    members = {label: [rows[i] for i in range(len(labels)) if labels[i] == label] for label in sorted(set(labels))}
+
+    def mean_distance(vectors: list[torch.Tensor]) -> float:
+        pairs = [(u, v) for j, v in enumerate(vectors) for u in vectors[:j]]
+        return sum(1 - (u @ v).item() for u, v in pairs) / len(pairs)
+
+    several = [mean_distance(vectors) for vectors in members.values() if len(vectors) > 1]
+    means = [torch.stack(vectors).mean(0) for vectors in members.values()]
+    values = distance_metrics(embeddings_ND, torch.tensor(labels))
+    if several:
+        assert values["dists_intra"] == pytest.approx(sum(several) / len(several), abs=1e-9)
+    else:
+        assert math.isnan(values["dists_intra"])
+    if len(means) > 1:
+        inter = mean_distance([mean / mean.norm() for mean in means])
+        assert values["dists_inter"] == pytest.approx(inter, abs=1e-9)
+        if several:
+            assert values["dists_ratio"] == pytest.approx(values["dists_intra"] / inter)
+    else:
+        assert math.isnan(values["dists_inter"])
+
+
+def test_the_worked_distances() -> None:
+    values = distance_metrics(torch.tensor([[2.0, 0.0], [0.0, 1.0], [-3.0, 0.0]]), torch.tensor([4, 4, 9]))
+    assert values["dists_intra"] == pytest.approx(1.0)
+    assert values["dists_inter"] == pytest.approx(1 - math.cos(math.radians(135)))

@@ -1,0 +1,100 @@
+"""Miners find what they say, and nothing of the wrong class.
+
+Shapes: B batch, T triplets.
+"""
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainables.losses.mining import MINERS, distance_weighted, informative_pairs, uniform
+from trainables.losses.operations import cosines, same_and_different
+
+DIMENSIONS = 16
+
+
+def batch(labels: list[int], seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    embeddings_BD = torch.randn(len(labels), DIMENSIONS, generator=torch.Generator().manual_seed(seed))
+    return cosines(embeddings_BD.double()), *same_and_different(torch.tensor(labels))
+
+
+@pytest.mark.parametrize("name", MINERS)
+@settings(max_examples=25, deadline=None)
+@given(labels=st.lists(st.integers(0, 4), min_size=1, max_size=12), seed=st.integers(0, 1000))
+def test_triplets_are_triplets(name: str, labels: list[int], seed: int) -> None:
+    similarities_BB, same_BB, different_BB = batch(labels, seed)
+    triplets = list(zip(*(t.tolist() for t in MINERS[name](DIMENSIONS)(similarities_BB, same_BB, different_BB))))
+    for a, p, n in triplets:
+        assert a != p
+        assert labels[a] == labels[p] != labels[n]
+    pairs = [(a, p) for a in range(len(labels)) for p in range(len(labels)) if a != p and labels[a] == labels[p]]
+    with_negative = [(a, p) for a, p in pairs if any(other != labels[a] for other in labels)]
+    found = [(a, p) for a, p, _ in triplets]
+    if name in ("uniform", "distance_weighted"):
+        assert found == with_negative
+    elif name == "hard":
+        assert [a for a, _ in found] == sorted({a for a, _ in with_negative})
+    elif name == "semi_hard":
+        assert all(similarities_BB[a, n] < similarities_BB[a, p] for a, p, n in triplets)
+    else:
+        assert len(triplets) == sum(sum(other != labels[a] for other in labels) for a, _ in pairs)
+
+
+def drawn(miner: object, similarities_BB: torch.Tensor, times: int = 4000) -> Counter[int]:
+    """How often each of the negatives 2, 3, … of anchor 0 is drawn; 0 and 1 are the only positive pair."""
+    torch.manual_seed(0)
+    masks = same_and_different(torch.tensor([0, 0, *range(1, len(similarities_BB) - 1)]))
+    counts: Counter[int] = Counter()
+    for _ in range(times):
+        anchor_T, _, negative_T = miner(similarities_BB, *masks)
+        counts[negative_T[anchor_T == 0].item()] += 1
+    return counts
+
+
+def test_uniform_draws_every_negative_alike() -> None:
+    counts = drawn(uniform, torch.eye(6))
+    assert all(abs(count / 4000 - 1 / 4) < 0.03 for count in counts.values())
+    assert len(counts) == 4
+
+
+def test_distance_weighted_draws_in_inverse_proportion_to_density() -> None:
+    """Wu et al.: q(d) ∝ d^{D−2} (1 − d²/4)^{(D−3)/2}, d not below the cutoff, none beyond 1.4."""
+    similarities_BB = torch.eye(7)
+    similarities_BB[0, 2:] = torch.tensor([0.95, 0.5, 0.4, 0.3, -0.5])
+    counts = drawn(distance_weighted(8), similarities_BB)
+    distances = [max(math.sqrt(2 - 2 * s), 0.5) for s in (0.95, 0.5, 0.4, 0.3)]
+    weights = [1 / (d**6 * (1 - d * d / 4) ** 2.5) for d in distances]
+    assert counts[6] == 0
+    for place, weight in enumerate(weights, start=2):
+        assert counts[place] / 4000 == pytest.approx(weight / sum(weights), abs=0.03)
+
+
+def test_distance_weighted_draws_from_far_negatives_where_there_are_no_others() -> None:
+    similarities_BB = -torch.ones(5, 5)
+    counts = drawn(distance_weighted(512), similarities_BB, times=200)
+    assert set(counts) == {2, 3, 4}
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    labels=st.lists(st.integers(0, 3), min_size=1, max_size=10),
+    epsilon=st.sampled_from([0.0, 0.1, 0.7]),
+    seed=st.integers(0, 1000),
+)
+def test_informative_pairs(labels: list[int], epsilon: float, seed: int) -> None:
+    similarities_BB, same_BB, different_BB = batch(labels, seed)
+    kept_same_BB, kept_different_BB = informative_pairs(similarities_BB, same_BB, different_BB, epsilon)
+    for i in range(len(labels)):
+        positives = same_BB[i].nonzero().flatten().tolist()
+        negatives = different_BB[i].nonzero().flatten().tolist()
+        s = similarities_BB[i].tolist()
+        hardest_negative = max((s[n] for n in negatives), default=-math.inf)
+        hardest_positive = min((s[p] for p in positives), default=math.inf)
+        kept = [p for p in positives if s[p] < hardest_negative + epsilon]
+        assert kept_same_BB[i].nonzero().flatten().tolist() == kept
+        kept = [n for n in negatives if s[n] > hardest_positive - epsilon]
+        assert kept_different_BB[i].nonzero().flatten().tolist() == kept

@@ -1,0 +1,194 @@
+"""Backbones, pooling, the embedding network and its initial weights."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+import torchvision
+from torch import Tensor, nn
+
+from trainables.mistakes import Mistakes
+from trainables.models import BACKBONES, POOLING, EmbeddingModel, ModelConfig
+from trainables.models.weights import load_weights, weights_file
+
+needs_safetensors = pytest.mark.skipif(not importlib.util.find_spec("safetensors"), reason="safetensors is absent")
+
+
+@pytest.fixture
+def images_B3HW() -> Tensor:
+    return torch.rand(4, 3, 48, 64, generator=torch.Generator().manual_seed(0))
+
+
+def check_embeds_and_learns(config: ModelConfig, images_B3HW: Tensor) -> None:
+    """Raw embeddings, a gradient for every parameter, and every parameter in one of the two parts."""
+    model = EmbeddingModel(config)
+    features: list[int] = []
+    model.backbone.register_forward_hook(lambda module, images, maps: features.append(maps.shape[1]))
+    embeddings = model(images_B3HW)
+    assert features == [BACKBONES[config.backbone].features]
+    assert embeddings.shape == (len(images_B3HW), config.embedding_dim)
+    assert (embeddings.norm(dim=1) - 1).abs().max() > 1e-3
+    embeddings.square().sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    parts = [*model.backbone.parameters(), *model.head.parameters()]
+    assert {id(parameter) for parameter in parts} == {id(parameter) for parameter in model.parameters()}
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_every_backbone(name: str, images_B3HW: Tensor) -> None:
+    row = BACKBONES[name]
+    assert row.summary
+    assert row.imagenet is None or row.imagenet.startswith("https://")
+    check_embeds_and_learns(ModelConfig(backbone=name, embedding_dim=16), images_B3HW)
+
+
+@pytest.mark.parametrize("name", POOLING)
+def test_every_pooling(name: str, images_B3HW: Tensor) -> None:
+    check_embeds_and_learns(ModelConfig(pooling=name, layer_norm=True), images_B3HW)
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs"), [("resnet18", torchvision.models.resnet18), ("resnet50", torchvision.models.resnet50)]
+)
+def test_resnets_compute_what_torchvisions_do(name: str, theirs: type, images_B3HW: Tensor) -> None:
+    network = theirs(weights=None).eval()
+    trunk = BACKBONES[name].build().eval()
+    trunk.load_state_dict({key: value for key, value in network.state_dict().items() if not key.startswith("fc.")})
+    network.fc = nn.Identity()
+    with torch.no_grad():
+        torch.testing.assert_close(trunk(images_B3HW).mean(dim=(2, 3)), network(images_B3HW))
+
+
+def test_poolings_by_hand() -> None:
+    maps = torch.tensor([[[[1.0, 2.0], [3.0, 6.0]], [[-1.0, -1.0], [-1.0, -5.0]]]])
+    expected = {"avg": [3.0, -2.0], "max": [6.0, -1.0], "avg_max": [9.0, -3.0]}
+    assert {name: pool()(maps)[0].tolist() for name, pool in POOLING.items()} == expected
+
+
+def test_input_is_normalised_by_the_backbones_own_mean_and_scale(images_B3HW: Tensor) -> None:
+    model = EmbeddingModel(ModelConfig(backbone="resnet18")).eval()
+    normalised = torchvision.transforms.functional.normalize(images_B3HW, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+    with torch.no_grad():
+        torch.testing.assert_close(model(images_B3HW), model.head(model.backbone(normalised)))
+
+
+def test_the_head_pools_normalises_and_projects(images_B3HW: Tensor) -> None:
+    model = EmbeddingModel(ModelConfig(layer_norm=True)).eval()
+    with torch.no_grad():
+        pooled = model.backbone((images_B3HW - 0.5) / 0.5).mean(dim=(2, 3))
+        standard = (pooled - pooled.mean(dim=1, keepdim=True)) / (
+            pooled.var(dim=1, correction=0, keepdim=True) + 1e-5
+        ).sqrt()
+        torch.testing.assert_close(model(images_B3HW), standard @ model.head[2].weight.T + model.head[2].bias)
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_frozen_batch_normalisation_never_moves(freeze: bool, images_B3HW: Tensor) -> None:
+    model = EmbeddingModel(ModelConfig(backbone="resnet18", freeze_bn=freeze))
+    model.eval()
+    model.train()
+    layers = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    before = [value.clone() for layer in layers for value in layer.state_dict().values()]
+    optimizer = torch.optim.SGD([parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.1)
+    model(images_B3HW).square().sum().backward()
+    optimizer.step()
+    after = [value for layer in layers for value in layer.state_dict().values()]
+    assert all(torch.equal(old, new) for old, new in zip(before, after)) == freeze
+    assert all(layer.training != freeze for layer in layers)
+    assert model.training
+
+
+def test_the_same_seed_gives_the_same_model(images_B3HW: Tensor) -> None:
+    embeddings = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        embeddings.append(EmbeddingModel(ModelConfig())(images_B3HW))
+    assert torch.equal(*embeddings)
+
+
+def test_all_mistakes_of_a_configuration_at_once() -> None:
+    with pytest.raises(Mistakes) as mistake:
+        ModelConfig(backbone="resnet19", pooling="sum", embedding_dim=0)
+    assert len(mistake.value.sentences) == 3
+    for word in ("resnet19", "resnet18", "sum", "avg_max", "0"):
+        assert word in str(mistake.value)
+    with pytest.raises(Mistakes, match=r"convnet has no ImageNet weights.*resnet18, resnet50"):
+        ModelConfig(weights="imagenet")
+
+
+def resnet18_file(path: Path) -> dict[str, Tensor]:
+    """ImageNet-like weights as torchvision saves them: with a classifier, without counts of batches."""
+    torch.manual_seed(7)
+    state = torchvision.models.resnet18(weights=None).state_dict()
+    state = {name: value for name, value in state.items() if not name.endswith("num_batches_tracked")}
+    torch.save(state, path)
+    return state
+
+
+def holds(model: EmbeddingModel, state: dict[str, Tensor]) -> bool:
+    return all(
+        torch.equal(value, state[name])
+        for name, value in model.backbone.state_dict().items()
+        if not name.endswith("num_batches_tracked")
+    )
+
+
+def test_weights_from_a_torch_file(tmp_path: Path) -> None:
+    state = resnet18_file(tmp_path / "weights.pth")
+    assert holds(EmbeddingModel(ModelConfig(backbone="resnet18", weights=str(tmp_path / "weights.pth"))), state)
+    assert not holds(EmbeddingModel(ModelConfig(backbone="resnet18")), state)
+
+
+@needs_safetensors
+def test_weights_from_safetensors(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    state = resnet18_file(tmp_path / "weights.pth")
+    save_file(state, tmp_path / "weights.safetensors")
+    assert holds(EmbeddingModel(ModelConfig(backbone="resnet18", weights=str(tmp_path / "weights.safetensors"))), state)
+    (tmp_path / "weights.safetensors").write_bytes(b"garbage")
+    with pytest.raises(Mistakes, match="cannot be read"):
+        EmbeddingModel(ModelConfig(backbone="resnet18", weights=str(tmp_path / "weights.safetensors")))
+
+
+def test_imagenet_weights_are_never_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    config = ModelConfig(backbone="resnet18", weights="imagenet")
+    address = torchvision.models.ResNet18_Weights.IMAGENET1K_V1.url
+    place = tmp_path / "hub" / "checkpoints" / Path(address).name
+    with pytest.raises(Mistakes) as mistake:
+        EmbeddingModel(config)
+    assert f"Fetch {address} and put it at {place}." in str(mistake.value)
+    place.parent.mkdir(parents=True)
+    state = resnet18_file(place)
+    assert weights_file(config) == place
+    assert holds(EmbeddingModel(config), state)
+
+
+def test_weights_that_do_not_fit_are_explained(tmp_path: Path) -> None:
+    state = resnet18_file(tmp_path / "weights.pth")
+    with pytest.raises(Mistakes) as mistake:
+        load_weights(BACKBONES["resnet50"].build(), tmp_path / "weights.pth")
+    missing, other = mistake.value.sentences
+    assert "tensors that the backbone needs are missing" in missing
+    assert "layer1.0.conv1.weight (needs [64, 64, 1, 1], found [64, 64, 3, 3])" in other
+    del state["conv1.weight"]
+    torch.save(state, tmp_path / "weights.pth")
+    with pytest.raises(Mistakes, match=r"1 of the 120 tensors .* missing in .*: conv1\.weight\."):
+        load_weights(BACKBONES["resnet18"].build(), tmp_path / "weights.pth")
+
+
+def test_files_that_are_no_weights_are_named(tmp_path: Path) -> None:
+    for content, words in [
+        (b"", "cannot be read"),
+        (b"garbage", "cannot be read"),
+        ([1, 2], "named tensors"),
+        (Path("x"), "cannot be read"),
+    ]:
+        path = tmp_path / "weights.pth"
+        path.write_bytes(content) if isinstance(content, bytes) else torch.save(content, path)
+        with pytest.raises(Mistakes, match=words):
+            load_weights(BACKBONES["convnet"].build(), path)
+    with pytest.raises(Mistakes, match=r"nowhere\.pth', no file"):
+        EmbeddingModel(ModelConfig(weights=str(tmp_path / "nowhere.pth")))

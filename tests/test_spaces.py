@@ -1,0 +1,86 @@
+"""Every declared space is of its loss: complete, buildable at its default and at every end."""
+
+import inspect
+from collections.abc import Iterator
+
+import pytest
+from optuna.distributions import CategoricalDistribution
+
+from spaces.losses import SPACES
+from spaces.space import Parameter, Value
+from trainables.losses import LOSSES
+
+OUTPUT_CONVENTIONS = {"num_classes", "embedding_dim", "reduction"}
+
+
+def test_one_space_a_loss() -> None:
+    assert list(SPACES) == list(LOSSES)
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_every_hyperparameter_has_a_row(name: str) -> None:
+    arguments = set(inspect.signature(LOSSES[name].__init__).parameters) - {"self"}
+    assert set(SPACES[name]) == arguments - OUTPUT_CONVENTIONS
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_defaults_are_the_constructors(name: str) -> None:
+    arguments = inspect.signature(LOSSES[name].__init__).parameters
+    for parameter, row in SPACES[name].items():
+        assert row.default == arguments[parameter].default, parameter
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_the_default_builds(name: str) -> None:
+    LOSSES[name](num_classes=3, embedding_dim=4, **{key: row.default for key, row in SPACES[name].items()})
+
+
+def ends(row: Parameter) -> Iterator[Value]:
+    if isinstance(row.distribution, CategoricalDistribution):
+        yield from row.distribution.choices
+    else:
+        yield row.distribution.low
+        yield row.distribution.high
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_every_end_builds(name: str) -> None:
+    for parameter, row in SPACES[name].items():
+        for value in ends(row):
+            LOSSES[name](num_classes=3, embedding_dim=4, **{parameter: value})
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_conditions_name_earlier_rows_and_every_row_has_a_source(name: str) -> None:
+    seen: list[str] = []
+    for parameter, row in SPACES[name].items():
+        assert set(row.when) <= set(seen)
+        assert row.source
+        seen.append(parameter)
+
+
+def test_pnp_searches_what_its_variant_has() -> None:
+    space = SPACES["pnp"]
+    assert [name for name in space if space[name].exists({"variant": "Dq"})] == ["variant", "temperature", "alpha"]
+    assert [name for name in space if space[name].exists({"variant": "Ib"})] == ["variant", "temperature", "bound"]
+    assert [name for name in space if space[name].exists({"variant": "Ds"})] == ["variant", "temperature"]
+
+
+@pytest.mark.parametrize(
+    ("loss", "parameter", "found"),
+    [
+        ("multi_similarity", "margin", 0.8),
+        ("multi_similarity", "pos_scale", 18),
+        ("multi_similarity", "neg_scale", 76),
+        ("multi_similarity", "epsilon", 0.4),
+        ("soft_triple", "margin", 0.4),
+        ("soft_triple", "scale", 78),
+        ("soft_triple", "gamma", 1 / 58),
+        ("soft_triple", "tau", 0.4),
+        ("proxy_anchor", "scale", 32),
+        ("pnp", "bound", 1),
+        ("mpa", "proxies_per_class", 2),
+    ],
+)
+def test_what_the_papers_found_best_can_be_found(loss: str, parameter: str, found: float) -> None:
+    assert SPACES[loss][parameter].contains(found)

@@ -1,0 +1,121 @@
+"""The fixed split, recomputed from the words that define it."""
+
+import dataclasses
+import hashlib
+import json
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainables.data.split import ClassSplit, check_images, make_split
+from trainables.mistakes import Mistakes
+
+NAMES = [f"class {number}" for number in range(200)]
+
+ratios = st.sampled_from(["0.5", "0.6", "0.7", "0.75", "0.8", "0.85", "0.9", "0.95", "0.99"])
+class_names = st.lists(st.text(st.characters(codec="utf-8"), max_size=5), min_size=10, max_size=60, unique=True)
+
+
+def expected_validation(half: list[str], ratio: str, seed: int) -> set[str]:
+    share = len(half) * (1 - Fraction(ratio))
+    count = max(2, int(share + Fraction(1, 2)))
+    hashes = {name: hashlib.sha256(f"{seed}:{name}".encode()).hexdigest() for name in half}
+    return {name for name in half if sum(hashes[other] < hashes[name] for other in half) < count}
+
+
+@settings(max_examples=100, deadline=None)
+@given(names=class_names, ratio=ratios, seed=st.integers(0, 10**6))
+def test_the_split_is_what_the_definition_says(names: list[str], ratio: str, seed: int) -> None:
+    half = names[: len(names) // 2]
+    validation = expected_validation(half, ratio, seed)
+    if len(half) - len(validation) < 2:
+        with pytest.raises(Mistakes):
+            make_split("data", names, None, ratio=float(ratio), seed=seed)
+        return
+    split = make_split("data", names, None, ratio=float(ratio), seed=seed)
+    assert list(split.test) == names[len(names) // 2 :]
+    assert list(split.validation) == [name for name in half if name in validation]
+    assert list(split.train) == [name for name in half if name not in validation]
+    assert ClassSplit.from_json(json.loads(json.dumps(split.to_json()))) == split
+
+
+@pytest.mark.parametrize(
+    ("training_classes", "ratio", "validation"),
+    [(100, 0.9, 10), (98, 0.9, 10), (95, 0.9, 10), (94, 0.9, 9), (5, 0.9, 2), (45, 0.9, 5), (10, 0.85, 2),
+     (50, 0.95, 3), (30, 0.95, 2), (100, 0.7, 30), (11318, 0.9, 1132), (35, 0.7, 11)],
+)  # fmt: skip
+def test_a_tenth_is_rounded_half_up(training_classes: int, ratio: float, validation: int) -> None:
+    names = [str(number) for number in range(2 * training_classes)]
+    assert len(make_split("data", names, None, ratio=ratio, seed=0).validation) == validation
+
+
+def test_a_split_is_the_same_for_ever() -> None:
+    split = make_split("data", NAMES, None, ratio=0.9, seed=0)
+    assert split.validation == tuple(f"class {number}" for number in (2, 7, 10, 17, 23, 29, 37, 38, 66, 72))
+    assert split.digest == "0bc8af604aa9e0802304cde657fd4df288e3a1265e2ec08463009d9afdc59c37"
+
+
+def test_published_halves_are_kept() -> None:
+    published = (tuple(NAMES[150:50:-1]), tuple(NAMES[:50]))
+    split = make_split("data", NAMES, published, ratio=0.9, seed=3)
+    assert split.test == published[1]
+    assert len(split.validation) == 10
+    assert {*split.train, *split.validation} == set(published[0])
+    with pytest.raises(Mistakes, match=r"1 of the 150 classes.*class 7\."):
+        make_split("data", NAMES[:7] + NAMES[8:], published, ratio=0.9, seed=3)
+
+
+def test_digests_tell_apart_what_differs() -> None:
+    split = make_split("data", NAMES, None, ratio=0.9, seed=0)
+    others = [
+        make_split("data", NAMES, None, ratio=0.9, seed=1),
+        make_split("data", NAMES, None, ratio=0.8, seed=0),
+        make_split("other data", NAMES, None, ratio=0.9, seed=0),
+        make_split("data", NAMES[:-1], None, ratio=0.9, seed=0),
+        dataclasses.replace(split, train=split.train[::-1]),
+    ]
+    assert len({split.digest, *(other.digest for other in others)}) == len(others) + 1
+    assert split.digest == make_split("data", NAMES, None, ratio=0.9, seed=0).digest
+
+
+def test_the_test_digest_is_of_the_test_classes_alone() -> None:
+    split = make_split("data", NAMES, None, ratio=0.9, seed=0)
+    assert make_split("data", NAMES, None, ratio=0.7, seed=5).test_digest == split.test_digest
+    assert dataclasses.replace(split, test=split.test[::-1]).test_digest == split.test_digest
+    assert dataclasses.replace(split, test=split.test[1:]).test_digest != split.test_digest
+    assert dataclasses.replace(split, identity="other").test_digest != split.test_digest
+
+
+def test_an_edited_split_is_refused() -> None:
+    content = make_split("data", NAMES, None, ratio=0.9, seed=0).to_json()
+    with pytest.raises(Mistakes, match="was edited"):
+        ClassSplit.from_json({**content, "test": content["test"][1:]})
+    with pytest.raises(Mistakes, match="no 'validation'"):
+        ClassSplit.from_json({name: value for name, value in content.items() if name != "validation"})
+
+
+@pytest.mark.parametrize("classes", [0, 1, 3, 7])
+def test_too_few_classes_are_refused_with_the_numbers(classes: int) -> None:
+    with pytest.raises(Mistakes, match=rf"has {classes} classes: {classes // 2} in the training half"):
+        make_split("data", NAMES[:classes], None, ratio=0.9, seed=0)
+    assert make_split("data", NAMES[:8], None, ratio=0.9, seed=0).train
+
+
+@pytest.mark.parametrize("ratio", [0, 1, -0.1, 1.5, float("nan")])
+def test_ratios_lie_between_0_and_1(ratio: float) -> None:
+    with pytest.raises(Mistakes, match=r"split\.ratio"):
+        make_split("data", NAMES, None, ratio=ratio, seed=0)
+
+
+def test_every_class_needs_an_image_and_every_part_something_to_find() -> None:
+    split = make_split("data", NAMES, None, ratio=0.9, seed=0)
+    classes = dict.fromkeys(NAMES, ("a", "b"))
+    check_images(split, classes | {split.train[0]: ("a",), split.validation[0]: ("a",), split.test[0]: ("a",)})
+    lonely = dict.fromkeys(split.validation, ("a",))
+    with pytest.raises(Mistakes) as mistake:
+        check_images(split, classes | lonely | {split.test[0]: ()})
+    validation, test = mistake.value.sentences
+    assert "None of the 10 validation classes has 2 images" in validation
+    assert f"1 of the 100 test classes have no image: {split.test[0]}" in test
