@@ -125,6 +125,23 @@ def test_a_loss_that_is_not_finite_ends_the_training(spec: TrialSpec) -> None:
         list(train(trained(spec, lr=1e30, clip_grad=None)))
 
 
+@pytest.mark.parametrize(
+    ("schedule", "factors"),
+    [
+        (Schedule(), (1, 1, 1, 1)),
+        (Schedule(step=2, gamma=0.5), (1, 1, 0.5, 0.5)),
+        (Schedule(step=1, gamma=0.1), (1, 0.1, 0.01, 0.001)),
+        (Schedule(milestones=(1, 3, 200), gamma=0.1), (1, 0.1, 0.1, 0.01)),
+    ],
+)
+def test_learning_rates_follow_the_schedule(spec: TrialSpec, schedule: Schedule, factors: tuple[float, ...]) -> None:
+    training = Training(trained(spec, schedule=schedule, lr=1e-3, proxy_lr=1e-2), CPU)
+    for factor in factors:
+        rates = {group["lr"] for group in training._optimizer.param_groups}
+        assert sorted(rates) == pytest.approx([1e-3 * factor, 1e-2 * factor])
+        training.run_epoch()
+
+
 def test_warm_up_trains_head_and_proxies_alone(spec: TrialSpec) -> None:
     training = Training(trained(spec, warmup_epochs=1), CPU)
     first = {name: value.clone() for name, value in training._model.named_parameters()}

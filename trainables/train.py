@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import StepLR
+from torch.optim.lr_scheduler import MultiStepLR
 
 from trainables.checkpoints import Checkpoints
 from trainables.data.augment import augment
@@ -94,10 +94,8 @@ class Training:
             seed=spec.seed,
         )
         self._optimizer = self._make_optimizer()
-        self._schedule = StepLR(
-            self._optimizer, step_size=self._config.schedule.step or self._config.epochs + 1,
-            gamma=self._config.schedule.gamma,
-        )  # fmt: skip
+        schedule = self._config.schedule
+        self._schedule = MultiStepLR(self._optimizer, schedule.changes(self._config.epochs), schedule.gamma)
         self._checkpoints = Checkpoints(Path(spec.directory), spec.digest)
         self._best = -math.inf
         self.records: list[EpochRecord] = []

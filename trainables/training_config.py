@@ -14,18 +14,36 @@ PRECISIONS = ("auto", "float32", "bfloat16")
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Learning rates are multiplied by ``gamma`` every ``step`` epochs; ``step=None`` keeps them."""
+    """Learning rates are multiplied by ``gamma`` every ``step`` epochs, or after each of the epochs ``milestones``.
+
+    With neither they stay as they are.
+    """
 
     step: int | None = None
+    milestones: tuple[int, ...] = ()
     gamma: float = 0.5
 
     def __post_init__(self) -> None:
         mistakes = []
         if self.step is not None and self.step < 1:
             mistakes.append(f"schedule.step must be at least 1 epoch, or null for no schedule; it is {self.step}.")
+        if self.milestones != tuple(sorted({epoch for epoch in self.milestones if epoch >= 1})):
+            mistakes.append(
+                f"schedule.milestones must be epochs of at least 1, each later than the one before; they are "
+                f"{list(self.milestones)}."
+            )
+        if self.step is not None and self.milestones:
+            mistakes.append(
+                f"schedule.step is {self.step} and schedule.milestones are {list(self.milestones)}; give one of them "
+                "and leave the other null or empty."
+            )
         if not 0 < self.gamma <= 1:
             mistakes.append(f"schedule.gamma must lie in (0, 1]; it is {self.gamma}.")
         raise_if_any(mistakes)
+
+    def changes(self, epochs: int) -> tuple[int, ...]:
+        """After which of the first ``epochs`` epochs the learning rates change."""
+        return self.milestones if self.step is None else tuple(range(self.step, epochs, self.step))
 
 
 @dataclass(frozen=True, kw_only=True)
