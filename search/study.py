@@ -10,7 +10,7 @@ import functools
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import optuna
@@ -159,11 +159,17 @@ class LossStudy:
             if not any(attributes.items() <= entry.items() for entry in known):
                 self._study.enqueue_trial(dict(parameters), user_attrs=dict(attributes))
 
-    @patiently
     def ask(self, seed: Callable[[int], int]) -> FrozenTrial:
         """Start the next trial: an enqueued one where there is one, else the sampler's proposal."""
-        self._study.sampler = self._sampler(len(self._study.get_trials(deepcopy=False)))
-        return self._start(self._study.ask(), seed)
+        return self._ask(seed, [trial.number for trial in self.trials() if trial.state == TrialState.RUNNING])
+
+    @patiently
+    def _ask(self, seed: Callable[[int], int], running: Sequence[int]) -> FrozenTrial:
+        trials = self._study.get_trials(deepcopy=False)
+        # A trial that began when the storage went away in the middle of this is the one to go on with.
+        begun = [entry for entry in trials if entry.state == TrialState.RUNNING and entry.number not in running]
+        self._study.sampler = self._sampler(len(trials) - len(begun))
+        return self._start(optuna.Trial(self._study, begun[0]._trial_id) if begun else self._study.ask(), seed)
 
     @patiently
     def take_up(self, number: int, seed: Callable[[int], int]) -> FrozenTrial:

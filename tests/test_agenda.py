@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from itertools import count
+from typing import Any
 
 import pytest
+from optuna.exceptions import StorageInternalError
 from optuna.trial import TrialState
 
 from search.agenda import MAX_LOSSES, Agenda, Job, Stage
@@ -269,3 +271,28 @@ def test_when_nothing_finished_nothing_is_selected(opened: Opened) -> None:
     with pytest.raises(NothingToSelect, match="No trial of mpa could be confirmed"):
         freeze(search)
     assert search.summary()["losses"]["mpa"]["best"] is None
+
+
+@pytest.mark.parametrize("place", ["_set_trial_param", "set_trial_user_attr", "_create_new_trial"])
+def test_a_storage_that_goes_away_while_a_trial_starts_costs_no_trial(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """The call was carried out and its answer lost: the same trial is gone on with."""
+    search = opened(search={"trials": 3, "pruner": "none"}, losses=["mpa"])
+    study = search.study("mpa", SEARCH)
+    original = getattr(search.storage, place)
+    broken: list[str] = []
+
+    def break_once(*arguments: Any, **named: Any) -> Any:
+        answer = original(*arguments, **named)
+        if len(study.trials()) > 1 and not broken:
+            broken.append(place)
+            raise StorageInternalError("gone")
+        return answer
+
+    monkeypatch.setattr(search.storage, place, break_once)
+    drive(search)
+    assert broken
+    trials = study.trials()
+    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 3
+    assert all(trial.user_attrs["params"].keys() == search.plan.spaces["mpa"].default.keys() for trial in trials)
