@@ -4,7 +4,10 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_ind
 
+from search.statistics.anytime import anytime_curve, cost_ratio, epochs_to_reach, mean_curve
+from search.statistics.detectable import minimum_detectable_difference
 from search.statistics.interval import over_seeds
 
 
@@ -27,3 +30,32 @@ def test_intervals_cover_the_truth_95_times_in_100(seeds: int) -> None:
     draws = generator.normal(0.6, 0.03, (4000, seeds))
     covered = [low <= 0.6 <= high for low, high in (over_seeds(row)["ci95"] for row in draws.tolist())]
     assert np.mean(covered) == pytest.approx(0.95, abs=0.012)  # 3.5 standard errors of 4,000 draws
+
+
+@pytest.mark.parametrize(("seeds", "expected"), [(3, 3.0709), (5, 2.0244), (10, 1.3249)])
+def test_the_detectable_difference_is_detected_80_times_in_100(seeds: int, expected: float) -> None:
+    difference = minimum_detectable_difference(0.02, seeds)
+    assert difference == pytest.approx(0.02 * expected, rel=1e-3)
+    generator = np.random.default_rng(0)
+    draws = generator.normal(0, 0.02, (2, 8000, seeds))
+    found = ttest_ind(draws[0], draws[1] + difference, axis=1).pvalue <= 0.05
+    assert np.mean(found) == pytest.approx(0.8, abs=0.016)  # 3.5 standard errors of 8,000 draws
+
+
+def test_many_seeds_detect_what_the_normal_distribution_says() -> None:
+    assert minimum_detectable_difference(1.0, 2000) == pytest.approx((1.95996 + 0.84162) * math.sqrt(2 / 2000), 1e-3)
+    assert minimum_detectable_difference(1.0, 1) is None
+
+
+def test_an_anytime_curve_follows_the_order_in_which_epochs_ended() -> None:
+    curve = anytime_curve([3.0, 1.0, 2.0, 4.0], [0.4, 0.1, 0.3, 0.2])
+    assert curve.tolist() == [0.1, 0.3, 0.4, 0.4]
+    assert mean_curve([curve, anytime_curve([1, 2, 3], [0.3, 0.1, 0.6])]) == pytest.approx([0.2, 0.3, 0.5])
+
+
+def test_the_cost_ratio_compares_epochs_to_the_same_value() -> None:
+    fast, slow = np.array([0.2, 0.5, 0.5, 0.6]), np.array([0.1, 0.2, 0.3, 0.5])
+    assert epochs_to_reach(fast, 0.5) == 2
+    assert cost_ratio(fast, slow) == 0.5
+    assert cost_ratio(slow, fast) is None
+    assert cost_ratio(slow, slow) == 1
