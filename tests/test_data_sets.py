@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from torchvision.datasets import ImageFolder
+from trees import make_tree
 
 from trainables.data import DATASETS, Dataset
 from trainables.mistakes import Mistakes
@@ -31,7 +32,9 @@ def small(name: str, root: Path) -> Dataset:
     """A small instance of a row of the table."""
     if name == "glyphs":
         return DATASETS[name](num_classes=8, images_per_class=6)
-    return DATASETS[name](root=write_images(root / name, {"b": 2, "a": 3, "C": 4}))
+    if name == "folder":
+        return DATASETS[name](root=write_images(root / name, {"b": 2, "a": 3, "C": 4}))
+    return DATASETS[name](root=make_tree(name, root / name), subset=True)
 
 
 @pytest.mark.parametrize("name", DATASETS)
@@ -40,7 +43,10 @@ def test_every_data_set(name: str, tmp_path: Path) -> None:
     assert dataclasses.is_dataclass(dataset)
     assert type(dataset).__dataclass_params__.frozen
     assert all(field.kw_only for field in dataclasses.fields(dataset))
+    assert all(field.metadata["about"] for field in dataclasses.fields(dataset))
     assert dataset.summary
+    assert dataset.publisher
+    assert dataset.layout
     classes = dataset.classes()
     assert list(classes) == list(dataset.classes())
     keys = [key for keys in classes.values() for key in keys]

@@ -10,10 +10,14 @@ import numpy as np
 class Dataset(ABC):
     """A data set: a frozen keyword-only dataclass whose fields are its options in the search file.
 
+    The metadata of a field say what the option is ``about``.
     Options are validated where they are made: ``__post_init__`` raises ``Mistakes``, all sentences at once.
+    ``summary`` says what it is, ``publisher`` where its owner publishes it, ``layout`` what ``root`` must look like.
     """
 
     summary: ClassVar[str]
+    publisher: ClassVar[str]
+    layout: ClassVar[str]
 
     @abstractmethod
     def classes(self) -> Mapping[str, tuple[str, ...]]:

@@ -13,7 +13,7 @@ Legend: H, W pixels; S strokes; P points along a stroke; 2 is (x, y) in units of
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -85,12 +85,14 @@ class Glyphs(Dataset):
     """Drawn signs on squares of ``size`` pixels; the images of a class take its ``centres`` in turn."""
 
     summary: ClassVar[str] = "signs drawn by code, several distinct shapes a class; needs no files"
+    publisher: ClassVar[str] = "this program"
+    layout: ClassVar[str] = "no folder: there is nothing to give"
 
-    num_classes: int = 96
-    centres: int = 3
-    images_per_class: int = 24
-    size: int = 40
-    seed: int = 0
+    num_classes: int = field(default=96, metadata={"about": "how many classes"})
+    centres: int = field(default=3, metadata={"about": "distinct shapes a class"})
+    images_per_class: int = field(default=24, metadata={"about": "how many images a class, its shapes in turn"})
+    size: int = field(default=40, metadata={"about": "height and width in pixels"})
+    seed: int = field(default=0, metadata={"about": "other seeds draw other signs"})
 
     def __post_init__(self) -> None:
         sentences = [

@@ -1,0 +1,169 @@
+"""The papers' data sets as small folders, in exactly the form in which their authors publish them.
+
+``make_cub200(root, classes_per_half=4, images_per_class=5)`` and the like; ``make_tree(name, …)`` for a row of the
+table. They are far smaller than the published ones, so that they are read with ``subset=True``.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from scipy.io import savemat
+
+Lists = dict[str, int]  # paths of images below the root → number of the class, from 0; the training classes first
+Sizes = Sequence[int]  # how many images each class has
+
+
+def _write(path: Path, lines: Sequence[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+def _images(train: Sizes, test: Sizes) -> list[tuple[int, int]]:
+    """Class and number in it of each image, class after class."""
+    return [(label, number) for label, size in enumerate([*train, *test]) for number in range(size)]
+
+
+def _cub200(root: Path, train: Sizes, test: Sizes) -> Lists:
+    names = [f"{label + 1:03d}.Bird_{label + 1}" for label in range(len(train) + len(test))]
+    images = [
+        (f"{names[label]}/Bird_{label + 1}_{number + 1:04d}_{17 * number}.jpg", label)
+        for label, number in _images(train, test)
+    ]
+    _write(root / "classes.txt", [f"{label} {name}" for label, name in enumerate(names, start=1)])
+    _write(root / "images.txt", [f"{image} {path}" for image, (path, _) in enumerate(images, start=1)])
+    labels = [f"{image} {label + 1}" for image, (_, label) in enumerate(images, start=1)]
+    _write(root / "image_class_labels.txt", labels)
+    return {f"images/{path}": label for path, label in images}
+
+
+def _cars196(root: Path, train: Sizes, test: Sizes) -> Lists:
+    labels = [label for label, _ in _images(train, test)]
+    paths = [f"car_ims/{image:06d}.jpg" for image in range(1, len(labels) + 1)]
+    sides = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
+    record = np.dtype([(name, object) for name in ("relative_im_path", *sides, "class", "test")])
+    annotations = np.empty((1, len(labels)), dtype=record)
+    for image, (path, label) in enumerate(zip(paths, labels, strict=True)):
+        annotations[0, image] = (path, 1, 2, 30, 20, np.uint8(label + 1), np.uint8(image % 2))
+    class_names = np.empty((1, len(train) + len(test)), dtype=object)
+    class_names[0] = [f"Maker Model C/V {label} Coupe 2012" for label in range(class_names.size)]
+    root.mkdir(parents=True, exist_ok=True)
+    savemat(root / "cars_annos.mat", {"annotations": annotations, "class_names": class_names})
+    return dict(zip(paths, labels, strict=True))
+
+
+def _sop(root: Path, train: Sizes, test: Sizes) -> Lists:
+    images = {
+        f"{('bicycle', 'lamp')[label % 2]}_final/{11_000_000 + label}_{number}.JPG": label
+        for label, number in _images(train, test)
+    }
+    rows = [
+        (label, f"{image} {label + 1} {label % 2 + 1} {path}")
+        for image, (path, label) in enumerate(images.items(), start=1)
+    ]
+    heading = "image_id class_id super_class_id path"
+    _write(root / "Ebay_train.txt", [heading, *(row for label, row in rows if label < len(train))])
+    _write(root / "Ebay_test.txt", [heading, *(row for label, row in rows if label >= len(train))])
+    return images
+
+
+def _vehicleid(root: Path, train: Sizes, test: Sizes) -> Lists:
+    """The lists of 1,600 and 2,400 get two vehicles more each."""
+    sizes = [*test, *[test[0]] * 4]
+    rows = [
+        (label, f"{7_000 + image:07d}", f"{100 + 3 * label}") for image, (label, _) in enumerate(_images(train, sizes))
+    ]
+    ends = {"test_list_800": len(test), "test_list_1600": len(test) + 2, "test_list_2400": len(test) + 4}
+    ranges = {"train_list": range(len(train))} | {
+        name: range(len(train), len(train) + end) for name, end in ends.items()
+    }
+    for name, labels in ranges.items():
+        lines = [f"{image} {vehicle}" for label, image, vehicle in rows if label in labels]
+        _write(root / "train_test_split" / f"{name}.txt", lines)
+    return {f"image/{image}.jpg": label for label, image, _ in rows}
+
+
+def _inaturalist(root: Path, train: Sizes, test: Sizes) -> Lists:
+    """The first image of a category is one of validation; ``training.txt`` lists the training images."""
+    kinds = ("Plantae", "Aves", "Insecta")
+    images = [
+        (image, f"train_val2018/{kinds[label % 3]}/{label}/{image:032x}.jpg", label, number)
+        for image, (label, number) in enumerate(_images(train, test), start=1)
+    ]
+    categories = [
+        {"id": label, "name": str(label), "supercategory": kinds[label % 3]} for label in range(len(train) + len(test))
+    ]
+    for name, is_part in {"train2018": lambda number: number > 0, "val2018": lambda number: number == 0}.items():
+        part = [entry for entry in images if is_part(entry[3])]
+        content = {
+            "info": {"year": 2018},
+            "images": [{"id": image, "file_name": path, "width": 800, "height": 600} for image, path, _, _ in part],
+            "categories": categories,
+            "annotations": [{"id": image, "image_id": image, "category_id": label} for image, _, label, _ in part],
+        }
+        root.mkdir(parents=True, exist_ok=True)
+        (root / f"{name}.json").write_text(json.dumps(content))
+    _write(root / "training.txt", [path for _, path, label, _ in images if label < len(train)])
+    return {path: label for _, path, label, _ in images}
+
+
+def _omniglot(root: Path, train: Sizes, test: Sizes) -> Lists:
+    """Three characters an alphabet."""
+    images = {}
+    for label, number in _images(train, test):
+        half, place = ("background", label) if label < len(train) else ("evaluation", label - len(train))
+        folder = f"images_{half}/{half.title()}_{place // 3}/character{place % 3 + 1:02d}"
+        images[f"omniglot-py/{folder}/{label + 1:04d}_{number + 1:02d}.png"] = label
+    return images
+
+
+WRITERS: dict[str, Callable[[Path, Sizes, Sizes], Lists]] = {
+    "omniglot": _omniglot,
+    "cub200": _cub200,
+    "cars196": _cars196,
+    "sop": _sop,
+    "vehicleid": _vehicleid,
+    "inaturalist": _inaturalist,
+}
+
+
+def _draw(path: Path, label: int, generator: np.random.Generator) -> None:
+    """An image of 16 to 40 pixels a side, in its class's own colour."""
+    colour = np.random.default_rng(label).integers(0, 256, 3)
+    height, width = generator.integers(16, 41, 2)
+    pixels = np.clip(colour + generator.normal(0, 40, (height, width, 3)), 0, 255).astype(np.uint8)
+    Image.fromarray(pixels).save(path)
+
+
+def make_tree(name: str, root: Path, classes_per_half: int = 4, images_per_class: int = 5) -> Path:
+    """The data set ``name`` below ``root``, with so many classes in each half."""
+    sizes = [images_per_class] * classes_per_half
+    generator = np.random.default_rng(0)
+    for path, label in WRITERS[name](root, sizes, sizes).items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        _draw(root / path, label, generator)
+    return root
+
+
+make_omniglot = partial(make_tree, "omniglot")
+make_cub200 = partial(make_tree, "cub200")
+make_cars196 = partial(make_tree, "cars196")
+make_sop = partial(make_tree, "sop")
+make_vehicleid = partial(make_tree, "vehicleid")
+make_inaturalist = partial(make_tree, "inaturalist")
+
+
+def make_published(name: str, root: Path, train: tuple[int, int], test: tuple[int, int], *, files: bool) -> Path:
+    """Lists of so many (classes, images) in each half, and empty files for the images or none."""
+
+    def spread(classes: int, images: int) -> list[int]:
+        return [images // classes + (label < images % classes) for label in range(classes)]
+
+    paths = WRITERS[name](root, spread(*train), spread(*test))
+    for path in paths if files else ():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).touch()
+    return root

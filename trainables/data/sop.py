@@ -1,0 +1,41 @@
+"""Stanford Online Products (Song et al. 2016): products sold on eBay; the authors' lists are the two halves."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from trainables.data.published import Classes, Halves, PublishedDataset, grouped
+
+TRAIN, TEST = "Ebay_train.txt", "Ebay_test.txt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SOP(PublishedDataset):
+    """Classes are named by their ``class_id``, in the order of the lists."""
+
+    title: ClassVar[str] = "Stanford Online Products"
+    summary: ClassVar[str] = "120,053 photographs of 22,634 products"
+    publisher: ClassVar[str] = "https://cvgl.stanford.edu/projects/lifted_struct/"
+    layout: ClassVar[str] = """\
+Ebay_train.txt             image_id class_id super_class_id path
+                           1 1 1 bicycle_final/111085122871_0.JPG
+Ebay_test.txt              the same
+bicycle_final/111085122871_0.JPG"""
+
+    def _needed(self) -> tuple[str, ...]:
+        return TRAIN, TEST
+
+    def _published(self) -> Mapping[str, tuple[int, ...]]:
+        return {
+            "training classes": (11_318,),
+            "test classes": (11_316,),
+            "training images": (59_551,),
+            "test images": (60_502,),
+        }
+
+    def _listed(self) -> Halves:
+        return self._half(TRAIN), self._half(TEST)
+
+    def _half(self, name: str) -> Classes:
+        rows = self._rows(name, "image_id class_id super_class_id path")
+        return grouped((product, path) for _, product, _, path in rows)
