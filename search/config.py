@@ -5,7 +5,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from inspect import signature
 from typing import Annotated, Any, Literal
 
 import yaml
@@ -17,9 +16,10 @@ from pydantic import (
     model_validator,
 )
 
+from search.datasets import build_dataset
 from search.harvest import build, suggestion
 from search.secrets import holds_password, without_password
-from trainables.data import DATASETS, Dataset
+from trainables.data import Dataset
 from trainables.losses import LOSSES
 from trainables.metrics import METRICS, unknown_metrics
 from trainables.mistakes import Mistakes
@@ -78,10 +78,6 @@ class DatasetSection(Section):
 
     @model_validator(mode="after")
     def _buildable(self) -> "DatasetSection":
-        if self.name not in DATASETS:
-            raise ValueError(
-                f"name must be one of {', '.join(DATASETS)}; it is {self.name!r}{suggestion(self.name, DATASETS)}."
-            )
         _ = self.source
         return self
 
@@ -91,8 +87,7 @@ class DatasetSection(Section):
         options = dict(self.model_extra or {})
         if self.root is not None:
             options["root"] = self.root
-        dataset = DATASETS[self.name]
-        return build(dataset, options, known=signature(dataset).parameters, unknown=f"{self.name} has no such option")
+        return build_dataset(self.name, options)
 
 
 class SplitSection(Section):

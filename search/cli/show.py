@@ -1,4 +1,4 @@
-"""The commands that show something: status, compare, losses, datasets, backbones."""
+"""The commands that show something: status, compare, losses, backbones."""
 
 import json
 from typing import Annotated, Any
@@ -16,7 +16,6 @@ from search.runs import RunFolder, existing_run, find_runs, stored_split
 from search.status import status_of
 from spaces.losses import SPACES
 from spaces.space import Parameter
-from trainables.data import DATASETS
 from trainables.losses import LOSSES
 from trainables.mistakes import Mistakes
 from trainables.models import BACKBONES
@@ -109,20 +108,11 @@ def _range(distribution: BaseDistribution) -> str:
     return f"{low:g} to {high:g}" + (f" by {step:g}" if step and not log else "") + (" (log)" if log else "")
 
 
-def datasets(as_json: Json = False) -> None:
-    """Every data set."""
-    _list("Data sets", {name: entry.summary for name, entry in DATASETS.items()}, as_json)
-
-
 def backbones(as_json: Json = False) -> None:
     """Every network."""
-    _list("Backbones", {name: entry.summary for name, entry in BACKBONES.items()}, as_json)
-
-
-def _list(title: str, rows: dict[str, str], as_json: bool) -> None:
-    table = Table(title=title, title_justify="left")
+    table = Table(title="Backbones", title_justify="left")
     table.add_column("name")
     table.add_column("what it is", overflow="fold")
-    for name, summary in rows.items():
-        table.add_row(name, summary)
-    show(table, [{"name": name, "summary": summary} for name, summary in rows.items()], as_json)
+    for name, entry in BACKBONES.items():
+        table.add_row(name, entry.summary)
+    show(table, [{"name": name, "summary": entry.summary} for name, entry in BACKBONES.items()], as_json)

@@ -1,0 +1,107 @@
+"""``holdout datasets``: what there is, and whether a folder is one of them."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from search.cli.output import Json, show
+from search.config import SplitSection
+from search.datasets import build_dataset, known_name
+from search.yaml_file import apply_settings
+from trainables.data import DATASETS, Dataset
+from trainables.data.split import check_images, make_split
+from trainables.mistakes import Mistakes
+
+INDENT = (0, 0, 0, 2)
+
+
+def datasets(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One data set; all of them without it.")] = None,
+    root: Annotated[Path | None, typer.Option("--root", help="A folder: say whether it is the data set NAME.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Set one option of the data set.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Every data set: what it is, whence it comes and how it lies on disk; with --root, whether a folder is right."""
+    if root is None and not settings:
+        entries = [_described(entry) for entry in (DATASETS if name is None else [known_name(name)])]
+        show(Group(*(part for entry in entries for part in _entry(entry))), entries, as_json)
+        return
+    if name is None:
+        raise Mistakes("--root and --set need the name of a data set, as in `holdout datasets cub200 --root DIR`.")
+    options = apply_settings({} if root is None else {"root": str(root)}, settings or [])
+    counts = _counts(build_dataset(name, options))
+    show(_counted(name, counts), {"name": name, **counts}, as_json)
+
+
+def _described(name: str) -> dict[str, Any]:
+    dataset = DATASETS[name]
+    return {
+        "name": name,
+        "summary": dataset.summary,
+        "publisher": dataset.publisher,
+        "layout": dataset.layout.splitlines(),
+        "options": {
+            option.name: {"default": option.default, "about": option.metadata["about"]}
+            for option in fields(dataset)  # type: ignore[arg-type]  # every row is a dataclass
+        },
+    }
+
+
+def _entry(entry: dict[str, Any]) -> tuple[RenderableType, ...]:
+    """One data set for people; Text throughout, since rich would take brackets for its own."""
+    options = Table(box=None, padding=(0, 1), show_header=False)
+    for name, option in entry["options"].items():
+        default = "null" if option["default"] is None else str(option["default"]).lower()
+        options.add_row(Text(name), Text(f"default {default}"), Text(option["about"], style="dim"))
+    return (
+        Text.assemble((entry["name"], "bold"), "  ", entry["summary"]),
+        Padding(Text(entry["publisher"], style="dim"), INDENT),
+        *(Padding(Text(line), INDENT) for line in entry["layout"]),
+        Padding(options, (0, 0, 0, 1)),
+        Text(),
+    )
+
+
+def _counts(dataset: Dataset) -> dict[str, Any]:
+    """Classes and images of each part, by the default split."""
+    classes, defaults = dataset.classes(), SplitSection()
+    published = dataset.published_split()
+    split = make_split(dataset.identity(), list(classes), published, ratio=defaults.ratio, seed=defaults.seed)
+    check_images(split, classes)
+
+    def count(names: Sequence[str]) -> dict[str, int]:
+        return {"classes": len(names), "images": sum(len(classes[name]) for name in names)}
+
+    return {
+        "identity": split.identity,
+        "train_half": count(split.train + split.validation),
+        "train": count(split.train),
+        "validation": count(split.validation),
+        "test": count(split.test),
+    }
+
+
+def _counted(name: str, counts: dict[str, Any]) -> Table:
+    table = Table(title=f"{name}: {counts['identity']}", title_justify="left")
+    table.add_column("part")
+    for column in ("classes", "images"):
+        table.add_column(column, justify="right")
+    ratio = SplitSection().ratio
+    rows = {
+        "training half": "train_half",
+        f"  trains ({ratio:.0%})": "train",
+        f"  validates ({1 - ratio:.0%})": "validation",
+        "test half": "test",
+    }
+    for title, part in rows.items():
+        table.add_row(title, *(f"{counts[part][column]:,}" for column in ("classes", "images")))
+    return table
