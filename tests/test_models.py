@@ -30,7 +30,7 @@ def check_embeds_and_learns(config: ModelConfig, images_B3HW: Tensor) -> None:
     assert embeddings.shape == (len(images_B3HW), config.embedding_dim)
     assert (embeddings.norm(dim=1) - 1).abs().max() > 1e-3
     embeddings.square().sum().backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())
+    assert all(parameter.grad is not None for parameter in model.parameters() if parameter.requires_grad)
     parts = [*model.backbone.parameters(), *model.head.parameters()]
     assert {id(parameter) for parameter in parts} == {id(parameter) for parameter in model.parameters()}
 
@@ -39,8 +39,8 @@ def check_embeds_and_learns(config: ModelConfig, images_B3HW: Tensor) -> None:
 def test_every_backbone(name: str, images_B3HW: Tensor) -> None:
     row = BACKBONES[name]
     assert row.summary
-    assert row.imagenet is None or row.imagenet.startswith("https://")
-    check_embeds_and_learns(ModelConfig(backbone=name, embedding_dim=16), images_B3HW)
+    assert row.imagenet is None or row.imagenet.address.endswith(f"/{row.imagenet.file}")
+    check_embeds_and_learns(ModelConfig(backbone=name, embedding_dim=16), images_B3HW[:, :, :32, :40])
 
 
 @pytest.mark.parametrize("name", POOLING)
@@ -63,7 +63,7 @@ def test_resnets_compute_what_torchvisions_do(name: str, theirs: type, images_B3
 def test_poolings_by_hand() -> None:
     maps = torch.tensor([[[[1.0, 2.0], [3.0, 6.0]], [[-1.0, -1.0], [-1.0, -5.0]]]])
     expected = {"avg": [3.0, -2.0], "max": [6.0, -1.0], "avg_max": [9.0, -3.0]}
-    assert {name: pool()(maps)[0].tolist() for name, pool in POOLING.items()} == expected
+    assert {name: POOLING[name]()(maps)[0].tolist() for name in expected} == expected
 
 
 def test_input_is_normalised_by_the_backbones_own_mean_and_scale(images_B3HW: Tensor) -> None:
@@ -113,7 +113,7 @@ def test_all_mistakes_of_a_configuration_at_once() -> None:
     assert len(mistake.value.sentences) == 3
     for word in ("resnet19", "resnet18", "sum", "avg_max", "0"):
         assert word in str(mistake.value)
-    with pytest.raises(Mistakes, match=r"convnet has no ImageNet weights.*resnet18, resnet50"):
+    with pytest.raises(Mistakes, match=r"convnet has no ImageNet weights.*holdout backbones"):
         ModelConfig(weights="imagenet")
 
 
@@ -175,7 +175,7 @@ def test_weights_that_do_not_fit_are_explained(tmp_path: Path) -> None:
     assert "layer1.0.conv1.weight (needs [64, 64, 1, 1], found [64, 64, 3, 3])" in other
     del state["conv1.weight"]
     torch.save(state, tmp_path / "weights.pth")
-    with pytest.raises(Mistakes, match=r"1 of the 120 tensors .* missing in .*: conv1\.weight\."):
+    with pytest.raises(Mistakes, match=r"1 of the 100 tensors .* missing in .*: conv1\.weight\."):
         load_weights(BACKBONES["resnet18"].build(), tmp_path / "weights.pth")
 
 
