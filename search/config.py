@@ -17,12 +17,12 @@ from pydantic import (
 )
 
 from search.datasets import build_dataset
-from search.harvest import build, suggestion
+from search.harvest import build
 from search.secrets import holds_password, without_password
 from trainables.data import Dataset
 from trainables.losses import LOSSES
 from trainables.metrics import METRICS, unknown_metrics
-from trainables.mistakes import Mistakes
+from trainables.mistakes import Mistakes, suggestion
 from trainables.models import ModelConfig
 from trainables.models.config import IMAGENET
 from trainables.training_config import TrainingConfig

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from inspect import signature
 from typing import Any
 
-from search.harvest import build, suggestion
+from search.harvest import build
 from trainables.data import DATASETS, Dataset
-from trainables.mistakes import Mistakes
+from trainables.mistakes import Mistakes, suggestion
 
 
 def known_name(name: str) -> str:

@@ -1,21 +1,14 @@
 """Everything that is wrong with a section, in plain sentences, all of it at once."""
 
-import difflib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from trainables.mistakes import Mistakes, raise_if_any
+from trainables.mistakes import Mistakes, raise_if_any, suggestion
 
 Built = TypeVar("Built")
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """`` (did you mean …?)`` where something like ``name`` is known."""
-    close = difflib.get_close_matches(str(name), [str(entry) for entry in known], n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def harvest(target: Any, content: dict[str, Any]) -> list[str]:

@@ -1,6 +1,7 @@
 """A user's mistakes: plain sentences, all of them at once."""
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 
 
 class Mistakes(ValueError):
@@ -19,3 +20,9 @@ def raise_if_any(sentences: Sequence[str]) -> None:
     """Raise :class:`Mistakes` when there is a sentence to say."""
     if sentences:
         raise Mistakes(sentences)
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """`` (did you mean …?)`` where something like ``name`` is known."""
+    close = difflib.get_close_matches(str(name), [str(entry) for entry in known], n=1)
+    return f" (did you mean {close[0]}?)" if close else ""

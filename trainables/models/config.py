@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from trainables.mistakes import raise_if_any
-from trainables.models.backbones import BACKBONES
+from trainables.mistakes import Mistakes, raise_if_any
+from trainables.models.backbones import backbone
 from trainables.models.pooling import POOLING
 
 IMAGENET = "imagenet"
@@ -13,9 +13,10 @@ IMAGENET = "imagenet"
 class ModelConfig:
     """One embedding network.
 
-    ``weights`` initialises the backbone: ``None`` (random), ``"imagenet"``, or a file (``.safetensors``, or
-    what ``torch.save`` wrote of a state dict). ``freeze_bn`` keeps the backbone's batch normalisation as it
-    was initialised; ``layer_norm`` normalises the pooled features before the embedding layer.
+    ``backbone`` is a row of ``BACKBONES``, ``torchvision:NAME`` or ``timm:NAME``. ``weights`` initialises it: ``None``
+    (random), ``"imagenet"``, or a file (``.safetensors``, or what ``torch.save`` wrote of a state dict). ``freeze_bn``
+    keeps its batch normalisation as it was initialised; ``layer_norm`` normalises the pooled features before the
+    embedding layer.
     """
 
     backbone: str = "convnet"
@@ -26,18 +27,19 @@ class ModelConfig:
     layer_norm: bool = False
 
     def __post_init__(self) -> None:
-        sentences = []
-        for name, table in (("backbone", BACKBONES), ("pooling", POOLING)):
-            if getattr(self, name) not in table:
-                value = getattr(self, name)
-                sentences.append(f"model.{name} must be one of {', '.join(table)}; it is {value!r}.")
-        row = BACKBONES.get(self.backbone)
-        if row is not None and self.weights == IMAGENET and row.imagenet is None:
-            published = ", ".join(name for name, other in BACKBONES.items() if other.imagenet)
-            sentences.append(
-                f"model.weights is {IMAGENET!r}, but {self.backbone} has no ImageNet weights. "
-                f"Use null, a file, or a backbone that has them ({published})."
-            )
+        sentences: list[str] = []
+        try:
+            row = backbone(self.backbone)
+        except Mistakes as error:
+            sentences += error.sentences
+        else:
+            if self.weights == IMAGENET and row.imagenet is None:
+                sentences.append(
+                    f"model.weights is {IMAGENET!r}, but {self.backbone} has no ImageNet weights. "
+                    "Use null, a file, or a backbone that has them (`holdout backbones`)."
+                )
+        if self.pooling not in POOLING:
+            sentences.append(f"model.pooling must be one of {', '.join(POOLING)}; it is {self.pooling!r}.")
         if type(self.embedding_dim) is not int or self.embedding_dim < 1:
             sentences.append(f"model.embedding_dim must be a whole number of at least 1; it is {self.embedding_dim!r}.")
         raise_if_any(sentences)

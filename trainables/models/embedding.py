@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from trainables.models.backbones import BACKBONES
+from trainables.models.backbones import backbone
 from trainables.models.config import ModelConfig
 from trainables.models.pooling import POOLING
 from trainables.models.weights import load_weights, weights_file
@@ -34,7 +34,7 @@ class EmbeddingModel(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        row = BACKBONES[config.backbone]
+        row = backbone(config.backbone)
         self.backbone = row.build()
         path = weights_file(config)
         if path is not None:
@@ -43,6 +43,7 @@ class EmbeddingModel(nn.Module):
         self.head = nn.Sequential(POOLING[config.pooling](), norm, _projection(row.features, config.embedding_dim))
         self.register_buffer("mean", torch.tensor(row.mean).view(3, 1, 1), persistent=False)
         self.register_buffer("scale", torch.tensor(row.scale).view(3, 1, 1), persistent=False)
+        self._bgr = row.bgr
         self._frozen = [module for module in self.backbone.modules() if isinstance(module, _BatchNorm)]
         if not config.freeze_bn:
             self._frozen = []
@@ -59,5 +60,6 @@ class EmbeddingModel(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Embed images [B, 3, H, W] in 0 … 1 as [B, D]."""
-        embeddings_BD: Tensor = self.head(self.backbone((images - self.mean) / self.scale))
+        images = (images - self.mean) / self.scale
+        embeddings_BD: Tensor = self.head(self.backbone(images.flip(1) if self._bgr else images))
         return embeddings_BD

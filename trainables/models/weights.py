@@ -4,6 +4,7 @@ Nothing is downloaded here: trials start on many machines at once, and often wit
 """
 
 import importlib
+import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -13,10 +14,23 @@ import torch
 from torch import Tensor, nn
 
 from trainables.mistakes import Mistakes, raise_if_any
-from trainables.models.backbones import BACKBONES
+from trainables.models.backbone import Published
+from trainables.models.backbones import backbone
 from trainables.models.config import IMAGENET, ModelConfig
 
 SHOWN = 5
+
+# Names in published files that the networks have since given up: DenseNet's, and those of vision transformers.
+FORMER_NAMES = (
+    (re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12]\.)"), r"\1\2"),
+    (re.compile(r"\.mlp\.linear_1\."), ".mlp.0."),
+    (re.compile(r"\.mlp\.linear_2\."), ".mlp.3."),
+)
+
+
+def place(weights: Published) -> Path:
+    """Where published weights are looked for: where torchvision keeps them too."""
+    return Path(torch.hub.get_dir(), "checkpoints", weights.file)
 
 
 def weights_file(config: ModelConfig) -> Path | None:
@@ -32,12 +46,13 @@ def weights_file(config: ModelConfig) -> Path | None:
         if not path.is_file():
             raise Mistakes(f"model.weights is {config.weights!r}, no file. Give a file, 'imagenet' or null.")
         return path
-    address = BACKBONES[config.backbone].imagenet
-    assert address is not None, "ModelConfig lets ImageNet weights pass only where there are some"
-    path = Path(torch.hub.get_dir(), "checkpoints", address.rsplit("/", 1)[1])  # torchvision's place too
+    imagenet = backbone(config.backbone).imagenet
+    assert imagenet is not None, "ModelConfig lets ImageNet weights pass only where there are some"
+    path = place(imagenet)
     if not path.is_file():
         raise Mistakes(
-            f"The ImageNet weights of {config.backbone} are not on this machine. Fetch {address} and put it at {path}."
+            f"The ImageNet weights of {config.backbone} are not on this machine. "
+            f"Fetch {imagenet.address} and put it at {path}."
         )
     return path
 
@@ -69,14 +84,18 @@ def load_weights(backbone: nn.Module, path: Path) -> None:
     Raises:
         Mistakes: the file cannot be read, or lacks tensors of the backbone, or holds them in other shapes.
     """
-    found = _tensors(path)
-    needed = backbone.state_dict()
-    # Files older than PyTorch 0.4.1 do not count batches, and nothing here uses the count.
-    missing = [name for name in needed if name not in found and not name.endswith("num_batches_tracked")]
+    found = {_present_name(name): tensor for name, tensor in _tensors(path).items()}
+    state = backbone.state_dict()
+    # Whole numbers, such as counts of batches and tables of indices, are the network's own and never learnt.
+    needed = {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}
+    for name in needed.keys() & found.keys():
+        if found[name].shape == (1, *needed[name].shape):  # so are vectors stored that were ported from Caffe
+            found[name] = found[name][0]
+    missing = [name for name in needed if name not in found]
     other = [
-        f"{name} (needs {list(needed[name].shape)}, found {list(tensor.shape)})"
-        for name, tensor in found.items()
-        if name in needed and tensor.shape != needed[name].shape
+        f"{name} (needs {list(tensor.shape)}, found {list(found[name].shape)})"
+        for name, tensor in needed.items()
+        if name in found and tensor.shape != found[name].shape
     ]
     sentences = [
         f"{len(names)} of the {len(needed)} tensors that the backbone needs {what} in {path}: "
@@ -85,4 +104,10 @@ def load_weights(backbone: nn.Module, path: Path) -> None:
         if names
     ]
     raise_if_any(sentences)
-    backbone.load_state_dict({name: found.get(name, tensor) for name, tensor in needed.items()})
+    backbone.load_state_dict({**state, **{name: found[name] for name in needed}})
+
+
+def _present_name(name: str) -> str:
+    for former, present in FORMER_NAMES:
+        name = former.sub(present, name)
+    return name

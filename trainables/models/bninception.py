@@ -1,0 +1,92 @@
+"""BN-Inception (Ioffe & Szegedy, ICML 2015): the Caffe variant with 1024 features that metric learning uses.
+
+Layers bear the names that they have in Caffe, under which the usual ImageNet weights are published. The blocks 3c and
+4e halve the sides: their convolutions stride, and their pooling is passed on as it is.
+
+Legend: B images; F channels; h, w places.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+# Channels: 1×1; 3×3 reduced, 3×3; double 3×3 reduced, both of it; the pooled input projected. A 0 is left out.
+Widths = tuple[int, int, int, int, int, int]
+BLOCKS: dict[str, Widths] = {
+    "3a": (64, 64, 64, 64, 96, 32),
+    "3b": (64, 64, 96, 64, 96, 64),
+    "3c": (0, 128, 160, 64, 96, 0),
+    "4a": (224, 64, 96, 96, 128, 128),
+    "4b": (192, 96, 128, 96, 128, 128),
+    "4c": (160, 128, 160, 128, 160, 128),
+    "4d": (96, 128, 192, 160, 192, 128),
+    "4e": (0, 128, 192, 192, 256, 0),
+    "5a": (352, 192, 320, 160, 224, 128),
+    "5b": (352, 192, 320, 192, 224, 128),
+}
+MAX_POOLED = "5b"  # the other blocks that keep their sides average
+
+
+class BNInception(nn.Module):
+    """[B, 3, H, W] → [B, 1024, H/32, W/32], sides rounded up."""
+
+    features = 1024
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._layer("conv1_7x7_s2", 3, 64, kernel=7, stride=2)
+        self._layer("conv2_3x3_reduce", 64, 64)
+        self._layer("conv2_3x3", 64, 192, kernel=3)
+        inputs = 192
+        for name, widths in BLOCKS.items():
+            inputs = self._block(f"inception_{name}", inputs, widths)
+        assert inputs == self.features
+        self.halve = nn.MaxPool2d(3, stride=2, ceil_mode=True)
+        self.average = nn.AvgPool2d(3, stride=1, padding=1)
+        self.maximum = nn.MaxPool2d(3, stride=1, padding=1)
+
+    def _layer(self, name: str, inputs: int, outputs: int, *, kernel: int = 1, stride: int = 1) -> None:
+        self.add_module(name, nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2))
+        self.add_module(f"{name}_bn", nn.BatchNorm2d(outputs))
+
+    def _block(self, name: str, inputs: int, widths: Widths) -> int:
+        """Add a block's layers; the number of channels that come out of it."""
+        single, reduced, triple, double_reduced, double, projected = widths
+        stride = 1 if single else 2
+        if single:
+            self._layer(f"{name}_1x1", inputs, single)
+        self._layer(f"{name}_3x3_reduce", inputs, reduced)
+        self._layer(f"{name}_3x3", reduced, triple, kernel=3, stride=stride)
+        self._layer(f"{name}_double_3x3_reduce", inputs, double_reduced)
+        self._layer(f"{name}_double_3x3_1", double_reduced, double, kernel=3)
+        self._layer(f"{name}_double_3x3_2", double, double, kernel=3, stride=stride)
+        if projected:
+            self._layer(f"{name}_pool_proj", inputs, projected)
+        return single + triple + double + (projected or inputs)
+
+    def _run(self, maps_BFhw: Tensor, *names: str) -> Tensor:
+        for name in names:
+            maps_BFhw = getattr(self, f"{name}_bn")(getattr(self, name)(maps_BFhw)).relu_()
+        return maps_BFhw
+
+    def _inception(self, name: str, maps_BFhw: Tensor) -> Tensor:
+        block = f"inception_{name}"
+        branches = [
+            self._run(maps_BFhw, f"{block}_3x3_reduce", f"{block}_3x3"),
+            self._run(maps_BFhw, *(f"{block}_double_3x3_{part}" for part in ("reduce", "1", "2"))),
+        ]
+        if BLOCKS[name][0]:
+            pooled = (self.maximum if name == MAX_POOLED else self.average)(maps_BFhw)
+            branches = [self._run(maps_BFhw, f"{block}_1x1"), *branches, self._run(pooled, f"{block}_pool_proj")]
+        else:
+            odd_height, odd_width = (side % 2 for side in maps_BFhw.shape[2:])
+            even = functional.pad(maps_BFhw, (0, odd_width, 0, odd_height), mode="replicate")  # as convolutions round
+            branches.append(self.halve(even))
+        return torch.cat(branches, dim=1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps_BFhw = self.halve(self._run(images, "conv1_7x7_s2"))
+        maps_BFhw = self.halve(self._run(maps_BFhw, "conv2_3x3_reduce", "conv2_3x3"))
+        for name in BLOCKS:
+            maps_BFhw = self._inception(name, maps_BFhw)
+        return maps_BFhw
