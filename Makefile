@@ -1,4 +1,4 @@
-.PHONY: setup run test check bench-losses bench-metrics bench-overhead clean
+.PHONY: setup run test check bench-losses bench-metrics bench-input bench-overhead clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -29,6 +29,9 @@ bench-losses: setup
 
 bench-metrics: setup
 	$(BIN)/python -m benchmarks.metrics
+
+bench-input: setup
+	$(BIN)/python -m benchmarks.input $(IMAGES)
 
 bench-overhead: setup
 	$(BIN)/python -m benchmarks.overhead

@@ -49,6 +49,7 @@ def make_plan(config: SearchConfig, runs: Path, *, addresses: bool = True) -> Pl
         mistakes += _data_mistakes(config, split, classes)
     spaces = _collect(mistakes, lambda: _spaces(config))
     _collect(mistakes, lambda: weights_file(config.model))
+    mistakes += _frame_mistakes(config)
     mistakes += _machine_mistakes(config)
     if addresses:
         mistakes += _address_mistakes(config, runs)
@@ -99,6 +100,16 @@ def _data_mistakes(config: SearchConfig, split: ClassSplit, classes: Mapping[str
                 "name a smaller k."
             )
     return mistakes
+
+
+def _frame_mistakes(config: SearchConfig) -> list[str]:
+    stored, needed = config.dataset.store_size, config.training.frame.short_side
+    if stored >= needed:
+        return []
+    return [
+        f"dataset.store_size is {stored} and the training resizes images to {needed}: they would be made smaller and "
+        f"then larger again; set dataset.store_size to {needed} or more."
+    ]
 
 
 def _spaces(config: SearchConfig) -> dict[str, SearchSpace]:

@@ -76,7 +76,7 @@ class Plan:
     @property
     def _short_side(self) -> int:
         training = self.config.training
-        return short_side_needed(training.augment, training.image_size, self.config.dataset.store_size)
+        return short_side_needed(training.augment, training.frame, self.config.dataset.store_size)
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -1,5 +1,8 @@
 """Batched augmentation, against torchvision image by image."""
 
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import torch
@@ -8,21 +11,54 @@ from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
-from trainables.data.augment import ASPECT, AUGMENTATIONS, augment, resized_crop_flip, short_side_needed
+from trainables.data.augment import ASPECT, AUGMENTATIONS, Frame, resized_crop_flip, short_side_needed
+from trainables.data.dataset import Dataset
+from trainables.data.load import load
 from trainables.data.resample import Crops, resample
+from trainables.data.resident import ResidentStore
+from trainables.data.store import StoreView, build_store
 
 SIZES = [(40, 40), (37, 61), (90, 33), (24, 24), (16, 70)]
 
 
-def images_and_batch(sizes: list[tuple[int, int]], beyond: int = 0) -> tuple[list[Tensor], Tensor, Tensor]:
-    """Random images, the same as one padded batch (``beyond`` fills what lies beyond them), and their sizes."""
-    random = np.random.default_rng(0)
-    images = [torch.from_numpy(random.integers(0, 256, (3, *size), dtype=np.uint8)) for size in sizes]
-    height, width = (max(size[axis] for size in sizes) for axis in (0, 1))
-    batch = torch.full((len(sizes), 3, height, width), beyond, dtype=torch.uint8)
-    for row, image in zip(batch, images):
-        row[:, : image.shape[1], : image.shape[2]] = image
-    return images, batch, torch.tensor(sizes)
+@dataclass(frozen=True, kw_only=True)
+class Noise(Dataset):
+    """One random image of each size, in two classes."""
+
+    summary: ClassVar[str] = "noise"
+
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        keys = tuple(map(str, range(len(SIZES))))
+        return {"a": keys[:2], "b": keys[2:]}
+
+    def identity(self) -> str:
+        return "noise"
+
+    def stamp(self, key: str) -> str:
+        return key
+
+    def read(self, key: str) -> np.ndarray:
+        return np.random.default_rng(int(key)).integers(0, 256, (*SIZES[int(key)], 3), dtype=np.uint8)
+
+
+IMAGES = [torch.from_numpy(Noise().read(str(key))).permute(2, 0, 1) for key in range(len(SIZES))]
+ALL = torch.arange(len(SIZES))
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def view(tmp_path_factory: pytest.TempPathFactory) -> StoreView:
+    cache = tmp_path_factory.mktemp("noise")
+    return build_store(Noise(), "ab", short_side=1000, cache=cache, workers=1).subset("ab")
+
+
+def seen(view: StoreView, crops: Crops) -> Tensor:
+    """The crops of all images."""
+    return resample(view.gather(ALL, crops.windows_B4), crops)
+
+
+def frame(side: int, short_side: int | None = None) -> Frame:
+    return Frame(side=side, short_side=short_side or round(side * 256 / 224))
 
 
 def close(found: Tensor, expected: Tensor) -> None:
@@ -31,8 +67,7 @@ def close(found: Tensor, expected: Tensor) -> None:
 
 @pytest.mark.parametrize("side", [8, 24, 50])
 @pytest.mark.parametrize("flip", [False, True])
-def test_resample_agrees_with_torchvisions_resized_crop(side: int, flip: bool) -> None:
-    images, batch, _ = images_and_batch(SIZES, beyond=255)
+def test_resample_agrees_with_torchvisions_resized_crop(view: StoreView, side: int, flip: bool) -> None:
     random = np.random.default_rng(1)
     boxes = []
     for height, width in SIZES:
@@ -41,46 +76,69 @@ def test_resample_agrees_with_torchvisions_resized_crop(side: int, flip: bool) -
         boxes.append([int(value) for value in (top, left, tall, wide)])
     boxes_B4 = torch.tensor(boxes)
     flips = torch.full((len(SIZES),), flip)
-    found = resample(batch, Crops(boxes_B4=boxes_B4, reach_B4=boxes_B4, flips_B=flips), side)
-    for image, box, row in zip(images, boxes, found):
+    found = seen(view, Crops(boxes_B4=boxes_B4, reach_B4=boxes_B4, flips_B=flips, side=side))
+    for image, box, row in zip(IMAGES, boxes, found):
         expected = F.resized_crop(image.float() / 255, *box, [side, side], antialias=True)
         close(row, expected.flip(2) if flip else expected)
 
 
-def test_resample_agrees_with_pillow_to_a_grey_level() -> None:
-    images, batch, sizes = images_and_batch(SIZES)
+def test_resample_agrees_with_pillow_to_a_grey_level(view: StoreView) -> None:
+    sizes = view.sizes(ALL)
     boxes_B4 = torch.cat([torch.zeros_like(sizes), sizes], dim=1)
-    found = resample(batch, Crops(boxes_B4=boxes_B4, reach_B4=boxes_B4, flips_B=torch.zeros(5, dtype=bool)), 20)
-    for image, row in zip(images, found):
+    found = seen(view, Crops(boxes_B4=boxes_B4, reach_B4=boxes_B4, flips_B=torch.zeros(5, dtype=bool), side=20))
+    for image, row in zip(IMAGES, found):
         small = Image.fromarray(image.permute(1, 2, 0).numpy()).resize((20, 20), Image.Resampling.BILINEAR)
         expected = torch.from_numpy(np.array(small)).permute(2, 0, 1)
         assert (row * 255 - expected).abs().max() <= 1.01  # Pillow rounds twice
 
 
-def test_boxes_of_the_outputs_size_give_the_exact_pixels() -> None:
-    images, batch, _ = images_and_batch(SIZES, beyond=255)
+@pytest.mark.parametrize("reaches", ["box", "image"])
+def test_boxes_of_the_outputs_size_give_the_exact_pixels(view: StoreView, reaches: str) -> None:
     boxes_B4 = torch.tensor([[0, 0, 16, 16], [3, 5, 16, 16], [70, 1, 16, 16], [8, 8, 16, 16], [0, 54, 16, 16]])
-    found = resample(batch, Crops(boxes_B4=boxes_B4, reach_B4=boxes_B4, flips_B=torch.zeros(5, dtype=bool)), 16)
-    for image, (top, left, _, _), row in zip(images, boxes_B4.tolist(), found):
-        assert torch.equal(row, image[:, top : top + 16, left : left + 16].float() / 255)
+    whole_B4 = torch.cat([torch.zeros(5, 2, dtype=torch.int64), view.sizes(ALL)], dim=1)
+    reach_B4 = boxes_B4 if reaches == "box" else whole_B4
+    flips_B = torch.tensor([False, True, False, True, True])
+    crops = Crops(boxes_B4=boxes_B4, reach_B4=reach_B4, flips_B=flips_B, side=16)
+    assert crops.exact_B.all()
+    for image, (top, left, _, _), flip, row in zip(IMAGES, boxes_B4.tolist(), flips_B, seen(view, crops)):
+        expected = image[:, top : top + 16, left : left + 16].float() / 255
+        assert torch.equal(row, expected.flip(2) if flip else expected)
+
+
+def test_exact_crops_are_no_other_than_resampled_ones(view: StoreView) -> None:
+    """A batch in which one image is resampled takes the general way for all."""
+    boxes_B4 = torch.tensor([[0, 0, 17, 16], [3, 5, 16, 16], [70, 1, 16, 16], [8, 8, 16, 16], [0, 54, 16, 16]])
+    crops = Crops(boxes_B4=boxes_B4, reach_B4=boxes_B4, flips_B=torch.ones(5, dtype=bool), side=16)
+    assert crops.exact_B.tolist() == [False, True, True, True, True]
+    close(seen(view, crops)[1:], resample(view.gather(ALL[1:], crops.of(ALL[1:]).windows_B4), crops.of(ALL[1:])))
+
+
+def test_windows_hold_all_that_the_filter_reads(view: StoreView) -> None:
+    """What lies outside of the windows is not needed: a wider window gives the same."""
+    for name in AUGMENTATIONS:
+        crops = AUGMENTATIONS[name].crops(view.sizes(ALL), frame(24), torch.Generator().manual_seed(3))
+        for image, window, row in zip(IMAGES, crops.windows_B4.tolist(), seen(view, crops)):
+            top, left, tall, wide = window
+            assert tall > 0 < wide
+            assert top >= 0 <= left
+            assert top + tall <= image.shape[1]
+            assert left + wide <= image.shape[2]
+            assert row.isfinite().all()
 
 
 @pytest.mark.parametrize("image_size", [14, 32, 56])
-def test_none_is_torchvisions_resize_and_centre_crop(image_size: int) -> None:
-    images, batch, sizes = images_and_batch(SIZES, beyond=128)
-    found = augment("none", batch, sizes, image_size)
-    short = round(image_size * 256 / 224)
+@pytest.mark.parametrize("short", [None, 60])
+def test_none_is_torchvisions_resize_and_centre_crop(view: StoreView, image_size: int, short: int | None) -> None:
+    short = short or round(image_size * 256 / 224)
+    found = load(view, ALL, "none", frame(image_size, short), device=CPU)
     transform = v2.Compose([v2.Resize(short, antialias=True), v2.CenterCrop(image_size)])
-    for image, row in zip(images, found):
+    for image, row in zip(IMAGES, found):
         close(row, transform(image.float() / 255))
 
 
-def test_crop_flip_is_a_crop_of_torchvisions_resize() -> None:
-    images, batch, sizes = images_and_batch(SIZES, beyond=128)
-    generator = torch.Generator().manual_seed(0)
-    found = augment("crop_flip", batch, sizes, 28, generator=generator)
-    generator.manual_seed(0)
-    for image, row in zip(images, found):
+def test_crop_flip_is_a_crop_of_torchvisions_resize(view: StoreView) -> None:
+    found = load(view, ALL, "crop_flip", frame(28), device=CPU, generator=torch.Generator().manual_seed(0))
+    for image, row in zip(IMAGES, found):
         resized = F.resize(image.float() / 255, [32], antialias=True)
         windows = torch.cat([resized.unfold(1, 28, 1).unfold(2, 28, 1).flatten(1, 2)] * 2, dim=1)
         windows[:, windows.shape[1] // 2 :] = windows[:, windows.shape[1] // 2 :].flip(3)
@@ -89,7 +147,7 @@ def test_crop_flip_is_a_crop_of_torchvisions_resize() -> None:
 
 def test_crop_flip_reaches_every_place_and_mirrors_half() -> None:
     sizes = torch.tensor([[32, 34]]).expand(4000, 2)
-    crops = AUGMENTATIONS["crop_flip"].crops(sizes, 28, torch.Generator().manual_seed(0))
+    crops = AUGMENTATIONS["crop_flip"].crops(sizes, frame(28), torch.Generator().manual_seed(0))
     places, counts = crops.boxes_B4[:, :2].unique(dim=0, return_counts=True)
     assert len(places) == 5 * 7  # 32 − 28 + 1 rows, 34 − 28 + 1 columns
     assert counts.min() > 60
@@ -104,7 +162,7 @@ def test_resized_crops_are_distributed_as_torchvisions(size: tuple[int, int]) ->
     get_params = v2.RandomResizedCrop(8).make_params
     expected = [get_params([image]) for _ in range(count)]
     theirs = np.array([[draw[name] for name in ("top", "left", "height", "width")] for draw in expected])
-    crops = resized_crop_flip(torch.tensor([size]).expand(count, 2), 8, torch.Generator().manual_seed(1))
+    crops = resized_crop_flip(torch.tensor([size]).expand(count, 2), frame(8), torch.Generator().manual_seed(1))
     ours = crops.boxes_B4.numpy()
     for column in range(4):  # two-sample Kolmogorov–Smirnov at about 0.001
         values = np.unique(np.concatenate([ours[:, column], theirs[:, column]]))
@@ -115,7 +173,7 @@ def test_resized_crops_are_distributed_as_torchvisions(size: tuple[int, int]) ->
 
 def test_resized_crops_of_images_too_long_fall_back_to_the_centre() -> None:
     sizes = torch.tensor([[4, 400], [400, 4]])
-    boxes = resized_crop_flip(sizes.repeat(200, 1), 8, torch.Generator().manual_seed(0)).boxes_B4
+    boxes = resized_crop_flip(sizes.repeat(200, 1), frame(8), torch.Generator().manual_seed(0)).boxes_B4
     wide = boxes[::2]
     fallback = wide[wide[:, 3] == round(4 * ASPECT[1])]
     assert len(fallback) > 0
@@ -124,26 +182,43 @@ def test_resized_crops_of_images_too_long_fall_back_to_the_centre() -> None:
 
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
-def test_every_augmentation(name: str) -> None:
-    _, black_beyond, sizes = images_and_batch(SIZES, beyond=0)
-    _, white_beyond, _ = images_and_batch(SIZES, beyond=255)
+def test_every_augmentation(view: StoreView, name: str) -> None:
     draw = {seed: torch.Generator().manual_seed(seed) for seed in (0, 1)}
-    first = augment(name, black_beyond, sizes, 24, generator=draw[0])
+    first = load(view, ALL, name, frame(24), device=CPU, generator=draw[0])
     assert first.shape == (5, 3, 24, 24)
     assert first.dtype == torch.float32
     assert first.min() >= 0
     assert first.max() <= 1 + 1e-6
-    assert torch.equal(first, augment(name, white_beyond, sizes, 24, generator=draw[0].manual_seed(0)))
+    again = load(view, ALL, name, frame(24), device=CPU, generator=draw[0].manual_seed(0))
+    assert torch.equal(first, again)
     if name != "none":
-        assert not torch.equal(first, augment(name, black_beyond, sizes, 24, generator=draw[1]))
+        assert not torch.equal(first, load(view, ALL, name, frame(24), device=CPU, generator=draw[1]))
     assert AUGMENTATIONS[name].summary
 
 
-def test_augmentation_ignores_autocast() -> None:
-    _, batch, sizes = images_and_batch(SIZES)
-    expected = augment("none", batch, sizes, 24)
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+def test_a_large_batch_keeps_its_order(view: StoreView, name: str) -> None:
+    """A CPU resamples in chunks of images alike; each image still comes out in its own place."""
+    many = torch.randint(len(SIZES), (50,), generator=torch.Generator().manual_seed(0))
+    found = load(view, many, name, frame(112), device=CPU, generator=torch.Generator().manual_seed(7))
+    crops = AUGMENTATIONS[name].crops(view.sizes(many), frame(112), torch.Generator().manual_seed(7))
+    close(found, resample(view.gather(many, crops.windows_B4), crops))
+
+
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+def test_images_that_lie_on_a_device_give_the_same(view: StoreView, name: str) -> None:
+    resident = replace(view, store=ResidentStore(view.store.path, CPU))
+    draws = [
+        load(images, ALL, name, frame(24), device=CPU, generator=torch.Generator().manual_seed(5))
+        for images in (view, resident)
+    ]
+    assert torch.equal(*draws)
+
+
+def test_augmentation_ignores_autocast(view: StoreView) -> None:
+    expected = load(view, ALL, "none", frame(24), device=CPU)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(augment("none", batch, sizes, 24), expected)
+        assert torch.equal(load(view, ALL, "none", frame(24), device=CPU), expected)
 
 
 @pytest.mark.parametrize(
@@ -156,4 +231,4 @@ def test_augmentation_ignores_autocast() -> None:
     ],
 )
 def test_short_side_needed(name: str, image_size: int, store_size: int, needed: int) -> None:
-    assert short_side_needed(name, image_size, store_size) == needed
+    assert short_side_needed(name, frame(image_size), store_size) == needed

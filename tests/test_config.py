@@ -19,8 +19,8 @@ name: quickstart
 dataset: {name: glyphs, root: null, store_size: 256, cache: null}
 split: {ratio: 0.9, seed: 0, folds: null, merge: null}
 model: {backbone: convnet, weights: null, embedding_dim: 64, pooling: avg, freeze_bn: false, layer_norm: false}
-training: {epochs: 8, batch_size: 120, sampler: balanced, images_per_class: 5, image_size: 32, augment: crop_flip,
-           optimizer: adamw, lr: 1.0e-3, head_lr: null, proxy_lr: null, weight_decay: 1.0e-4,
+training: {epochs: 8, batch_size: 120, sampler: balanced, images_per_class: 5, image_size: 32, resize_size: null,
+           augment: crop_flip, optimizer: adamw, lr: 1.0e-3, head_lr: null, proxy_lr: null, weight_decay: 1.0e-4,
            schedule: {step: null, milestones: [], gamma: 0.5}, warmup_epochs: 0, clip_grad: 10, precision: auto}
 losses: [proxy_anchor, mpa, pnp]
 search: {trials: 16, sampler: tpe, pruner: asha, objective: map_at_r, seed: 0, max_concurrent: null, storage: null}
@@ -98,6 +98,8 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"training": {"schedule": {"step": 0}}}, "schedule.step must be at least 1 epoch"),
     ({"training": {"schedule": {"milestones": [20, 8]}}}, "each later than the one before; they are [20, 8]"),
     ({"training": {"schedule": {"step": 5, "milestones": [8]}}}, "give one of them and leave the other null or empty"),
+    ({"training": {"resize_size": 8}}, "resize_size must be at least image_size"),
+    ({"dataset": {"store_size": 8}}, "dataset.store_size is 8 and the training resizes images to"),
     ({"training": {"sampler": "balance"}}, "training: sampler must be one of"),
     ({"training": {"batch_size": 100000}}, "training: A balanced batch of 100000"),
     ({"model": {"backbone": "resnet51"}}, "resnet51"),

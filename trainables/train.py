@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import MultiStepLR
 
 from trainables.checkpoints import Checkpoints
-from trainables.data.augment import augment
+from trainables.data.load import load
 from trainables.data.recipe import opened_store
+from trainables.data.resident import on_device
 from trainables.data.samplers import SAMPLERS
 from trainables.data.store import StoreView
 from trainables.losses import LOSSES
@@ -56,9 +57,9 @@ def embed(model: nn.Module, view: StoreView, training: TrainingConfig, device: t
     model.eval()
     chunks = []
     for indices in torch.arange(len(view)).split(2 * training.batch_size):
-        pixels, sizes = view.gather(indices)
+        images = load(view, indices, "none", training.frame, device=device)
         with autocast(device, training.precision):
-            embeddings_BD = model(augment("none", pixels.to(device), sizes, training.image_size))
+            embeddings_BD = model(images)
         chunks.append(embeddings_BD.float().cpu())
     return torch.cat(chunks)
 
@@ -73,7 +74,7 @@ class Training:
         self.spec = spec
         self._config = spec.training
         self._device = device
-        store = opened_store(spec.images)
+        store = on_device(opened_store(spec.images), device)
         self._train_view = store.subset(spec.train_classes)
         self._validation_view = store.subset(spec.validation_classes) if spec.validation_classes else None
         self._labels_N = torch.as_tensor(self._train_view.labels_N)
@@ -159,11 +160,11 @@ class Training:
         return torch.stack(losses).mean().item()
 
     def _step(self, indices_B: Tensor, generator: torch.Generator) -> Tensor:
-        pixels, sizes = self._train_view.gather(indices_B)
         labels_B = self._labels_N[indices_B].to(self._device)
-        images = augment(
-            self._config.augment, pixels.to(self._device), sizes, self._config.image_size, generator=generator
-        )
+        images = load(
+            self._train_view, indices_B, self._config.augment, self._config.frame,
+            device=self._device, generator=generator,
+        )  # fmt: skip
         with autocast(self._device, self._config.precision):
             embeddings_BD = self._model(images)
         loss: Tensor = self._loss(embeddings_BD, labels_B)

@@ -4,11 +4,12 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from trainables.data.augment import AUGMENTATIONS
+from trainables.data.augment import AUGMENTATIONS, Frame
 from trainables.data.samplers import SAMPLERS
 from trainables.mistakes import raise_if_any
 from trainables.optimizers import OPTIMIZERS
 
+RESIZE = 256 / 224  # the short side before a crop over the side after it, as ImageNet's evaluation has it
 PRECISIONS = ("auto", "float32", "bfloat16")
 
 
@@ -51,8 +52,10 @@ class TrainingConfig:
     """One training's settings.
 
     ``head_lr=None`` means ``lr``; ``proxy_lr=None`` means the loss's own paper default. ``warmup_epochs`` train the
-    head and the proxies alone. ``clip_grad`` bounds each gradient entry, as Proxy-Anchor's code does
-    (``None``: unbounded). ``precision="auto"`` is bfloat16 autocast on CUDA and float32 elsewhere.
+    head and the proxies alone. Images are resized to a short side of ``resize_size`` pixels before they are cropped
+    to ``image_size`` (``None``: 256 for 224, and in this proportion). ``clip_grad`` bounds each gradient entry, as
+    Proxy-Anchor's code does (``None``: unbounded). ``precision="auto"`` is bfloat16 autocast on CUDA and float32
+    elsewhere.
     """
 
     epochs: int = 8
@@ -60,6 +63,7 @@ class TrainingConfig:
     sampler: str = "balanced"
     images_per_class: int = 5
     image_size: int = 32
+    resize_size: int | None = None
     augment: str = "crop_flip"
     optimizer: str = "adamw"
     lr: float = 1e-3
@@ -85,6 +89,10 @@ class TrainingConfig:
         for name in ("epochs", "batch_size", "images_per_class", "image_size"):
             if getattr(self, name) < 1:
                 mistakes.append(f"{name} must be at least 1; it is {getattr(self, name)}.")
+        if self.resize_size is not None and self.resize_size < self.image_size:
+            mistakes.append(
+                f"resize_size must be at least image_size ({self.image_size}), or null; it is {self.resize_size}."
+            )
         for name in ("lr", "head_lr", "proxy_lr", "clip_grad"):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
@@ -94,3 +102,9 @@ class TrainingConfig:
         if not 0 <= self.warmup_epochs <= self.epochs:
             mistakes.append(f"warmup_epochs must lie between 0 and epochs ({self.epochs}); it is {self.warmup_epochs}.")
         raise_if_any(mistakes)
+
+    @property
+    def frame(self) -> Frame:
+        """How images are cut for the network."""
+        short_side = self.resize_size or round(self.image_size * RESIZE)
+        return Frame(side=self.image_size, short_side=short_side)

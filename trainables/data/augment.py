@@ -1,7 +1,7 @@
 """Augmentation, batched: which part of each image is seen, and whether mirrored.
 
-Parameters are drawn on the CPU, so that a seed means the same crops on every device; the pixels are resampled
-where they lie.
+Parameters are drawn on the CPU from the images' sizes alone, so that a seed means the same crops on every device and
+only the pixels that are seen are read.
 
 Legend: B images; A attempts; 2 is (height, width); 4 is (top, left, height, width).
 """
@@ -12,16 +12,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trainables.data.resample import Crops, resample
+from trainables.data.resample import Crops
 
-RESIZE = 256 / 224  # the short side an image is resized to before a crop, over the crop's side
 AREA = (0.08, 1.0)
 ASPECT = (3 / 4, 4 / 3)
 ATTEMPTS = 10
 
 
-def _resize_side(image_size: int) -> int:
-    return round(image_size * RESIZE)
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """What a network sees: squares of ``side`` pixels, cut from images whose short side is ``short_side`` first."""
+
+    side: int
+    short_side: int
 
 
 def _whole(sizes_B2: Tensor) -> Tensor:
@@ -33,12 +36,13 @@ def _resized(sizes_B2: Tensor, short: int) -> Tensor:
     return (short * sizes_B2).div(sizes_B2.amin(dim=1, keepdim=True), rounding_mode="floor")
 
 
-def _crop_of_resized(sizes_B2: Tensor, image_size: int, offset: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-    """The boxes, in stored pixels, of crops at ``offset(room)`` of the resized images; and their reach."""
-    resized_B2 = _resized(sizes_B2, _resize_side(image_size))
+def _crop_of_resized(sizes_B2: Tensor, frame: Frame, offset: Callable[[Tensor], Tensor], flips_B: Tensor) -> Crops:
+    """Crops at ``offset(room)`` of the resized images, in stored pixels."""
+    resized_B2 = _resized(sizes_B2, frame.short_side)
     scale_B2 = sizes_B2 / resized_B2
-    offset_B2 = offset(resized_B2 - image_size)
-    return torch.cat([offset_B2 * scale_B2, image_size * scale_B2], dim=1), _whole(sizes_B2)
+    offset_B2 = offset(resized_B2 - frame.side)
+    boxes_B4 = torch.cat([offset_B2 * scale_B2, frame.side * scale_B2], dim=1)
+    return Crops(boxes_B4=boxes_B4, reach_B4=_whole(sizes_B2), flips_B=flips_B, side=frame.side)
 
 
 def _flips(batch: int, generator: torch.Generator | None) -> Tensor:
@@ -51,19 +55,19 @@ def _up_to(limit: Tensor, generator: torch.Generator | None) -> Tensor:
     return torch.minimum((draws * (limit + 1)).floor().to(torch.int64), limit)
 
 
-def none(sizes_B2: Tensor, image_size: int, generator: torch.Generator | None) -> Crops:
+def none(sizes_B2: Tensor, frame: Frame, generator: torch.Generator | None) -> Crops:
     """Resize and centre crop, as evaluation does."""
-    boxes, reach = _crop_of_resized(sizes_B2, image_size, lambda room: (room / 2).round())
-    return Crops(boxes_B4=boxes, reach_B4=reach, flips_B=torch.zeros(len(sizes_B2), dtype=torch.bool))
+    unflipped = torch.zeros(len(sizes_B2), dtype=torch.bool)
+    return _crop_of_resized(sizes_B2, frame, lambda room: (room / 2).round(), unflipped)
 
 
-def crop_flip(sizes_B2: Tensor, image_size: int, generator: torch.Generator | None) -> Crops:
+def crop_flip(sizes_B2: Tensor, frame: Frame, generator: torch.Generator | None) -> Crops:
     """The same resize, a crop anywhere, mirrored half of the time."""
-    boxes, reach = _crop_of_resized(sizes_B2, image_size, lambda room: _up_to(room, generator))
-    return Crops(boxes_B4=boxes, reach_B4=reach, flips_B=_flips(len(sizes_B2), generator))
+    flips_B = _flips(len(sizes_B2), generator)
+    return _crop_of_resized(sizes_B2, frame, lambda room: _up_to(room, generator), flips_B)
 
 
-def resized_crop_flip(sizes_B2: Tensor, image_size: int, generator: torch.Generator | None) -> Crops:
+def resized_crop_flip(sizes_B2: Tensor, frame: Frame, generator: torch.Generator | None) -> Crops:
     """A crop of random area and aspect, resized, as ``RandomResizedCrop``; mirrored half of the time."""
     batch = len(sizes_B2)
     area_B1 = sizes_B2.prod(dim=1, keepdim=True)
@@ -90,15 +94,15 @@ def resized_crop_flip(sizes_B2: Tensor, image_size: int, generator: torch.Genera
     room_B2 = sizes_B2 - crop_B2
     offset_B2 = torch.where(fits_B1, _up_to(room_B2, generator), room_B2 // 2)
     boxes = torch.cat([offset_B2, crop_B2], dim=1)
-    return Crops(boxes_B4=boxes, reach_B4=boxes, flips_B=_flips(batch, generator))
+    return Crops(boxes_B4=boxes, reach_B4=boxes, flips_B=_flips(batch, generator), side=frame.side)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """``crops(sizes_B2, image_size, generator)`` draws boxes; ``resizes``: the short side is fixed first."""
+    """``crops(sizes_B2, frame, generator)`` draws boxes; ``resizes``: the short side is fixed first."""
 
     summary: str
-    crops: Callable[[Tensor, int, torch.Generator | None], Crops]
+    crops: Callable[[Tensor, Frame, torch.Generator | None], Crops]
     resizes: bool
 
 
@@ -111,24 +115,6 @@ AUGMENTATIONS: dict[str, Augmentation] = {
 }
 
 
-def short_side_needed(name: str, image_size: int, store_size: int) -> int:
+def short_side_needed(name: str, frame: Frame, store_size: int) -> int:
     """The short side, in pixels, that a store must keep for this augmentation and for evaluation."""
-    return min(store_size, _resize_side(image_size)) if AUGMENTATIONS[name].resizes else store_size
-
-
-def augment(
-    name: str, pixels: Tensor, sizes_B2: Tensor, image_size: int, *, generator: torch.Generator | None = None
-) -> Tensor:
-    """Augment a batch on the device where its pixels lie.
-
-    Args:
-        name: a row of ``AUGMENTATIONS``.
-        pixels: uint8 [B, 3, H, W], images in the upper left, whatever lies beyond is never seen.
-        sizes_B2: int64 heights and widths of the images, on the CPU.
-        image_size: S, the side of the result in pixels.
-        generator: draws the parameters; a CPU generator. ``none`` draws nothing.
-
-    Returns:
-        float32 [B, 3, S, S] in 0 … 1.
-    """
-    return resample(pixels, AUGMENTATIONS[name].crops(sizes_B2, image_size, generator), image_size)
+    return min(store_size, frame.short_side) if AUGMENTATIONS[name].resizes else store_size

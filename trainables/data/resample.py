@@ -3,14 +3,15 @@
 Each output column is a weighted sum of a few input columns, and each output row one of rows. The weights are the
 triangle filter with which Pillow and torchvision resize (bilinear, antialiased). Both sums are one
 ``embedding_bag`` over the whole batch, which adds weighted rows of a table: the filters as dense matrices would be
-multiplied mostly by zero.
+multiplied mostly by zero. Pixels come column by column, as the first sum wants its table.
 
-Legend: B images; H, W padded height and width; S output side; T taps, the input places of a sum;
+Legend: B images; H, W height and width of the largest window; S output side; T taps, the input places of a sum;
 4 is (top, left, height, width).
 """
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -21,52 +22,92 @@ from torch.nn.functional import embedding_bag
 class Crops:
     """What to take from each image of a batch, in its own pixels, on the CPU.
 
-    ``boxes_B4`` (whole or fractions) become the outputs; ``reach_B4`` are the parts of the images that the filter
-    may read: the box itself where an image is cropped and then resized, the whole image where it is resized and
-    then cropped. ``flips_B`` (bool) mirror left and right.
+    ``boxes_B4`` (whole or fractions) become outputs of ``side`` S; ``reach_B4`` are the parts of the images that the
+    filter may read: the box itself where an image is cropped and then resized, the whole image where it is resized
+    and then cropped. ``flips_B`` (bool) mirror left and right.
     """
 
     boxes_B4: Tensor
     reach_B4: Tensor
     flips_B: Tensor
+    side: int
+
+    @cached_property
+    def windows_B4(self) -> Tensor:
+        """The whole pixels that the filter reads, int64 [B, 4]."""
+        low, high = [], []
+        for axis in (0, 1):
+            start_B, scale_B, support_B = _filter(self.boxes_B4, axis, self.side)
+            reach_B = self.reach_B4[:, axis].double()
+            first_B = (start_B + scale_B * 0.5 - support_B - 0.5).floor() + 1
+            last_B = (start_B + scale_B * (self.side - 0.5) + support_B - 0.5).ceil() - 1
+            low.append(torch.maximum(first_B, reach_B))
+            high.append(torch.minimum(last_B + 1, reach_B + self.reach_B4[:, axis + 2]))
+        return torch.stack([*low, high[0] - low[0], high[1] - low[1]], dim=1).long()
+
+    @cached_property
+    def exact_B(self) -> Tensor:
+        """Where outputs are pixels of the image as they are, bool [B]."""
+        return (self.windows_B4 == self.boxes_B4).all(dim=1) & (self.boxes_B4[:, 2:] == self.side).all(dim=1)
+
+    def of(self, rows: Tensor) -> "Crops":
+        """The crops of some images of the batch."""
+        return Crops(
+            boxes_B4=self.boxes_B4[rows], reach_B4=self.reach_B4[rows], flips_B=self.flips_B[rows], side=self.side
+        )
 
 
-def _taps(boxes_B4: Tensor, reach_B4: Tensor, axis: int, side: int) -> tuple[Tensor, Tensor]:
-    """Input places of each output place along an axis, int64 [B, S, T], and their weights, which sum to one.
+def _filter(boxes_B4: Tensor, axis: int, side: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Start, scale and support of each box's filter, float64 [B].
 
-    Output place s of a box is centred at start + scale × (s + ½), where scale = length / S. The filter falls
-    linearly to zero at ``support`` = max(scale, 1) pixels from there and is cut to the reach.
+    Output place s is centred at start + scale × (s + ½), where scale = length / S. The filter falls linearly to zero
+    at ``support`` = max(scale, 1) pixels from there and is cut to the reach.
     """
-    start_B11, length_B11 = (boxes_B4[:, part, None, None].double() for part in (axis, axis + 2))
-    low_B11, extent_B11 = (reach_B4[:, part, None, None] for part in (axis, axis + 2))
-    scale_B11 = length_B11 / side
-    support_B11 = scale_B11.clamp(min=1)
-    centres_BS1 = start_B11 + scale_B11 * (torch.arange(side)[:, None] + 0.5)
+    scale_B = boxes_B4[:, axis + 2].double() / side
+    return boxes_B4[:, axis].double(), scale_B, scale_B.clamp(min=1)
+
+
+def _taps(crops: Crops, axis: int) -> tuple[Tensor, Tensor]:
+    """Places in the window of each output place along an axis, int64 [B, S, T], and weights, which sum to one."""
+    start_B11, scale_B11, support_B11 = (part[:, None, None] for part in _filter(crops.boxes_B4, axis, crops.side))
+    low_B11, extent_B11 = (crops.windows_B4[:, part, None, None] for part in (axis, axis + 2))
+    centres_BS1 = start_B11 - low_B11 + scale_B11 * (torch.arange(crops.side)[:, None] + 0.5)
     first_BS1 = (centres_BS1 - support_B11 - 0.5).floor() + 1
     places_BST = first_BS1 + torch.arange(math.ceil(2 * support_B11.max()))
-    within_BST = (places_BST >= low_B11) & (places_BST < low_B11 + extent_B11)
+    within_BST = (places_BST >= 0) & (places_BST < extent_B11)
     weights_BST = (1 - (places_BST + 0.5 - centres_BS1).abs() / support_B11).clamp(min=0) * within_BST
-    places_BST = torch.where(within_BST, places_BST, low_B11)  # weighted zero, but it must be somewhere
+    places_BST = torch.where(within_BST, places_BST, 0)  # weighted zero, but it must be somewhere
     return places_BST.long(), (weights_BST / weights_BST.sum(dim=2, keepdim=True)).float()
 
 
-def _sum(maps_BL: Tensor, places_BST: Tensor, weights_BST: Tensor) -> Tensor:
-    """Weighted sums along the second axis: [B, L, …, 3] → [B, S, …, 3]."""
-    batch, length = maps_BL.shape[:2]
-    firsts_B11 = length * torch.arange(batch)[:, None, None]
-    bags = (firsts_B11 + places_BST).flatten(0, 1).to(maps_BL.device)
-    weights = weights_BST.flatten(0, 1).to(maps_BL.device)
-    sums = embedding_bag(bags, maps_BL.reshape(batch * length, -1), mode="sum", per_sample_weights=weights)
-    return sums.view(batch, -1, *maps_BL.shape[2:])
+def _sums(table: Tensor, bags: Tensor, weights: Tensor) -> Tensor:
+    """Weighted sums of rows of ``table`` [R, D]: bags [..., T] → [bags, D]."""
+    taps = bags.shape[-1]
+    return embedding_bag(
+        bags.reshape(-1, taps).to(table.device),
+        table,
+        mode="sum",
+        per_sample_weights=weights.reshape(-1, taps).to(table.device),
+    )
 
 
 @torch.no_grad()
-def resample(pixels: Tensor, crops: Crops, side: int) -> Tensor:
-    """Float images [B, 3, S, S] in 0 … 1 from uint8 ``pixels`` [B, 3, H, W], on the device of the pixels."""
-    rows = _taps(crops.boxes_B4, crops.reach_B4, 0, side)
-    columns, weights = _taps(crops.boxes_B4, crops.reach_B4, 1, side)
+def resample(pixels: Tensor, crops: Crops) -> Tensor:
+    """Float images [B, 3, S, S] in 0 … 1 from the uint8 pixels [B, W, H, 3] of the windows, on their device."""
+    if crops.exact_B.all():
+        flips_B111 = crops.flips_B[:, None, None, None].to(pixels.device)
+        pixels = torch.where(flips_B111, pixels.flip(1), pixels) if crops.flips_B.any() else pixels
+        return pixels.permute(0, 3, 2, 1).to(torch.float32, memory_format=torch.contiguous_format).div_(255)
+    batch, width, height, _ = pixels.shape
+    side = crops.side
+    rows, row_weights = _taps(crops, 0)
+    columns, column_weights = _taps(crops, 1)
     flips_B11 = crops.flips_B[:, None, None]
-    columns, weights = (torch.where(flips_B11, part.flip(1), part) for part in (columns, weights))
-    images_BWH3 = pixels.permute(0, 3, 2, 1).to(torch.float32, memory_format=torch.contiguous_format)
-    images_BHS3 = _sum(images_BWH3, columns, weights).transpose(1, 2).contiguous()
-    return _sum(images_BHS3, *rows).permute(0, 3, 1, 2).div_(255)
+    columns, column_weights = (torch.where(flips_B11, part.flip(1), part) for part in (columns, column_weights))
+    image_B11 = torch.arange(batch)[:, None, None]
+    squeezed = _sums(pixels.float().view(batch * width, height * 3), image_B11 * width + columns, column_weights)
+    table = squeezed.t().contiguous().view(height * 3 * batch, side)  # its rows: (H, 3, B); one fast transposition
+    channel_311 = torch.arange(3)[:, None, None]
+    bags_B3ST = (rows[:, None] * 3 + channel_311) * batch + image_B11[:, None]
+    weights_B3ST = (row_weights / 255)[:, None].expand_as(bags_B3ST)
+    return _sums(table, bags_B3ST, weights_B3ST).view(batch, 3, side, side)

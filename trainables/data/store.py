@@ -105,7 +105,7 @@ def _write(
             if isinstance(image, _Unreadable):
                 unreadable.append(image)
             elif not unreadable:
-                file.write(np.ascontiguousarray(image).data)
+                file.write(np.ascontiguousarray(image.transpose(1, 0, 2)).data)
                 sizes.append(image.shape[:2])
             if on_progress is not None:
                 on_progress(done, len(keys))

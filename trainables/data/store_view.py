@@ -2,11 +2,13 @@
 
 A store is a folder of three files, made by :func:`trainables.data.store.build_store` and never changed after:
 
-- ``pixels.bin``: uint8, the images one after the other, each row by row in RGB, of whatever size;
+- ``pixels.bin``: uint8, the images one after the other, each column by column in RGB, of whatever size (columns are
+  what resampling adds first);
 - ``arrays.npz``: ``labels_N`` (int64, indices of class names) and ``sizes_N2`` (int64, height and width);
 - ``index.json``: the format, the class names and the image keys.
 
-Legend: N images; B images of a batch; H, W the largest height and width among them; 2 is (height, width).
+Legend: N images; B images of a batch; H, W the largest height and width of their windows; 2 is (height, width);
+4 is (top, left, height, width).
 """
 
 import json
@@ -23,7 +25,7 @@ from torch import Tensor
 from trainables.data.listing import listed
 from trainables.mistakes import Mistakes
 
-FORMAT = 1
+FORMAT = 2
 PIXELS, ARRAYS, INDEX = "pixels.bin", "arrays.npz", "index.json"
 
 
@@ -43,7 +45,7 @@ class Store:
         self.class_names = tuple(index["class_names"])
         self.image_keys = tuple(index["image_keys"])
         lengths_N = 3 * self.sizes_N2.prod(dim=1).numpy()
-        self._starts_N = np.cumsum(lengths_N) - lengths_N
+        self._starts_N = torch.from_numpy(np.cumsum(lengths_N) - lengths_N)
         if index["format"] != FORMAT or len(self._pixels) != lengths_N.sum():
             raise Mistakes(f"The image store {str(path)!r} is damaged. Remove it to build it again.")
 
@@ -73,16 +75,15 @@ class Store:
         rows = torch.nonzero(labels_N >= 0).squeeze(1)
         return StoreView(store=self, class_names=tuple(class_names), rows_N=rows, labels_N=labels_N[rows])
 
-    def gather(self, indices: Tensor | np.ndarray | Sequence[int]) -> tuple[Tensor, Tensor]:
-        """The pixels of some images, uint8 [B, 3, H, W] with zeros beyond each; their sizes, int64 [B, 2]."""
-        rows_B = torch.as_tensor(indices, dtype=torch.int64)
-        sizes_B2 = self.sizes_N2[rows_B]
-        height, width = sizes_B2.amax(dim=0).tolist()
-        batch = np.zeros((len(rows_B), height, width, 3), dtype=np.uint8)
-        starts_B = self._starts_N[rows_B.numpy()]
-        for image, start, (h, w) in zip(batch, starts_B.tolist(), sizes_B2.tolist(), strict=True):
-            image[:h, :w] = self._pixels[start : start + 3 * h * w].reshape(h, w, 3)
-        return torch.from_numpy(batch).permute(0, 3, 1, 2), sizes_B2
+    def gather(self, rows_B: Tensor, windows_B4: Tensor) -> Tensor:
+        """The pixels of a window (int64, inside the image) of some images: uint8 [B, W, H, 3], zero beyond each."""
+        height, width = windows_B4[:, 2:].amax(dim=0).tolist()
+        batch = np.zeros((len(rows_B), width, height, 3), dtype=np.uint8)
+        places = zip(batch, self._starts_N[rows_B].tolist(), self.sizes_N2[rows_B].tolist(), windows_B4.tolist())
+        for target, start, (h, w), (top, left, tall, wide) in places:
+            image = self._pixels[start : start + 3 * h * w].reshape(w, h, 3)
+            target[:wide, :tall] = image[left : left + wide, top : top + tall]
+        return torch.from_numpy(batch)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -97,16 +98,15 @@ class StoreView:
     def __len__(self) -> int:
         return len(self.rows_N)
 
-    @property
-    def sizes_N2(self) -> Tensor:
-        """Height and width of each image, int64 [N, 2]."""
-        return self.store.sizes_N2[self.rows_N]
+    def sizes(self, indices: Tensor) -> Tensor:
+        """Height and width of some images, int64 [B, 2]."""
+        return self.store.sizes_N2[self.rows_N[indices]]
 
     @property
     def image_keys(self) -> tuple[str, ...]:
         """The data set's keys of the images."""
         return tuple(self.store.image_keys[row] for row in self.rows_N.tolist())
 
-    def gather(self, indices: Tensor | np.ndarray | Sequence[int]) -> tuple[Tensor, Tensor]:
+    def gather(self, indices: Tensor, windows_B4: Tensor) -> Tensor:
         """As :meth:`Store.gather`, with the indices of this view."""
-        return self.store.gather(self.rows_N[torch.as_tensor(indices, dtype=torch.int64)])
+        return self.store.gather(self.rows_N[indices], windows_B4)
