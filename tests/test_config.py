@@ -99,7 +99,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"training": {"schedule": {"milestones": [20, 8]}}}, "each later than the one before; they are [20, 8]"),
     ({"training": {"schedule": {"step": 5, "milestones": [8]}}}, "give one of them and leave the other null or empty"),
     ({"training": {"resize_size": 8}}, "resize_size must be at least image_size"),
-    ({"dataset": {"store_size": 8}}, "dataset.store_size is 8 and the training resizes images to"),
+    ({"training": {"resize_size": 400}}, "dataset.store_size is 256 and the training resizes images to 400"),
     ({"training": {"sampler": "balance"}}, "training: sampler must be one of"),
     ({"training": {"batch_size": 100000}}, "training: A balanced batch of 100000"),
     ({"model": {"backbone": "resnet51"}}, "resnet51"),
