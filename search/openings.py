@@ -4,7 +4,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,12 +13,16 @@ import filelock
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """One opening of a test set: which classes (by digest), by which search and selection, when and why."""
+    """One opening of a test set: which classes (by digest), by whom, when and why.
+
+    ``search`` is who opened, a search or a campaign; ``selections`` maps each search that was scored to the digest of
+    its frozen selection.
+    """
 
     id: str
     test_digest: str
     search: str
-    selection_digest: str
+    selections: Mapping[str, str]
     time: str
     reason: str
 
@@ -40,16 +44,16 @@ class Ledger:
             yield Opening(**json.loads(line))
 
     def of_selection(self, selection_digest: str) -> list[Opening]:
-        """The openings for one frozen selection."""
-        return [entry for entry in self._read() if entry.selection_digest == selection_digest]
+        """The openings for one frozen selection, alone or among others."""
+        return [entry for entry in self._read() if selection_digest in entry.selections.values()]
 
-    def open(self, *, test_digest: str, search: str, selection_digest: str, reason: str) -> Opening:
+    def open(self, *, test_digest: str, search: str, selections: Mapping[str, str], reason: str) -> Opening:
         """Write down that the test set is being opened; on disk when this returns."""
         opening = Opening(
             id=uuid.uuid4().hex,
             test_digest=test_digest,
             search=search,
-            selection_digest=selection_digest,
+            selections=dict(selections),
             time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             reason=reason,
         )
@@ -61,9 +65,9 @@ class Ledger:
         return opening
 
     def sentence(self, test_digest: str) -> str:
-        """How often this test set was opened, and by how many searches."""
+        """How often this test set was opened, and how many searches were scored on it."""
         openings = self.openings(test_digest)
-        searches = {entry.search for entry in openings}
+        searches = {search for entry in openings for search in entry.selections}
         return (
             f"this test set: {len(openings)} opening{'s' * (len(openings) != 1)} "
             f"by {len(searches)} search{'es' * (len(searches) != 1)}"

@@ -1,19 +1,20 @@
-"""The way of a search through its stages: search, select, test.
+"""The way of searches through their stages: search, select, test.
 
-Whatever is done is read from the records, so the same call starts a search, goes on with one that was killed at any
-moment, extends one, or finds nothing left to do.
+A search by itself and the searches of a campaign go the same way, side by side: all of them search, then all are
+confirmed and frozen, and only then are the test classes opened, once. Whatever is done is read from the records, so
+the same call starts, goes on with what was killed at any moment, extends, or finds nothing left to do.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 from rich.console import Console
 
-from search.agenda import Agenda, Stage
+from search.agenda import Agenda, Listener, Stage
 from search.cluster.session import ray_session
-from search.freeze import freeze
-from search.plan import Plan
+from search.freeze import NothingToSelect, freeze
+from search.plan import CONFIRM, FINAL, SEARCH, Plan, search_of
 from search.progress import Progress, StoreProgress
 from search.scoring import score
 from search.sealed_test import score_test
@@ -27,78 +28,143 @@ from search.tracking import Projection, Tracker
 logger = logging.getLogger(__name__)
 
 
-def run_stages(plan: Plan, console: Console, stages: tuple[str, ...], reason: str | None = None) -> Search:
-    """Carry out what is left of ``stages``. ``reason`` opens the test once more, although it was opened.
+def run_stages(
+    plans: Sequence[Plan], console: Console, stages: tuple[str, ...], *, opener: str, reason: str | None = None
+) -> list[Search]:
+    """Carry out what is left of ``stages`` of searches that ask for the same resources.
+
+    ``opener`` is who opens the test classes: the search, or its campaign. ``reason`` opens them once more, although
+    they were opened.
 
     Raises:
         Mistakes: what only shows now: images that cannot be read, a cluster that is too small, a search that another
             process runs. Nothing is created then.
+        NothingToSelect: no trial of any search could be confirmed.
     """
     with ExitStack() as stack:
-        is_new = not plan.folder.config.exists()
+        is_new = not all(plan.folder.config.exists() for plan in plans)
         if is_new:
-            concurrent = _get_ready(plan, console, stack)
-        stack.enter_context(plan.folder.only_driver())
-        search = open_search(plan, console)
-        left = [stage for stage in stages if not search.is_done(stage)]
+            concurrent = _get_ready(plans, console, stack)
+        for plan in plans:
+            stack.enter_context(plan.folder.only_driver())
+        searches = [open_search(plan, console) for plan in plans]
+        left = [stage for stage in stages if _undone(searches, stage)]
         if reason is not None:
             left.append("test")
         if left:
             if not is_new:
-                concurrent = _get_ready(plan, console, stack)
-            _carry_out(search, left, reason, concurrent)
-        return search
+                concurrent = _get_ready(plans, console, stack)
+            _carry_out(searches, left, opener, reason, concurrent)
+        return searches
 
 
-def _get_ready(plan: Plan, console: Console, stack: ExitStack) -> int:
-    """Decode the images of the training half, connect to Ray; how many trials run at once."""
-    plan.images.open(StoreProgress(console))
+def _undone(searches: Sequence[Search], stage: str) -> list[Search]:
+    return [search for search in searches if not search.is_done(stage)]
+
+
+def _get_ready(plans: Sequence[Plan], console: Console, stack: ExitStack) -> int:
+    """Decode the images of the training halves, connect to Ray; how many trials run at once."""
+    for images in dict.fromkeys(plan.images for plan in plans):
+        images.open(StoreProgress(console))
     stack.enter_context(ray_session())
     from search.tuner import slots  # Ray may only be imported with its token set
 
-    return slots(plan.config.resources, plan.config.search.max_concurrent)
+    return slots(plans[0].config.resources, plans[0].config.search.max_concurrent)
 
 
-def _carry_out(search: Search, left: list[str], reason: str | None, concurrent: int) -> None:
+def _carry_out(
+    searches: Sequence[Search], left: Sequence[str], opener: str, reason: str | None, concurrent: int
+) -> None:
     from search.tuner import map_on_workers, run_agenda
 
-    config = search.config
-    search.begin_session(concurrent)
-    _print_rungs(search)
-    projection = make_projection(search.plan)
-    tracker = Tracker(projection)
+    console, resources = searches[0].console, searches[0].config.resources
+    for search in searches:
+        search.begin_session(concurrent)
+    _print_rungs(searches)
+    projections = {search.config.name: make_projection(search.plan) for search in searches}
+    tracker = Tracker(projections)
+    tidies = {search.config.name: Tidy(search.config.checkpoints) for search in searches}
     try:
-        with Progress(search.console, concurrent) as progress:
-            agenda = Agenda(_stages(search, left), listeners=[Tidy(config.checkpoints), progress, tracker])
-            run_agenda(agenda, resources=config.resources, concurrent=concurrent)
-        if "test" in left:
-            score_test(search, reason, lambda tasks: map_on_workers(score, tasks, resources=config.resources))
+        with Progress(console, concurrent) as progress:
+            agenda = Agenda(stage_by_stage(searches, left, reason), listeners=[_to_its_own(tidies), progress, tracker])
+            run_agenda(agenda, resources=resources, concurrent=concurrent)
+        if "test" in left and (waiting := _to_test(searches, reason)):
+            score_test(
+                waiting,
+                opener=opener,
+                reason=reason,
+                score_all=lambda tasks: map_on_workers(score, tasks, resources=resources),
+            )
     finally:
         in_step = tracker.close()
-    if not in_step or not _try_synchronise(search, projection):
-        search.console.print(f"MLflow is behind the studies; `holdout sync {config.name}` writes what is missing.")
+    for search in searches:
+        name = search.config.name
+        if not in_step or not _try_synchronise(search, projections[name]):
+            console.print(f"MLflow is behind the studies; `holdout sync {name}` writes what is missing.")
 
 
-def _stages(search: Search, left: list[str]) -> Iterator[Stage]:
+def _to_its_own(listeners: Mapping[str, Listener]) -> Listener:
+    """A listener that passes a job's news to the one of its search."""
+    return lambda job, trial: listeners[search_of(job.course.study.name)](job, trial)
+
+
+def _to_test(searches: Sequence[Search], reason: str | None) -> list[Search]:
+    """What the test stage is for: the searches whose configurations are frozen, and who have no scores yet."""
+    waiting = _undone(searches, "test") if reason is None else searches
+    return [search for search in waiting if search.is_done("select")]
+
+
+def stage_by_stage(searches: Sequence[Search], left: Sequence[str], reason: str | None) -> Iterator[Stage]:
     """The stages' trials; the code between two of them runs when the first is done."""
-    plan, storage = search.plan, search.storage
     if "search" in left:
-        yield plan.search_stage(storage)
-        search.summary()
+        yield _side_by_side(SEARCH, [search.plan.search_stage(search.storage) for search in searches])
+        _summarise(searches)
     if "select" in left:
-        yield plan.confirm_stage(storage)
-        freeze(search)
-        search.summary()
+        unfrozen = _undone(searches, "select")
+        yield _side_by_side(CONFIRM, [search.plan.confirm_stage(search.storage) for search in unfrozen])
+        _freeze(searches)
+        _summarise(searches)
     if "test" in left:
-        yield plan.final_stage(storage, Selection.load(plan.folder.selection))
+        frozen = [(search, Selection.load(search.plan.folder.selection)) for search in _to_test(searches, reason)]
+        yield _side_by_side(FINAL, [search.plan.final_stage(search.storage, selection) for search, selection in frozen])
+        _summarise(searches)
+
+
+def _side_by_side(name: str, stages: Sequence[Stage]) -> Stage:
+    """The same stage of several searches as one: nobody waits for another's last trial."""
+    return Stage(name=name, courses=[course for stage in stages for course in stage.courses])
+
+
+def _freeze(searches: Sequence[Search]) -> None:
+    """Freeze every choice. A search of a campaign that has nothing to choose from does not hold up the others.
+
+    Raises:
+        NothingToSelect: no search has a choice.
+    """
+    failures = []
+    for search in _undone(searches, "select"):
+        try:
+            freeze(search)
+        except NothingToSelect as nothing:
+            failures.append(nothing)
+    if failures and not any(search.is_done("select") for search in searches):
+        raise failures[0]
+    for failure in failures:
+        logger.warning("%s", failure)
+
+
+def _summarise(searches: Sequence[Search]) -> None:
+    for search in searches:
         search.summary()
 
 
-def _print_rungs(search: Search) -> None:
-    pruner = search.config.search.pruner
-    plan = rungs(pruner, search.config.training.epochs)
-    text = f"after epochs {', '.join(map(str, plan))} the best half goes on" if plan else "no trial is pruned"
-    search.console.print(f"Pruning ({pruner}): {text}.", style="dim", highlight=False)
+def _print_rungs(searches: Sequence[Search]) -> None:
+    for pruner, epochs in dict.fromkeys(
+        (search.config.search.pruner, search.config.training.epochs) for search in searches
+    ):
+        plan = rungs(pruner, epochs)
+        text = f"after epochs {', '.join(map(str, plan))} the best half goes on" if plan else "no trial is pruned"
+        searches[0].console.print(f"Pruning ({pruner}, {epochs} epochs): {text}.", style="dim", highlight=False)
 
 
 def _try_synchronise(search: Search, projection: Projection) -> bool:

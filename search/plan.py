@@ -41,6 +41,11 @@ def study_name(search: str, loss: str, stage: str) -> str:
     return f"{search}/{course_name(loss, stage)}"
 
 
+def search_of(study: str) -> str:
+    """The search that the study of this name belongs to."""
+    return study.partition("/")[0]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """Everything that is fixed before the first trial."""

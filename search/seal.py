@@ -21,7 +21,7 @@ class SealedTest:
     def recipe(self, selection: Selection, opening: Opening) -> StoreRecipe:
         """The test images, for a selection that was frozen for this split and opened for this selection."""
         assert selection.split_digest == self.split.digest, "the selection was made on another split"
-        assert opening.selection_digest == selection.digest, "the opening is another selection's"
+        assert selection.digest in opening.selections.values(), "the opening is another selection's"
         assert opening.test_digest == self.split.test_digest, "the opening is another test set's"
         return StoreRecipe(
             dataset=self.dataset, class_names=self.split.test, short_side=self.short_side, cache=self.cache

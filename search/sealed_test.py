@@ -1,9 +1,10 @@
-"""The test stage: the chosen models are scored on the held-out classes, once."""
+"""The test stage: the chosen models of one search, or of all searches of a campaign, are scored on the held-out
+classes, once."""
 
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,62 +19,96 @@ from search.selection import Selection
 from search.study import epochs_of
 from trainables.files import write_json
 from trainables.mistakes import Mistakes
+from trainables.spec import TrialSpec
 
 
-def score_test(search: Search, reason: str | None, score_all: Callable[[Sequence[Scoring]], list[Any]]) -> None:
-    """Open the test classes and write all scores at once.
+@dataclass(frozen=True, kw_only=True)
+class _Candidate:
+    """A search with its frozen selection, its trained models, and the results of earlier openings."""
 
-    The opening stands in the ledger before the first image is read. One whose attempt died without scores is gone
-    on with, and counts once.
+    search: Search
+    selection: Selection
+    models: Sequence[tuple[FrozenTrial, TrialSpec, Path]]
+    results: Sequence[dict[str, Any]]
+
+
+def score_test(
+    searches: Sequence[Search], *, opener: str, reason: str | None, score_all: Callable[[Sequence[Scoring]], list[Any]]
+) -> None:
+    """Open the test classes once for all ``searches``, and write each search's scores whole.
+
+    The opening stands in the ledger, with ``opener``'s name, before the first image is read. Where the searches have
+    different test classes, there is one opening for each set. One whose attempt died without scores is gone on with,
+    and counts once.
 
     Raises:
         Mistakes: test images that cannot be read, or trained models that are gone.
     """
-    plan, folder = search.plan, search.plan.folder
-    selection = Selection.load(folder.selection)
-    models = [
-        (loss, trial, plan.spec(loss, FINAL, trial))
+    candidates = [_candidate(search) for search in searches]
+    openings = _openings(candidates, opener, reason or "its own test stage")
+    for candidate in candidates:
+        _score(candidate, openings[candidate.selection.search], score_all)
+
+
+def _candidate(search: Search) -> _Candidate:
+    plan = search.plan
+    selection = Selection.load(plan.folder.selection)
+    finals = [
+        (trial, plan.spec(loss, FINAL, trial))
         for loss in selection.chosen
         for trial in search.study(loss, FINAL).trials()
         if trial.state == TrialState.COMPLETE
     ]
-    checkpoints = [_best_checkpoint(trial, Path(spec.directory)) for _, trial, spec in models]
-    results = json.loads(folder.test.read_text()) if folder.test.exists() else {"openings": []}
-    opening = _opening(search, selection, {entry["id"] for entry in results["openings"]}, reason)
-    images = plan.sealed_test.recipe(selection, opening)
-    search.console.print("Opening the test classes …", style="dim", highlight=False)
+    path = plan.folder.test
+    return _Candidate(
+        search=search,
+        selection=selection,
+        models=[(trial, spec, _best_checkpoint(trial, Path(spec.directory))) for trial, spec in finals],
+        results=json.loads(path.read_text())["openings"] if path.exists() else [],
+    )
+
+
+def _openings(candidates: Sequence[_Candidate], opener: str, reason: str) -> dict[str, Opening]:
+    """Each search's opening: one that has no scores of it yet, else a new one for all that share its test classes."""
+    ledger = Ledger(candidates[0].search.plan.folder.openings)
+    openings: dict[str, Opening] = {}
+    sealed: dict[str, dict[str, str]] = {}
+    for candidate in candidates:
+        selection = candidate.selection
+        answered = {entry["id"] for entry in candidate.results}
+        pending = [entry for entry in ledger.of_selection(selection.digest) if entry.id not in answered]
+        if pending:
+            openings[selection.search] = pending[0]
+        else:
+            sealed.setdefault(selection.test_digest, {})[selection.search] = selection.digest
+    for test_digest, selections in sealed.items():
+        opening = ledger.open(test_digest=test_digest, search=opener, selections=selections, reason=reason)
+        openings |= dict.fromkeys(selections, opening)
+    return openings
+
+
+def _score(candidate: _Candidate, opening: Opening, score_all: Callable[[Sequence[Scoring]], list[Any]]) -> None:
+    search, plan = candidate.search, candidate.search.plan
+    images = plan.sealed_test.recipe(candidate.selection, opening)
+    search.console.print(f"Opening the test classes for {plan.config.name} …", style="dim", highlight=False)
     images.open(StoreProgress(search.console))
+    place = (plan.folder.path / "test" / opening.id).resolve()
     scores = score_all(
         [
             Scoring(
-                loss=loss,
+                loss=spec.loss,
                 configuration=trial.user_attrs["configuration"],
                 spec=spec,
                 checkpoint=str(checkpoint),
                 images=images,
                 metrics=plan.config.metrics.test,
-                per_image=str(
-                    (folder.path / "test" / opening.id / f"{course_name(loss, FINAL)}-{trial.number}.npz").resolve()
-                ),
+                per_image=str(place / f"{course_name(spec.loss, FINAL)}-{trial.number}.npz"),
             )
-            for (loss, trial, spec), checkpoint in zip(models, checkpoints, strict=True)
+            for trial, spec, checkpoint in candidate.models
         ]
     )
     record = {**asdict(opening), "finished": time.time(), "scores": scores}
-    write_json(folder.test, {**results, "openings": [*results["openings"], record]})
-
-
-def _opening(search: Search, selection: Selection, answered: set[str], reason: str | None) -> Opening:
-    ledger = Ledger(search.plan.folder.openings)
-    for opening in ledger.of_selection(selection.digest):
-        if opening.id not in answered:
-            return opening
-    return ledger.open(
-        test_digest=selection.test_digest,
-        search=selection.search,
-        selection_digest=selection.digest,
-        reason=reason or "the search's own test stage",
-    )
+    write_json(plan.folder.test, {"openings": [*candidate.results, record]})
 
 
 def _best_checkpoint(trial: FrozenTrial, directory: Path) -> Path:

@@ -32,7 +32,7 @@ def summarise(plan: Plan, storage: RDBStorage, sessions: Sequence[float], slots:
         stage: {loss: stored_trials(storage, study_name(plan.config.name, loss, stage)) for loss in plan.config.losses}
         for stage in (SEARCH, CONFIRM, FINAL)
     }
-    openings = Ledger(folder.openings).openings(split.test_digest)
+    openings = Ledger(folder.openings).of_selection(selection.digest) if selection else []
     return {
         "name": plan.config.name,
         "split": {
@@ -42,7 +42,7 @@ def summarise(plan: Plan, storage: RDBStorage, sessions: Sequence[float], slots:
             "test_classes": len(split.test),
         },
         "objective": plan.config.search.objective,
-        "test_opened": sum(entry.search == plan.config.name for entry in openings),
+        "test_opened": len(openings),
         "losses": {
             loss: _loss(plan, loss, trials[SEARCH][loss], trials[CONFIRM][loss], selection, test)
             for loss in plan.config.losses

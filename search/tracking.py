@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from optuna.trial import FrozenTrial, TrialState
 
 from search.agenda import Job
+from search.plan import search_of
 from search.secrets import without_password
 from search.study import LossStudy, epochs_of
 
@@ -186,10 +187,13 @@ def _outcome_tags(trial: FrozenTrial) -> list[Any]:
 
 
 class Tracker:
-    """Projects marked trials in the background. Training never waits for MLflow, and an outage costs it nothing."""
+    """Projects marked trials in the background. Training never waits for MLflow, and an outage costs it nothing.
 
-    def __init__(self, projection: Projection) -> None:
-        self._projection = projection
+    ``projections`` are those of the searches, by name.
+    """
+
+    def __init__(self, projections: Mapping[str, Projection]) -> None:
+        self._projections = projections
         self._marks: queue.SimpleQueue[tuple[LossStudy, int] | None] = queue.SimpleQueue()
         self._missing: dict[tuple[str, int], tuple[LossStudy, int]] = {}
         self._changed: dict[tuple[str, int], tuple[LossStudy, int]] = {}
@@ -216,7 +220,7 @@ class Tracker:
             self._collect()
             for key, (study, number) in list(self._missing.items()):
                 try:
-                    self._projection.project(study, study.trial(number))
+                    self._projections[search_of(study.name)].project(study, study.trial(number))
                 except Exception as error:  # whatever MLflow meets, training goes on
                     self._say_outage(error)
                     break

@@ -135,11 +135,12 @@ def test_a_study_digest_sees_every_value() -> None:
 def test_the_ledger_counts_openings_of_a_test_set_whatever_the_search_is_called(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "runs" / "test_openings.jsonl")
     assert ledger.openings() == []
-    first = ledger.open(test_digest="b", search="one", selection_digest="s1", reason="first")
-    ledger.open(test_digest="b", search="two", selection_digest="s2", reason="first")
-    ledger.open(test_digest="b", search="two", selection_digest="s2", reason="again")
-    ledger.open(test_digest="other", search="three", selection_digest="s3", reason="first")
+    first = ledger.open(test_digest="b", search="one", selections={"one": "s1"}, reason="first")
+    ledger.open(test_digest="b", search="two", selections={"two": "s2"}, reason="first")
+    ledger.open(test_digest="b", search="two", selections={"two": "s2"}, reason="again")
+    lot = ledger.open(test_digest="other", search="lot", selections={"three": "s3", "four": "s4"}, reason="first")
     assert ledger.of_selection("s1") == [first]
+    assert ledger.of_selection("s3") == ledger.of_selection("s4") == [lot]
     assert len(ledger.openings("b")) == 3
     assert ledger.sentence("b") == "this test set: 3 openings by 2 searches"
-    assert ledger.sentence("other") == "this test set: 1 opening by 1 search"
+    assert ledger.sentence("other") == "this test set: 1 opening by 2 searches"

@@ -62,7 +62,7 @@ def test_parents_show_what_a_loss_came_to(search: Search) -> None:
 def test_an_outage_costs_the_training_nothing_and_is_said_once(
     search: Search, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tracker = Tracker(Projection("http://127.0.0.1:9", "small", None, {}))
+    tracker = Tracker({"small": Projection("http://127.0.0.1:9", "small", None, {})})
     study = search.study("pnp", "search")
     agenda = Agenda(only(search.plan.confirm_stage(search.storage)), listeners=[tracker])
     while job := agenda.next_job():

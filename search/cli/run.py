@@ -11,6 +11,7 @@ from search.comparison import comparison_table
 from search.config import parse_config
 from search.openings import Ledger
 from search.pipeline import run_stages
+from search.plan import Plan
 from search.recipes import recipe_or_file
 from search.resume import resumed_config
 from search.runs import RunFolder, existing_run, stored_config, stored_split
@@ -36,7 +37,7 @@ def run(
         config = resumed_config(folder, config)
     plan = make_plan(config, runs, addresses=not known)
     _refuse_another_split(folder, plan.split.digest)
-    _print_result(run_stages(plan, messages, config.stages), as_json)
+    _print_result(_run(plan, config.stages), as_json)
 
 
 def select(
@@ -48,7 +49,7 @@ def select(
     search = _opened(name, runs)
     if not search.is_done("search"):
         raise Mistakes(f"The search {name} has trials left; `holdout run` its file first, or ask for fewer trials.")
-    _print_result(run_stages(search.plan, messages, ("select",)), as_json)
+    _print_result(_run(search.plan, ("select",)), as_json)
 
 
 def test(
@@ -71,7 +72,7 @@ def test(
             f"The test classes of {name} were opened before, and the result above is that of the first time; "
             "`--again REASON` opens them once more, and every later table says so."
         )
-    _print_result(run_stages(search.plan, messages, ("test",), again), as_json)
+    _print_result(_run(search.plan, ("test",), again), as_json)
 
 
 def sync(
@@ -83,6 +84,11 @@ def sync(
     search = _opened(name, runs)
     count = synchronise(search, make_projection(search.plan))
     show(f"MLflow holds all {count} trials of {name}.", {"name": name, "trials": count}, as_json)
+
+
+def _run(plan: Plan, stages: tuple[str, ...], reason: str | None = None) -> Search:
+    (search,) = run_stages([plan], messages, stages, opener=plan.config.name, reason=reason)
+    return search
 
 
 def _opened(name: str, runs: Path) -> Search:
