@@ -131,8 +131,9 @@ class Agenda:
         last = len(result["records"]) - 1
         for position, record in enumerate(result["records"]):
             is_end = result["finished"] and position == last
-            if study.report(job.number, record) and job.course.prune and not is_end:
-                self._finish(job, TrialState.PRUNED, study.why_pruned(job.number))
+            reason = study.report(job.number, record)
+            if reason and job.course.prune and not is_end:
+                self._finish(job, TrialState.PRUNED, reason)
                 return False
         if result["finished"]:
             self._finish(job, TrialState.COMPLETE, f"all {job.spec.training.epochs} epochs trained")

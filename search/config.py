@@ -18,6 +18,8 @@ from pydantic import (
 
 from search.datasets import build_dataset
 from search.harvest import build
+from search.pruners import PRUNERS
+from search.samplers import SAMPLERS
 from search.secrets import holds_password, without_password
 from trainables.data import Dataset
 from trainables.losses import LOSSES
@@ -103,12 +105,22 @@ class SearchSection(Section):
     """How hyperparameters are searched."""
 
     trials: int = Field(default=16, ge=1)
-    sampler: Literal["tpe", "random"] = "tpe"
-    pruner: Literal["asha", "none"] = "asha"
+    sampler: str = "tpe"
+    pruner: str = "asha"
     objective: str = "map_at_r"
     seed: int = 0
     max_concurrent: int | None = Field(default=None, ge=1)
     storage: Address | None = None
+
+    @field_validator("sampler")
+    @classmethod
+    def _known_sampler(cls, name: str) -> str:
+        return _known((name,), SAMPLERS)[0]
+
+    @field_validator("pruner")
+    @classmethod
+    def _known_pruner(cls, name: str) -> str:
+        return _known((name,), PRUNERS)[0]
 
     @field_validator("objective")
     @classmethod

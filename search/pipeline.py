@@ -16,11 +16,11 @@ from search.cluster.session import ray_session
 from search.freeze import NothingToSelect, freeze
 from search.plan import CONFIRM, FINAL, SEARCH, Plan, search_of
 from search.progress import Progress, StoreProgress
+from search.pruners import PRUNERS
 from search.scoring import score
 from search.sealed_test import score_test
 from search.search import Search, open_search
 from search.selection import Selection
-from search.study import rungs
 from search.tidy import Tidy
 from search.tracked import make_projection, synchronise
 from search.tracking import Projection, Tracker
@@ -162,9 +162,8 @@ def _print_rungs(searches: Sequence[Search]) -> None:
     for pruner, epochs in dict.fromkeys(
         (search.config.search.pruner, search.config.training.epochs) for search in searches
     ):
-        plan = rungs(pruner, epochs)
-        text = f"after epochs {', '.join(map(str, plan))} the best half goes on" if plan else "no trial is pruned"
-        searches[0].console.print(f"Pruning ({pruner}, {epochs} epochs): {text}.", style="dim", highlight=False)
+        plan = PRUNERS[pruner](epochs=epochs).plan
+        searches[0].console.print(f"Pruning ({pruner}, {epochs} epochs): {plan}.", style="dim", highlight=False)
 
 
 def _try_synchronise(search: Search, projection: Projection) -> bool:

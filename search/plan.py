@@ -12,10 +12,12 @@ from optuna.trial import FrozenTrial
 
 from search.agenda import Course, Stage
 from search.config import SearchConfig
+from search.pruners import PRUNERS
 from search.runs import RunFolder
+from search.samplers import SAMPLERS
 from search.seal import SealedTest
 from search.selection import Confirmation, Selection, finalists
-from search.study import LossStudy, make_pruner, make_sampler, proposal_seed
+from search.study import LossStudy
 from spaces.search_space import SearchSpace, split_values
 from spaces.space import Value
 from trainables.data.augment import short_side_needed
@@ -96,9 +98,10 @@ class Plan:
             study_name(self.config.name, loss, stage),
             space=self.spaces[loss],
             objective=search.objective,
-            pruner=make_pruner(search.pruner if stage == SEARCH else "none", self.config.training.epochs),
-            sampler=lambda stored: make_sampler(
-                search.sampler, proposal_seed(search.seed, loss, stored), search.trials
+            # Later stages train what is enqueued, to the end.
+            pruner=PRUNERS[search.pruner if stage == SEARCH else "none"](epochs=self.config.training.epochs),
+            sampler=SAMPLERS[search.sampler if stage == SEARCH else "random"](
+                loss=loss, space=self.spaces[loss], seed=search.seed, trials=search.trials
             ),
             attributes={
                 "split_digest": self.split.digest,

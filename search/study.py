@@ -9,20 +9,19 @@ also say which ``configuration`` of the search is trained again.
 import functools
 import logging
 import time
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import optuna
 import sqlalchemy.exc
-from optuna.pruners import BasePruner, NopPruner, SuccessiveHalvingPruner
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.pruners import NopPruner
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
+from search.pruners import Pruner
+from search.samplers import Sampler
 from spaces.search_space import SearchSpace
 from spaces.space import Value
-from trainables.spec import derived_seed
 from trainables.train import EpochRecord
 
 logger = logging.getLogger(__name__)
@@ -31,7 +30,6 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 EPOCH = "epoch:"
-REDUCTION_FACTOR = 2
 _PATIENCE_S = (0.1, 0.5, 2, 5, 10, 20, 30)
 
 
@@ -59,39 +57,6 @@ def open_storage(url: str) -> RDBStorage:
     return RDBStorage(url, engine_kwargs=sqlite)
 
 
-def make_sampler(name: str, seed: int, trials: int) -> BaseSampler:
-    """The sampler ``name``; TPE models after a quarter of the ``trials``, at least 4 and at most 10."""
-    if name == "random":
-        return RandomSampler(seed=seed)
-    assert name == "tpe", name
-    with warnings.catch_warnings():
-        # Conditional parameters (PNP's alpha) need the decomposition into groups, which Optuna calls experimental.
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        return TPESampler(seed=seed, multivariate=True, group=True, n_startup_trials=min(10, max(4, trials // 4)))
-
-
-def rungs(pruner: str, epochs: int) -> tuple[int, ...]:
-    """The epochs after which successive halving compares trials; none without pruning.
-
-    The first comparison comes after an eighth of the epochs and not before the second: one epoch tells a learning
-    rate's speed more than its worth.
-    """
-    plan = []
-    rung = max(2, -(-epochs // REDUCTION_FACTOR**3))
-    while pruner == "asha" and rung < epochs:
-        plan.append(rung)
-        rung *= REDUCTION_FACTOR
-    return tuple(plan)
-
-
-def make_pruner(name: str, epochs: int) -> BasePruner:
-    """Asynchronous successive halving (Li et al. 2020) over :func:`rungs`, or no pruning."""
-    plan = rungs(name, epochs)
-    if not plan:
-        return NopPruner()
-    return SuccessiveHalvingPruner(min_resource=plan[0], reduction_factor=REDUCTION_FACTOR)
-
-
 def epochs_of(trial: FrozenTrial) -> list[EpochRecord]:
     """The records of all epochs that ``trial`` has told, in order."""
     keys = sorted(key for key in trial.user_attrs if key.startswith(EPOCH))
@@ -108,8 +73,8 @@ class LossStudy:
         *,
         space: SearchSpace,
         objective: str,
-        pruner: BasePruner,
-        sampler: Callable[[int], BaseSampler],
+        pruner: Pruner,
+        sampler: Sampler,
         attributes: Mapping[str, Any],
     ) -> None:
         self.name = name
@@ -123,7 +88,7 @@ class LossStudy:
     @patiently
     def _open(self, storage: RDBStorage, attributes: Mapping[str, Any]) -> optuna.Study:
         study = optuna.create_study(
-            study_name=self.name, storage=storage, direction="maximize", load_if_exists=True, pruner=self._pruner
+            study_name=self.name, storage=storage, direction="maximize", load_if_exists=True, pruner=NopPruner()
         )
         for key, value in attributes.items():
             if study.user_attrs.get(key) != value:
@@ -168,15 +133,15 @@ class LossStudy:
         trials = self._study.get_trials(deepcopy=False)
         # A trial that began when the storage went away in the middle of this is the one to go on with.
         begun = [entry for entry in trials if entry.state == TrialState.RUNNING and entry.number not in running]
-        self._study.sampler = self._sampler(len(trials) - len(begun))
+        self._study.sampler = self._sampler.build(len(trials) - len(begun), trials)
         return self._start(optuna.Trial(self._study, begun[0]._trial_id) if begun else self._study.ask(), seed)
 
     @patiently
     def take_up(self, number: int, seed: Callable[[int], int]) -> FrozenTrial:
         """Go on with a trial whose driver or actor is gone, under its own number and with its own parameters."""
-        trial_id = self._study.get_trials(deepcopy=False)[number]._trial_id
-        self._study.sampler = self._sampler(number)
-        return self._start(optuna.Trial(self._study, trial_id), seed)
+        trials = self._study.get_trials(deepcopy=False)
+        self._study.sampler = self._sampler.build(number, trials)
+        return self._start(optuna.Trial(self._study, trials[number]._trial_id), seed)
 
     def _start(self, trial: optuna.Trial, seed: Callable[[int], int]) -> FrozenTrial:
         values = self._space.suggest(trial)  # parameters that are stored already are answered from the storage
@@ -187,20 +152,23 @@ class LossStudy:
         return self.trial(trial.number)
 
     @patiently
-    def report(self, number: int, record: EpochRecord) -> bool:
-        """Store one epoch; whether the study then says to stop the trial. Known epochs are passed over."""
+    def report(self, number: int, record: EpochRecord) -> str | None:
+        """Store one epoch; why the trial then ends early, None where it goes on. Known epochs are passed over."""
         stored = self.trial(number)
         epoch = record["epoch"]
         if epoch in stored.intermediate_values:
-            return False
+            return None
         trial = self._live[number]
         value = epoch_value(record, self._objective)
         if record["metrics"]:
             value = max(value, *stored.intermediate_values.values()) if stored.intermediate_values else value
         trial.set_user_attr(f"{EPOCH}{epoch:06d}", record)
         trial.report(value, step=epoch)
-        # Trial 0 is asked too, so that it takes part in the rungs; the answer is not for it.
-        return trial.should_prune() and number > 0
+        # Trial 0 is asked too, so that it takes part in the comparisons; the answer is not for it.
+        verdict = self._pruner.verdict(self._study, self.trial(number))
+        return (
+            f"pruned after epoch {epoch}: its {self._objective} {value:.4f} {verdict}" if verdict and number else None
+        )
 
     @patiently
     def finish(self, number: int, state: TrialState, outcome: str, failure: Mapping[str, str] | None = None) -> None:
@@ -216,27 +184,10 @@ class LossStudy:
         self._study.tell(trial, value, state=state)
         del self._live[number]
 
-    def why_pruned(self, number: int) -> str:
-        """The reason of a pruning, in a sentence."""
-        trial = self.trial(number)
-        rung = max(key for key in trial.system_attrs if key.startswith("completed_rung_"))
-        value = trial.system_attrs[rung]
-        rivals = [entry.system_attrs[rung] for entry in self.trials() if rung in entry.system_attrs]
-        better = sum(rival > value for rival in rivals)
-        return (
-            f"pruned after epoch {max(trial.intermediate_values)}: its {self._objective} {value:.4f} was number "
-            f"{better + 1} of {len(rivals)} at this rung, and the best half goes on"
-        )
-
 
 def epoch_value(record: EpochRecord, objective: str) -> float:
     """An epoch's value: the objective on the validation classes, or minus the training loss where there are none."""
     return record["metrics"][objective] if record["metrics"] else -record["loss"]
-
-
-def proposal_seed(search_seed: int, loss: str, stored: int) -> int:
-    """A sampler's seed. One made again with the same seed repeats its proposals, so the stored trials count in."""
-    return derived_seed(search_seed, loss, "proposal", stored)
 
 
 @patiently

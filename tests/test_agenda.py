@@ -12,7 +12,7 @@ from search.agenda import MAX_LOSSES, Agenda, Job, Stage
 from search.freeze import NothingToSelect, freeze
 from search.plan import CONFIRM, FINAL, SEARCH
 from search.search import Search, open_search
-from search.study import epochs_of, rungs
+from search.study import epochs_of
 from trainables.train import EpochRecord
 
 Opened = Callable[..., Search]
@@ -87,13 +87,6 @@ def test_bad_trials_are_pruned_with_a_reason_and_never_the_default(opened: Opene
     assert trials[5].user_attrs["outcome"] == (
         "pruned after epoch 2: its map_at_r 0.9500 was number 5 of 6 at this rung, and the best half goes on"
     )
-
-
-def test_the_rung_plan() -> None:
-    assert rungs("asha", 8) == (2, 4)
-    assert rungs("asha", 60) == (8, 16, 32)
-    assert rungs("asha", 2) == ()
-    assert rungs("none", 60) == ()
 
 
 def test_failures_are_named_and_count(opened: Opened) -> None:
