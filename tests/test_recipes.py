@@ -26,7 +26,7 @@ PAPERS = [name for name in recipes() if name != "quickstart"]
 Trees = Callable[[str], Path]  # a data set's name → a small folder of its form
 
 # As the papers print it: Saeki et al., section 4.2; Lu et al., section 4.4; Li et al., the experimental set-up;
-# Psomas, section 3.4 and Table 3. A row holds for every recipe that its pattern matches.
+# Psomas, section 3.4 and Table 3; PNP's epochs are its released code's. A row holds for every recipe that it matches.
 PRINTED: list[tuple[str, dict[str, Any]]] = [
     ("mpa-*", {"model.backbone": "bninception", "model.weights": "imagenet", "model.embedding_dim": 512}),
     ("mpa-*", {"training.optimizer": "adamw", "training.lr": 1e-4, "training.proxy_lr": 1e-2}),
