@@ -21,11 +21,21 @@ def harvest(target: Any, content: dict[str, Any]) -> list[str]:
             return sentences
         except ValidationError as error:
             found = error.errors()
+        found = [entry for entry in found if not (entry["type"] == "missing" and _holds(content, entry["loc"]))]
         sentences += [sentence for entry in found for sentence in _sentences(entry, target)]
         shrunk = _without(remaining, [entry["loc"] for entry in found if entry["type"] != "missing"])
         if shrunk == remaining:
             return sentences
         remaining = shrunk
+
+
+def _holds(content: Any, place: tuple[int | str, ...]) -> bool:
+    """Whether something stands at ``place``: where it is missed all the same, it was wrong and is left out."""
+    for key in place:
+        if not isinstance(content, Mapping) or key not in content:
+            return False
+        content = content[key]
+    return True
 
 
 def _without(content: dict[str, Any], places: list[tuple[int | str, ...]]) -> dict[str, Any]:
@@ -46,13 +56,18 @@ def _sentences(entry: Any, target: Any) -> list[str]:
     place = ".".join(str(part) for part in entry["loc"])
     cause = entry.get("ctx", {}).get("error")
     if isinstance(cause, Mistakes):
-        return [f"{place}: {sentence}" for sentence in cause.sentences]
+        return [_placed(place, sentence) for sentence in cause.sentences]
     if entry["type"] == "missing":
         return [f"{place}: missing; this key is required."]
     if entry["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return [f"{place}: no such key{_key_hint(entry['loc'], target)}; remove it."]
     message = str(cause or entry["msg"]).rstrip(".")
     return [f"{place}: {message[0].lower()}{message[1:]}; it is {_shown(entry['input'])}."]
+
+
+def _placed(place: str, sentence: str) -> str:
+    """``sentence`` with its place before it, unless it begins with it."""
+    return sentence if not place or sentence.startswith(f"{place}.") else f"{place}: {sentence}"
 
 
 def _shown(value: Any) -> str:

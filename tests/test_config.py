@@ -152,6 +152,22 @@ def test_all_mistakes_come_at_once(search_file: SearchFile) -> None:
         assert part in found, found
 
 
+@pytest.mark.parametrize(
+    ("section", "content", "sentence"),
+    [
+        ("dataset", {"name": "cub200"}, "dataset.root is missing: give the folder that holds the images."),
+        ("model", {"embedding_dim": 0}, "model.embedding_dim must be a whole number of at least 1; it is 0."),
+        ("name", "a/b", "name: a search's name names a folder: letters, digits"),
+    ],
+)
+def test_a_mistake_of_a_required_key_is_said_once(
+    search_file: SearchFile, section: str, content: Any, sentence: str
+) -> None:
+    """What is wrong is not said to be missing too, and a sentence that begins with its place is not given it again."""
+    (found,) = sentences(search_file(**{section: content}))
+    assert found.startswith(sentence)
+
+
 def test_mistakes_beyond_the_form_come_at_once(search_file: SearchFile, tmp_path: Path) -> None:
     content = search_file(
         resources={"gpus_per_trial": 99},
