@@ -163,7 +163,9 @@ def make_published(name: str, root: Path, train: tuple[int, int], test: tuple[in
         return [images // classes + (label < images % classes) for label in range(classes)]
 
     paths = WRITERS[name](root, spread(*train), spread(*test))
-    for path in paths if files else ():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).touch()
+    if files:
+        for folder in {Path(path).parent for path in paths}:
+            (root / folder).mkdir(parents=True)
+        for path in paths:
+            (root / path).touch()
     return root

@@ -64,9 +64,9 @@ def _entry(entry: dict[str, Any]) -> tuple[RenderableType, ...]:
         options.add_row(Text(name), Text(f"default {default}"), Text(option["about"], style="dim"))
     return (
         Text.assemble((entry["name"], "bold"), "  ", entry["summary"]),
-        Padding(Text(entry["publisher"], style="dim"), INDENT),
-        *(Padding(Text(line), INDENT) for line in entry["layout"]),
-        Padding(options, (0, 0, 0, 1)),
+        Padding(Text(entry["publisher"], style="dim"), INDENT, expand=False),
+        *(Padding(Text(line), INDENT, expand=False) for line in entry["layout"]),
+        Padding(options, (0, 0, 0, 1), expand=False),
         Text(),
     )
 
@@ -90,9 +90,8 @@ def _counts(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _counted(name: str, counts: dict[str, Any]) -> Table:
-    table = Table(title=f"{name}: {counts['identity']}", title_justify="left")
-    table.add_column("part")
+def _counted(name: str, counts: dict[str, Any]) -> RenderableType:
+    table = Table("part")
     for column in ("classes", "images"):
         table.add_column(column, justify="right")
     ratio = SplitSection().ratio
@@ -104,4 +103,4 @@ def _counted(name: str, counts: dict[str, Any]) -> Table:
     }
     for title, part in rows.items():
         table.add_row(title, *(f"{counts[part][column]:,}" for column in ("classes", "images")))
-    return table
+    return Group(Text(f"{name}: {counts['identity']}"), table)

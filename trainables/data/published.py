@@ -70,7 +70,7 @@ class PublishedDataset(RootedDataset):
 
     subset: bool = field(
         default=False,
-        metadata={"about": "true: root holds a part on purpose; listed images that are absent are left out"},
+        metadata={"about": "true: root holds a part on purpose; absent images are left out and counts not checked"},
     )
 
     @abstractmethod
@@ -100,6 +100,8 @@ class PublishedDataset(RootedDataset):
                 f"{listed(both)}. Restore the published lists."
             )
         keys = [key for half in (train, test) for images in half.values() for key in images]
+        if not keys:
+            raise Mistakes(f"{self.title} in {root!r} has no image. Unpack the data set again.")
         present = self._present(keys)
         if self.subset and present:
             return _only(train, present), _only(test, present)

@@ -18,7 +18,7 @@ from trainables.mistakes import Mistakes
 class RootedDataset(Dataset):
     """Images below ``root``, which has to be a folder."""
 
-    root: str | os.PathLike[str] | None = field(default=None, metadata={"about": "the folder"})
+    root: str | os.PathLike[str] | None = field(default=None, metadata={"about": "the folder, laid out like this"})
 
     def __post_init__(self) -> None:
         if self.root is None:
