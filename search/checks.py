@@ -20,6 +20,7 @@ from search.plan import Plan
 from search.runs import RunFolder
 from search.secrets import expand, without_password
 from spaces.search_space import SearchSpace, search_space
+from trainables.data.merge import merged_sizes
 from trainables.data.samplers import SAMPLERS
 from trainables.data.split import ClassSplit, check_images, make_split
 from trainables.metrics import largest_k
@@ -76,6 +77,8 @@ def _split(config: SearchConfig) -> tuple[ClassSplit, Mapping[str, tuple[str, ..
         dataset.published_split(),
         ratio=config.split.ratio,
         seed=config.split.seed,
+        folds=config.split.folds,
+        merge=config.split.merge,
     )
     return split, classes
 
@@ -85,21 +88,22 @@ def _data_mistakes(config: SearchConfig, split: ClassSplit, classes: Mapping[str
     _collect(mistakes, lambda: check_images(split, classes))
     training = config.training
     sampler = SAMPLERS[training.sampler]
-    sizes = [len(classes[name]) for name in split.train]
-    mistakes += [
-        f"training: {sentence}" for sentence in sampler.problems(sizes, training.batch_size, training.images_per_class)
-    ]
-    parts = {"validation": (split.validation, (*config.metrics.validation, config.search.objective))}
+    parts = []
+    for train, validation in split.divisions:
+        sizes = merged_sizes([len(classes[name]) for name in train], split.merge)
+        problems = sampler.problems(sizes, training.batch_size, training.images_per_class)
+        mistakes += [f"training: {sentence}" for sentence in problems]
+        parts.append(("validation", validation, (*config.metrics.validation, config.search.objective)))
     if config.metrics.test != "all":
-        parts["test"] = (split.test, config.metrics.test)
-    for part, (names, metrics) in parts.items():
+        parts.append(("test", split.test, config.metrics.test))
+    for part, names, metrics in parts:
         images = sum(len(classes[name]) for name in names)
         if (k := largest_k(metrics)) >= images:
             mistakes.append(
                 f"metrics: k = {k} needs more than {k} images and the {len(names)} {part} classes have {images}; "
                 "name a smaller k."
             )
-    return mistakes
+    return list(dict.fromkeys(mistakes))  # folds have the same ones
 
 
 def _frame_mistakes(config: SearchConfig) -> list[str]:

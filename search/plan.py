@@ -126,6 +126,7 @@ class Plan:
             images=self.images,
             train_classes=(*split.train, *split.validation) if on_all else split.train,
             validation_classes=() if on_all else split.validation,
+            merge=split.merge,
             metrics=self.metrics,
             objective=self.config.search.objective,
             seed=trial.user_attrs["seed"],

@@ -4,11 +4,14 @@ import dataclasses
 import hashlib
 import json
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainables.data.merge import merged_labels, merged_sizes
 from trainables.data.split import ClassSplit, check_images, make_split
 from trainables.mistakes import Mistakes
 
@@ -39,6 +42,51 @@ def test_the_split_is_what_the_definition_says(names: list[str], ratio: str, see
     assert list(split.validation) == [name for name in half if name in validation]
     assert list(split.train) == [name for name in half if name not in validation]
     assert ClassSplit.from_json(json.loads(json.dumps(split.to_json()))) == split
+
+
+@settings(max_examples=100, deadline=None)
+@given(names=class_names, folds=st.integers(2, 12), seed=st.integers(0, 10**6))
+def test_folds_are_even_and_every_training_class_validates_once(names: list[str], folds: int, seed: int) -> None:
+    half = names[: len(names) // 2]
+    if folds > len(half) // 2:
+        with pytest.raises(Mistakes, match=rf"split\.folds is {folds} .* give {len(half) // 2} folds at most"):
+            make_split("data", names, None, ratio=0.9, seed=seed, folds=folds)
+        return
+    split = make_split("data", names, None, ratio=0.9, seed=seed, folds=folds)
+    assert (split.train, split.validation, split.test) == (tuple(half), (), tuple(names[len(half) :]))
+    assert len(split.folds) == folds
+    assert sorted(name for fold in split.folds for name in fold) == sorted(half)
+    sizes = [len(fold) for fold in split.folds]
+    assert max(sizes) - min(sizes) <= 1
+    hashes = [[hashlib.sha256(f"{seed}:{name}".encode()).hexdigest() for name in fold] for fold in split.folds]
+    assert all(max(before) < min(after) for before, after in pairwise(hashes))
+    for fold, (train, validation) in zip(split.folds, split.divisions, strict=True):
+        assert validation == fold == tuple(name for name in half if name in fold)
+        assert train == tuple(name for name in half if name not in fold)
+    assert ClassSplit.from_json(json.loads(json.dumps(split.to_json()))) == split
+
+
+def test_the_first_of_ten_folds_is_the_fixed_tenth() -> None:
+    fixed = make_split("data", NAMES, None, ratio=0.9, seed=0)
+    assert make_split("data", NAMES, None, ratio=0.9, seed=0, folds=10).folds[0] == fixed.validation
+
+
+def test_a_merge_needs_two_classes_that_train() -> None:
+    assert make_split("data", NAMES[:20], None, ratio=0.8, seed=0, merge=7).merge == 7
+    with pytest.raises(Mistakes, match=r"split\.merge is 8 and 8 classes train at once.* give less than 8\."):
+        make_split("data", NAMES[:20], None, ratio=0.8, seed=0, merge=8)
+    with pytest.raises(Mistakes, match=r"split\.merge is 5 and 5 classes train at once"):
+        make_split("data", NAMES[:20], None, ratio=0.9, seed=0, folds=2, merge=5)
+
+
+@settings(max_examples=50, deadline=None)
+@given(sizes=st.lists(st.integers(0, 6), min_size=1, max_size=30), merge=st.integers(1, 9))
+def test_merging_keeps_every_image_and_the_order_of_classes(sizes: list[int], merge: int) -> None:
+    labels = [label for label, size in enumerate(sizes) for _ in range(size)]
+    groups = [labels_of for start in range(0, len(sizes), merge) if (labels_of := sizes[start : start + merge])]
+    expected = [group for group, members in enumerate(groups) for _ in range(sum(members))]
+    assert merged_labels(torch.tensor(labels, dtype=torch.int64), merge).tolist() == expected
+    assert merged_sizes(sizes, merge) == [expected.count(group) for group in range(len(groups))]
 
 
 @pytest.mark.parametrize(
@@ -75,6 +123,9 @@ def test_digests_tell_apart_what_differs() -> None:
         make_split("other data", NAMES, None, ratio=0.9, seed=0),
         make_split("data", NAMES[:-1], None, ratio=0.9, seed=0),
         dataclasses.replace(split, train=split.train[::-1]),
+        make_split("data", NAMES, None, ratio=0.9, seed=0, folds=10),
+        make_split("data", NAMES, None, ratio=0.9, seed=0, folds=5),
+        make_split("data", NAMES, None, ratio=0.9, seed=0, merge=3),
     ]
     assert len({split.digest, *(other.digest for other in others)}) == len(others) + 1
     assert split.digest == make_split("data", NAMES, None, ratio=0.9, seed=0).digest
@@ -82,7 +133,9 @@ def test_digests_tell_apart_what_differs() -> None:
 
 def test_the_test_digest_is_of_the_test_classes_alone() -> None:
     split = make_split("data", NAMES, None, ratio=0.9, seed=0)
-    assert make_split("data", NAMES, None, ratio=0.7, seed=5).test_digest == split.test_digest
+    for ratio in (0.5, 0.7, 0.8, 0.95):
+        assert make_split("data", NAMES, None, ratio=ratio, seed=5).test_digest == split.test_digest
+    assert make_split("data", NAMES, None, ratio=0.9, seed=0, folds=4, merge=2).test_digest == split.test_digest
     assert dataclasses.replace(split, test=split.test[::-1]).test_digest == split.test_digest
     assert dataclasses.replace(split, test=split.test[1:]).test_digest != split.test_digest
     assert dataclasses.replace(split, identity="other").test_digest != split.test_digest
@@ -119,3 +172,7 @@ def test_every_class_needs_an_image_and_every_part_something_to_find() -> None:
     validation, test = mistake.value.sentences
     assert "None of the 10 validation classes has 2 images" in validation
     assert f"1 of the 100 test classes have no image: {split.test[0]}" in test
+
+    folded = make_split("data", NAMES, None, ratio=0.9, seed=0, folds=5)
+    with pytest.raises(Mistakes, match="None of the 20 validation classes has 2 images"):
+        check_images(folded, classes | dict.fromkeys(folded.folds[3], ("a",)))

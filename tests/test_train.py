@@ -120,6 +120,26 @@ def test_training_on_all_classes_keeps_the_last_epoch(spec: TrialSpec) -> None:
     assert load_checkpoint(Path(spec.directory) / "attempt-1" / "best.pt")["epoch"] == 4
 
 
+@pytest.mark.parametrize("validates", [True, False])
+def test_merged_classes_are_learned_as_one(spec: TrialSpec, validates: bool) -> None:
+    """Every third class boundary stays: 7 classes make groups of 3, 3 and 1, with a proxy set each."""
+    train_classes = spec.images.class_names[: 6 if validates else 7]
+    spec = replace(
+        trained(spec, epochs=2, batch_size=10),
+        merge=3,
+        train_classes=train_classes,
+        validation_classes=spec.images.class_names[6:] if validates else (),
+    )
+    training = Training(spec, CPU)
+    groups = 2 if validates else 3
+    assert training._loss.proxies.shape == (groups, 2, 8)
+    assert training._labels_N.bincount().tolist() == [30, 30, 10][:groups]
+    while not training.finished:
+        record = training.run_epoch()
+    assert bool(record["metrics"]) == validates
+    assert replace(spec, merge=2).digest != spec.digest
+
+
 def test_a_loss_that_is_not_finite_ends_the_training(spec: TrialSpec) -> None:
     with pytest.raises(Diverged, match=r"not finite|became"):
         list(train(trained(spec, lr=1e30, clip_grad=None)))

@@ -15,9 +15,10 @@ from trainables.training_config import TrainingConfig
 class TrialSpec:
     """One training run.
 
-    ``images`` are those of the training half; ``train_classes`` are learned from and ``validation_classes`` (none for
-    a final training on all classes) are what each epoch is scored on, by ``metrics``. The best epoch is the first one
-    that maximises ``objective``. ``directory`` receives the attempts' checkpoints.
+    ``images`` are those of the training half; ``train_classes`` are learned from, every ``merge`` consecutive ones as
+    one, and ``validation_classes`` (none for a final training on all classes) are what each epoch is scored on, by
+    ``metrics``. The best epoch is the first one that maximises ``objective``. ``directory`` receives the attempts'
+    checkpoints.
     """
 
     loss: str
@@ -31,6 +32,7 @@ class TrialSpec:
     objective: str
     seed: int
     directory: str
+    merge: int = 1
 
     @property
     def digest(self) -> str:

@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import MultiStepLR
 
 from trainables.checkpoints import Checkpoints
 from trainables.data.load import load
+from trainables.data.merge import merged_labels
 from trainables.data.recipe import opened_store
 from trainables.data.resident import on_device
 from trainables.data.samplers import SAMPLERS
@@ -77,7 +78,7 @@ class Training:
         store = on_device(opened_store(spec.images), device)
         self._train_view = store.subset(spec.train_classes)
         self._validation_view = store.subset(spec.validation_classes) if spec.validation_classes else None
-        self._labels_N = torch.as_tensor(self._train_view.labels_N)
+        self._labels_N = merged_labels(torch.as_tensor(self._train_view.labels_N), spec.merge)
 
         torch.manual_seed(spec.seed)
         self._model = EmbeddingModel(spec.model).to(device)
@@ -86,7 +87,9 @@ class Training:
         # Frozen batch-norm stays frozen after the warm-up, so what learns is remembered now.
         self._backbone_parameters = [p for p in self._model.backbone.parameters() if p.requires_grad]
         self._loss = LOSSES[spec.loss](
-            num_classes=len(spec.train_classes), embedding_dim=spec.model.embedding_dim, **spec.hyperparameters
+            num_classes=math.ceil(len(spec.train_classes) / spec.merge),
+            embedding_dim=spec.model.embedding_dim,
+            **spec.hyperparameters,
         ).to(device)
         self._sampler = SAMPLERS[self._config.sampler](
             self._labels_N,

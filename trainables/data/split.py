@@ -2,7 +2,8 @@
 
 Half of the classes train and half test, as Song et al. (2016) split, unless the data set's authors published
 their own halves. A tenth of the *training classes* validates, fixed once: those whose names hash lowest, so
-that no library's random generator decides what is compared with what.
+that no library's random generator decides what is compared with what. Cross-validation deals the training
+classes into folds in the same order, and each fold validates once.
 """
 
 import hashlib
@@ -10,13 +11,21 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
+from itertools import pairwise
 from typing import Any
 
 from trainables.data.listing import listed
+from trainables.data.merge import merged_sizes
 from trainables.mistakes import Mistakes, raise_if_any
 
 FEWEST_CLASSES = 2  # in each part: with one class there is nothing to tell apart
 FEWEST_IMAGES = 2  # of a class that is scored: a query and something to find
+
+
+def left_out(names: Sequence[str], fold: Sequence[str]) -> tuple[str, ...]:
+    """``names`` without those of ``fold``, in their order."""
+    fold_names = frozenset(fold)
+    return tuple(name for name in names if name not in fold_names)
 
 
 def _sha256(content: Any) -> str:
@@ -28,7 +37,9 @@ def _sha256(content: Any) -> str:
 class ClassSplit:
     """Which classes train, validate and test. Made by :func:`make_split`.
 
-    ``identity`` says which data the names belong to; ``ratio`` is the part of the training half that trains.
+    ``identity`` says which data the names belong to; ``ratio`` is the part of the training half that trains at once.
+    With ``folds``, ``train`` is the whole training half, nothing else validates, and each fold names the classes
+    that validate while the others train. Every ``merge`` consecutive classes that train are learned as one.
     """
 
     train: tuple[str, ...]
@@ -37,6 +48,15 @@ class ClassSplit:
     ratio: float
     seed: int
     identity: str
+    folds: tuple[tuple[str, ...], ...] = ()
+    merge: int = 1
+
+    @property
+    def divisions(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+        """What trains and what validates in one training: one pair, or one a fold."""
+        if not self.folds:
+            return [(self.train, self.validation)]
+        return [(left_out(self.train, fold), fold) for fold in self.folds]
 
     def _content(self) -> dict[str, Any]:
         return {
@@ -46,6 +66,8 @@ class ClassSplit:
             "train": list(self.train),
             "validation": list(self.validation),
             "test": list(self.test),
+            **({"folds": [list(fold) for fold in self.folds]} if self.folds else {}),
+            **({"merge": self.merge} if self.merge > 1 else {}),
         }
 
     @property
@@ -77,6 +99,8 @@ class ClassSplit:
                 ratio=float(content["ratio"]),
                 seed=content["seed"],
                 identity=content["identity"],
+                folds=tuple(map(tuple, content.get("folds", ()))),
+                merge=content.get("merge", 1),
             )
             expected = content["digest"]
         except KeyError as missing:
@@ -109,6 +133,13 @@ def _halves(
     return train, test
 
 
+def _dealt(names: Sequence[str], folds: int) -> list[Sequence[str]]:
+    """``names`` in ``folds`` consecutive parts, the first ones larger by one where it does not come out even."""
+    size, larger = divmod(len(names), folds)
+    starts = [fold * size + min(fold, larger) for fold in range(folds + 1)]
+    return [names[start:end] for start, end in pairwise(starts)]
+
+
 def make_split(
     dataset_identity: str,
     class_names: Sequence[str],
@@ -116,12 +147,16 @@ def make_split(
     *,
     ratio: float,
     seed: int,
+    folds: int | None = None,
+    merge: int | None = None,
 ) -> ClassSplit:
     """Split ``class_names``, which are in the data set's own order.
 
     The first floor(C / 2) classes, or the first of the ``published`` halves, are the training half. Of its
     C_train classes, the max(2, C_train × (1 − ratio) rounded half up) with the smallest SHA-256 of
-    ``seed:class name`` validate. Each part keeps the order of ``class_names``.
+    ``seed:class name`` validate. With ``folds`` all of them do, dealt in the order of their hashes, so that the first
+    of ten folds is the fixed split's tenth; ``ratio`` then plays no part. Each part keeps the order of
+    ``class_names``.
 
     Raises:
         Mistakes: a ratio outside (0, 1), or fewer than two classes in a part.
@@ -130,25 +165,47 @@ def make_split(
     if not 0 < ratio < 1:
         raise Mistakes(f"split.ratio must lie between 0 and 1, such as 0.9; it is {ratio}.")
     half, test = _halves(class_names, published)
-    count = _validation_count(len(half), ratio)
     hashed = sorted(half, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
-    validation = set(hashed[:count])
+    place = {name: number for number, name in enumerate(half)}
+    parts = _dealt(hashed, folds) if folds else [hashed[: _validation_count(len(half), ratio)]]
+    in_order = tuple(tuple(sorted(part, key=place.__getitem__)) for part in parts)
+    validation = () if folds else in_order[0]
     split = ClassSplit(
-        train=tuple(name for name in half if name not in validation),
-        validation=tuple(name for name in half if name in validation),
+        train=left_out(half, validation),
+        validation=validation,
         test=test,
-        ratio=float(ratio),
+        ratio=1 - 1 / folds if folds else float(ratio),
         seed=seed,
         identity=dataset_identity,
+        folds=in_order if folds else (),
+        merge=merge or 1,
     )
-    if min(len(split.train), len(split.validation), len(split.test)) < FEWEST_CLASSES:
+    _refuse_too_few(split)
+    return split
+
+
+def _refuse_too_few(split: ClassSplit) -> None:
+    """Refuse a split in which a part has fewer than two classes, or two merged ones."""
+    half = len(split.train) + len(split.validation)
+    train, validation = (min(map(len, parts)) for parts in zip(*split.divisions, strict=True))
+    few = min(train, validation) < FEWEST_CLASSES
+    if len(split.test) < FEWEST_CLASSES or (few and (not split.folds or half < 2 * FEWEST_CLASSES)):
         raise Mistakes(
-            f"The data set has {len(class_names)} classes: {len(half)} in the training half and {len(test)} "
-            f"in the test half. At split.ratio {ratio}, {count} of the training half validate and "
-            f"{len(split.train)} are left to train. Each part needs at least {FEWEST_CLASSES}: give more "
+            f"The data set has {half + len(split.test)} classes: {half} in the training half and {len(split.test)} "
+            f"in the test half. At split.ratio {split.ratio}, {validation} of the training half validate and "
+            f"{train} are left to train. Each part needs at least {FEWEST_CLASSES}: give more "
             "classes or another split.ratio."
         )
-    return split
+    if few:
+        raise Mistakes(
+            f"split.folds is {len(split.folds)} and the training half has {half} classes; at least {FEWEST_CLASSES} of "
+            f"them have to validate in each fold and as many to train: give {half // FEWEST_CLASSES} folds at most."
+        )
+    if len(merged_sizes([1] * train, split.merge)) < FEWEST_CLASSES:
+        raise Mistakes(
+            f"split.merge is {split.merge} and {train} classes train at once, which makes them one class; give less "
+            f"than {train}."
+        )
 
 
 def check_images(split: ClassSplit, classes: Mapping[str, Sequence[str]]) -> None:
@@ -160,7 +217,8 @@ def check_images(split: ClassSplit, classes: Mapping[str, Sequence[str]]) -> Non
         Mistakes: classes without images, or a part without a class of two, by number.
     """
     sentences = []
-    for part, names in (("train", split.train), ("validation", split.validation), ("test", split.test)):
+    validating = [("validation", names) for _, names in split.divisions]
+    for part, names in (("train", split.train), *validating, ("test", split.test)):
         if empty := [name for name in names if not classes[name]]:
             sentences.append(
                 f"{len(empty)} of the {len(names)} {part} classes have no image: {listed(empty)}. "
