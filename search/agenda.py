@@ -136,7 +136,7 @@ class Agenda:
                 self._finish(job, TrialState.PRUNED, reason)
                 return False
         if result["finished"]:
-            self._finish(job, TrialState.COMPLETE, f"all {job.spec.training.epochs} epochs trained")
+            self._finish(job, TrialState.COMPLETE, f"all {job.spec.epochs} epochs trained")
             return False
         self._notify(job)
         return True

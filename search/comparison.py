@@ -95,15 +95,21 @@ def _caption(summary: Mapping[str, Any], openings: str) -> str:
         counts = f"{trials['complete']} complete, {trials['pruned']} pruned, {trials['failed']} failed"
         lines.append(f"{loss}: {_parameters(chosen['params']) if chosen else 'no trial finished'} ({counts})")
     split = summary["split"]
+    lines.append(f"split {split['digest'][:12]}: {_classes(split)}; {openings}")
+    over = " over seeds and folds" if split["folds"] else ""
     lines.append(
-        f"split {split['digest'][:12]}: {split['train_classes']} classes train, "
-        f"{split['validation_classes']} validate, "
-        f"{split['test_classes']} test; {openings}"
-    )
-    lines.append(
-        "search: one run; confirmed: mean ± sample deviation over seeds; test: mean ± 95 % interval (Student's t)"
+        "search: one run; confirmed: mean ± sample deviation over seeds; "
+        f"test: mean ± 95 % interval (Student's t){over}"
     )
     return "\n".join(lines)
+
+
+def _classes(split: Mapping[str, Any]) -> str:
+    merged = f" (every {split['merge']} as one)" if split["merge"] > 1 else ""
+    validate = (
+        f" and validate in {split['folds']} folds" if split["folds"] else f", {split['validation_classes']} validate"
+    )
+    return f"{split['train_classes']} classes train{merged}{validate}, {split['test_classes']} test"
 
 
 def refuse_mixed(summaries: Sequence[Mapping[str, Any]]) -> None:

@@ -100,7 +100,7 @@ class SplitSection(Section):
 
     ratio: float = Field(default=0.9, gt=0, lt=1)
     seed: int = 0
-    folds: None = None
+    folds: int | None = Field(default=None, ge=2)
     merge: int | None = Field(default=None, ge=2)
 
     @model_validator(mode="after")

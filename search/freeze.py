@@ -24,7 +24,7 @@ def freeze(search: Search) -> Selection:
         searched, confirmed = search.study(loss, SEARCH), search.study(loss, CONFIRM)
         trials = searched.trials()
         numbers = [trial.number for trial in finalists(trials, plan.config.selection.finalists)]
-        candidates = confirmations(trials, confirmed.trials(), numbers)
+        candidates = confirmations(trials, confirmed.trials(), numbers, plan.config.search.objective)
         digests |= {study.name: study_digest(study.trials()) for study in (searched, confirmed)}
         if choice := choose(candidates):
             chosen[loss], reasons[loss] = choice

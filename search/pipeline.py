@@ -159,11 +159,11 @@ def _summarise(searches: Sequence[Search]) -> None:
 
 
 def _print_rungs(searches: Sequence[Search]) -> None:
-    for pruner, epochs in dict.fromkeys(
-        (search.config.search.pruner, search.config.training.epochs) for search in searches
+    for pruner, steps, unit in dict.fromkeys(
+        (search.config.search.pruner, search.plan.steps, search.plan.unit) for search in searches
     ):
-        plan = PRUNERS[pruner](epochs=epochs).plan
-        searches[0].console.print(f"Pruning ({pruner}, {epochs} epochs): {plan}.", style="dim", highlight=False)
+        plan = PRUNERS[pruner](steps=steps, unit=unit).plan
+        searches[0].console.print(f"Pruning ({pruner}, {steps} {unit}s): {plan}.", style="dim", highlight=False)
 
 
 def _try_synchronise(search: Search, projection: Projection) -> bool:

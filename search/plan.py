@@ -18,6 +18,7 @@ from search.samplers import SAMPLERS
 from search.seal import SealedTest
 from search.selection import Confirmation, Selection, finalists
 from search.study import LossStudy
+from search.worth import ByEpoch, ByFold, Worth
 from spaces.search_space import SearchSpace, split_values
 from spaces.space import Value
 from trainables.data.augment import short_side_needed
@@ -90,6 +91,22 @@ class Plan:
         """What each epoch's validation computes: the metrics asked for, and the objective."""
         return tuple(dict.fromkeys((*self.config.metrics.validation, self.config.search.objective)))
 
+    @property
+    def steps(self) -> int:
+        """After how many epochs, or folds, a search trial is done."""
+        return len(self.split.folds) or self.config.training.epochs
+
+    @property
+    def unit(self) -> str:
+        """What :attr:`steps` counts."""
+        return self._worth(SEARCH).unit
+
+    def _worth(self, stage: str) -> Worth:
+        objective = self.config.search.objective
+        if self.split.folds and stage != FINAL:
+            return ByFold(objective=objective, epochs=self.config.training.epochs)
+        return ByEpoch(objective=objective)
+
     def study(self, storage: RDBStorage, loss: str, stage: str) -> LossStudy:
         """The study of ``loss`` in ``stage``, opened or made."""
         search = self.config.search
@@ -97,9 +114,9 @@ class Plan:
             storage,
             study_name(self.config.name, loss, stage),
             space=self.spaces[loss],
-            objective=search.objective,
+            worth=self._worth(stage),
             # Later stages train what is enqueued, to the end.
-            pruner=PRUNERS[search.pruner if stage == SEARCH else "none"](epochs=self.config.training.epochs),
+            pruner=PRUNERS[search.pruner if stage == SEARCH else "none"](steps=self.steps, unit=self.unit),
             sampler=SAMPLERS[search.sampler if stage == SEARCH else "random"](
                 loss=loss, space=self.spaces[loss], seed=search.seed, trials=search.trials
             ),
@@ -117,8 +134,10 @@ class Plan:
         split = self.split
         on_all = stage == FINAL and self.config.final.train_on == "all"
         if on_all:
-            training["epochs"] = trial.user_attrs["epochs"]
-        return TrialSpec(
+            epochs = trial.user_attrs["epochs"]
+            warmup = training.get("warmup_epochs", self.config.training.warmup_epochs)
+            training |= {"epochs": epochs, "warmup_epochs": min(warmup, epochs)}
+        spec = TrialSpec(
             loss=loss,
             hyperparameters=hyperparameters,
             model=self.config.model,
@@ -127,11 +146,14 @@ class Plan:
             train_classes=(*split.train, *split.validation) if on_all else split.train,
             validation_classes=() if on_all else split.validation,
             merge=split.merge,
+            folds=() if on_all else split.folds,
             metrics=self.metrics,
             objective=self.config.search.objective,
             seed=trial.user_attrs["seed"],
             directory=str(self.folder.trial(course_name(loss, stage), trial.number)),
         )
+        fold = trial.user_attrs.get("fold")
+        return spec if fold is None else spec.of_fold(fold)
 
     def _course(self, study: LossStudy, loss: str, stage: str, target: int) -> Course:
         return Course(
@@ -167,24 +189,30 @@ class Plan:
         return Stage(name=CONFIRM, courses=courses)
 
     def final_stage(self, storage: RDBStorage, selection: Selection) -> Stage:
-        """The chosen configuration and the default of every loss, trained for the test."""
+        """The chosen configuration and the default of every loss, trained for the test.
+
+        Under cross-validation the model of every fold is trained, to be scored by itself (as in Tables 12 and 13 of
+        Metric Learning: A Deep Dive), unless all training classes train.
+        """
         courses = []
         for loss, chosen in selection.chosen.items():
             searched = self.study(storage, loss, SEARCH).trials()
             trained = {entry.number: entry for entry in (chosen, selection.defaults[loss])}
             wanted = [
-                (searched[number].params, self._final_attributes(entry, index))
+                (searched[number].params, {**attributes, "seed": self._shared_seed(FINAL, index)})
                 for number, entry in trained.items()
                 for index in range(self.config.final.seeds)
+                for attributes in self._final_attributes(entry)
             ]
             courses.append(self._enqueued(storage, loss, FINAL, wanted))
         return Stage(name=FINAL, courses=courses)
 
-    def _final_attributes(self, entry: Confirmation, index: int) -> dict[str, Any]:
-        attributes = {"configuration": entry.number, "seed": self._shared_seed(FINAL, index)}
+    def _final_attributes(self, entry: Confirmation) -> list[dict[str, Any]]:
+        """What each seed of a configuration trains: one model, or one a fold."""
+        attributes = {"configuration": entry.number}
         if self.config.final.train_on == "all":
-            attributes["epochs"] = entry.median_best_epoch or self.config.training.epochs
-        return attributes
+            return [{**attributes, "epochs": entry.median_best_epoch or self.config.training.epochs}]
+        return [{**attributes, "fold": fold + 1} for fold in range(len(self.split.folds))] or [attributes]
 
     def _shared_seed(self, stage: str, index: int) -> int:
         return derived_seed(self.config.search.seed, stage, index)

@@ -96,7 +96,7 @@ class Progress(AbstractContextManager["Progress"]):
             self._rows[name] = _Row(
                 target=job.course.target,
                 before=sum(trial.state.is_finished() for trial in trials),
-                epochs_each=job.spec.training.epochs,
+                epochs_each=job.spec.epochs,
                 best=max(values, default=None),
             )
         return self._rows[name]

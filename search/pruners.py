@@ -23,33 +23,34 @@ COMPLETE_FOR_MEDIAN = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Pruner(ABC):
-    """How trials of ``epochs`` epochs are compared while they run."""
+    """How trials of ``steps`` epochs, or folds, are compared while they run."""
 
-    epochs: int
+    steps: int
+    unit: str = "epoch"
     summary: ClassVar[str]
 
     @property
     def first(self) -> int:
-        """The epoch of the first comparison: an eighth of the epochs, and not before the second.
+        """The step of the first comparison: an eighth of the steps, and not before the second.
 
-        One epoch tells a learning rate's speed more than its worth.
+        One epoch tells a learning rate's speed more than its worth, and one fold how hard its classes are.
         """
-        return max(2, -(-self.epochs // REDUCTION_FACTOR**3))
+        return max(2, -(-self.steps // REDUCTION_FACTOR**3))
 
     @property
     def plan(self) -> str:
-        """What is compared after which epochs, in words."""
-        return self._plan() if self.first < self.epochs else f"no trial is pruned, {self.epochs} epochs are too few"
+        """What is compared after which steps, in words."""
+        return self._plan() if self.first < self.steps else f"no trial is pruned, {self.steps} {self.unit}s are too few"
 
     def verdict(self, study: Study, trial: FrozenTrial) -> str | None:
-        """Why ``trial`` ends after the epoch that it reported last; None where it goes on. Ask once an epoch."""
+        """Why ``trial`` ends after the step that it reported last; None where it goes on. Ask once a step."""
         if not self._rule.prune(study, trial):
             return None
         return self._reason(study, study.get_trials(deepcopy=False), trial.number)
 
     @cached_property
     def _rule(self) -> BasePruner:
-        return self._build() if self.first < self.epochs else NopPruner()
+        return self._build() if self.first < self.steps else NopPruner()
 
     @abstractmethod
     def _plan(self) -> str: ...
@@ -88,16 +89,19 @@ class SuccessiveHalving(Pruner):
 
     @property
     def rungs(self) -> tuple[int, ...]:
-        """The epochs after which trials are compared."""
+        """The steps after which trials are compared."""
         plan = []
         rung = self.first
-        while rung < self.epochs:
+        while rung < self.steps:
             plan.append(rung)
             rung *= REDUCTION_FACTOR
         return tuple(plan)
 
     def _plan(self) -> str:
-        return f"{_after(self.rungs)} the best half goes on"
+        return f"{self._after(self.rungs)} the best half goes on"
+
+    def _after(self, rungs: Sequence[int]) -> str:
+        return f"after {self.unit}{'s' if len(rungs) > 1 else ''} {', '.join(map(str, rungs))}"
 
     def _build(self) -> BasePruner:
         return SuccessiveHalvingPruner(min_resource=self.first, reduction_factor=REDUCTION_FACTOR)
@@ -124,7 +128,7 @@ class Hyperband(SuccessiveHalving):
     @property
     def brackets(self) -> tuple[tuple[tuple[int, ...], float], ...]:
         """Each bracket's rungs, and the share of the trials that it is given."""
-        count = int(math.log2(self.epochs / self.first)) + 1
+        count = int(math.log2(self.steps / self.first)) + 1
         weights = [
             math.ceil(count * REDUCTION_FACTOR ** (count - 1 - bracket) / (count - bracket)) for bracket in range(count)
         ]
@@ -132,13 +136,13 @@ class Hyperband(SuccessiveHalving):
 
     def _plan(self) -> str:
         parts = [
-            f"{share:.0%} of the trials are compared {_after(rungs)}" if rungs else f"{share:.0%} are never pruned"
+            f"{share:.0%} of the trials are compared {self._after(rungs)}" if rungs else f"{share:.0%} are never pruned"
             for rungs, share in self.brackets
         ]
         return f"{', '.join(parts)}; each time the best half of a bracket goes on"
 
     def _build(self) -> BasePruner:
-        return HyperbandPruner(min_resource=self.first, max_resource=self.epochs, reduction_factor=REDUCTION_FACTOR)
+        return HyperbandPruner(min_resource=self.first, max_resource=self.steps, reduction_factor=REDUCTION_FACTOR)
 
     def _meet(self, study: Study, trial: FrozenTrial, other: FrozenTrial, rung: str) -> bool:
         rule = self._rule
@@ -150,26 +154,22 @@ class Hyperband(SuccessiveHalving):
 class Median(Pruner):
     """The median rule (Golovin et al. 2017)."""
 
-    summary = "the median rule: what is worse than the median of the complete trials at the same epoch ends"
+    summary = "the median rule: what is worse than the median of the complete trials at the same step ends"
 
     def _plan(self) -> str:
         return (
-            f"after each epoch from {self.first} on, once {COMPLETE_FOR_MEDIAN} trials are complete, what is below "
-            "their median at that epoch ends"
+            f"after each {self.unit} from {self.first} on, once {COMPLETE_FOR_MEDIAN} trials are complete, what is "
+            f"below their median at that {self.unit} ends"
         )
 
     def _build(self) -> BasePruner:
         return MedianPruner(n_startup_trials=COMPLETE_FOR_MEDIAN, n_warmup_steps=self.first)
 
     def _reason(self, study: Study, trials: Sequence[FrozenTrial], number: int) -> str:
-        epoch = max(trials[number].intermediate_values)
-        complete = [trial.intermediate_values[epoch] for trial in trials if trial.state == TrialState.COMPLETE]
+        step = max(trials[number].intermediate_values)
+        complete = [trial.intermediate_values[step] for trial in trials if trial.state == TrialState.COMPLETE]
         median = statistics.median(complete)
-        return f"was below {median:.4f}, the median of the {len(complete)} complete trials after this epoch"
-
-
-def _after(rungs: Sequence[int]) -> str:
-    return f"after epoch{'s' if len(rungs) > 1 else ''} {', '.join(map(str, rungs))}"
+        return f"was below {median:.4f}, the median of the {len(complete)} complete trials after this {self.unit}"
 
 
 PRUNERS: dict[str, type[Pruner]] = {

@@ -11,6 +11,8 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
+from search.study import epochs_of
+from search.worth import best_epochs
 from spaces.space import Value
 from trainables.files import write_json
 from trainables.mistakes import Mistakes
@@ -27,7 +29,7 @@ RULE = (
 class Confirmation:
     """One configuration's confirmations: ``values`` of the seeds that finished, ``failed`` the number that did not.
 
-    ``best_epochs`` are the epochs at which the finished seeds were best.
+    ``best_epochs`` are the epochs at which the finished seeds were best, each fold of a seed by itself.
     """
 
     number: int
@@ -125,14 +127,8 @@ def _worst_last(trial: FrozenTrial) -> tuple[bool, int, float, int]:
     return (pruned, -reached, -(trial.value or 0.0), trial.number)
 
 
-def best_epoch(trial: FrozenTrial) -> int:
-    """The first epoch at which the trial's running maximum reached its end value."""
-    values = trial.intermediate_values
-    return min(epoch for epoch in values if values[epoch] == values[max(values)])
-
-
 def confirmations(
-    searched: Sequence[FrozenTrial], confirmed: Sequence[FrozenTrial], candidates: Sequence[int]
+    searched: Sequence[FrozenTrial], confirmed: Sequence[FrozenTrial], candidates: Sequence[int], objective: str
 ) -> dict[int, Confirmation]:
     """The confirmations of the trials ``candidates`` of a search."""
     result = {}
@@ -144,7 +140,7 @@ def confirmations(
             params=searched[number].user_attrs["params"],
             search_value=searched[number].value if searched[number].state == TrialState.COMPLETE else None,
             values=tuple(trial.value for trial in good if trial.value is not None),
-            best_epochs=tuple(best_epoch(trial) for trial in good),
+            best_epochs=tuple(epoch for trial in good for epoch in best_epochs(epochs_of(trial), objective)),
             failed=len(runs) - len(good),
         )
     return result

@@ -1,7 +1,8 @@
 """Optuna, wrapped once: a study holds everything that is known of its trials, and outlives every process.
 
 A trial of ours has, beside Optuna's state, parameters and intermediate values, these user attributes:
-``params`` (all values of the search space, pinned ones too), ``seed``, ``epoch:<n>`` (one record an epoch),
+``params`` (all values of the search space, pinned ones too), ``seed``, ``epoch:<n>`` (one record an epoch; of a
+cross-validation ``epoch:<fold>:<n>``),
 ``outcome`` (why it ended as it did), and ``failure`` (cause and reason) where it failed. The studies of later stages
 also say which ``configuration`` of the search is trained again.
 """
@@ -20,6 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.pruners import Pruner
 from search.samplers import Sampler
+from search.worth import Worth
 from spaces.search_space import SearchSpace
 from spaces.space import Value
 from trainables.train import EpochRecord
@@ -59,8 +61,16 @@ def open_storage(url: str) -> RDBStorage:
 
 def epochs_of(trial: FrozenTrial) -> list[EpochRecord]:
     """The records of all epochs that ``trial`` has told, in order."""
-    keys = sorted(key for key in trial.user_attrs if key.startswith(EPOCH))
-    return [trial.user_attrs[key] for key in keys]
+    return [trial.user_attrs[key] for key in _keys(trial)]
+
+
+def _keys(trial: FrozenTrial) -> list[str]:
+    return sorted(key for key in trial.user_attrs if key.startswith(EPOCH))
+
+
+def _key(record: EpochRecord) -> str:
+    fold = f"{record['fold']:03d}:" if "fold" in record else ""
+    return f"{EPOCH}{fold}{record['epoch']:06d}"
 
 
 class LossStudy:
@@ -72,14 +82,14 @@ class LossStudy:
         name: str,
         *,
         space: SearchSpace,
-        objective: str,
+        worth: Worth,
         pruner: Pruner,
         sampler: Sampler,
         attributes: Mapping[str, Any],
     ) -> None:
         self.name = name
         self._space = space
-        self._objective = objective
+        self.worth = worth
         self._sampler = sampler
         self._pruner = pruner
         self._study = self._open(storage, attributes)
@@ -155,19 +165,23 @@ class LossStudy:
     def report(self, number: int, record: EpochRecord) -> str | None:
         """Store one epoch; why the trial then ends early, None where it goes on. Known epochs are passed over."""
         stored = self.trial(number)
-        epoch = record["epoch"]
-        if epoch in stored.intermediate_values:
+        key = _key(record)
+        before = [stored.user_attrs[other] for other in _keys(stored) if other < key]
+        reached = self.worth([*before, record])
+        if key in stored.user_attrs and (reached is None or reached[0] in stored.intermediate_values):
             return None
         trial = self._live[number]
-        value = epoch_value(record, self._objective)
-        if record["metrics"]:
-            value = max(value, *stored.intermediate_values.values()) if stored.intermediate_values else value
-        trial.set_user_attr(f"{EPOCH}{epoch:06d}", record)
-        trial.report(value, step=epoch)
+        trial.set_user_attr(key, record)
+        if reached is None:
+            return None
+        step, value = reached
+        trial.report(value, step=step)
         # Trial 0 is asked too, so that it takes part in the comparisons; the answer is not for it.
         verdict = self._pruner.verdict(self._study, self.trial(number))
         return (
-            f"pruned after epoch {epoch}: its {self._objective} {value:.4f} {verdict}" if verdict and number else None
+            f"pruned after {self.worth.unit} {step}: its {self.worth.objective} {value:.4f} {verdict}"
+            if verdict and number
+            else None
         )
 
     @patiently
@@ -183,11 +197,6 @@ class LossStudy:
         value = stored.intermediate_values[max(stored.intermediate_values)] if state == TrialState.COMPLETE else None
         self._study.tell(trial, value, state=state)
         del self._live[number]
-
-
-def epoch_value(record: EpochRecord, objective: str) -> float:
-    """An epoch's value: the objective on the validation classes, or minus the training loss where there are none."""
-    return record["metrics"][objective] if record["metrics"] else -record["loss"]
 
 
 @patiently

@@ -40,6 +40,8 @@ def summarise(plan: Plan, storage: RDBStorage, sessions: Sequence[float], slots:
             "train_classes": len(split.train),
             "validation_classes": len(split.validation),
             "test_classes": len(split.test),
+            "folds": len(split.folds) or None,
+            "merge": split.merge,
         },
         "objective": plan.config.search.objective,
         "test_opened": len(openings),
@@ -66,7 +68,7 @@ def _loss(
     chosen = selection.chosen.get(loss) if selection else None
     confirmed_default = selection.defaults.get(loss) if selection else None
     if selection is None and complete and confirmed:
-        confirmed_default = confirmations(searched, confirmed, [0])[0]
+        confirmed_default = confirmations(searched, confirmed, [0], plan.config.search.objective)[0]
     return {
         "trials": {
             "complete": states.count(TrialState.COMPLETE),

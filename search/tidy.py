@@ -28,7 +28,7 @@ class Tidy:
         forget_last(directory)
         if job.stage == SEARCH and self._limit is not None:
             worst_first = trial.value if trial.value is not None else float("-inf")
-            self._kept += [(worst_first, path) for path in directory.glob("attempt-*/best.pt")]
+            self._kept += [(worst_first, path) for path in directory.rglob("attempt-*/best.pt")]
             self._shrink(self._limit)
 
     def _shrink(self, limit: float) -> None:

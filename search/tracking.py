@@ -11,8 +11,9 @@ import queue
 import textwrap
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from optuna.trial import FrozenTrial, TrialState
@@ -21,6 +22,8 @@ from search.agenda import Job
 from search.plan import search_of
 from search.secrets import without_password
 from search.study import LossStudy, epochs_of
+from search.worth import best_value
+from trainables.train import EpochRecord
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -44,6 +47,7 @@ class Projected:
 
     run_id: str
     epochs: int
+    steps: int
     closed: bool
 
 
@@ -124,7 +128,7 @@ class Projection:
             return
         client = self._connect()
         records = epochs_of(trial)
-        metrics = _metrics(trial, known.epochs)
+        metrics = [*_epoch_metrics(records, known.epochs), *_step_metrics(trial, study.worth.objective, known.steps)]
         for start in range(0, len(metrics), BATCH):
             client.log_batch(known.run_id, metrics=metrics[start : start + BATCH])
         closed = trial.state.is_finished()
@@ -132,7 +136,9 @@ class Projection:
             client.log_batch(known.run_id, tags=_outcome_tags(trial))
             end = int(records[-1]["end"] * 1000) if records else None
             client.set_terminated(known.run_id, RUN_STATUS[trial.state], end)
-        self._known[study.name, trial.number] = Projected(run_id=known.run_id, epochs=len(records), closed=closed)
+        self._known[study.name, trial.number] = Projected(
+            run_id=known.run_id, epochs=len(records), steps=max(trial.intermediate_values, default=0), closed=closed
+        )
 
     def _open(self, study: LossStudy, trial: FrozenTrial) -> Projected:
         from mlflow.entities import Param
@@ -154,26 +160,45 @@ class Projection:
             params = trial.user_attrs.get("params", {})
             client.log_batch(run.info.run_id, params=[Param(name, str(value)) for name, value in params.items()])
         # What is there is asked for rather than remembered: another process may have written it before it died.
-        logged = client.get_metric_history(run.info.run_id, "train_loss")
-        status = run.info.status
+        epochs, steps = (self._logged(run.info.run_id, name) for name in ("train_loss", "value"))
         return Projected(
             run_id=run.info.run_id,
-            epochs=max((metric.step for metric in logged), default=0),
+            epochs=epochs,
+            steps=steps,
             closed=trial.state.is_finished()
-            and status == RUN_STATUS[trial.state]
-            and len(logged) == len(epochs_of(trial)),
+            and run.info.status == RUN_STATUS[trial.state]
+            and (epochs, steps) == (len(epochs_of(trial)), max(trial.intermediate_values, default=0)),
         )
 
+    def _logged(self, run_id: str, name: str) -> int:
+        """The last step of a metric that a run has."""
+        history = self._connect().get_metric_history(run_id, name)
+        return max((metric.step for metric in history), default=0)
 
-def _metrics(trial: FrozenTrial, known: int) -> list[Any]:
+
+def _epoch_metrics(records: Sequence[EpochRecord], known: int) -> list[Any]:
+    """What each epoch came to, the epochs of all folds counted on."""
     from mlflow.entities import Metric
 
     rows = []
-    for record in epochs_of(trial)[known:]:
-        epoch, at = record["epoch"], int(record["end"] * 1000)
+    for step, record in list(enumerate(records, start=1))[known:]:
         values = {"train_loss": record["loss"], "seconds": record["end"] - record["start"], **record["metrics"]}
-        values["value"] = trial.intermediate_values[epoch]
-        rows += [Metric(name, value, at, epoch) for name, value in values.items()]
+        rows += [Metric(name, value, int(record["end"] * 1000), step) for name, value in values.items()]
+    return rows
+
+
+def _step_metrics(trial: FrozenTrial, objective: str, known: int) -> list[Any]:
+    """The trial's value after each epoch, or after each fold with the fold's own."""
+    from mlflow.entities import Metric
+
+    rows = []
+    for step, records in groupby(epochs_of(trial), key=lambda record: record.get("fold", record["epoch"])):
+        if step > known and step in trial.intermediate_values:
+            ended = list(records)
+            values = {"value": trial.intermediate_values[step]}
+            if "fold" in ended[-1]:
+                values["fold_value"] = best_value(ended, objective)
+            rows += [Metric(name, value, int(ended[-1]["end"] * 1000), step) for name, value in values.items()]
     return rows
 
 
@@ -208,7 +233,7 @@ class Tracker:
 
         Nothing is written before the first epoch: MLflow's start would take the cores from the actors' own.
         """
-        self._begun = self._begun or bool(trial.intermediate_values) or trial.state.is_finished()
+        self._begun = self._begun or bool(epochs_of(trial)) or trial.state.is_finished()
         self._changed[job.course.study.name, job.number] = (job.course.study, job.number)
         if self._begun:
             for change in self._changed.values():

@@ -19,7 +19,7 @@ Opened = Callable[..., Search]
 Worth = Callable[[Job, int], float]
 
 
-def record(epoch: int, value: float) -> EpochRecord:
+def record(epoch: int, value: float, **fold: int) -> EpochRecord:
     return EpochRecord(
         epoch=epoch,
         loss=1.0,
@@ -27,6 +27,7 @@ def record(epoch: int, value: float) -> EpochRecord:
         start=epoch,
         end=epoch + 1,
         checkpoint=None,
+        **fold,
     )
 
 

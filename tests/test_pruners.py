@@ -4,13 +4,13 @@ from search.pruners import PRUNERS, SuccessiveHalving
 
 
 def test_rungs_double_from_an_eighth_of_the_epochs() -> None:
-    assert SuccessiveHalving(epochs=8).rungs == (2, 4)
-    assert SuccessiveHalving(epochs=60).rungs == (8, 16, 32)
-    assert SuccessiveHalving(epochs=2).rungs == ()
+    assert SuccessiveHalving(steps=8).rungs == (2, 4)
+    assert SuccessiveHalving(steps=60).rungs == (8, 16, 32)
+    assert SuccessiveHalving(steps=2).rungs == ()
 
 
 def test_plans_are_told_in_words() -> None:
-    plans = {name: pruner(epochs=8).plan for name, pruner in PRUNERS.items()}
+    plans = {name: pruner(steps=8).plan for name, pruner in PRUNERS.items()}
     assert plans == {
         "asha": "after epochs 2, 4 the best half goes on",
         "hyperband": "40% of the trials are compared after epochs 2, 4, 30% of the trials are compared after epoch 4, "
@@ -19,3 +19,8 @@ def test_plans_are_told_in_words() -> None:
         "ends",
         "none": "no trial is pruned",
     }
+
+
+def test_folds_are_compared_like_epochs() -> None:
+    assert PRUNERS["asha"](steps=10, unit="fold").plan == "after folds 2, 4, 8 the best half goes on"
+    assert PRUNERS["asha"](steps=2, unit="fold").plan == "no trial is pruned, 2 folds are too few"

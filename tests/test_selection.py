@@ -9,18 +9,23 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from search.openings import Ledger
-from search.selection import RULE, Confirmation, Selection, best_epoch, choose, confirmations, finalists, study_digest
+from search.selection import RULE, Confirmation, Selection, choose, confirmations, finalists, study_digest
 from trainables.mistakes import Mistakes
 
 
 def trial(number: int, value: float | None, x: float, **attributes: Any) -> FrozenTrial:
-    """A stored trial with one parameter x."""
+    """A stored trial with one parameter x, best in its second epoch."""
+    values = [] if value is None else [value / 2, value, value / 3]
     made = create_trial(
         state=TrialState.FAIL if value is None else TrialState.COMPLETE,
         value=value,
         params={"x": x},
         distributions={"x": FloatDistribution(0, 10)},
-        user_attrs={"params": {"x": x}, **attributes},
+        user_attrs={
+            "params": {"x": x},
+            **{f"epoch:{n:06d}": {"epoch": n, "metrics": {"m": worth}} for n, worth in enumerate(values, start=1)},
+            **attributes,
+        },
         intermediate_values={} if value is None else {1: value / 2, 2: value, 3: value},
     )
     made.number = number
@@ -106,9 +111,8 @@ def test_confirmations_gather_the_seeds() -> None:
         trial(1, None, 2, configuration=1),
         trial(2, 0.2, 1, configuration=0),
     ]
-    entry = confirmations(searched, confirmed, [1])[1]
+    entry = confirmations(searched, confirmed, [1], "m")[1]
     assert (entry.values, entry.failed, entry.best_epochs, entry.params) == ((0.5,), 1, (2,), {"x": 2})
-    assert best_epoch(confirmed[0]) == 2
     assert entry.median_best_epoch == 2
 
 

@@ -1,17 +1,25 @@
 """A training's checkpoints: ``attempt-<k>/last.pt`` to go on from, ``attempt-<k>/best.pt`` to keep.
 
+A fold of a cross-validation that is done leaves ``attempt-<k>/records.json`` in the place of ``last.pt``.
+
 Every attempt writes into a folder of its own, so that one that is believed dead but still writes can harm nobody.
 """
 
+import json
 import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from trainables.files import write_whole
+from trainables.files import write_json, write_whole
 
 logger = logging.getLogger(__name__)
+
+
+def _attempts(directory: Path) -> list[Path]:
+    return sorted(directory.glob("attempt-*"), key=lambda path: int(path.name.removeprefix("attempt-")))
 
 
 class Checkpoints:
@@ -22,14 +30,10 @@ class Checkpoints:
         self._digest = digest
         self._attempt = self._new_attempt()
 
-    def _attempts(self) -> list[Path]:
-        found = self._root.glob("attempt-*")
-        return sorted(found, key=lambda path: int(path.name.removeprefix("attempt-")))
-
     def _new_attempt(self) -> Path:
         self._root.mkdir(parents=True, exist_ok=True)
         while True:
-            known = self._attempts()
+            known = _attempts(self._root)
             number = int(known[-1].name.removeprefix("attempt-")) + 1 if known else 1
             attempt = self._root / f"attempt-{number}"
             try:
@@ -53,7 +57,7 @@ class Checkpoints:
 
     def load_last(self) -> dict[str, Any] | None:
         """The newest readable state of this very training, whichever attempt wrote it."""
-        for attempt in reversed(self._attempts()):
+        for attempt in reversed(_attempts(self._root)):
             path = attempt / "last.pt"
             if not path.exists():
                 continue
@@ -67,6 +71,20 @@ class Checkpoints:
             logger.warning("%s belongs to another training; it is not used.", path)
         return None
 
+    def close(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Keep only the records of a training that is done, and its best model."""
+        write_json(self._attempt / "records.json", {"digest": self._digest, "records": records})
+        (self._attempt / "last.pt").unlink(missing_ok=True)
+
+
+def finished_records(directory: Path, digest: str) -> list[Any] | None:
+    """The records of the training with ``digest`` below ``directory``, if one was closed there."""
+    for attempt in _attempts(directory):
+        path = attempt / "records.json"
+        if path.exists() and (content := json.loads(path.read_text()))["digest"] == digest:
+            return list(content["records"])
+    return None
+
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """The state stored at ``path``, on the CPU; nothing in it is executed."""
@@ -76,5 +94,6 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 def forget_last(directory: Path) -> None:
     """Remove what only an unfinished training needs."""
-    for path in directory.glob("attempt-*/last.pt"):
-        path.unlink(missing_ok=True)
+    for name in ("last.pt", "records.json"):
+        for path in directory.rglob(f"attempt-*/{name}"):
+            path.unlink(missing_ok=True)

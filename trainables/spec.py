@@ -3,10 +3,11 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from trainables.data.recipe import StoreRecipe
+from trainables.data.split import left_out
 from trainables.models import ModelConfig
 from trainables.training_config import TrainingConfig
 
@@ -18,7 +19,8 @@ class TrialSpec:
     ``images`` are those of the training half; ``train_classes`` are learned from, every ``merge`` consecutive ones as
     one, and ``validation_classes`` (none for a final training on all classes) are what each epoch is scored on, by
     ``metrics``. The best epoch is the first one that maximises ``objective``. ``directory`` receives the attempts'
-    checkpoints.
+    checkpoints. With ``folds`` there is a training for each, in which its classes validate and the other
+    ``train_classes`` are learned from.
     """
 
     loss: str
@@ -33,6 +35,24 @@ class TrialSpec:
     seed: int
     directory: str
     merge: int = 1
+    folds: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def epochs(self) -> int:
+        """The epochs of all folds together."""
+        return self.training.epochs * max(1, len(self.folds))
+
+    def of_fold(self, fold: int) -> "TrialSpec":
+        """The training of one fold, counted from 1."""
+        validation = self.folds[fold - 1]
+        return replace(
+            self,
+            folds=(),
+            train_classes=left_out(self.train_classes, validation),
+            validation_classes=validation,
+            seed=derived_seed(self.seed, "fold", fold),
+            directory=f"{self.directory}/fold-{fold}",
+        )
 
     @property
     def digest(self) -> str:

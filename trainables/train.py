@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +36,10 @@ class Diverged(ArithmeticError):
 
 
 class EpochRecord(TypedDict):
-    """What one epoch came to. ``start`` and ``end`` are seconds since 1970, ``metrics`` are of the validation."""
+    """What one epoch came to. ``start`` and ``end`` are seconds since 1970, ``metrics`` are of the validation.
+
+    In a cross-validation ``fold`` (from 1) says whose epoch it is.
+    """
 
     epoch: int
     loss: float
@@ -44,6 +47,7 @@ class EpochRecord(TypedDict):
     start: float
     end: float
     checkpoint: str | None
+    fold: NotRequired[int]
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
@@ -72,6 +76,7 @@ class Training:
     """
 
     def __init__(self, spec: TrialSpec, device: torch.device) -> None:
+        assert not spec.folds, "a spec with folds is several trainings"
         self.spec = spec
         self._config = spec.training
         self._device = device
@@ -212,6 +217,10 @@ class Training:
                 "records": [dict(entry) for entry in self.records],
             }
         )
+
+    def close(self) -> None:
+        """Keep the records and the best model of a training that is done, and nothing to go on from."""
+        self._checkpoints.close(self.records)
 
 
 def train(spec: TrialSpec, device: str | torch.device = "cpu") -> Iterator[EpochRecord]:

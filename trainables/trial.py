@@ -9,6 +9,7 @@ import ray
 import torch
 from ray import tune
 
+from trainables.cross_validation import CrossValidation, begin
 from trainables.spec import TrialSpec
 from trainables.train import Training, failure_of
 
@@ -41,7 +42,7 @@ class TrainingTrial(tune.Trainable):
 
     def _begin(self, config: dict[str, Any]) -> None:
         self._spec: TrialSpec | None = config["spec"]
-        self._training: Training | None = None
+        self._training: Training | CrossValidation | None = None
         self._told = 0
 
     def step(self) -> dict[str, Any]:
@@ -59,7 +60,7 @@ class TrainingTrial(tune.Trainable):
 
     def _epoch(self, spec: TrialSpec) -> dict[str, Any]:
         if self._training is None:
-            self._training = Training(spec, self._device)
+            self._training = begin(spec, self._device)
         if self._told == len(self._training.records):
             self._training.run_epoch()
         untold = self._training.records[self._told :]

@@ -1,0 +1,73 @@
+"""Cross-validation: one configuration trained once a fold, one fold after the other, as if it were one training."""
+
+import gc
+from pathlib import Path
+
+import torch
+
+from trainables.checkpoints import finished_records
+from trainables.spec import TrialSpec
+from trainables.train import EpochRecord, Training
+
+
+class CrossValidation:
+    """The trainings of a spec with folds, resumed where an earlier attempt stopped.
+
+    It is used as a :class:`Training` is. A record says its ``fold``, from 1, and counts its ``epoch`` within the
+    fold. Fold k keeps its checkpoints below ``fold-<k>/``; of one that is done, the records and the best model stay.
+    """
+
+    def __init__(self, spec: TrialSpec, device: torch.device) -> None:
+        self.spec = spec
+        self._device = device
+        self._fold = 0
+        self._training: Training | None = None
+        self.records: list[EpochRecord] = []
+        self._next_fold()
+
+    @property
+    def finished(self) -> bool:
+        """Whether all folds are trained."""
+        return self._training is None
+
+    def run_epoch(self) -> EpochRecord:
+        """Train the next epoch of the fold that is being trained.
+
+        Raises:
+            Diverged: the loss or the embeddings are not finite.
+        """
+        assert self._training is not None, "all folds are trained already"
+        record = self._told(self._training.run_epoch())
+        self.records.append(record)
+        if self._training.finished:
+            self._training.close()
+            self._next_fold()
+        return record
+
+    def _next_fold(self) -> None:
+        """Go to the first fold that is not done, taking along what earlier attempts left."""
+        self._training = None
+        gc.collect()  # modules refer to themselves through hooks; the last fold's memory is needed now
+        while self._training is None and self._fold < len(self.spec.folds):
+            self._fold += 1
+            self.records += map(self._told, self._left_of(self.spec.of_fold(self._fold)))
+
+    def _left_of(self, spec: TrialSpec) -> list[EpochRecord]:
+        """The records that earlier attempts left of a fold; where some are missing, the fold is being trained."""
+        if (records := finished_records(Path(spec.directory), spec.digest)) is not None:
+            return records
+        training = Training(spec, self._device)
+        if training.finished:  # the attempt died between the last epoch and closing
+            training.close()
+        else:
+            self._training = training
+        return training.records
+
+    def _told(self, record: EpochRecord) -> EpochRecord:
+        place = record["checkpoint"] and f"fold-{self._fold}/{record['checkpoint']}"
+        return {**record, "fold": self._fold, "checkpoint": place}
+
+
+def begin(spec: TrialSpec, device: torch.device) -> Training | CrossValidation:
+    """The training of ``spec``, or its cross-validation where it has folds, begun or gone on with."""
+    return CrossValidation(spec, device) if spec.folds else Training(spec, device)
