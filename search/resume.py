@@ -1,12 +1,44 @@
 """What may change when a search goes on, and what may not."""
 
+from pathlib import Path
 from typing import Any
 
+from search.checks import make_plan
 from search.config import SearchConfig, parse_config
-from search.runs import RunFolder, stored_config
-from trainables.mistakes import raise_if_any
+from search.plan import Plan
+from search.runs import RunFolder, stored_config, stored_split
+from trainables.mistakes import Mistakes, raise_if_any
 
 CHANGEABLE = ("resources", "tracking", "stages")
+
+
+def started_or_resumed(config: SearchConfig, runs: Path) -> Plan:
+    """The plan of a search that begins, or goes on with what is stored of it below ``runs``.
+
+    Raises:
+        Mistakes: all that is wrong with it, or what differs from the stored search and may not.
+    """
+    folder = RunFolder(runs, config.name)
+    known = folder.config.exists()
+    plan = make_plan(resumed_config(folder, config) if known else config, runs, addresses=not known)
+    refuse_another_split(folder, plan.split.digest)
+    return plan
+
+
+def refuse_another_split(folder: RunFolder, digest: str) -> None:
+    """The classes of a search may not change under it.
+
+    Raises:
+        Mistakes: they did.
+    """
+    if not folder.split.exists():
+        return
+    stored = stored_split(folder).digest
+    if stored != digest:
+        raise Mistakes(
+            f"The classes in the data set are not those that {folder.name} began with (its split is {stored[:12]}, "
+            f"now it would be {digest[:12]}); put them back, or give the search a new name."
+        )
 
 
 def resumed_config(folder: RunFolder, wanted: SearchConfig) -> SearchConfig:

@@ -13,8 +13,8 @@ from search.openings import Ledger
 from search.pipeline import run_stages
 from search.plan import Plan
 from search.recipes import recipe_or_file
-from search.resume import resumed_config
-from search.runs import RunFolder, existing_run, stored_config, stored_split
+from search.resume import refuse_another_split, started_or_resumed
+from search.runs import existing_run, stored_config
 from search.search import Search, open_search
 from search.tracked import make_projection, synchronise
 from search.yaml_file import apply_settings, read_yaml
@@ -31,13 +31,8 @@ def run(
 ) -> None:
     """Start a search, go on with it, extend it, or print the result of a finished one."""
     config = parse_config(apply_settings(read_yaml(recipe_or_file(file)), settings or []))
-    folder = RunFolder(runs, config.name)
-    known = folder.config.exists()
-    if known:
-        config = resumed_config(folder, config)
-    plan = make_plan(config, runs, addresses=not known)
-    _refuse_another_split(folder, plan.split.digest)
-    _print_result(_run(plan, config.stages), as_json)
+    plan = started_or_resumed(config, runs)
+    _print_result(_run(plan, plan.config.stages), as_json)
 
 
 def select(
@@ -94,20 +89,8 @@ def _run(plan: Plan, stages: tuple[str, ...], reason: str | None = None) -> Sear
 def _opened(name: str, runs: Path) -> Search:
     folder = existing_run(runs, name)
     plan = make_plan(parse_config(stored_config(folder)), runs, addresses=False)
-    _refuse_another_split(folder, plan.split.digest)
+    refuse_another_split(folder, plan.split.digest)
     return open_search(plan, messages)
-
-
-def _refuse_another_split(folder: RunFolder, digest: str) -> None:
-    """The classes of a search may not change under it."""
-    if not folder.split.exists():
-        return
-    stored = stored_split(folder).digest
-    if stored != digest:
-        raise Mistakes(
-            f"The classes in the data set are not those that {folder.name} began with (its split is {stored[:12]}, "
-            f"now it would be {digest[:12]}); put them back, or give the search a new name."
-        )
 
 
 def _print_result(search: Search, as_json: bool) -> None:
