@@ -50,10 +50,20 @@ def _known(names: tuple[str, ...], table: Mapping[str, Any]) -> tuple[str, ...]:
     return names
 
 
-def _known_metrics(names: tuple[str, ...]) -> tuple[str, ...]:
+def known_metrics(names: tuple[str, ...]) -> tuple[str, ...]:
+    """``names``, which have to be metrics."""
     if unknown := unknown_metrics(names):
         raise ValueError(f"{', '.join(unknown)} is not known; there are {', '.join(METRICS)}")
     return names
+
+
+def plain_name(name: str) -> str:
+    """``name``, which has to be fit for a folder."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+        raise ValueError(
+            "a search's name names a folder: letters, digits, '.', '_' and '-', beginning with a letter or digit"
+        )
+    return name
 
 
 class Section(BaseModel):
@@ -137,7 +147,7 @@ class SearchSection(Section):
     @field_validator("objective")
     @classmethod
     def _known_metric(cls, name: str) -> str:
-        return _known_metrics((name,))[0]
+        return known_metrics((name,))[0]
 
 
 class MetricsSection(Section):
@@ -149,7 +159,7 @@ class MetricsSection(Section):
     @field_validator("validation", "test")
     @classmethod
     def _known(cls, names: Any) -> Any:
-        return names if names == "all" else _known_metrics(names)
+        return names if names == "all" else known_metrics(names)
 
 
 class ResourcesSection(Section):
@@ -208,11 +218,7 @@ class SearchConfig(Section):
     @field_validator("name")
     @classmethod
     def _plain_name(cls, name: str) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
-            raise ValueError(
-                "a search's name names a folder: letters, digits, '.', '_' and '-', beginning with a letter or digit"
-            )
-        return name
+        return plain_name(name)
 
     @field_validator("model")
     @classmethod

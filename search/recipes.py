@@ -1,4 +1,4 @@
-"""The search files that come with the project."""
+"""The search files and campaign files that come with the project."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -8,7 +8,12 @@ from trainables.mistakes import Mistakes
 
 def recipes() -> dict[str, Path]:
     """Every recipe by name."""
-    return {path.stem: path for path in sorted(Path(str(files("spaces") / "recipes")).glob("*.yaml"))}
+    return _shipped("recipes")
+
+
+def campaigns() -> dict[str, Path]:
+    """Every campaign by name."""
+    return _shipped("campaigns")
 
 
 def recipe_or_file(given: Path) -> Path:
@@ -17,9 +22,25 @@ def recipe_or_file(given: Path) -> Path:
     Raises:
         Mistakes: there is neither.
     """
+    return _found(given, "recipe", recipes())
+
+
+def campaign_or_file(given: Path) -> Path:
+    """The file ``given``, or the campaign of that name.
+
+    Raises:
+        Mistakes: there is neither.
+    """
+    return _found(given, "campaign", campaigns())
+
+
+def _shipped(folder: str) -> dict[str, Path]:
+    return {path.stem: path for path in sorted(Path(str(files("spaces") / folder)).glob("*.yaml"))}
+
+
+def _found(given: Path, kind: str, known: dict[str, Path]) -> Path:
     if given.exists():
         return given
-    known = recipes()
     if str(given) not in known:
-        raise Mistakes(f"There is no file {str(given)!r} and no recipe of that name; recipes are {', '.join(known)}.")
+        raise Mistakes(f"There is no file {str(given)!r} and no {kind} of that name; {kind}s are {', '.join(known)}.")
     return known[str(given)]

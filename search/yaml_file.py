@@ -64,12 +64,14 @@ def apply_settings(content: dict[str, Any], settings: Sequence[str]) -> dict[str
         if not equals or not all(keys):
             mistakes.append(f"--set needs key.path=value, such as search.trials=20; it is {setting!r}.")
             continue
-        section = changed
-        for key in keys[:-1]:
-            inner = section.get(key)
-            section[key] = dict(inner) if isinstance(inner, dict) else {}
-            section = section[key]
-        section[keys[-1]] = parse_yaml(text, f"--set {setting}")
+        changed = with_value(changed, keys, parse_yaml(text, f"--set {setting}"))
     if mistakes:
         raise Mistakes(mistakes)
     return changed
+
+
+def with_value(content: dict[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
+    """``content`` with ``value`` at the place that ``keys`` lead to; mappings on the way are made."""
+    key, *rest = keys
+    inner = content.get(key)
+    return {**content, key: with_value(inner if isinstance(inner, dict) else {}, rest, value) if rest else value}

@@ -36,7 +36,7 @@ def command(*arguments: str | Path) -> list[str]:
 
 def holdout(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Run ``holdout`` to its end, which has to be ``code``; a traceback is a bug whatever the code."""
-    done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr, done.stderr
     return done
@@ -59,7 +59,7 @@ def holdout_here(*arguments: str | Path, code: int = 0) -> subprocess.CompletedP
 def kill_when(condition: Callable[[], bool], *arguments: str | Path) -> None:
     """Start ``holdout``, and SIGKILL the driver as soon as ``condition`` holds."""
     driver = subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + 500
     try:
         while not condition():
             assert driver.poll() is None, f"the driver ended with {driver.returncode} before it could be killed"

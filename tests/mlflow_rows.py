@@ -10,13 +10,15 @@ from optuna.trial import TrialState
 from search.study import epochs_of
 
 
-def assert_mlflow_equals_the_studies(runs: Path, name: str, losses: tuple[str, ...]) -> None:
+def assert_mlflow_equals_the_studies(
+    runs: Path, name: str, losses: tuple[str, ...], experiment_name: str | None = None
+) -> None:
     """Row by row: every trial has one run with its status, parameters and epochs; nothing is left running."""
     client = MlflowClient(tracking_uri=f"sqlite:///{runs / 'mlflow.db'}")
-    experiment = client.get_experiment_by_name(name)
+    experiment = client.get_experiment_by_name(experiment_name or name)
     assert experiment is not None
     runs_by_trial: dict[str, list[Any]] = {}
-    for run in client.search_runs([experiment.experiment_id], max_results=1000):
+    for run in client.search_runs([experiment.experiment_id], f"tags.`holdout.search` = '{name}'", max_results=1000):
         assert run.info.status != "RUNNING", run.data.tags
         runs_by_trial.setdefault(run.data.tags.get("holdout.trial", ""), []).append(run)
     parents = {run.info.run_id: run for run in runs_by_trial.pop("")}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import typer
 
-from search.cli import datasets, run, show
+from search.cli import campaign, datasets, run, show
 from search.cli.output import messages, set_up_logging
 from search.freeze import NothingToSelect
 from trainables.mistakes import Mistakes
@@ -18,7 +18,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    run.run, run.select, run.test, run.sync, show.status, show.compare, show.losses, datasets.datasets, show.backbones,
+    run.run, run.select, run.test, run.sync, campaign.campaign, show.status, show.compare, show.losses,
+    datasets.datasets, show.backbones,
 ):  # fmt: skip
     app.command()(command)
 

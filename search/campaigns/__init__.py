@@ -1,0 +1,1 @@
+"""Several searches that vary one thing, frozen together and tested by one opening: the papers' studies."""

@@ -1,0 +1,130 @@
+"""From a campaign file to its searches."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from search.campaigns.config import LOSS, VALIDATION, CampaignConfig
+from search.campaigns.each import for_each
+from search.config import SearchConfig, parse_config
+from search.harvest import build
+from search.recipes import recipe_or_file
+from search.yaml_file import read_yaml, with_value
+from trainables.metrics import all_metrics
+from trainables.mistakes import raise_if_any
+
+SHARED = ("resources", "stages")
+"""The sections in which the searches of a campaign agree, since they are trained side by side."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """One search of a campaign, at ``labels``, one an axis."""
+
+    labels: tuple[str, ...]
+    config: SearchConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Campaign:
+    """A campaign file and its searches."""
+
+    config: CampaignConfig
+    members: tuple[Member, ...]
+
+    @property
+    def name(self) -> str:
+        """What the campaign's folder is called, and who opens the test classes."""
+        return self.config.name
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """Every loss that some search has."""
+        return tuple(dict.fromkeys(loss for member in self.members for loss in member.config.losses))
+
+
+def parse_campaign(content: Mapping[str, Any]) -> Campaign:
+    """The campaign with the keys and values ``content``.
+
+    Raises:
+        Mistakes: every mistake that can be seen in the file itself; those of a search with its labels.
+    """
+    config = build(CampaignConfig, content, known=CampaignConfig.model_fields, unknown="no such section")
+    recipe = read_yaml(recipe_or_file(Path(config.recipe))) if config.recipe else {}
+    places = {" ".join(labels): labels for labels in product(*config.vary.values())}
+    members = for_each(
+        places, lambda labels: Member(labels=labels, config=parse_config(_search_file(config, recipe, labels)))
+    )
+    campaign = Campaign(config=config, members=tuple(members))
+    raise_if_any([*_clashes(campaign), *_unknown_cells(campaign)])
+    return campaign
+
+
+def _search_file(config: CampaignConfig, recipe: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
+    """The search at ``labels``: the recipe, the base on top, then the labels' settings.
+
+    The recipe's spaces of losses that are left out go with them. Where the files do not say otherwise, one MLflow
+    experiment holds the whole campaign, and the test computes what the table shows.
+    """
+    content = merged(recipe, config.base)
+    for axis, label in zip(config.vary.values(), labels, strict=True):
+        for path, value in axis[label].items():
+            content = with_value(content, path.split("."), value)
+    losses, spaces = content.get("losses", []), content.get("space", {})
+    if isinstance(losses, list) and isinstance(spaces, dict):
+        kept = (*losses, "training")
+        content["space"] = {
+            loss: space for loss, space in spaces.items() if loss in kept or loss not in recipe.get("space", {})
+        }
+    tested = [metric for metric in config.table.metrics if metric != VALIDATION]
+    defaults = {"tracking": {"experiment": config.name}, "metrics": {"test": tested} if tested else {}}
+    return {**merged(defaults, content), "name": "-".join((config.name, *labels))}
+
+
+def merged(under: Any, over: Any) -> Any:
+    """``over`` on top of ``under``: mappings are united key by key, anything else is replaced."""
+    if not (isinstance(under, dict) and isinstance(over, dict)):
+        return over
+    return {**under, **{key: merged(under.get(key), value) for key, value in over.items()}}
+
+
+def _clashes(campaign: Campaign) -> list[str]:
+    """What the searches cannot differ in, and what they have to."""
+    configs = [member.config for member in campaign.members]
+    sentences = [
+        f"vary: {section} must be the same in all searches, which are trained side by side; set it in base."
+        for section in SHARED
+        if any(getattr(config, section) != getattr(configs[0], section) for config in configs)
+    ]
+    if len({config.search.max_concurrent for config in configs}) > 1:
+        sentences.append("vary: search.max_concurrent must be the same in all searches; set it in base.")
+    wanted = {name for name in campaign.config.table.metrics if name != VALIDATION}
+    tested = [
+        frozenset[str](all_metrics() if config.metrics.test == "all" else config.metrics.test) for config in configs
+    ]
+    if untested := wanted.difference(frozenset.intersection(*tested)):
+        sentences.append(f"table.metrics: metrics.test leaves out {', '.join(sorted(untested))}; add it there.")
+    names = [config.name for config in configs]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        sentences.append(f"vary: several searches would be called {', '.join(repeated)}; choose other labels.")
+    return sentences
+
+
+def _unknown_cells(campaign: Campaign) -> list[str]:
+    """Published numbers that stand beside nothing."""
+    cells = {" ".join((loss, *member.labels)) for member in campaign.members for loss in member.config.losses}
+    known = {*campaign.config.table.metrics}
+    sentences = []
+    for place, published in enumerate(campaign.config.published):
+        unknown = [f"the cell {key!r}" for key in published.cells if key not in cells]
+        unknown += [f"the metric {name}" for name in published.metrics if name not in known]
+        if published.role not in campaign.config.table.roles:
+            unknown.append(f"the role {published.role}")
+        if unknown:
+            sentences.append(
+                f"published.{place}: the table has not {', '.join(unknown)}; a cell is named by "
+                f"{', '.join((LOSS, *campaign.config.vary))}, such as {min(cells)!r}."
+            )
+    return sentences

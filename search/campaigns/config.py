@@ -1,0 +1,94 @@
+"""The campaign file: a search file, what varies, and the table that comes out."""
+
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from search.config import Names, Section, known_metrics, plain_name
+
+LOSS = "loss"
+VALIDATION = "validation"
+"""Beside the test metrics: the objective on the validation classes, confirmed."""
+
+Role = Literal["default", "chosen"]
+Labels = dict[str, dict[str, Any]]
+"""For each label of an axis its settings, ``key.path: value`` as ``--set`` takes them."""
+
+
+class TableSection(Section):
+    """The shape of the table: ``rows`` are axes or ``loss``; what is left makes the columns, the metrics last."""
+
+    rows: Names
+    metrics: Names = ("recall_at_1",)
+    roles: tuple[Role, ...] = Field(default=("default", "chosen"), min_length=1)
+
+    @field_validator("metrics")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        known_metrics(tuple(name for name in names if name != VALIDATION))
+        return names
+
+
+class PublishedSection(Section):
+    """Numbers as a paper prints them, in the unit of our tables (per cent; distances as they are).
+
+    ``cells`` maps a loss and a label of each axis, with spaces between, to one number a metric. ``role`` says whose
+    numbers ours stand beside.
+    """
+
+    source: str
+    role: Role
+    metrics: Names
+    cells: dict[str, tuple[float, ...]]
+
+    @model_validator(mode="after")
+    def _whole(self) -> "PublishedSection":
+        if wrong := [key for key, values in self.cells.items() if len(values) != len(self.metrics)]:
+            raise ValueError(f"each cell needs {len(self.metrics)} numbers ({', '.join(self.metrics)}); see {wrong[0]}")
+        return self
+
+
+class CampaignConfig(Section):
+    """A whole campaign file.
+
+    ``base`` is a search file without a name, on top of the recipe of that name where one is given.
+    """
+
+    name: str
+    study: str
+    recipe: str | None = None
+    base: dict[str, Any]
+    vary: dict[str, Labels] = Field(min_length=1, max_length=2)
+    table: TableSection
+    published: tuple[PublishedSection, ...] = ()
+
+    @field_validator("name")
+    @classmethod
+    def _plain(cls, name: str) -> str:
+        return plain_name(name)
+
+    @field_validator("base")
+    @classmethod
+    def _nameless(cls, base: dict[str, Any]) -> dict[str, Any]:
+        if "name" in base:
+            raise ValueError("base has no name of its own: each search is called after the campaign and its labels")
+        return base
+
+    @field_validator("vary")
+    @classmethod
+    def _labelled(cls, vary: dict[str, Labels]) -> dict[str, Labels]:
+        for axis, labels in vary.items():
+            if axis == LOSS:
+                raise ValueError("an axis cannot be called loss: a search's losses vary by themselves")
+            if not labels:
+                raise ValueError(f"the axis {axis} has no label")
+            for label in labels:
+                plain_name(label)
+        return vary
+
+    @model_validator(mode="after")
+    def _known_rows(self) -> "CampaignConfig":
+        known = (LOSS, *self.vary)
+        if unknown := [row for row in self.table.rows if row not in known]:
+            raise ValueError(f"table.rows may name {', '.join(known)}; {', '.join(unknown)} is none of them")
+        return self

@@ -1,0 +1,241 @@
+"""Campaign files: every one that comes with the project, and mistakes made on purpose."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trees import make_tree
+
+from search.campaigns.campaign import Campaign, parse_campaign
+from search.campaigns.cells import measured
+from search.campaigns.config import VALIDATION
+from search.campaigns.prepare import campaign_plans
+from search.campaigns.table import campaign_grid
+from search.config import SearchConfig
+from search.recipes import campaigns
+from search.yaml_file import read_yaml
+from trainables.mistakes import Mistakes
+
+SMALL = [name for name, path in campaigns().items() if "recipe" not in read_yaml(path)]
+OTHERS = ("mpa-losses-", "pnp-losses-")  # comparisons that loss-benchmark stands for
+AFFORDABLE = 1_000_000  # images seen in all trainings of a small campaign
+Root = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
+    """The papers' data sets in their own layouts, made small, by name."""
+    made: dict[str, Path] = {}
+
+    def make(name: str) -> Path:
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp(name)
+            make_tree(name, made[name], classes_per_half=8, images_per_class=3)
+        return made[name]
+
+    return make
+
+
+def shipped(name: str, root: Root) -> Campaign:
+    content = read_yaml(campaigns()[name])
+    if name not in SMALL:
+        (recipe,) = (Path(__file__).parent.parent / "spaces" / "recipes").glob(f"{content['recipe']}.yaml")
+        dataset = read_yaml(recipe)["dataset"]["name"]
+        content["base"]["dataset"] = {"root": str(root(dataset)), "subset": True}
+    return parse_campaign(content)
+
+
+@pytest.mark.parametrize("name", campaigns())
+def test_every_campaign_is_made_of_search_files(name: str, root: Root) -> None:
+    """Parsing refuses labels that clash, cells that do not exist and metrics that are not computed."""
+    campaign = shipped(name, root)
+    assert campaign.name == name
+    names = [member.config.name for member in campaign.members]
+    assert len(set(names)) == len(names)
+    assert bool(campaign.config.published) <= (name not in SMALL), "a paper's numbers beside another setting"
+    for member in campaign.members:
+        assert member.config.tracking.experiment == name
+
+
+@pytest.mark.parametrize("name", campaigns())
+def test_published_numbers_are_numbers_of_a_paper(name: str, root: Root) -> None:
+    """Each stands beside exactly one of ours, is a share, and grows with k where it has to."""
+    campaign = shipped(name, root)
+    blank = [{"losses": dict.fromkeys(member.config.losses, NOTHING)} for member in campaign.members]
+    found = [cell for cell in measured(campaign, blank) if cell.published is not None]
+    assert len(found) == sum(
+        len(values) for published in campaign.config.published for values in published.cells.values()
+    )
+    assert all(0 < cell.published < 1 for cell in found if cell.published is not None)
+    for published in campaign.config.published:
+        recalls = [place for place, metric in enumerate(published.metrics) if metric.startswith("recall_at_")]
+        for values in published.cells.values():
+            row = [values[place] for place in recalls]
+            assert row == sorted(row)
+
+
+NOTHING: dict[str, Any] = {"default": {"confirmed": None, "test": None}, "confirmed": None, "test": None}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_small_campaign_is_affordable(name: str, root: Root) -> None:
+    campaign = shipped(name, root)
+    assert sum(images_seen(member.config) for member in campaign.members) < AFFORDABLE
+
+
+def images_seen(config: SearchConfig) -> float:
+    """An upper bound: nothing is pruned, and every default is confirmed and tested too."""
+    classes = config.dataset.source.classes()
+    images = sum(len(keys) for keys in classes.values()) / 2
+    each = config.search.trials + (config.selection.finalists + 1) * config.selection.seeds + 2 * config.final.seeds
+    return len(config.losses) * each * config.training.epochs * images
+
+
+def test_a_small_campaign_stands_beside_those_in_the_papers_settings() -> None:
+    for name in campaigns():
+        assert name in SMALL or any(name.startswith(f"{small}-") for small in SMALL) or name.startswith(OTHERS)
+    for name in SMALL:
+        assert any(other.startswith(f"{name}-") for other in campaigns())
+
+
+def tiny(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "tiny",
+        "study": "a test",
+        "base": {
+            "dataset": {"name": "glyphs", "num_classes": 12, "images_per_class": 6},
+            "losses": ["mpa", "pnp"],
+            "training": {"batch_size": 20},
+        },
+        "vary": {"K": {"1": {"space.mpa.proxies_per_class": 1}, "2": {"space.mpa.proxies_per_class": 2}}},
+        "table": {"rows": ["K"]},
+        **changes,
+    }
+
+
+def sentences(content: dict[str, Any]) -> list[str]:
+    with pytest.raises(Mistakes) as mistakes:
+        parse_campaign(content)
+    return list(mistakes.value.sentences)
+
+
+def test_settings_make_the_searches() -> None:
+    campaign = parse_campaign(tiny(vary={**tiny()["vary"], "size": {"8": {"model.embedding_dim": 8}, "16": {}}}))
+    assert [member.config.name for member in campaign.members] == ["tiny-1-8", "tiny-1-16", "tiny-2-8", "tiny-2-16"]
+    assert [member.config.space["mpa"] for member in campaign.members] == [
+        {"proxies_per_class": count} for count in (1, 1, 2, 2)
+    ]
+    assert [member.config.model.embedding_dim for member in campaign.members] == [8, 64, 8, 64]
+    assert {member.config.metrics.test for member in campaign.members} == {("recall_at_1",)}
+
+
+def test_a_recipe_is_built_upon(root: Root) -> None:
+    """Mappings are united key by key; the recipe's spaces of losses that are left out go with them."""
+    base = {"dataset": {"root": str(root("cub200")), "subset": True}, "losses": ["mpa"], "search": {"trials": 3}}
+    campaign = parse_campaign(tiny(recipe="mpa-cub200", base=base))
+    recipe = read_yaml(Path(__file__).parent.parent / "spaces" / "recipes" / "mpa-cub200.yaml")
+    config = campaign.members[1].config
+    assert config.space == {"mpa": {"proxies_per_class": 2}}
+    assert (config.search.trials, config.search.objective) == (3, recipe["search"]["objective"])
+    assert config.training.epochs == recipe["training"]["epochs"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"vary": {"K": {"1": {"training.epochs": 0}, "2": {}}}}, "1: training: epochs must be at least 1; it is 0."),
+        ({"base": {"losses": ["mpa"]}}, "dataset: missing; this key is required."),
+        ({"base": {"name": "x"}}, "base: base has no name of its own"),
+        ({"vary": {"K": {"a/b": {}}}}, "vary: a search's name names a folder"),
+        ({"vary": {"K": {}}}, "vary: the axis K has no label"),
+        ({"vary": {"loss": {"a": {}}}}, "vary: an axis cannot be called loss"),
+        ({"vary": {"A": {"x": {}, "x-y": {}}, "B": {"y-z": {}, "z": {}}}, "table": {"rows": ["A"]}}, "tiny-x-y-z"),
+        ({"vary": {"K": {"1": {"resources.cpus_per_trial": 2}, "2": {}}}}, "vary: resources must be the same"),
+        ({"vary": {"K": {"1": {"search.max_concurrent": 2}, "2": {}}}}, "vary: search.max_concurrent must be the same"),
+        ({"table": {"rows": ["Q"]}}, "table.rows may name loss, K; Q is none of them"),
+        ({"table": {"rows": ["K"], "metrics": ["recall"]}}, "table.metrics: recall is not known"),
+        ({"recipe": "nothing"}, "There is no file 'nothing' and no recipe of that name"),
+        ({"colour": 1}, "colour: no such section"),
+    ],
+)
+def test_a_mistake_is_one_clear_sentence(changes: dict[str, Any], expected: str) -> None:
+    found = sentences(tiny(**changes))
+    assert any(expected in sentence for sentence in found), found
+
+
+def test_a_metric_that_the_test_leaves_out_is_a_mistake() -> None:
+    content = tiny()
+    content["base"]["metrics"] = {"test": ["map_at_r"]}
+    assert "table.metrics: metrics.test leaves out recall_at_1" in sentences(content)[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            {"cells": {"mpa 3": [1.0]}},
+            "the table has not the cell 'mpa 3'; a cell is named by loss, K, such as 'mpa 1'",
+        ),
+        ({"metrics": ["nmi"]}, "the table has not the metric nmi"),
+        ({"cells": {"mpa 1": [1.0, 2.0]}}, "each cell needs 1 numbers (recall_at_1); see mpa 1"),
+    ],
+)
+def test_published_numbers_need_a_place(change: dict[str, Any], expected: str) -> None:
+    published = {"source": "p", "role": "default", "metrics": ["recall_at_1"], "cells": {"mpa 1": [1.0]}, **change}
+    (found,) = sentences(tiny(published=[published]))
+    assert expected in found
+
+
+def test_what_is_wrong_everywhere_is_said_once() -> None:
+    content = tiny()
+    content["base"]["losses"] = ["mpaa"]
+    (found,) = sentences(content)
+    assert found.startswith("losses: mpaa is not known")
+
+
+def test_searches_that_come_after_the_opening_are_refused(tmp_path: Path) -> None:
+    for plan in campaign_plans(parse_campaign(tiny()), tmp_path):
+        folder = plan.folder
+        folder.path.mkdir()
+        folder.config.write_text(plan.config.to_yaml())
+        folder.split.write_text(json.dumps(plan.split.to_json()))
+    folder.test.write_text("{}")
+    assert len(campaign_plans(parse_campaign(tiny()), tmp_path)) == 2
+    content = tiny()
+    content["vary"]["K"]["4"] = {"space.mpa.proxies_per_class": 4}
+    with pytest.raises(Mistakes, match="tiny-4: the test classes were opened for tiny-2"):
+        campaign_plans(parse_campaign(content), tmp_path)
+    content = tiny()
+    content["base"]["search"] = {"seed": 3}
+    with pytest.raises(Mistakes, match=r"1: search\.seed: the search tiny-1 began with 0 and the file now says 3"):
+        campaign_plans(parse_campaign(content), tmp_path)
+
+
+def test_a_campaign_is_not_called_as_a_search(tmp_path: Path) -> None:
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "search.yaml").write_text("")
+    with pytest.raises(Mistakes, match="tiny is a search in"):
+        campaign_plans(parse_campaign(tiny()), tmp_path)
+
+
+def test_the_table_has_the_shape_that_is_asked_for() -> None:
+    published = {"source": "p", "role": "chosen", "metrics": ["recall_at_1"], "cells": {"mpa 2": [64.38]}}
+    table = {"rows": ["K"], "metrics": [VALIDATION, "recall_at_1", "dists_intra"], "roles": ["chosen"]}
+    campaign = parse_campaign(tiny(table=table, published=[published]))
+    number = {"values": [0.5, 0.6], "mean": 0.55, "std": 0.0707}
+    entry = {"confirmed": number, "test": {"recall_at_1": number, "dists_intra": number}}
+    nothing = {"confirmed": None, "test": None}
+    summaries = [{"losses": {"mpa": entry, "pnp": entry}}, {"losses": {"mpa": entry, "pnp": nothing}}]
+    grid = campaign_grid(campaign, measured(campaign, summaries))
+    assert grid.heads == ("K",)
+    assert grid.columns == [
+        f"{loss}\n{metric}" for loss in ("mpa", "pnp") for metric in (VALIDATION, "recall_at_1", "dists_intra")
+    ]
+    three = ["55.00 ± 7.07", "55.00 ± 7.07", "0.550 ± 0.071"]
+    assert grid.rows == [
+        (("1",), three * 2),
+        (("2",), ["55.00 ± 7.07", "55.00 ± 7.07 (64.38)", "0.550 ± 0.071", "–", "–", "–"]),
+    ]
+    assert grid.fixed == "configuration chosen"
