@@ -48,7 +48,7 @@ def make_plan(config: SearchConfig, runs: Path, *, addresses: bool = True) -> Pl
     split, classes = _collect(mistakes, lambda: _split(config)) or (None, {})
     if split is not None:
         mistakes += _data_mistakes(config, split, classes)
-    spaces = _collect(mistakes, lambda: _spaces(config))
+    spaces = _collect(mistakes, lambda: spaces_of(config))
     _collect(mistakes, lambda: weights_file(config.model))
     mistakes += _frame_mistakes(config)
     mistakes += _machine_mistakes(config)
@@ -116,7 +116,12 @@ def _frame_mistakes(config: SearchConfig) -> list[str]:
     ]
 
 
-def _spaces(config: SearchConfig) -> dict[str, SearchSpace]:
+def spaces_of(config: SearchConfig) -> dict[str, SearchSpace]:
+    """Every loss's space, as the search file narrows it.
+
+    Raises:
+        Mistakes: all that is wrong with them.
+    """
     mistakes = [
         f"space.{name}: this is none of the search's losses ({', '.join(config.losses)})"
         f"{suggestion(name, [*config.losses, 'training'])}; add it to losses or remove it."

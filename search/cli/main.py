@@ -1,12 +1,13 @@
 """``holdout``: the program, its exit codes and its error messages."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import typer
 
-from search.cli import campaign, datasets, run, show
+from search.cli import campaign, cluster, datasets, run, show
 from search.cli.output import messages, set_up_logging
+from search.cluster.jobs import ClusterFailure
 from search.freeze import NothingToSelect
 from trainables.mistakes import Mistakes
 
@@ -17,11 +18,13 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (
+COMMANDS: tuple[Callable[..., None], ...] = (
     run.run, run.select, run.test, run.sync, campaign.campaign, show.status, show.compare, show.losses,
-    datasets.datasets, show.backbones,
-):  # fmt: skip
+    datasets.datasets, show.backbones, cluster.submit, cluster.logs, cluster.stop, cluster.wait,
+)  # fmt: skip
+for command in COMMANDS:
     app.command()(command)
+app.command("list")(cluster.list_searches)  # `list` is Python's own word
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 
@@ -34,7 +37,7 @@ def main() -> None:
     except Mistakes as error:
         _say(error.sentences, "red")
         sys.exit(MISTAKE)
-    except NothingToSelect as error:
+    except (NothingToSelect, ClusterFailure) as error:
         _say([str(error)], "red")
         sys.exit(FAILED)
     except SystemExit as ending:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from search.cli.output import RUNS, Json, Runs, show
+from search.cluster.jobs import connected
 from search.comparison import comparison_table, refuse_mixed
 from search.openings import Ledger
 from search.runs import RunFolder, existing_run, find_runs, stored_split
@@ -24,12 +25,19 @@ from trainables.models import BACKBONES
 def status(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One search; all of them without it.")] = None,
     runs: Runs = RUNS,
+    address: Annotated[
+        str | None, typer.Option("--address", metavar="URL", help="Ask the cluster with this dashboard.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """What is there and how far it is."""
-    folders = [existing_run(runs, name)] if name else find_runs(runs)
-    found = [status_of(folder) for folder in folders]
-    table = Table(title=f"Searches in {runs}" if found else f"There is no search in {runs}.", title_justify="left")
+    """What is there and how far it is, on this machine or on a cluster."""
+    if address:
+        with connected(address) as jobs:
+            found = jobs.status(name, str(runs))
+    else:
+        found = [status_of(folder) for folder in ([existing_run(runs, name)] if name else find_runs(runs))]
+    place = address or runs
+    table = Table(title=f"Searches in {place}" if found else f"There is no search in {place}.", title_justify="left")
     for column in ("search", "stage", "loss", "running", "complete", "pruned", "failed", "of", "best"):
         table.add_column(column, justify="left" if column in ("search", "stage", "loss") else "right")
     for entry in found:

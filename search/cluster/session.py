@@ -57,7 +57,11 @@ def ray_session() -> Iterator[ModuleType]:
     address = os.environ.get("RAY_ADDRESS")
     local = {} if address else {"num_cpus": os.cpu_count(), "include_dashboard": False}
     ray.init(
-        address=address or "local", logging_level=logging.ERROR, log_to_driver=False, configure_logging=False, **local
+        address=address or "local",
+        logging_level=logging.ERROR,
+        log_to_driver=bool(address),  # what a worker elsewhere complains of is read here or nowhere
+        configure_logging=False,
+        **local,
     )
     try:
         yield ray

@@ -1,0 +1,100 @@
+"""The commands for a search on a cluster: submit, list, logs, stop, wait."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from search.cli.output import RUNS, Json, messages, show
+from search.cluster.jobs import SearchJob, connected
+from search.cluster.submission import submission
+from search.recipes import recipe_or_file
+from search.yaml_file import apply_settings, read_yaml
+
+Address = Annotated[str, typer.Option("--address", metavar="URL", help="The cluster's dashboard.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A search that was submitted.")]
+ADDRESS = "http://127.0.0.1:8265"
+
+
+def submit(
+    file: Annotated[Path, typer.Argument(metavar="SEARCH.yaml", help="A search file, or a recipe's name.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY.PATH=VALUE", help="Set one key of the file.")
+    ] = None,
+    runs: Annotated[
+        Path, typer.Option("--runs", help="The runs folder on the cluster; a relative one is in the home folder there.")
+    ] = RUNS,
+    address: Address = ADDRESS,
+    as_json: Json = False,
+) -> None:
+    """Have a cluster start a search, or go on with it."""
+    name, content = submission(apply_settings(read_yaml(recipe_or_file(file)), settings or []))
+    with connected(address) as jobs:
+        job, is_new = jobs.submit(name, content, str(runs))
+    done = "is submitted" if is_new else "is there already and runs; this is it"
+    show(f"{name} {done} ({job.job}). `holdout logs {name} --follow` shows what it does.", _record(job), as_json)
+
+
+def list_searches(address: Address = ADDRESS, as_json: Json = False) -> None:
+    """The searches of a cluster."""
+    with connected(address) as jobs:
+        found = jobs.searches()
+    show(_table(found, address), [_record(job) for job in found], as_json)
+
+
+def logs(
+    name: Name,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the search ends.")] = False,
+    address: Address = ADDRESS,
+    as_json: Json = False,
+) -> None:
+    """What a search on a cluster says, its workers' errors among it."""
+    with connected(address) as jobs:
+        job = jobs.get(name)
+        if follow and not as_json:
+            jobs.follow(job, lambda text: print(text, end="", flush=True))
+            return
+        if follow:
+            job = jobs.wait(job)
+        log = jobs.log(job)
+    if as_json:
+        show("", {**_record(job), "log": log}, as_json)
+    else:
+        print(log, end="")
+
+
+def stop(name: Name, address: Address = ADDRESS, as_json: Json = False) -> None:
+    """End a search on a cluster; `submit` goes on with it."""
+    with connected(address) as jobs:
+        job = jobs.get(name)
+        was_live = job.is_live
+        if was_live:
+            job = jobs.stop(job)
+    done = "is stopped; `holdout submit` its file goes on" if was_live else f"does not run: it has {job.state}"
+    show(f"{name} {done}.", _record(job), as_json)
+
+
+def wait(name: Name, address: Address = ADDRESS, as_json: Json = False) -> None:
+    """Wait until a search on a cluster has ended; the exit code is the search's own, and 1 where it was stopped."""
+    with connected(address) as jobs:
+        job = jobs.wait(jobs.get(name))
+        if job.state == "failed":
+            messages.print("\n".join(jobs.log(job).splitlines()[-20:]), highlight=False, markup=False, soft_wrap=True)
+    show(f"{name}: {job.state}.", _record(job), as_json)
+    if job.state != "succeeded":
+        raise typer.Exit(2 if job.exit_code == 2 else 1)
+
+
+def _record(job: SearchJob) -> dict[str, Any]:
+    return asdict(job)
+
+
+def _table(found: list[SearchJob], address: str) -> Table:
+    table = Table(title=f"Searches at {address}" if found else f"No search at {address}.", title_justify="left")
+    for column in ("search", "state", "since", "until", "runs folder", "job"):
+        table.add_column(column)
+    for job in found:
+        table.add_row(job.name, job.state, job.started or "–", job.ended or "–", job.runs, job.job)
+    return table

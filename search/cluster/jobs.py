@@ -1,0 +1,274 @@
+"""Ray Jobs, wrapped once: a search on a cluster is a job there that runs ``holdout run``.
+
+The code travels with the job and the data does not. Neither do secrets: a job's environment can be read by everyone who
+may ask the cluster, so passwords are the cluster's own (see CLUSTER.md).
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+import shlex
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+from search.cluster.package import SEARCH_FILE, working_directory
+from search.cluster.session import import_ray
+from trainables.mistakes import Mistakes
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobDetails, JobSubmissionClient
+
+PATIENCE_S = 10
+AGENT_PATIENCE_S = 60
+POLL_S = 0.5
+NO_AGENT = "No available agent"
+"""What Ray answers for half a minute after its head has started."""
+_SEARCH, _ATTEMPT, _RUNS, _FILE = "holdout.search", "holdout.attempt", "holdout.runs", "holdout.file"
+"""What a job says of itself, as Ray's metadata."""
+
+
+class ClusterFailure(Exception):
+    """The cluster answers and cannot do what it is asked; the message says so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchJob:
+    """One attempt at a search on a cluster.
+
+    ``state`` is Ray's: pending, running, stopped, succeeded, failed. ``runs`` is the runs folder there, ``file`` a
+    digest of the search file. ``exit_code`` is that of ``holdout run``, None while it runs.
+    """
+
+    name: str
+    job: str
+    attempt: int
+    state: str
+    runs: str
+    file: str
+    started: str | None
+    ended: str | None
+    exit_code: int | None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it still runs, or will."""
+        return self.state in ("pending", "running")
+
+
+def _search_job(details: "JobDetails") -> SearchJob:
+    metadata = details.metadata or {}
+    return SearchJob(
+        name=metadata[_SEARCH],
+        job=details.submission_id or "",
+        attempt=int(metadata[_ATTEMPT]),
+        state=details.status.value.lower(),
+        runs=metadata[_RUNS],
+        file=metadata[_FILE],
+        started=_moment(details.start_time),
+        ended=_moment(details.end_time),
+        exit_code=details.driver_exit_code,
+    )
+
+
+def _moment(milliseconds: int | None) -> str | None:
+    if milliseconds is None:
+        return None
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Jobs:
+    """The searches of a cluster. Made by :func:`connected`, which says in plain words what can go wrong."""
+
+    def __init__(self, client: "JobSubmissionClient", address: str) -> None:
+        self._client = client
+        self._address = address
+
+    def searches(self) -> list[SearchJob]:
+        """The last attempt at each search, by name."""
+        last: dict[str, SearchJob] = {}
+        for details in self._client.list_jobs():
+            if _SEARCH in (details.metadata or {}):
+                job = _search_job(details)
+                if job.name not in last or job.attempt > last[job.name].attempt:
+                    last[job.name] = job
+        return [last[name] for name in sorted(last)]
+
+    def find(self, name: str) -> SearchJob | None:
+        """The last attempt at the search ``name``, if it was ever submitted here."""
+        return next((job for job in self.searches() if job.name == name), None)
+
+    def get(self, name: str) -> SearchJob:
+        """The last attempt at the search ``name``.
+
+        Raises:
+            Mistakes: it was never submitted here.
+        """
+        if job := self.find(name):
+            return job
+        there = ", ".join(job.name for job in self.searches()) or "none yet"
+        raise Mistakes(
+            f"There is no search {name!r} on the cluster at {self._address}; there is: {there}. "
+            "`holdout submit` brings one there."
+        )
+
+    def submit(self, name: str, search_file: str, runs: str) -> tuple[SearchJob, bool]:
+        """Have the cluster run a search; whether that is a new attempt. One that runs already is that search.
+
+        Raises:
+            Mistakes: it runs already, with another search file.
+        """
+        digest = hashlib.sha256(search_file.encode()).hexdigest()
+        last = self.find(name)
+        if last and last.is_live:
+            return _same(last, digest), False
+        attempt = last.attempt + 1 if last else 1
+        try:
+            self._start(
+                f'run "$OLDPWD"/{SEARCH_FILE} --runs {shlex.quote(runs)}',
+                {_SEARCH: name, _ATTEMPT: str(attempt), _RUNS: runs, _FILE: digest},
+                search_file,
+                job=f"holdout-{name}-{attempt}",
+            )
+        except RuntimeError:
+            other = self.find(name)
+            if other is None or other.attempt < attempt:
+                raise
+            return _same(other, digest), False  # submitted by somebody else at this moment
+        return self.get(name), True
+
+    def _start(self, arguments: str, metadata: dict[str, str], search_file: str = "", job: str | None = None) -> str:
+        deadline = time.monotonic() + AGENT_PATIENCE_S
+        with working_directory(search_file) as place:
+            while True:
+                try:
+                    started: str = self._client.submit_job(
+                        # Relative folders count from the home folder: that of the code is gone when the job is.
+                        entrypoint=f"cd && exec python -P -m search {arguments}",
+                        runtime_env={"working_dir": str(place)},
+                        metadata=metadata,
+                        submission_id=job,
+                    )
+                    return started
+                except RuntimeError as error:
+                    if NO_AGENT not in str(error):
+                        raise
+                    if time.monotonic() > deadline:
+                        raise ClusterFailure(
+                            f"The cluster at {self._address} has no agent that starts jobs; its head is starting, or "
+                            "another Ray of that machine holds the agent's port (`--dashboard-agent-listen-port`)."
+                        ) from error
+                time.sleep(POLL_S)
+
+    def log(self, job: SearchJob) -> str:
+        """All that the search said so far, its workers' errors among it."""
+        text: str = self._client.get_job_logs(job.job)
+        return text
+
+    def follow(self, job: SearchJob, say: Callable[[str], None]) -> None:
+        """Hand what the search says to ``say``, until it ends."""
+
+        async def tail() -> None:
+            async for text in self._client.tail_job_logs(job.job):
+                say(text)
+
+        asyncio.run(tail())
+
+    def stop(self, job: SearchJob) -> SearchJob:
+        """End the search's process; its studies stay and go on with the next attempt."""
+        self._client.stop_job(job.job)
+        return self.wait(job)
+
+    def wait(self, job: SearchJob) -> SearchJob:
+        """The job when it has ended."""
+        while job.is_live:
+            time.sleep(POLL_S)
+            job = _search_job(self._client.get_job_info(job.job))
+        return job
+
+    def status(self, name: str | None, runs: str) -> list[dict[str, Any]]:
+        """What ``holdout status`` says there of ``name``, or of all searches that were submitted.
+
+        ``runs`` is where a search is looked for that this cluster was never given (its head may be a new one).
+        """
+        folders = {job.runs for job in self.searches() if name in (None, job.name)} or {runs}
+        return [entry for folder in sorted(folders) for entry in self._ask(["status", *filter(None, [name])], folder)]
+
+    def _ask(self, arguments: Sequence[str], runs: str) -> Any:
+        """The JSON that a ``holdout`` command prints there, where the runs folder and the storage are."""
+        words = shlex.join(arguments)
+        question = self._start(f"{words} --runs {shlex.quote(runs)} --json", {"holdout.question": words})
+        while not (details := self._client.get_job_info(question)).status.is_terminal():
+            time.sleep(POLL_S)
+        said = self._client.get_job_logs(question).splitlines()[1:]  # the first line is Ray's
+        self._client.delete_job(question)
+        if details.status.value != "SUCCEEDED":
+            if details.driver_exit_code == 2:
+                raise Mistakes(said)
+            raise ClusterFailure(f"The cluster could not carry out `holdout {words}`: {details.message}")
+        start = next(number for number, line in enumerate(said) if line[:1] in ("[", "{"))
+        return json.loads("\n".join(said[start:]))
+
+
+def _same(job: SearchJob, digest: str) -> SearchJob:
+    if job.file != digest:
+        raise Mistakes(
+            f"The search {job.name} runs already with another search file; `holdout stop {job.name}` ends it, "
+            "or give the new one a name of its own."
+        )
+    return job
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Jobs]:
+    """The jobs of the cluster whose dashboard is at ``address``.
+
+    Raises:
+        Mistakes: nobody answers there, no Ray, or one that does not take this machine's token.
+    """
+    import_ray()
+    import requests  # Ray's own client
+    from ray.exceptions import AuthenticationError
+    from ray.job_submission import JobSubmissionClient
+
+    for teller in ("ray._private.runtime_env.packaging", "ray.dashboard.modules.dashboard_sdk"):
+        logging.getLogger(teller).setLevel(logging.WARNING)  # it tells of every upload
+    _knock(address)
+    try:
+        yield Jobs(JobSubmissionClient(address), address)
+    except AuthenticationError as error:
+        raise Mistakes(
+            f"The cluster at {address} does not take this machine's token; copy the file .ray/auth_token from the home "
+            f"folder of the cluster's head to {Path.home() / '.ray' / 'auth_token'}, or name it in RAY_AUTH_TOKEN_PATH."
+        ) from error
+    except (ConnectionError, requests.exceptions.RequestException) as error:
+        raise Mistakes(f"The cluster at {address} stopped answering; give the command again.") from error
+    except RuntimeError as error:
+        raise ClusterFailure(f"The cluster at {address} refuses: {error}") from error
+
+
+def _knock(address: str) -> None:
+    """Refuse, within seconds, an address where no Ray answers; its client would wait for minutes."""
+    if urlsplit(address).scheme not in ("http", "https"):
+        raise Mistakes(f"--address must be the URL of Ray's dashboard, such as http://HEAD:8265; it is {address!r}.")
+    try:
+        with urlopen(f"{address.rstrip('/')}/api/version", timeout=PATIENCE_S) as answer:
+            known = b"ray_version" in answer.read()
+    except HTTPError as error:
+        known = error.code in (401, 403)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise Mistakes(
+            f"No cluster answers at {address} ({reason}); start it, forward its port with `ray dashboard`, "
+            "or mend --address."
+        ) from error
+    if not known:
+        raise Mistakes(f"What answers at {address} is not a Ray cluster; mend --address.")
