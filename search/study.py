@@ -45,7 +45,7 @@ def patiently(
         for pause in _PATIENCE_S:
             try:
                 return method(self, *args, **kwargs)
-            except (sqlalchemy.exc.OperationalError, optuna.exceptions.StorageInternalError) as error:
+            except (sqlalchemy.exc.DatabaseError, optuna.exceptions.StorageInternalError) as error:
                 logger.warning("The storage does not answer (%s); asking again in %s s.", type(error).__name__, pause)
                 time.sleep(pause)
         return method(self, *args, **kwargs)
@@ -53,6 +53,7 @@ def patiently(
     return call
 
 
+@patiently  # two processes that make the tables at once are in each other's way for a moment
 def open_storage(url: str) -> RDBStorage:
     """The database at ``url``, made where it does not exist."""
     sqlite = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {"pool_pre_ping": True}

@@ -46,10 +46,12 @@ def runs(nodes: Nodes, image_folder: Path, tmp_path_factory: pytest.TempPathFact
     (listed,) = json.loads(holdout_here("list", *there, "--json").stdout)
     assert listed["job"] == first["job"]
 
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + 300
     while not any(len(trial.intermediate_values) > 1 for trial in stored(runs, "small", "pnp")):
+        (listed,) = json.loads(holdout_here("list", *there, "--json").stdout)
+        assert listed["state"] in ("pending", "running"), holdout_here("logs", "small", *there).stdout
         assert time.monotonic() < deadline, holdout_here("logs", "small", *there).stdout
-        time.sleep(0.1)
+        time.sleep(0.5)
     assert json.loads(holdout_here("stop", "small", *there, "--json").stdout)["state"] == "stopped"
     assert any(not trial.state.is_finished() for trial in stored(runs, "small", "pnp"))
     assert "does not run: it has stopped" in plain(holdout_here("stop", "small", *there).stdout)
