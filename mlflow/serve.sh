@@ -1,17 +1,44 @@
 #!/usr/bin/env bash
-# MLflow's web pages for the searches of a runs folder, on this machine alone.
+# The MLflow server, for this machine alone unless it is told otherwise.
 #
-#   mlflow/serve.sh [RUNS] [PORT]      default: runs 5000
+#   mlflow/serve.sh [--database URL] [--host ADDRESS] [--auth] [RUNS] [PORT]      default: runs 5000
+#
+#   --database URL   PostgreSQL instead of RUNS/mlflow.db. Its password is PGPASSWORD, or in ~/.pgpass; never in the URL,
+#                    which every user of this machine could read.
+#   --host ADDRESS   the address to listen on, default 127.0.0.1.
+#   --auth           every request needs a user and a password. The first start makes the user `admin` with the password
+#                    in MLFLOW_AUTH_ADMIN_PASSWORD. Clients take theirs from ~/.mlflow/credentials or
+#                    MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD.
+#
+# Artifacts are kept in RUNS/mlartifacts, or where MLFLOW_ARTIFACTS_DESTINATION says (a folder or an address as s3://…).
 set -euo pipefail
-cd "$(dirname "$0")/.."
-runs=$(realpath "${1:-runs}")
-port=${2:-5000}
-if [ ! -d "$runs" ]; then
-    echo "There is no runs folder $runs; a search makes it." >&2
-    exit 2
+
+refuse() { echo "$1" >&2; exit 2; }
+
+host=127.0.0.1 database="" app=()
+while [[ ${1:-} == --* ]]; do
+    case $1 in
+        --database) database=${2:?--database needs an address}; shift 2 ;;
+        --host) host=${2:?--host needs an address}; shift 2 ;;
+        --auth) app=(--app-name basic-auth); shift ;;
+        *) refuse "There is no option $1; there are --database, --host and --auth." ;;
+    esac
+done
+runs=$(realpath "${1:-runs}") port=${2:-5000}
+[ -d "$runs" ] || refuse "There is no runs folder $runs; a search makes it."
+[[ $database =~ ://[^/@]*:[^/@]*@ ]] && refuse "The address of --database holds a password; put it in ~/.pgpass instead."
+PATH="$(dirname "$(realpath "$0")")/../.venv/bin:$PATH"
+
+export MLFLOW_BACKEND_STORE_URI=${database:-sqlite:///$runs/mlflow.db}
+export MLFLOW_ARTIFACTS_DESTINATION=${MLFLOW_ARTIFACTS_DESTINATION:-$runs/mlartifacts}
+export MLFLOW_DISABLE_TELEMETRY=true
+if [ ${#app[@]} -gt 0 ]; then
+    own=$HOME/.config/holdout
+    (umask 077 && mkdir -p "$own" && { [ -s "$own/mlflow_secret_key" ] || head -c 32 /dev/urandom | base64 > "$own/mlflow_secret_key"; })
+    MLFLOW_FLASK_SERVER_SECRET_KEY=$(< "$own/mlflow_secret_key")
+    printf '%s\n' '[mlflow]' 'default_permission = READ' 'admin_username = admin' \
+        "database_uri = ${database:-sqlite:///$runs/mlflow_users.db}" > "$own/mlflow_users.ini"
+    export MLFLOW_FLASK_SERVER_SECRET_KEY MLFLOW_AUTH_CONFIG_PATH=$own/mlflow_users.ini
 fi
-echo "http://127.0.0.1:$port shows the searches of $runs; Ctrl-C ends it."
-exec .venv/bin/mlflow server \
-    --backend-store-uri "sqlite:///$runs/mlflow.db" \
-    --artifacts-destination "$runs/mlartifacts" \
-    --host 127.0.0.1 --port "$port" --workers 1
+echo "MLflow answers at http://$host:$port; Ctrl-C ends it."
+exec mlflow server --host "$host" --port "$port" --workers 1 "${app[@]}"

@@ -2,15 +2,19 @@
 
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg import sql
 
 ROOT = Path(__file__).parent.parent
 
@@ -80,3 +84,72 @@ def ray_nodes(token_file: Path, cpus: int = 1) -> Iterator[Nodes]:
 def run(*command: str | Path, **options: Any) -> str:
     """Run a program to its end and return what it prints."""
     return subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True, **options).stdout
+
+
+class Postgres:
+    """A PostgreSQL server of this machine's own packages, for this test alone; it asks for a password."""
+
+    def __init__(self, place: Path) -> None:
+        self.port = free_port()
+        self.password_file = place / "pgpass"
+        password = secrets.token_hex(16)
+        self.password_file.write_text(f"127.0.0.1:{self.port}:*:holdout:{password}\n")
+        self.password_file.chmod(0o600)
+        # Not below pytest's folder, which is its owner's alone: the server runs as a user of its own.
+        self._data = Path(tempfile.mkdtemp(prefix="holdout-postgres-"))
+        secret = self._data / "password"
+        secret.write_text(password)
+        shutil.chown(self._data, "postgres", "postgres")
+        shutil.chown(secret, "postgres", "postgres")
+        self._server("initdb", "--username=holdout", f"--pwfile={secret}", "--auth=scram-sha-256", self._data / "db")
+        secret.unlink()
+        self.start()
+
+    @staticmethod
+    def binaries() -> Path | None:
+        """Where this machine's newest PostgreSQL is; None where there is none."""
+        found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+        return found[-1].parent if found else None
+
+    def _server(self, program: str, *arguments: str | Path) -> None:
+        binaries = self.binaries()
+        assert binaries is not None
+        run("runuser", "-u", "postgres", "--", binaries / program, *arguments, cwd="/")
+
+    def start(self) -> None:
+        """Start it; it answers when this returns."""
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self._data}"
+        log = self._data / "log"
+        self._server("pg_ctl", "start", "-w", "-D", self._data / "db", "-l", log, "-o", options)
+
+    def stop(self) -> None:
+        """Stop it as an administrator does who does not wait: connections are cut."""
+        self._server("pg_ctl", "stop", "-w", "-m", "fast", "-D", self._data / "db")
+
+    def url(self, database: str) -> str:
+        """The address of a database, without the password."""
+        return f"postgresql+psycopg://holdout@127.0.0.1:{self.port}/{database}"
+
+    def remove(self) -> None:
+        """Stop it and forget its data."""
+        self.stop()
+        shutil.rmtree(self._data)
+
+
+@contextmanager
+def postgres(place: Path, *databases: str) -> Iterator[Postgres]:
+    """A PostgreSQL server with ``databases``; skips the test where the packages are missing."""
+    if Postgres.binaries() is None or os.getuid() != 0:
+        pytest.skip("needs Debian's postgresql package, and root to start it as its own user")
+    server = Postgres(place)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PGPASSFILE", str(server.password_file))
+        try:
+            with psycopg.connect(
+                f"postgresql://holdout@127.0.0.1:{server.port}/postgres", autocommit=True
+            ) as connection:
+                for database in databases:
+                    connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))
+            yield server
+        finally:
+            server.remove()
