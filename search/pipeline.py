@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from rich.console import Console
 
 from search.agenda import Agenda, Listener, Stage
+from search.cluster.driver_lock import only_driver_of
 from search.cluster.session import ray_session
 from search.freeze import NothingToSelect, freeze
 from search.plan import CONFIRM, FINAL, SEARCH, Plan, search_of
@@ -20,6 +21,7 @@ from search.pruners import PRUNERS
 from search.scoring import score
 from search.sealed_test import score_test
 from search.search import Search, open_search
+from search.secrets import expand
 from search.selection import Selection
 from search.tidy import Tidy
 from search.tracked import make_projection, synchronise
@@ -47,6 +49,8 @@ def run_stages(
             concurrent = _get_ready(plans, console, stack)
         for plan in plans:
             stack.enter_context(plan.folder.only_driver())
+        for storage, names in _databases(plans).items():
+            stack.enter_context(only_driver_of(names, storage))
         searches = [open_search(plan, console) for plan in plans]
         left = [stage for stage in stages if _undone(searches, stage)]
         if reason is not None:
@@ -56,6 +60,16 @@ def run_stages(
                 concurrent = _get_ready(plans, console, stack)
             _carry_out(searches, left, opener, reason, concurrent)
         return searches
+
+
+def _databases(plans: Sequence[Plan]) -> dict[str, list[str]]:
+    """The PostgreSQL databases that hold studies, and whose."""
+    databases: dict[str, list[str]] = {}
+    for plan in plans:
+        storage = expand(plan.config.search.storage or "")
+        if storage.startswith("postgresql"):
+            databases.setdefault(storage, []).append(plan.config.name)
+    return databases
 
 
 def _undone(searches: Sequence[Search], stage: str) -> list[Search]:
