@@ -1,4 +1,4 @@
-.PHONY: setup run test check bench-losses bench-metrics bench-input bench-overhead clean
+.PHONY: setup run test test-cluster check bench-losses bench-metrics bench-input bench-overhead clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -23,6 +23,10 @@ check: setup
 
 test: check
 	$(BIN)/pytest
+
+# PostgreSQL, MLflow and a Ray cluster of two nodes, each of them broken while a search runs.
+test-cluster: setup
+	$(BIN)/pytest -m cluster tests/test_cluster_breaks.py
 
 bench-losses: setup
 	$(BIN)/python -m benchmarks.losses

@@ -1,20 +1,30 @@
 """Comparing MLflow with the studies row by row."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from commands import stored
 from mlflow import MlflowClient
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from search.study import epochs_of
 
 
 def assert_mlflow_equals_the_studies(
-    runs: Path, name: str, losses: tuple[str, ...], experiment_name: str | None = None
+    runs: Path,
+    name: str,
+    losses: tuple[str, ...],
+    experiment_name: str | None = None,
+    *,
+    tracking: str | None = None,
+    trials: Callable[[Path, str, str], list[FrozenTrial]] = stored,
 ) -> None:
-    """Row by row: every trial has one run with its status, parameters and epochs; nothing is left running."""
-    client = MlflowClient(tracking_uri=f"sqlite:///{runs / 'mlflow.db'}")
+    """Row by row: every trial has one run with its status, parameters and epochs; nothing is left running.
+
+    ``trials`` reads a study, and ``tracking`` is the server, where they are not files of the runs folder.
+    """
+    client = MlflowClient(tracking_uri=tracking or f"sqlite:///{runs / 'mlflow.db'}")
     experiment = client.get_experiment_by_name(experiment_name or name)
     assert experiment is not None
     runs_by_trial: dict[str, list[Any]] = {}
@@ -25,7 +35,7 @@ def assert_mlflow_equals_the_studies(
     statuses = {TrialState.COMPLETE: "FINISHED", TrialState.PRUNED: "KILLED", TrialState.FAIL: "FAILED"}
     for loss in losses:
         for course in (loss, f"{loss}@confirm", f"{loss}@final"):
-            for trial in stored(runs, name, course):
+            for trial in trials(runs, name, course):
                 (run,) = runs_by_trial.pop(f"{name}/{course}/{trial.number}")
                 assert run.info.status == statuses[trial.state]
                 assert run.data.tags["holdout.state"] == trial.state.name

@@ -3,14 +3,17 @@
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import psycopg
 import pytest
@@ -153,3 +156,60 @@ def postgres(place: Path, *databases: str) -> Iterator[Postgres]:
             yield server
         finally:
             server.remove()
+
+
+class MlflowServer:
+    """The server of ``mlflow/serve.sh``, which asks for a user and a password."""
+
+    def __init__(self, place: Path, database: str) -> None:
+        self.port = free_port()
+        self._command = [ROOT / "mlflow" / "serve.sh", "--database", database, "--auth", place, str(self.port)]
+        self._log = place / "mlflow.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it; it answers when this returns."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                list(map(str, self._command)), stdout=log, stderr=log, start_new_session=True
+            )
+        deadline = time.monotonic() + 300
+        while True:
+            assert self._process.poll() is None, self._log.read_text()
+            assert time.monotonic() < deadline, self._log.read_text()
+            try:
+                with urlopen(f"{self.url}/health", timeout=5):
+                    return
+            except OSError:
+                time.sleep(0.5)
+
+    def stop(self) -> None:
+        """End it and its workers at once."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+
+@contextmanager
+def mlflow_server(place: Path, database: str) -> Iterator[MlflowServer]:
+    """An MLflow server on ``database``; this process, and those that it starts, know the password."""
+    place.mkdir(parents=True, exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(place))  # where serve.sh keeps its key
+        password = secrets.token_hex(16)
+        patch.setenv("MLFLOW_AUTH_ADMIN_PASSWORD", password)
+        server = MlflowServer(place, database)
+        try:
+            server.start()
+            patch.delenv("MLFLOW_AUTH_ADMIN_PASSWORD")
+            patch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
+            patch.setenv("MLFLOW_TRACKING_PASSWORD", password)
+            yield server
+        finally:
+            server.stop()

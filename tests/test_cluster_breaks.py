@@ -1,0 +1,179 @@
+"""A search on PostgreSQL, MLflow and two Ray nodes, while each of them is broken: nothing is lost, nothing doubled."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import optuna
+import pytest
+from commands import holdout, kill_when, plain, write_search
+from conftest import draw_folder, small_search
+from mlflow_rows import assert_mlflow_equals_the_studies
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial, TrialState
+from services import MlflowServer, Nodes, Postgres, mlflow_server, postgres, ray_nodes, run
+
+from search.study import epochs_of
+
+pytestmark = pytest.mark.cluster
+
+LOSSES = ("proxy_anchor", "pnp")
+TRIALS = 4
+EPOCHS = 150
+OUTAGE_S = 60
+
+
+class Place:
+    """Everything that one search needs, and what can be seen of it from outside."""
+
+    def __init__(self, path: Path, database: Postgres, tracking: MlflowServer, nodes: Nodes) -> None:
+        self.runs, self.database, self.tracking, self.nodes = path / "runs", database, tracking, nodes
+        self.there = ("--address", nodes.address)
+        content = small_search(
+            draw_folder(path / "images"),
+            losses=list(LOSSES),
+            search={"trials": TRIALS, "pruner": "none", "storage": database.url("studies")},
+            selection={"finalists": 1, "seeds": 1},
+            final={"seeds": 1},
+            tracking={"uri": tracking.url},
+        )
+        content["training"]["epochs"] = EPOCHS
+        self.file = write_search(path / "small.yaml", content)
+
+    def trials(self, runs: Path, name: str, course: str) -> list[FrozenTrial]:
+        """A study's trials; none while it does not exist or the database is away."""
+        del runs
+        try:
+            storage = RDBStorage(self.database.url("studies"), skip_compatibility_check=True, skip_table_creation=True)
+            return optuna.load_study(study_name=f"{name}/{course}", storage=storage).trials
+        except Exception:  # a database that is being made or restarted raises anything
+            return []
+
+    def epochs(self) -> int:
+        """How many epochs the search's trials have told."""
+        courses = [f"{loss}{stage}" for loss in LOSSES for stage in ("", "@confirm", "@final")]
+        return sum(
+            len(trial.intermediate_values) for name in courses for trial in self.trials(self.runs, "small", name)
+        )
+
+    def submit(self) -> None:
+        """Submit the search, or go on with it."""
+        holdout("submit", self.file, "--runs", self.runs, *self.there)
+
+    def progresses(self, by: int = 10) -> None:
+        """Wait until some more epochs are told."""
+        before = self.epochs()
+        self._until(lambda: self.epochs() >= before + by)
+
+    def trainers(self, node: object) -> list[int]:
+        """The processes on a node that train."""
+        raylet = node.all_processes["raylet"][0].process.pid  # type: ignore[attr-defined]
+        listed = run("ps", "--ppid", str(raylet), "-o", "pid=,args=").splitlines()
+        return [int(line.split()[0]) for line in listed if "TrainingTrial" in line]
+
+    def trains_on(self, node: object) -> None:
+        """Wait until a node trains."""
+        self._until(lambda: bool(self.trainers(node)))
+
+    def _until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 300
+        while not condition():
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.5)
+
+    def log(self) -> str:
+        """What the search says on the cluster."""
+        return holdout("logs", "small", *self.there).stdout
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    path = tmp_path_factory.mktemp("breaks")
+    with (
+        postgres(path, "studies", "mlflow") as database,
+        mlflow_server(path / "mlflow", database.url("mlflow")) as tracking,
+        ray_nodes(path / "auth_token") as nodes,
+    ):
+        yield Place(path, database, tracking, nodes)
+
+
+def test_everything_breaks_and_nothing_is_lost(place: Place) -> None:
+    nodes = place.nodes
+    second = nodes.add(cpus=1)
+    place.submit()
+    place.progresses()
+
+    # Another driver, with a runs folder of its own: the lock in the database refuses it.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", nodes.gcs_address)
+        refusal = plain(holdout("run", place.file, "--runs", place.runs.parent / "other", code=2).stderr)
+    assert "The search small is being run by process" in refusal
+
+    place.trains_on(second)
+    os.kill(place.trainers(second)[0], signal.SIGKILL)
+    place.progresses()
+
+    place.tracking.stop()
+    away_since = time.monotonic()
+
+    place.database.stop()
+    time.sleep(5)
+    place.database.start()
+    place.progresses()
+
+    place.trains_on(second)
+    nodes.kill(second)
+    place.progresses()
+    nodes.add(cpus=1)
+
+    assert json.loads(holdout("stop", "small", *place.there, "--json").stdout)["state"] == "stopped"
+    log = place.log()
+    assert "was lost" in log
+    assert "MLflow cannot be written" in log
+    so_far = place.epochs()
+    kill_when(lambda: place.epochs() > so_far + 10, "run", place.file, "--runs", place.runs)  # here, for a while
+    place.submit()
+
+    time.sleep(max(0.0, OUTAGE_S - (time.monotonic() - away_since)))
+    place.tracking.start()
+    done = json.loads(holdout("wait", "small", *place.there, "--json").stdout)
+    assert done["state"] == "succeeded"
+    assert done["attempt"] == 2
+
+
+def test_every_trial_is_finished_exactly_once(place: Place) -> None:
+    for loss in LOSSES:
+        for course in (loss, f"{loss}@confirm", f"{loss}@final"):
+            trials = place.trials(place.runs, "small", course)
+            assert {trial.state for trial in trials} == {TrialState.COMPLETE}
+            for trial in trials:
+                assert sorted(trial.intermediate_values) == list(range(1, EPOCHS + 1))
+                assert [record["epoch"] for record in epochs_of(trial)] == list(range(1, EPOCHS + 1))
+        assert len(place.trials(place.runs, "small", loss)) == TRIALS
+
+
+def test_mlflow_equals_the_studies_after_a_sync(place: Place) -> None:
+    holdout("sync", "small", "--runs", place.runs)
+    assert_mlflow_equals_the_studies(place.runs, "small", LOSSES, tracking=place.tracking.url, trials=place.trials)
+
+
+def test_no_secret_is_told(place: Place) -> None:
+    """Not in the runs folder, not by the job, not in a process list, not in the search's own words."""
+    known = [
+        place.database.password_file.read_text().strip().rpartition(":")[2],
+        os.environ["MLFLOW_TRACKING_PASSWORD"],
+        Path(os.environ["RAY_AUTH_TOKEN_PATH"]).read_text(),
+    ]
+    from ray.job_submission import JobSubmissionClient
+
+    details = JobSubmissionClient(place.nodes.address).list_jobs()
+    told = [place.log(), str(details), subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout]
+    for secret in known:
+        assert len(secret) >= 32
+        assert not any(secret in text for text in told)
+        found = subprocess.run(["grep", "--recursive", "--text", "--quiet", secret, str(place.runs)], check=False)
+        assert found.returncode == 1
