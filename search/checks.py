@@ -25,7 +25,7 @@ from trainables.data.samplers import SAMPLERS
 from trainables.data.split import ClassSplit, check_images, make_split
 from trainables.metrics import largest_k
 from trainables.mistakes import Mistakes, raise_if_any
-from trainables.models.weights import weights_file
+from trainables.models.rehearsal import rehearse
 
 TRACKING_SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql")
 STORAGE_SCHEMES = ("sqlite", "postgresql", "mysql")
@@ -49,7 +49,7 @@ def make_plan(config: SearchConfig, runs: Path, *, addresses: bool = True) -> Pl
     if split is not None:
         mistakes += _data_mistakes(config, split, classes)
     spaces = _collect(mistakes, lambda: spaces_of(config))
-    _collect(mistakes, lambda: weights_file(config.model))
+    _collect(mistakes, lambda: rehearse(config.model, config.training.image_size))
     mistakes += _frame_mistakes(config)
     mistakes += _machine_mistakes(config)
     if addresses:

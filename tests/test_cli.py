@@ -35,6 +35,16 @@ def test_tables_are_listed(command: str, table: dict[str, object]) -> None:
     assert [entry["name"] for entry in json.loads(holdout_here(command, "--json").stdout)] == list(table)
 
 
+def test_backbones_say_what_they_want_and_where_their_weights_go() -> None:
+    (listed,) = json.loads(holdout_here("backbones", "bninception", "--json").stdout)
+    assert [255 * value for value in listed["mean"]] == pytest.approx([128, 117, 104])
+    assert listed["channels"] == "BGR"
+    shown = plain(holdout_here("backbones").stdout)
+    weights = listed["imagenet"]
+    for words in (*BACKBONES, weights["address"], weights["file"], "torchvision:NAME", "timm:NAME"):
+        assert words in shown
+
+
 def test_a_recipe_is_found_by_name(tmp_path: Path) -> None:
     """It passes all checks; the command is refused for a mistake that is made on purpose, and for it alone."""
     done = holdout_here("run", "quickstart", "--runs", tmp_path, "--set", "search.trials=0", code=2)

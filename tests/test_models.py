@@ -83,15 +83,15 @@ def test_the_head_pools_normalises_and_projects(images_B3HW: Tensor) -> None:
         torch.testing.assert_close(model(images_B3HW), standard @ model.head[2].weight.T + model.head[2].bias)
 
 
-@pytest.mark.parametrize("freeze", [True, False])
-def test_frozen_batch_normalisation_never_moves(freeze: bool, images_B3HW: Tensor) -> None:
-    model = EmbeddingModel(ModelConfig(backbone="resnet18", freeze_bn=freeze))
+@pytest.mark.parametrize(("name", "freeze"), [*((name, True) for name in BACKBONES), ("convnet", False)])
+def test_frozen_batch_normalisation_never_moves(name: str, freeze: bool, images_B3HW: Tensor) -> None:
+    model = EmbeddingModel(ModelConfig(backbone=name, freeze_bn=freeze))
     model.eval()
     model.train()
     layers = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
     before = [value.clone() for layer in layers for value in layer.state_dict().values()]
     optimizer = torch.optim.SGD([parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.1)
-    model(images_B3HW).square().sum().backward()
+    model(images_B3HW[:, :, :32, :32]).square().sum().backward()
     optimizer.step()
     after = [value for layer in layers for value in layer.state_dict().values()]
     assert all(torch.equal(old, new) for old, new in zip(before, after)) == freeze
@@ -192,3 +192,8 @@ def test_files_that_are_no_weights_are_named(tmp_path: Path) -> None:
             load_weights(BACKBONES["convnet"].build(), path)
     with pytest.raises(Mistakes, match=r"nowhere\.pth', no file"):
         EmbeddingModel(ModelConfig(weights=str(tmp_path / "nowhere.pth")))
+
+
+@pytest.mark.parametrize("embedding_dim", [64, 128, 512, 1024])
+def test_the_papers_embedding_sizes(embedding_dim: int, images_B3HW: Tensor) -> None:
+    check_embeds_and_learns(ModelConfig(embedding_dim=embedding_dim, layer_norm=True, pooling="gem"), images_B3HW)

@@ -1,4 +1,4 @@
-"""The commands that show something: status, compare, losses, backbones."""
+"""The commands that show something: status, compare, losses."""
 
 import json
 from typing import Annotated, Any
@@ -19,7 +19,6 @@ from spaces.losses import SPACES
 from spaces.space import Parameter
 from trainables.losses import LOSSES
 from trainables.mistakes import Mistakes
-from trainables.models import BACKBONES
 
 
 def status(
@@ -114,13 +113,3 @@ def _range(distribution: BaseDistribution) -> str:
         return "one of " + ", ".join(map(str, distribution.choices))
     low, high, step, log = (getattr(distribution, name) for name in ("low", "high", "step", "log"))
     return f"{low:g} to {high:g}" + (f" by {step:g}" if step and not log else "") + (" (log)" if log else "")
-
-
-def backbones(as_json: Json = False) -> None:
-    """Every network."""
-    table = Table(title="Backbones", title_justify="left")
-    table.add_column("name")
-    table.add_column("what it is", overflow="fold")
-    for name, entry in BACKBONES.items():
-        table.add_row(name, entry.summary)
-    show(table, [{"name": name, "summary": entry.summary} for name, entry in BACKBONES.items()], as_json)

@@ -34,9 +34,9 @@ class EmbeddingModel(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        path = weights_file(config)
         row = backbone(config.backbone)
         self.backbone = row.build()
-        path = weights_file(config)
         if path is not None:
             load_weights(self.backbone, path)
         norm = nn.LayerNorm(row.features, elementwise_affine=False) if config.layer_norm else nn.Identity()

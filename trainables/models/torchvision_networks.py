@@ -58,11 +58,12 @@ def torchvision_backbone(name: str) -> Backbone:
     """
     known = models.list_models(module=models)
     if name not in known:
-        other = " It is in torchvision, but classifies no images." if name in models.list_models() else ""
-        raise Mistakes(
-            f"model.backbone is 'torchvision:{name}', none of torchvision's classification networks"
-            f"{suggestion(name, known)}.{other}"
+        reason = (
+            "which classifies no images and so has no one last map; use a classification network"
+            if name in models.list_models()
+            else f"which torchvision does not have{suggestion(name, known)}"
         )
+        raise Mistakes(f"model.backbone is 'torchvision:{name}', {reason}.")
     weights = models.get_model_weights(name).DEFAULT
     transforms = weights.transforms()
     # A model's weights depend on the trial's seed, and not on what was asked before.
