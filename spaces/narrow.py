@@ -6,7 +6,7 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from spaces.space import Parameter, Value
+from spaces.space import Parameter, Value, on_step
 from trainables.mistakes import Mistakes
 
 RANGE_KEYS = ("low", "high", "step", "log")
@@ -16,7 +16,8 @@ def narrow(parameter: Parameter, wish: Any, *, name: str, refuse: Callable[[Valu
     """``parameter`` as the search file wishes it: a range, a list of choices, or one value.
 
     ``refuse`` raises ``ValueError`` for a value outside the hyperparameter's domain; it is asked about every choice
-    and both ends of a range. The declared default stays, or becomes the nearest value that is allowed.
+    and both ends of a range. The declared default stays, or becomes the nearest value that is allowed; a printed grid
+    gives way to the wish's own steps or choices.
 
     Raises:
         Mistakes: the wish cannot be understood or leaves the domain.
@@ -37,7 +38,8 @@ def narrow(parameter: Parameter, wish: Any, *, name: str, refuse: Callable[[Valu
             mistakes.append(f"space.{name}: {error}")
     if mistakes:
         raise Mistakes(mistakes)
-    return replace(parameter, distribution=distribution, default=nearest(distribution, parameter.default))
+    default = nearest(distribution, parameter.default)
+    return replace(parameter, distribution=distribution, default=default, printed=())
 
 
 def _choices(wish: Any, name: str) -> CategoricalDistribution:
@@ -105,4 +107,4 @@ def nearest(distribution: BaseDistribution, value: Value) -> Value:
         return inside
     steps = round((inside - distribution.low) / distribution.step)
     snapped = min(distribution.low + steps * distribution.step, distribution.high)
-    return int(snapped) if isinstance(distribution, IntDistribution) else round(snapped, 12)
+    return int(snapped) if isinstance(distribution, IntDistribution) else on_step(snapped)

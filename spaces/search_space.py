@@ -10,7 +10,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from spaces.losses import SPACES
 from spaces.narrow import narrow
-from spaces.space import Parameter, Space, Value
+from spaces.space import Parameter, Space, Value, steps
 from spaces.training import PREFIX, SEARCHABLE, training_space
 from trainables.losses import LOSSES
 from trainables.mistakes import Mistakes, raise_if_any
@@ -32,11 +32,15 @@ class SearchSpace:
     @property
     def default(self) -> dict[str, Value]:
         """Trial 0: the papers' defaults, or the nearest values that the search file allows."""
-        values: dict[str, Value] = {}
+        return self.complete({})
+
+    def complete(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """``values`` with the defaults of what else exists beside them, and without what does not."""
+        result: dict[str, Value] = {}
         for name, parameter in self.parameters.items():
-            if parameter.exists(values):
-                values[name] = parameter.default
-        return values
+            if parameter.exists(result):
+                result[name] = values.get(name, parameter.default)
+        return result
 
     def suggest(self, trial: Trial) -> dict[str, Value]:
         """Ask ``trial`` for every parameter that exists beside the values proposed before it."""
@@ -47,9 +51,27 @@ class SearchSpace:
         return values
 
     @property
-    def searched(self) -> tuple[str, ...]:
-        """The parameters that can take more than one value."""
-        return tuple(name for name, entry in self.parameters.items() if not entry.distribution.single())
+    def searched(self) -> Space:
+        """The parameters that can exist and can take more than one value."""
+        return {
+            name: entry
+            for name, entry in self.parameters.items()
+            if not entry.distribution.single() and True in self._presence(name)
+        }
+
+    @property
+    def conditional(self) -> tuple[str, ...]:
+        """The searched parameters that exist in some trials only."""
+        return tuple(name for name in self.searched if False in self._presence(name))
+
+    def _presence(self, name: str) -> set[bool]:
+        """Whether a parameter exists: always, never, or both."""
+        found = {True}
+        for other, values in self.parameters[name].when.items():
+            matches = {choice in values for choice in steps(self.parameters[other].distribution) or ()}
+            upstream = self._presence(other)
+            found = {a and b and c for a in found for b in matches for c in upstream}
+        return found
 
 
 def _suggest(trial: Trial, name: str, parameter: Parameter) -> Value:
