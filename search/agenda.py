@@ -1,7 +1,8 @@
 """What is to be trained next, and what a training's news means: the studies' side of the tuner, free of Ray.
 
-A stage is a list of studies with a number of trials each. Its trials are started on the least-started loss first.
-When nothing of a stage is left to start or to wait for, the next stage is asked for.
+A stage is a list of studies with a quota each. Its trials are started on the least-started loss first. A study may
+have nothing to start before something that runs has ended: a budget that may be used up, a grid's best value that is
+not known yet. When nothing of a stage is left to start or to wait for, the next stage is asked for.
 """
 
 import logging
@@ -12,6 +13,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
+from search.quota import Quota
 from search.study import LossStudy
 from trainables.spec import TrialSpec
 
@@ -23,11 +25,11 @@ MAX_LOSSES = 3
 
 @dataclass(kw_only=True)
 class Course:
-    """One study's share of a stage: ``target`` trials in all, each trained as ``spec`` says."""
+    """One study's share of a stage: as many trials as ``quota`` lets start, each trained as ``spec`` says."""
 
     loss: str
     study: LossStudy
-    target: int
+    quota: Quota
     prune: bool
     seed: Callable[[int], int]
     spec: Callable[[FrozenTrial], TrialSpec]
@@ -42,8 +44,8 @@ class Course:
 
     @property
     def has_more(self) -> bool:
-        """Whether there is a trial to start."""
-        return bool(self.lost) or self.started < self.target
+        """Whether there is a trial to start now."""
+        return bool(self.lost) or self.quota.outlook(self.study.trials()).open
 
     def start(self) -> FrozenTrial:
         """Start the next trial, lost ones first."""

@@ -17,11 +17,12 @@ import torch
 from search.config import SearchConfig
 from search.harvest import suggestion
 from search.plan import Plan
+from search.quota import quota_of
 from search.runs import RunFolder
 from search.secrets import expand, without_password
 from spaces.search_space import SearchSpace, search_space
 from trainables.data.merge import merged_sizes
-from trainables.data.samplers import SAMPLERS
+from trainables.data.samplers import SAMPLERS as BATCH_SAMPLERS
 from trainables.data.split import ClassSplit, check_images, make_split
 from trainables.metrics import largest_k
 from trainables.mistakes import Mistakes, raise_if_any
@@ -87,7 +88,7 @@ def _data_mistakes(config: SearchConfig, split: ClassSplit, classes: Mapping[str
     mistakes: list[str] = []
     _collect(mistakes, lambda: check_images(split, classes))
     training = config.training
-    sampler = SAMPLERS[training.sampler]
+    sampler = BATCH_SAMPLERS[training.sampler]
     parts = []
     for train, validation in split.divisions:
         sizes = merged_sizes([len(classes[name]) for name in train], split.merge)
@@ -132,7 +133,10 @@ def spaces_of(config: SearchConfig) -> dict[str, SearchSpace]:
     for_training = config.space.get("training", {})
     for loss in config.losses:
         of_loss = partial(search_space, loss, config.training, config.space.get(loss, {}), for_training)
-        spaces[loss] = _collect(mistakes, of_loss)
+        spaces[loss] = space = _collect(mistakes, of_loss)
+        if space is not None:
+            epochs = config.training.epochs * (config.split.folds or 1)
+            mistakes += quota_of(loss, space, config.search, epochs_each=epochs).problems()
     raise_if_any(list(dict.fromkeys(mistakes)))  # the training's part is the same for every loss
     return spaces
 

@@ -124,9 +124,10 @@ class SplitSection(Section):
 
 
 class SearchSection(Section):
-    """How hyperparameters are searched."""
+    """How hyperparameters are searched: at most ``trials`` a loss, and no more than fit in its budget of ``epochs``."""
 
     trials: int = Field(default=16, ge=1)
+    epochs: int | None = Field(default=None, ge=1)
     sampler: str = "tpe"
     pruner: str = "asha"
     objective: str = "map_at_r"
@@ -143,6 +144,15 @@ class SearchSection(Section):
     @classmethod
     def _known_pruner(cls, name: str) -> str:
         return _known((name,), PRUNERS)[0]
+
+    @model_validator(mode="after")
+    def _works_beside_the_pruner(self) -> "SearchSection":
+        reason = SAMPLERS[self.sampler].without_pruning
+        if reason and self.pruner != "none":
+            raise Mistakes(
+                f"sampler {self.sampler} {reason}; set pruner to none (it is {self.pruner}) or sampler to tpe."
+            )
+        return self
 
     @field_validator("objective")
     @classmethod

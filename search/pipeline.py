@@ -133,6 +133,7 @@ def stage_by_stage(searches: Sequence[Search], left: Sequence[str], reason: str 
     if "search" in left:
         yield _side_by_side(SEARCH, [search.plan.search_stage(search.storage) for search in searches])
         _summarise(searches)
+        _say_early_ends(searches)
     if "select" in left:
         unfrozen = _undone(searches, "select")
         yield _side_by_side(CONFIRM, [search.plan.confirm_stage(search.storage) for search in unfrozen])
@@ -178,6 +179,14 @@ def _print_rungs(searches: Sequence[Search]) -> None:
     ):
         plan = PRUNERS[pruner](steps=steps, unit=unit).plan
         searches[0].console.print(f"Pruning ({pruner}, {steps} {unit}s): {plan}.", style="dim", highlight=False)
+
+
+def _say_early_ends(searches: Sequence[Search]) -> None:
+    for search in searches:
+        for loss in search.config.losses:
+            study = search.study(loss, SEARCH)
+            if reason := search.plan.quota(loss).early_end(trials := study.trials()):
+                search.console.print(f"{study.name}: {len(trials)} trials, {reason}.", style="dim", highlight=False)
 
 
 def _try_synchronise(search: Search, projection: Projection) -> bool:

@@ -13,8 +13,8 @@ from optuna.trial import FrozenTrial
 from search.agenda import Course, Stage
 from search.config import SearchConfig
 from search.pruners import PRUNERS
+from search.quota import Quota, quota_of
 from search.runs import RunFolder
-from search.samplers import SAMPLERS
 from search.seal import SealedTest
 from search.selection import Confirmation, Selection, finalists
 from search.study import LossStudy
@@ -107,6 +107,11 @@ class Plan:
             return ByFold(objective=objective, epochs=self.config.training.epochs)
         return ByEpoch(objective=objective)
 
+    def quota(self, loss: str) -> Quota:
+        """How much is searched for ``loss``."""
+        epochs = self.config.training.epochs * (len(self.split.folds) or 1)
+        return quota_of(loss, self.spaces[loss], self.config.search, epochs_each=epochs)
+
     def study(self, storage: RDBStorage, loss: str, stage: str) -> LossStudy:
         """The study of ``loss`` in ``stage``, opened or made."""
         search = self.config.search
@@ -117,9 +122,7 @@ class Plan:
             worth=self._worth(stage),
             # Later stages train what is enqueued, to the end.
             pruner=PRUNERS[search.pruner if stage == SEARCH else "none"](steps=self.steps, unit=self.unit),
-            sampler=SAMPLERS[search.sampler if stage == SEARCH else "random"](
-                loss=loss, space=self.spaces[loss], seed=search.seed, trials=search.trials
-            ),
+            sampler=self.quota(loss).sampler if stage == SEARCH else None,
             attributes={
                 "split_digest": self.split.digest,
                 "objective": search.objective,
@@ -155,11 +158,11 @@ class Plan:
         fold = trial.user_attrs.get("fold")
         return spec if fold is None else spec.of_fold(fold)
 
-    def _course(self, study: LossStudy, loss: str, stage: str, target: int) -> Course:
+    def _course(self, study: LossStudy, loss: str, stage: str, quota: Quota) -> Course:
         return Course(
             loss=loss,
             study=study,
-            target=target,
+            quota=quota,
             prune=stage == SEARCH,
             seed=partial(derived_seed, self.config.search.seed, loss),
             spec=partial(self.spec, loss, stage),
@@ -172,7 +175,7 @@ class Plan:
             study = self.study(storage, loss, SEARCH)
             if not study.trials():
                 study.enqueue([(self.spaces[loss].default, {"default": True})])
-            courses.append(self._course(study, loss, SEARCH, self.config.search.trials))
+            courses.append(self._course(study, loss, SEARCH, self.quota(loss)))
         return Stage(name=SEARCH, courses=courses)
 
     def confirm_stage(self, storage: RDBStorage) -> Stage:
@@ -222,4 +225,4 @@ class Plan:
     ) -> Course:
         study = self.study(storage, loss, stage)
         study.enqueue(wanted)
-        return self._course(study, loss, stage, len(wanted))
+        return self._course(study, loss, stage, Quota(trials=len(wanted)))

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from search.agenda import Job
+from search.quota import epochs_trained
 from search.study import epochs_of
 
 TITLES = {"search": "Searching", "confirm": "Confirming the finalists", "final": "Training for the test"}
@@ -20,9 +21,13 @@ TITLES = {"search": "Searching", "confirm": "Confirming the finalists", "final":
 
 @dataclass(kw_only=True)
 class _Row:
-    """One study's numbers. ``epochs`` are those trained, ``known`` the state of each trial heard of."""
+    """One study's numbers. ``epochs`` are those trained, ``known`` the state of each trial heard of.
+
+    ``budget`` is what may still be trained of a budget in epochs, those of ``epochs`` not yet taken off.
+    """
 
     target: int
+    budget: int | None
     before: int
     epochs_each: int
     states: dict[int, TrialState] = field(default_factory=dict)
@@ -39,7 +44,10 @@ class _Row:
         typical = sum(done) / len(done) if done else self.epochs_each
         running = [self.epochs[number] for number, state in self.states.items() if not state.is_finished()]
         to_start = self.target - self.ended - len(running)
-        return to_start * typical + sum(max(0.0, typical - epochs) for epochs in running)
+        going = sum(max(0.0, typical - epochs) for epochs in running)
+        if self.budget is None:
+            return to_start * typical + going
+        return min(to_start * typical, max(0.0, self.budget - sum(self.epochs.values()) - going)) + going
 
 
 class Progress(AbstractContextManager["Progress"]):
@@ -92,9 +100,11 @@ class Progress(AbstractContextManager["Progress"]):
         name = job.course.study.name
         if name not in self._rows:
             trials = [trial for trial in job.course.study.trials() if trial.number != job.number]
+            quota = job.course.quota
             values = [trial.value for trial in trials if trial.state == TrialState.COMPLETE and trial.value is not None]
             self._rows[name] = _Row(
-                target=job.course.target,
+                target=quota.most,
+                budget=None if quota.epochs is None else quota.epochs - epochs_trained(trials),
                 before=sum(trial.state.is_finished() for trial in trials),
                 epochs_each=job.spec.epochs,
                 best=max(values, default=None),

@@ -1,54 +1,26 @@
-"""Where proposals come from: one row a sampler.
-
-A sampler is made anew for each trial, from the stored trials and the trial's number alone, so that a search that was
-killed goes on as if it had not been.
-"""
+"""The samplers: one row each."""
 
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import optuna
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.distributions import CategoricalDistribution
+from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial
 
-from spaces.search_space import SearchSpace
-from trainables.spec import derived_seed
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sampler(ABC):
-    """A way to propose trials of ``space`` for ``loss``; ``seed`` is the search's, ``trials`` how many are planned."""
-
-    loss: str
-    space: SearchSpace
-    seed: int
-    trials: int
-    summary: ClassVar[str]
-
-    @abstractmethod
-    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
-        """What proposes trial ``number``, given the study's ``trials``."""
-
-    def seed_of(self, number: int) -> int:
-        """The seed of one proposal: a sampler made again with the same one would repeat itself."""
-        return derived_seed(self.seed, self.loss, "proposal", number)
-
-    @property
-    def unmodelled(self) -> int:
-        """How many trials a model waits for: a quarter of those planned, at least 4 and at most 10."""
-        return min(10, max(4, self.trials // 4))
+from search.coordinate import Coordinate
+from search.grid import Grid
+from search.qmc import Qmc
+from search.sampler import Sampler
 
 
 class Tpe(Sampler):
     """The tree-structured Parzen estimator (Bergstra et al. 2011), multivariate."""
 
-    summary = "tree-structured Parzen estimator, all hyperparameters together"
+    summary = "tree-structured Parzen estimator over all hyperparameters together"
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
-        """Optuna's. Running trials count as bad ones, so that neighbours in time do not propose the same."""
+        """Optuna's. Running trials count as bad ones, so that what runs side by side differs."""
         with warnings.catch_warnings():
             # Conditional parameters (PNP's alpha) need the decomposition into groups, which Optuna calls experimental.
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -71,4 +43,56 @@ class Random(Sampler):
         return RandomSampler(seed=self.seed_of(number))
 
 
-SAMPLERS: dict[str, type[Sampler]] = {"tpe": Tpe, "random": Random}
+class Gp(Sampler):
+    """A Gaussian process and the logarithm of its expected improvement."""
+
+    summary = "Gaussian process with expected improvement: for few, expensive trials"
+    without_pruning = "models complete trials alone, of which a pruner leaves few"
+
+    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
+        """Optuna's."""
+        return GPSampler(seed=self.seed_of(number), n_startup_trials=self.unmodelled)
+
+    def problems(self) -> list[str]:
+        """Conditional parameters, which Optuna would draw at random beside the model."""
+        return _conditions(self)
+
+
+class CmaEs(Sampler):
+    """The covariance matrix adaptation evolution strategy (Hansen 2016)."""
+
+    summary = "covariance matrix adaptation: for many trials of numeric hyperparameters"
+    without_pruning = "learns from complete trials alone, of which a pruner leaves few"
+
+    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
+        """Optuna's. It keeps each generation's state in the trials, so in the storage."""
+        return CmaEsSampler(seed=self.seed_of(number))
+
+    def problems(self) -> list[str]:
+        """Choices and conditional parameters, which Optuna would draw at random beside it."""
+        choices = [
+            f"search.sampler: cmaes moves through numbers, and {self.place(name)} is a choice of "
+            f"{', '.join(map(str, parameter.distribution.choices))}; pin it, give it a range, or use tpe."
+            for name, parameter in self.space.searched.items()
+            if isinstance(parameter.distribution, CategoricalDistribution)
+        ]
+        return choices + _conditions(self)
+
+
+def _conditions(sampler: Sampler) -> list[str]:
+    return [
+        f"search.sampler: its model needs every hyperparameter in every trial, and {sampler.place(name)} exists only "
+        f"for some values of {', '.join(sampler.space.parameters[name].when)}; pin that, or use tpe."
+        for name in sampler.space.conditional
+    ]
+
+
+SAMPLERS: dict[str, type[Sampler]] = {
+    "tpe": Tpe,
+    "random": Random,
+    "qmc": Qmc,
+    "grid": Grid,
+    "coordinate": Coordinate,
+    "gp": Gp,
+    "cmaes": CmaEs,
+}

@@ -39,9 +39,7 @@ class Search:
             return folder.selection.exists()
         if stage == "test":
             return folder.test.exists()
-        studies = [self.study(loss, SEARCH).trials() for loss in self.config.losses]
-        ended = [sum(trial.state.is_finished() for trial in trials) for trials in studies]
-        return all(count >= self.config.search.trials for count in ended)
+        return all(self.plan.quota(loss).done(self.study(loss, SEARCH).trials()) for loss in self.config.losses)
 
     def summary(self) -> dict[str, Any]:
         """``summary.json``, written anew from the records."""

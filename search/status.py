@@ -1,14 +1,21 @@
 """How far a search is, read from its storage without touching its data."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from optuna.trial import TrialState
+from pydantic import TypeAdapter
 
+from search.config import SearchSection
 from search.plan import CONFIRM, FINAL, SEARCH, course_name, study_name
+from search.quota import Quota, epochs_trained, quota_of
 from search.runs import RunFolder, stored_config
 from search.secrets import expand
 from search.study import open_storage, stored_trials
+from spaces.search_space import search_space
+from trainables.training_config import TrainingConfig
 
 
 def status_of(folder: RunFolder) -> dict[str, Any]:
@@ -27,6 +34,8 @@ def status_of(folder: RunFolder) -> dict[str, Any]:
                     continue
                 states = [trial.state for trial in trials]
                 complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+                quota = _stored_quota(config, loss) if stage == SEARCH else Quota(trials=len(trials))
+                early = quota.early_end(trials)
                 courses.append(
                     {
                         "course": course_name(loss, stage),
@@ -34,11 +43,22 @@ def status_of(folder: RunFolder) -> dict[str, Any]:
                         "complete": len(complete),
                         "pruned": states.count(TrialState.PRUNED),
                         "failed": states.count(TrialState.FAIL),
-                        "target": search["trials"] if stage == SEARCH else len(trials),
+                        "target": len(trials) if early else quota.most,
+                        "epochs": epochs_trained(trials),
+                        "budget": quota.epochs,
+                        "ended_early": early,
                         "best": max((trial.values[0] for trial in complete), default=None),
                     }
                 )
     return {"name": folder.name, "state": _state(folder, courses), "driver": folder.driver(), "courses": courses}
+
+
+def _stored_quota(config: Mapping[str, Any], loss: str) -> Quota:
+    search: SearchSection = TypeAdapter(SearchSection).validate_json(json.dumps(config["search"]))
+    training: TrainingConfig = TypeAdapter(TrainingConfig).validate_json(json.dumps(config["training"]))
+    wishes = config["space"]
+    space = search_space(loss, training, wishes.get(loss, {}), wishes.get("training", {}))
+    return quota_of(loss, space, search, epochs_each=training.epochs * (config["split"]["folds"] or 1))
 
 
 def _state(folder: RunFolder, courses: list[dict[str, Any]]) -> str:

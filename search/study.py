@@ -2,9 +2,9 @@
 
 A trial of ours has, beside Optuna's state, parameters and intermediate values, these user attributes:
 ``params`` (all values of the search space, pinned ones too), ``seed``, ``epoch:<n>`` (one record an epoch; of a
-cross-validation ``epoch:<fold>:<n>``),
-``outcome`` (why it ended as it did), and ``failure`` (cause and reason) where it failed. The studies of later stages
-also say which ``configuration`` of the search is trained again.
+cross-validation ``epoch:<fold>:<n>``), ``outcome`` (why it ended as it did), ``failure`` (cause and reason) where it
+failed, and ``replicate_of`` (the first trial of the study with the same parameters) where another seed of a
+configuration is trained. The studies of later stages also say which ``configuration`` of the search is trained again.
 """
 
 import functools
@@ -85,7 +85,7 @@ class LossStudy:
         space: SearchSpace,
         worth: Worth,
         pruner: Pruner,
-        sampler: Sampler,
+        sampler: Sampler | None,
         attributes: Mapping[str, Any],
     ) -> None:
         self.name = name
@@ -144,21 +144,29 @@ class LossStudy:
         trials = self._study.get_trials(deepcopy=False)
         # A trial that began when the storage went away in the middle of this is the one to go on with.
         begun = [entry for entry in trials if entry.state == TrialState.RUNNING and entry.number not in running]
-        self._study.sampler = self._sampler.build(len(trials) - len(begun), trials)
+        waiting = [entry.number for entry in trials if entry.state == TrialState.WAITING]
+        self._prepare(min(waiting, default=len(trials) - len(begun)), trials)
         return self._start(optuna.Trial(self._study, begun[0]._trial_id) if begun else self._study.ask(), seed)
 
     @patiently
     def take_up(self, number: int, seed: Callable[[int], int]) -> FrozenTrial:
         """Go on with a trial whose driver or actor is gone, under its own number and with its own parameters."""
         trials = self._study.get_trials(deepcopy=False)
-        self._study.sampler = self._sampler.build(number, trials)
+        self._prepare(number, trials)
         return self._start(optuna.Trial(self._study, trials[number]._trial_id), seed)
+
+    def _prepare(self, number: int, trials: Sequence[FrozenTrial]) -> None:
+        if self._sampler:  # without one, all trials are enqueued
+            self._study.sampler = self._sampler.build(number, trials)
 
     def _start(self, trial: optuna.Trial, seed: Callable[[int], int]) -> FrozenTrial:
         values = self._space.suggest(trial)  # parameters that are stored already are answered from the storage
         if "seed" not in trial.user_attrs:
             trial.set_user_attr("seed", seed(trial.number))
         trial.set_user_attr("params", values)
+        earlier = self._study.get_trials(deepcopy=False)[: trial.number]
+        if same := [entry.number for entry in earlier if entry.user_attrs.get("params") == values]:
+            trial.set_user_attr("replicate_of", same[0])
         self._live[trial.number] = trial
         return self.trial(trial.number)
 

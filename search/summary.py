@@ -76,6 +76,7 @@ def _loss(
             "failed": states.count(TrialState.FAIL),
         },
         "epochs": sum(len(epochs_of(trial)) for trial in searched),
+        "ended_early": plan.quota(loss).early_end(searched),
         "default": {
             "params": plan.spaces[loss].default,
             "value": default.value if default and default.state == TrialState.COMPLETE else None,

@@ -5,54 +5,17 @@ from itertools import count
 from typing import Any
 
 import pytest
+from driving import drive, only, record, train
 from optuna.exceptions import StorageInternalError
 from optuna.trial import TrialState
 
-from search.agenda import MAX_LOSSES, Agenda, Job, Stage
+from search.agenda import MAX_LOSSES, Agenda, Stage
 from search.freeze import NothingToSelect, freeze
 from search.plan import CONFIRM, FINAL, SEARCH
 from search.search import Search, open_search
 from search.study import epochs_of
-from trainables.train import EpochRecord
 
 Opened = Callable[..., Search]
-Worth = Callable[[Job, int], float]
-
-
-def record(epoch: int, value: float, **fold: int) -> EpochRecord:
-    return EpochRecord(
-        epoch=epoch,
-        loss=1.0,
-        metrics={"map_at_r": value, "recall_at_1": value},
-        start=epoch,
-        end=epoch + 1,
-        checkpoint=None,
-        **fold,
-    )
-
-
-def train(agenda: Agenda, job: Job, worth: Worth) -> None:
-    """Give a job its epochs until it ends."""
-    epochs = job.spec.training.epochs
-    for epoch in range(1, epochs + 1):
-        news = {"records": [record(epoch, worth(job, epoch))], "finished": epoch == epochs}
-        if not agenda.take_result(job, news):
-            return
-
-
-def only(stage: Stage) -> Iterator[Stage]:
-    yield stage
-
-
-def drive(search: Search, worth: Worth = lambda job, epoch: epoch / 10) -> list[Job]:
-    """Train a whole search stage, one job after another."""
-    agenda = Agenda(only(search.plan.search_stage(search.storage)))
-    jobs = []
-    while job := agenda.next_job():
-        jobs.append(job)
-        train(agenda, job, worth)
-    assert agenda.done
-    return jobs
 
 
 def test_every_loss_gets_its_trials_in_turn_and_the_default_first(opened: Opened) -> None:

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from driving import only, record
 from hypothesis import given
 from hypothesis import strategies as st
 from mlflow import MlflowClient
 from mlflow_rows import assert_mlflow_equals_the_studies
 from optuna.trial import TrialState
-from test_agenda import only, record
 
 from search.agenda import Agenda, Job, Stage
 from search.freeze import freeze

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from driving import drive, only, record
 from mlflow import MlflowClient
 from mlflow_rows import assert_mlflow_equals_the_studies
-from test_agenda import drive, only, record
 
 from search.agenda import Agenda
 from search.search import Search

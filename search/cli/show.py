@@ -47,7 +47,13 @@ def status(
             first = (entry["name"], doing) if position == 0 else ("", "")
             table.add_row(*first, row["course"], *numbers, best)
         table.add_section()
-    show(table, found, as_json)
+    notes = [
+        Text(f"{entry['name']}/{row['course']}: {row['ended_early']}", style="dim")
+        for entry in found
+        for row in entry["courses"]
+        if row["ended_early"]
+    ]
+    show(Group(table, *notes), found, as_json)
 
 
 def compare(
