@@ -49,7 +49,9 @@ def make_plan(config: SearchConfig, runs: Path, *, addresses: bool = True) -> Pl
     split, classes = _collect(mistakes, lambda: _split(config)) or (None, {})
     if split is not None:
         mistakes += _data_mistakes(config, split, classes)
+    noise_splits = _collect(mistakes, lambda: _noise_splits(config)) or ()
     spaces = _collect(mistakes, lambda: spaces_of(config))
+    mistakes += _noise_mistakes(config, spaces or {})
     _collect(mistakes, lambda: rehearse(config.model, config.training.image_size))
     mistakes += _frame_mistakes(config)
     mistakes += _machine_mistakes(config)
@@ -58,7 +60,9 @@ def make_plan(config: SearchConfig, runs: Path, *, addresses: bool = True) -> Pl
     raise_if_any(mistakes)
     assert split is not None
     assert spaces is not None
-    return Plan(config=config, folder=RunFolder(runs, config.name), split=split, spaces=spaces)
+    return Plan(
+        config=config, folder=RunFolder(runs, config.name), split=split, spaces=spaces, noise_splits=noise_splits
+    )
 
 
 def _collect(mistakes: list[str], check: Callable[[], Any]) -> Any:
@@ -69,7 +73,7 @@ def _collect(mistakes: list[str], check: Callable[[], Any]) -> Any:
         return None
 
 
-def _split(config: SearchConfig) -> tuple[ClassSplit, Mapping[str, tuple[str, ...]]]:
+def _split(config: SearchConfig, further: int = 0) -> tuple[ClassSplit, Mapping[str, tuple[str, ...]]]:
     dataset = config.dataset.source
     classes = dataset.classes()
     split = make_split(
@@ -77,11 +81,42 @@ def _split(config: SearchConfig) -> tuple[ClassSplit, Mapping[str, tuple[str, ..
         list(classes),
         dataset.published_split(),
         ratio=config.split.ratio,
-        seed=config.split.seed,
+        seed=config.split.seed + further,
         folds=config.split.folds,
         merge=config.split.merge,
     )
     return split, classes
+
+
+def _noise_splits(config: SearchConfig) -> tuple[ClassSplit, ...]:
+    """Further class splits of the same training half, for the noise stage."""
+    splits = []
+    mistakes: list[str] = []
+    for further in range(1, config.noise.splits + 1):
+        split, classes = _split(config, further)
+        mistakes += _data_mistakes(config, split, classes)
+        splits.append(split)
+    raise_if_any([f"noise.splits: {sentence}" for sentence in dict.fromkeys(mistakes)])
+    return tuple(splits)
+
+
+def _noise_mistakes(config: SearchConfig, spaces: Mapping[str, SearchSpace]) -> list[str]:
+    loss, given = config.noise_loss, config.noise.configuration
+    if loss not in config.losses:
+        return [
+            f"noise.loss is {loss!r}, none of the search's losses ({', '.join(config.losses)}); name one of them, or "
+            "null for the first."
+        ]
+    if given == "default" or loss not in spaces:
+        return []
+    space = spaces[loss]
+    beside = space.complete(given)
+    return [
+        f"noise.configuration.{name}: {loss} has no value {value!r} there in this search; there are "
+        f"{', '.join(beside)}, with the ranges of the space."
+        for name, value in given.items()
+        if name not in beside or not space.parameters[name].contains(value)
+    ]
 
 
 def _data_mistakes(config: SearchConfig, split: ClassSplit, classes: Mapping[str, tuple[str, ...]]) -> list[str]:

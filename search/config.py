@@ -30,6 +30,7 @@ from trainables.models.config import IMAGENET
 from trainables.training_config import TrainingConfig
 
 STAGES = ("search", "select", "test")
+OPTIONAL_FIRST = "noise"
 
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
 Address = Annotated[str, Field(min_length=1)]
@@ -193,6 +194,18 @@ class FinalSection(Section):
     train_on: Literal["train", "all"] = "train"
 
 
+class NoiseSection(Section):
+    """What the noise stage trains: one configuration with several seeds, and on other class splits with the first.
+
+    ``configuration`` is ``default``, the papers', or values that differ from it. ``loss=None`` is the first one.
+    """
+
+    loss: str | None = None
+    configuration: Literal["default"] | dict[str, Any] = "default"
+    seeds: int = Field(default=5, ge=2)
+    splits: int = Field(default=0, ge=0)
+
+
 class CheckpointsSection(Section):
     """How much disk the search trials' best models may take."""
 
@@ -221,6 +234,7 @@ class SearchConfig(Section):
     resources: ResourcesSection = ResourcesSection()
     selection: SelectionSection = SelectionSection()
     final: FinalSection = FinalSection()
+    noise: NoiseSection = NoiseSection()
     checkpoints: CheckpointsSection = CheckpointsSection()
     tracking: TrackingSection = TrackingSection()
     stages: Names = STAGES
@@ -245,8 +259,9 @@ class SearchConfig(Section):
     @field_validator("stages")
     @classmethod
     def _in_order(cls, stages: tuple[str, ...]) -> tuple[str, ...]:
-        if stages != STAGES[: len(stages)]:
-            raise ValueError(f"stages follow each other: {list(STAGES)}, or its beginning")
+        rest = stages[1:] if stages[0] == OPTIONAL_FIRST else stages
+        if rest != STAGES[: len(rest)]:
+            raise ValueError(f"stages follow each other: {list(STAGES)}, or its beginning, {OPTIONAL_FIRST} before it")
         return stages
 
     @field_validator("search", "tracking")
@@ -260,6 +275,11 @@ class SearchConfig(Section):
                     "${DATABASE_PASSWORD} and export that."
                 )
         return section
+
+    @property
+    def noise_loss(self) -> str:
+        """The loss whose noise is measured."""
+        return self.noise.loss or self.losses[0]
 
     def to_yaml(self) -> str:
         """The resolved file: every default spelt out."""

@@ -15,7 +15,8 @@ from search.agenda import Agenda, Listener, Stage
 from search.cluster.driver_lock import only_driver_of
 from search.cluster.session import ray_session
 from search.freeze import NothingToSelect, freeze
-from search.plan import CONFIRM, FINAL, SEARCH, Plan, search_of
+from search.noise import noise_text
+from search.plan import CONFIRM, FINAL, NOISE, SEARCH, Plan, search_of
 from search.progress import Progress, StoreProgress
 from search.pruners import PRUNERS
 from search.scoring import score
@@ -130,6 +131,12 @@ def _to_test(searches: Sequence[Search], reason: str | None) -> list[Search]:
 
 def stage_by_stage(searches: Sequence[Search], left: Sequence[str], reason: str | None) -> Iterator[Stage]:
     """The stages' trials; the code between two of them runs when the first is done."""
+    if NOISE in left:
+        noisy = _undone(searches, NOISE)
+        yield _side_by_side(NOISE, [search.plan.noise_stage(search.storage) for search in noisy])
+        for search in noisy:
+            if noise := search.summary()["noise"]:
+                search.console.print(noise_text(noise, search.config.search.objective), highlight=False)
     if "search" in left:
         yield _side_by_side(SEARCH, [search.plan.search_stage(search.storage) for search in searches])
         _summarise(searches)

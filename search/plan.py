@@ -26,7 +26,7 @@ from trainables.data.recipe import StoreRecipe
 from trainables.data.split import ClassSplit
 from trainables.spec import TrialSpec, derived_seed
 
-SEARCH, CONFIRM, FINAL = "search", "confirm", "final"
+NOISE, SEARCH, CONFIRM, FINAL = "noise", "search", "confirm", "final"
 
 
 def default_cache() -> str:
@@ -57,6 +57,7 @@ class Plan:
     folder: RunFolder
     split: ClassSplit
     spaces: Mapping[str, SearchSpace]
+    noise_splits: tuple[ClassSplit, ...] = ()
 
     @cached_property  # every trial's spec names them, and the data set is read once
     def images(self) -> StoreRecipe:
@@ -134,7 +135,7 @@ class Plan:
     def spec(self, loss: str, stage: str, trial: FrozenTrial) -> TrialSpec:
         """The training that ``trial`` stands for."""
         hyperparameters, training = split_values(trial.user_attrs["params"])
-        split = self.split
+        split = (self.split, *self.noise_splits)[trial.user_attrs.get("split", 0)]
         on_all = stage == FINAL and self.config.final.train_on == "all"
         if on_all:
             epochs = trial.user_attrs["epochs"]
@@ -167,6 +168,17 @@ class Plan:
             seed=partial(derived_seed, self.config.search.seed, loss),
             spec=partial(self.spec, loss, stage),
         )
+
+    def noise_stage(self, storage: RDBStorage) -> Stage:
+        """One configuration with several seeds, and with the first of them on other class splits."""
+        noise, loss = self.config.noise, self.config.noise_loss
+        given = {} if noise.configuration == "default" else noise.configuration
+        runs = [(seed, 0) for seed in range(noise.seeds)] + [(0, split + 1) for split in range(noise.splits)]
+        wanted = [
+            (self.spaces[loss].complete(given), {"seed": self._shared_seed(NOISE, seed), "split": split})
+            for seed, split in runs
+        ]
+        return Stage(name=NOISE, courses=[self._enqueued(storage, loss, NOISE, wanted)])
 
     def search_stage(self, storage: RDBStorage) -> Stage:
         """The search itself. Trial 0 of every loss is the papers' default."""

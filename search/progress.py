@@ -16,7 +16,12 @@ from search.agenda import Job
 from search.quota import epochs_trained
 from search.study import epochs_of
 
-TITLES = {"search": "Searching", "confirm": "Confirming the finalists", "final": "Training for the test"}
+TITLES = {
+    "noise": "Measuring the noise",
+    "search": "Searching",
+    "confirm": "Confirming the finalists",
+    "final": "Training for the test",
+}
 
 
 @dataclass(kw_only=True)

@@ -8,9 +8,9 @@ from rich.console import Console
 
 from search import STARTED
 from search.config import SearchConfig
-from search.plan import SEARCH, Plan
+from search.plan import NOISE, SEARCH, Plan, study_name
 from search.secrets import expand
-from search.study import LossStudy, open_storage
+from search.study import LossStudy, open_storage, stored_trials
 from search.summary import write_summary
 from trainables.files import write_json, write_whole
 
@@ -39,6 +39,10 @@ class Search:
             return folder.selection.exists()
         if stage == "test":
             return folder.test.exists()
+        if stage == NOISE:
+            noise = self.config.noise
+            trials = stored_trials(self.storage, study_name(self.config.name, self.config.noise_loss, NOISE))
+            return sum(trial.state.is_finished() for trial in trials) >= noise.seeds + noise.splits
         return all(self.plan.quota(loss).done(self.study(loss, SEARCH).trials()) for loss in self.config.losses)
 
     def summary(self) -> dict[str, Any]:

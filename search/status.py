@@ -9,7 +9,7 @@ from optuna.trial import TrialState
 from pydantic import TypeAdapter
 
 from search.config import SearchSection
-from search.plan import CONFIRM, FINAL, SEARCH, course_name, study_name
+from search.plan import CONFIRM, FINAL, NOISE, SEARCH, course_name, study_name
 from search.quota import Quota, epochs_trained, quota_of
 from search.runs import RunFolder, stored_config
 from search.secrets import expand
@@ -27,7 +27,7 @@ def status_of(folder: RunFolder) -> dict[str, Any]:
     courses = []
     if address or Path(folder.storage.removeprefix("sqlite:///")).exists():
         storage = open_storage(expand(address) if address else folder.storage)
-        for stage in (SEARCH, CONFIRM, FINAL):
+        for stage in (NOISE, SEARCH, CONFIRM, FINAL):
             for loss in losses:
                 trials = stored_trials(storage, study_name(folder.name, loss, stage))
                 if not trials:
@@ -68,4 +68,6 @@ def _state(folder: RunFolder, courses: list[dict[str, Any]]) -> str:
         return "training for the test"
     if folder.selection.exists():
         return "selected"
-    return "confirming" if any("@confirm" in row["course"] for row in courses) else "searching"
+    if any("@confirm" in row["course"] for row in courses):
+        return "confirming"
+    return "measuring the noise" if courses and all("@noise" in row["course"] for row in courses) else "searching"

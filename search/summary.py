@@ -8,8 +8,9 @@ from typing import Any
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
+from search.noise import noise_summary
 from search.openings import Ledger
-from search.plan import CONFIRM, FINAL, SEARCH, Plan, study_name
+from search.plan import CONFIRM, FINAL, NOISE, SEARCH, Plan, study_name
 from search.selection import Confirmation, Selection, confirmations
 from search.statistics.interval import over_seeds
 from search.study import epochs_of, stored_trials
@@ -30,7 +31,7 @@ def summarise(plan: Plan, storage: RDBStorage, sessions: Sequence[float], slots:
     test = json.loads(folder.test.read_text()) if folder.test.exists() else None
     trials = {
         stage: {loss: stored_trials(storage, study_name(plan.config.name, loss, stage)) for loss in plan.config.losses}
-        for stage in (SEARCH, CONFIRM, FINAL)
+        for stage in (NOISE, SEARCH, CONFIRM, FINAL)
     }
     openings = Ledger(folder.openings).of_selection(selection.digest) if selection else []
     return {
@@ -44,6 +45,7 @@ def summarise(plan: Plan, storage: RDBStorage, sessions: Sequence[float], slots:
             "merge": split.merge,
         },
         "objective": plan.config.search.objective,
+        "noise": noise_summary(plan.config, trials[NOISE][plan.config.noise_loss]),
         "test_opened": len(openings),
         "losses": {
             loss: _loss(plan, loss, trials[SEARCH][loss], trials[CONFIRM][loss], selection, test)

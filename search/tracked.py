@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from search.plan import CONFIRM, FINAL, SEARCH, Plan
+from search.plan import CONFIRM, FINAL, NOISE, SEARCH, Plan
 from search.search import Search
 from search.secrets import expand
 from search.tracking import Projection
@@ -25,8 +25,8 @@ def synchronise(search: Search, projection: Projection) -> int:
     """Make MLflow equal to the studies; how many trials it now holds."""
     summary = search.summary()
     count = 0
-    for stage in (SEARCH, CONFIRM, FINAL):
-        for loss in search.config.losses:
+    for stage in (NOISE, SEARCH, CONFIRM, FINAL):
+        for loss in [search.config.noise_loss] if stage == NOISE else search.config.losses:
             study = search.study(loss, stage)
             trials = study.trials()
             for trial in trials:

@@ -34,7 +34,7 @@ def assert_mlflow_equals_the_studies(
     parents = {run.info.run_id: run for run in runs_by_trial.pop("")}
     statuses = {TrialState.COMPLETE: "FINISHED", TrialState.PRUNED: "KILLED", TrialState.FAIL: "FAILED"}
     for loss in losses:
-        for course in (loss, f"{loss}@confirm", f"{loss}@final"):
+        for course in (f"{loss}@noise", loss, f"{loss}@confirm", f"{loss}@final"):
             for trial in trials(runs, name, course):
                 (run,) = runs_by_trial.pop(f"{name}/{course}/{trial.number}")
                 assert run.info.status == statuses[trial.state]

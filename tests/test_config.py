@@ -29,6 +29,7 @@ metrics: {validation: [recall_at_1, map_at_r], test: all}
 resources: {cpus_per_trial: 1, gpus_per_trial: 0}
 selection: {finalists: 3, seeds: 2}
 final: {seeds: 3, train_on: train}
+noise: {loss: null, configuration: default, seeds: 5, splits: 0}
 checkpoints: {max_gb: null}
 tracking: {uri: null, experiment: null}
 stages: [search, select, test]
@@ -131,6 +132,11 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"tracking": {"uri": "http://127.0.0.1:9/"}}, "no MLflow server answers at http://127.0.0.1:9/"),
     ({"metrics": {"validation": ["recall_at_500"]}}, "k = 500 needs more than 500 images"),
     ({"stages": ["test"]}, "stages: "),
+    ({"stages": ["search", "noise"]}, "stages: "),
+    ({"noise": {"seeds": 1}}, "noise.seeds: "),
+    ({"noise": {"loss": "mpa"}}, "noise.loss is 'mpa', none of the search's losses (proxy_anchor, pnp)"),
+    ({"noise": {"configuration": {"margin": "wide"}}}, "noise.configuration.margin: proxy_anchor has no value 'wide'"),
+    ({"noise": {"configuration": {"alfa": 1}}}, "noise.configuration.alfa: proxy_anchor has no value 1"),
 ]  # fmt: skip
 
 
