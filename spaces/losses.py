@@ -37,15 +37,15 @@ _TEMPERATURE = _log_scale(0.01, 0.001, 0.1, "PNP, section on implementation; ran
 
 _CENTRES: Space = {
     "proxies_per_class": _one_of(
-        (1, 2, 4, 8, 10, 12, 16), 10, "MPA, section 5.1 (2 on Stanford Online Products); its Table 7 tries 1 to 16"
+        (1, 2, 4, 8, 10, 12, 16), 10, "MPA, section 4.2 (2 on Stanford Online Products); its Table 7 tries 1 to 16"
     ),
-    "gamma": _log_scale(0.1, 0.01, 1, "MPA, section 5.1; thesis, Table 15, searches the inverse up to 100"),
-    "tau": _margin(0.2, "MPA, section 5.1; thesis, Table 15"),
+    "gamma": _log_scale(0.1, 0.01, 1, "MPA, section 4.2; thesis, Table 15, searches the inverse up to 100"),
+    "tau": _margin(0.2, "MPA, section 4.2; thesis, Table 15"),
 }
 
 _MPA: Space = {
     **_CENTRES,
-    "margin": _margin(0.1, "MPA, section 5.1; range chosen: Proxy-Anchor's"),
+    "margin": _margin(0.1, "MPA, section 4.2; range chosen: Proxy-Anchor's"),
     "scale": _scale(32.0, "given nowhere: Proxy-Anchor's, thesis, Tables 4 and 15"),
 }
 
@@ -121,9 +121,9 @@ SPACES: dict[str, Space] = {
     },
     "smooth_ap": {"temperature": _TEMPERATURE},
     "topk_precision": {
-        "margin": _margin(0.1, "top-k gives none: that of the thesis's triplets; range chosen: Table 15's margins"),
+        "margin": _margin(0.1, "top-k, section 4.4; range chosen: the thesis's Table 15"),
         "k": Parameter(
-            distribution=IntDistribution(1, 10), default=5, source="top-k, section 3.2: usually 3, 5 or 10; chosen 5"
+            distribution=IntDistribution(1, 10), default=5, source="top-k, section 4.4; section 3.2: usually 3, 5 or 10"
         ),
     },
     "angular": {
