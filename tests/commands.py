@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -58,16 +59,19 @@ def holdout_here(*arguments: str | Path, code: int = 0) -> subprocess.CompletedP
 
 def kill_when(condition: Callable[[], bool], *arguments: str | Path) -> None:
     """Start ``holdout``, and SIGKILL the driver as soon as ``condition`` holds."""
-    driver = subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 500
-    try:
-        while not condition():
-            assert driver.poll() is None, f"the driver ended with {driver.returncode} before it could be killed"
-            assert time.monotonic() < deadline, "nothing to kill"
-            time.sleep(0.02)
-    finally:
-        driver.kill()
-        driver.wait()
+    with tempfile.TemporaryFile("w+") as said:  # not a pipe, which would fill up and stop the driver
+        driver = subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL, stderr=said)
+        deadline = time.monotonic() + 500
+        try:
+            while not condition():
+                if driver.poll() is not None:
+                    said.seek(0)
+                    pytest.fail(f"the driver ended with {driver.returncode} before it could be killed:\n{said.read()}")
+                assert time.monotonic() < deadline, "nothing to kill"
+                time.sleep(0.02)
+        finally:
+            driver.kill()
+            driver.wait()
 
 
 def stored(runs: Path, search: str, course: str) -> list[FrozenTrial]:
