@@ -80,8 +80,9 @@ NOTHING: dict[str, Any] = {"default": {"confirmed": None, "test": None}, "confir
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_small_campaign_is_affordable(name: str, root: Root) -> None:
+def test_a_small_campaign_can_be_run_and_is_affordable(name: str, root: Root, tmp_path: Path) -> None:
     campaign = shipped(name, root)
+    assert len(campaign_plans(campaign, tmp_path)) == len(campaign.members)
     assert sum(images_seen(member.config) for member in campaign.members) < AFFORDABLE
 
 
