@@ -13,6 +13,7 @@ from rich.console import Console
 
 from search.agenda import Agenda, Listener, Stage
 from search.cluster.driver_lock import only_driver_of
+from search.cluster.packing import Packing
 from search.cluster.session import ray_session
 from search.freeze import NothingToSelect, freeze
 from search.noise import noise_text
@@ -82,9 +83,12 @@ def _get_ready(plans: Sequence[Plan], console: Console, stack: ExitStack) -> int
     for images in dict.fromkeys(plan.images for plan in plans):
         images.open(StoreProgress(console))
     stack.enter_context(ray_session())
-    from search.tuner import slots  # Ray may only be imported with its token set
+    from search.cluster.nodes import make_nodes_ready  # Ray may only be imported with its token set
+    from search.tuner import slots
 
-    return slots(plans[0].config.resources, plans[0].config.search.max_concurrent)
+    concurrent = slots(plans[0].config.resources, plans[0].config.search.max_concurrent)
+    make_nodes_ready(list(dict.fromkeys(plan.images for plan in plans)), plans[0].folder.runs)
+    return concurrent
 
 
 def _carry_out(
@@ -101,7 +105,10 @@ def _carry_out(
     tidies = {search.config.name: Tidy(search.config.checkpoints) for search in searches}
     try:
         with Progress(console, concurrent) as progress:
-            agenda = Agenda(stage_by_stage(searches, left, reason), listeners=[_to_its_own(tidies), progress, tracker])
+            agenda = Agenda(
+                stage_by_stage(searches, left, reason),
+                listeners=[_to_its_own(tidies), progress, tracker, Packing(resources.gpus_per_trial)],
+            )
             run_agenda(agenda, resources=resources, concurrent=concurrent)
         if "test" in left and (waiting := _to_test(searches, reason)):
             score_test(

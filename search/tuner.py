@@ -14,10 +14,11 @@ import ray
 from ray import tune
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from search.agenda import Agenda, Job
+from search.cluster.capacity import capacity, growth
 from search.config import ResourcesSection
-from trainables.mistakes import Mistakes
 from trainables.trial import TrainingTrial
 
 logger = logging.getLogger(__name__)
@@ -102,21 +103,13 @@ def _reason(trial: Any) -> str:
 
 
 def slots(resources: ResourcesSection, max_concurrent: int | None) -> int:
-    """How many trials run at once on the cluster that Ray is connected to.
+    """How many trials run at once on the cluster that Ray is connected to, when it has grown as far as it may.
 
     Raises:
         Mistakes: not even one trial fits.
     """
-    total = ray.cluster_resources()
-    wanted = {"CPU": resources.cpus_per_trial, "GPU": resources.gpus_per_trial}
-    mistakes = [
-        f"resources: a trial asks for {count:g} {kind}s and the cluster has {total.get(kind, 0):g}; ask for fewer."
-        for kind, count in wanted.items()
-        if count > total.get(kind, 0)
-    ]
-    if mistakes:
-        raise Mistakes(mistakes)
-    fit = min(int(total[kind] / count + 1e-6) for kind, count in wanted.items() if count)
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    fit = capacity(resources, nodes, growth(Path.home() / "ray_bootstrap_config.yaml"))
     return min(fit, max_concurrent or fit)
 
 
@@ -153,4 +146,13 @@ def map_on_workers(function: Any, arguments: Sequence[Any], *, resources: Resour
     """``function`` of each argument, computed on the cluster's workers with a trial's resources each."""
     task = ray.remote(num_cpus=resources.cpus_per_trial, num_gpus=resources.gpus_per_trial, max_retries=2)(function)
     results: list[Any] = ray.get([task.remote(argument) for argument in arguments])
+    return results
+
+
+def on_every_node(function: Any, *arguments: Any) -> list[Any]:
+    """``function`` of ``arguments``, computed once on every node of the cluster."""
+    task = ray.remote(num_cpus=0, max_retries=2)(function)
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    places = [NodeAffinitySchedulingStrategy(node_id=node, soft=True) for node in nodes]
+    results: list[Any] = ray.get([task.options(scheduling_strategy=place).remote(*arguments) for place in places])
     return results

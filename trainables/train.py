@@ -35,10 +35,17 @@ class Diverged(ArithmeticError):
     """The loss or the embeddings stopped being finite."""
 
 
+class DeviceMemory(TypedDict):
+    """Bytes of a GPU: what PyTorch held at most, and what there is."""
+
+    peak: int
+    total: int
+
+
 class EpochRecord(TypedDict):
     """What one epoch came to. ``start`` and ``end`` are seconds since 1970, ``metrics`` are of the validation.
 
-    In a cross-validation ``fold`` (from 1) says whose epoch it is.
+    In a cross-validation ``fold`` (from 1) says whose epoch it is. On a GPU ``memory`` is what the training has taken.
     """
 
     epoch: int
@@ -48,6 +55,7 @@ class EpochRecord(TypedDict):
     end: float
     checkpoint: str | None
     fold: NotRequired[int]
+    memory: NotRequired[DeviceMemory]
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
@@ -148,6 +156,9 @@ class Training:
         loss = self._train(epoch)
         metrics = self._validate()
         record = EpochRecord(epoch=epoch, loss=loss, metrics=metrics, start=start, end=time.time(), checkpoint=None)
+        if self._device.type == "cuda":
+            total = torch.cuda.get_device_properties(self._device).total_memory
+            record["memory"] = DeviceMemory(peak=torch.cuda.max_memory_reserved(self._device), total=total)
         self._keep(record)
         return record
 

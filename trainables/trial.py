@@ -72,6 +72,7 @@ class TrainingTrial(tune.Trainable):
         gc.collect()  # modules refer to themselves through hooks; their memory is needed now
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
 
     def cleanup(self) -> None:
         """Leave nothing on the device."""

@@ -1,0 +1,60 @@
+"""How many trials a cluster can run at once: on the nodes that it has, or may bring up."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import yaml
+
+from search.config import ResourcesSection
+from trainables.mistakes import Mistakes
+
+Node = Mapping[str, float]
+"""What a node has, by Ray's names: CPU, GPU."""
+
+_ROUNDING = 1e-6
+
+
+def trials_on(node: Node, wanted: Node) -> int:
+    """How many trials fit on one node. A part of a GPU is always a part of one GPU."""
+    fits = []
+    for kind, count in wanted.items():
+        has = node.get(kind, 0)
+        if kind == "GPU" and 0 < count < 1:
+            fits.append(int(has) * int(1 / count + _ROUNDING))
+        elif count:
+            fits.append(int(has / count + _ROUNDING))
+    return min(fits)
+
+
+def capacity(resources: ResourcesSection, nodes: Iterable[Node], may_come: Iterable[Node] = ()) -> int:
+    """How many trials fit on ``nodes``, or on those that ``may_come``, whichever are more.
+
+    Raises:
+        Mistakes: not even one fits anywhere.
+    """
+    wanted = {"CPU": resources.cpus_per_trial, "GPU": resources.gpus_per_trial}
+    nodes, may_come = list(nodes), list(may_come)
+    fit = max(sum(trials_on(node, wanted) for node in group) for group in (nodes, may_come))
+    if fit:
+        return fit
+    largest = {kind: max((node.get(kind, 0) for node in (*nodes, *may_come)), default=0) for kind in wanted}
+    short = [
+        f"resources: a trial asks for {count:g} {kind}s and no machine of the cluster has more than {largest[kind]:g}; "
+        "ask for fewer."
+        for kind, count in wanted.items()
+        if count > largest[kind]
+    ]
+    raise Mistakes(
+        short or f"resources: no machine of the cluster has {wanted['CPU']:g} CPUs and {wanted['GPU']:g} GPUs together."
+    )
+
+
+def growth(bootstrap: Path) -> list[Node]:
+    """The nodes that a cluster made by ``ray up`` may have at most, as the file says that Ray leaves on its head."""
+    if not bootstrap.is_file():
+        return []
+    config = yaml.safe_load(bootstrap.read_text())
+    limit = config.get("max_workers", 0)
+    workers = [kind for name, kind in config["available_node_types"].items() if name != config.get("head_node_type")]
+    nodes = [kind.get("resources", {}) for kind in workers for _ in range(kind.get("max_workers", limit))]
+    return nodes[:limit]
