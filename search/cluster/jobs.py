@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from search.cluster.package import SEARCH_FILE, working_directory
-from search.cluster.session import import_ray
+from search.cluster.session import TOKEN_FILE, import_ray
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ def connected(address: str) -> Iterator[Jobs]:
     except AuthenticationError as error:
         raise Mistakes(
             f"The cluster at {address} does not take this machine's token; copy the file .ray/auth_token from the home "
-            f"folder of the cluster's head to {Path.home() / '.ray' / 'auth_token'}, or name it in RAY_AUTH_TOKEN_PATH."
+            f"folder of the cluster's head to {Path.home() / TOKEN_FILE}, or name it in RAY_AUTH_TOKEN_PATH."
         ) from error
     except (ConnectionError, requests.exceptions.RequestException) as error:
         raise Mistakes(f"The cluster at {address} stopped answering; give the command again.") from error

@@ -11,6 +11,13 @@ from types import ModuleType
 TOKEN_FILE = Path(".ray") / "auth_token"
 
 
+def token_place() -> Path | None:
+    """The file that holds the token; None where the environment holds it."""
+    if os.environ.get("RAY_AUTH_TOKEN"):
+        return None
+    return Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / TOKEN_FILE)
+
+
 def ensure_token() -> None:
     """Turn token authentication on, and make a token that only its owner can read where there is none.
 
