@@ -32,6 +32,7 @@ PATH="$(dirname "$(realpath "$0")")/../.venv/bin:$PATH"
 export MLFLOW_BACKEND_STORE_URI=${database:-sqlite:///$runs/mlflow.db}
 export MLFLOW_ARTIFACTS_DESTINATION=${MLFLOW_ARTIFACTS_DESTINATION:-$runs/mlartifacts}
 export MLFLOW_DISABLE_TELEMETRY=true
+export MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false  # eight more processes, for jobs that nobody here gives
 if [ ${#app[@]} -gt 0 ]; then
     own=$HOME/.config/holdout
     (umask 077 && mkdir -p "$own" && { [ -s "$own/mlflow_secret_key" ] || head -c 32 /dev/urandom | base64 > "$own/mlflow_secret_key"; })

@@ -8,16 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import optuna
 import pytest
 from commands import holdout, kill_when, plain, write_search
 from conftest import draw_folder, small_search
 from mlflow_rows import assert_mlflow_equals_the_studies
-from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 from services import MlflowServer, Nodes, Postgres, mlflow_server, postgres, ray_nodes, run
 
-from search.study import epochs_of
+from search.study import epochs_of, open_storage, stored_trials
 
 pytestmark = pytest.mark.cluster
 
@@ -32,6 +30,7 @@ class Place:
 
     def __init__(self, path: Path, database: Postgres, tracking: MlflowServer, nodes: Nodes) -> None:
         self.runs, self.database, self.tracking, self.nodes = path / "runs", database, tracking, nodes
+        self.storage = open_storage(database.url("studies"))
         self.there = ("--address", nodes.address)
         content = small_search(
             draw_folder(path / "images"),
@@ -45,13 +44,9 @@ class Place:
         self.file = write_search(path / "small.yaml", content)
 
     def trials(self, runs: Path, name: str, course: str) -> list[FrozenTrial]:
-        """A study's trials; none while it does not exist or the database is away."""
-        del runs
-        try:
-            storage = RDBStorage(self.database.url("studies"), skip_compatibility_check=True, skip_table_creation=True)
-            return optuna.load_study(study_name=f"{name}/{course}", storage=storage).trials
-        except Exception:  # a database that is being made or restarted raises anything
-            return []
+        """A study's trials, as another program sees them."""
+        del runs  # they are in the database
+        return stored_trials(self.storage, f"{name}/{course}")
 
     def epochs(self) -> int:
         """How many epochs the search's trials have told."""
@@ -98,7 +93,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         mlflow_server(path / "mlflow", database.url("mlflow")) as tracking,
         ray_nodes(path / "auth_token") as nodes,
     ):
-        yield Place(path, database, tracking, nodes)
+        place = Place(path, database, tracking, nodes)
+        yield place
+        place.storage.remove_session()
+        place.storage.engine.dispose()
 
 
 def test_everything_breaks_and_nothing_is_lost(place: Place) -> None:
