@@ -68,6 +68,9 @@ def test_the_result_is_that_of_the_searches(place: Place) -> None:
     """Asked for again, it is printed at once."""
     result = json.loads(holdout_here(*place.command, "--json").stdout)
     assert result == json.loads((place.runs / "lot" / "campaign.json").read_text())
+    assert result == json.loads(
+        holdout_here("campaign", place.runs / "lot" / "campaign.yaml", "--runs", place.runs, "--json").stdout
+    )
     assert len(result["cells"]) == 2 * 2 * 2
     for cell in result["cells"]:
         entry = summary(place.runs, f"lot-{cell['place']['size']}")["losses"]["pnp"]

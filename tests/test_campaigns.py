@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from search.campaigns.campaign import Campaign, parse_campaign
 from search.campaigns.cells import measured
 from search.campaigns.config import VALIDATION
 from search.campaigns.prepare import campaign_plans
+from search.campaigns.standings import standings
 from search.campaigns.table import campaign_grid
 from search.config import SearchConfig
 from search.recipes import campaigns
@@ -240,3 +242,18 @@ def test_the_table_has_the_shape_that_is_asked_for() -> None:
         (("2",), ["55.00 ± 7.07", "55.00 ± 7.07 (64.38)", "0.550 ± 0.071", "–", "–", "–"]),
     ]
     assert grid.fixed == "configuration chosen"
+
+
+def test_the_tournament_of_the_printed_numbers_is_the_thesis_s(root: Root) -> None:
+    """Table 11 follows from Tables 6 to 8; the loss that only some searches have takes no part."""
+    campaign = shipped("loss-benchmark-cub200", root)
+    blank = [{"losses": dict.fromkeys(member.config.losses, NOTHING)} for member in campaign.members]
+    printed = [replace(cell, mean=cell.published) for cell in measured(campaign, blank)]
+    found = {standing.loss: standing for standing in standings(campaign, printed, "default")}
+    assert {loss: standing.total for loss, standing in found.items()} == {
+        "proxy_anchor": 12, "soft_triple": 38, "multi_similarity": 51, "contrastive": 52, "lifted_structure": 54,
+        "margin": 70, "arcface": 79, "proxy_nca": 81, "triplet": 103, "npair": 120,
+    }  # fmt: skip
+    assert round(found["triplet"].mean, 2) == 8.58
+    assert round(found["multi_similarity"].std or 0, 2) == 2.05
+    assert standings(campaign, printed[:-4], "default") == []

@@ -12,7 +12,6 @@ from search.config import SearchConfig, parse_config
 from search.harvest import build
 from search.recipes import recipe_or_file
 from search.yaml_file import read_yaml, with_value
-from trainables.metrics import all_metrics
 from trainables.mistakes import raise_if_any
 
 SHARED = ("resources", "stages")
@@ -39,11 +38,6 @@ class Campaign:
         """What the campaign's folder is called, and who opens the test classes."""
         return self.config.name
 
-    @property
-    def losses(self) -> tuple[str, ...]:
-        """Every loss that some search has."""
-        return tuple(dict.fromkeys(loss for member in self.members for loss in member.config.losses))
-
 
 def parse_campaign(content: Mapping[str, Any]) -> Campaign:
     """The campaign with the keys and values ``content``.
@@ -58,7 +52,7 @@ def parse_campaign(content: Mapping[str, Any]) -> Campaign:
         places, lambda labels: Member(labels=labels, config=parse_config(_search_file(config, recipe, labels)))
     )
     campaign = Campaign(config=config, members=tuple(members))
-    raise_if_any([*_clashes(campaign), *_unknown_cells(campaign)])
+    raise_if_any([*_clashes(campaign), *_untested(campaign), *_unknown_cells(campaign)])
     return campaign
 
 
@@ -100,15 +94,19 @@ def _clashes(campaign: Campaign) -> list[str]:
     ]
     if len({config.search.max_concurrent for config in configs}) > 1:
         sentences.append("vary: search.max_concurrent must be the same in all searches; set it in base.")
-    wanted = {name for name in campaign.config.table.metrics if name != VALIDATION}
-    tested = [
-        frozenset[str](all_metrics() if config.metrics.test == "all" else config.metrics.test) for config in configs
-    ]
-    if untested := wanted.difference(frozenset.intersection(*tested)):
-        sentences.append(f"table.metrics: metrics.test leaves out {', '.join(sorted(untested))}; add it there.")
     names = [config.name for config in configs]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         sentences.append(f"vary: several searches would be called {', '.join(repeated)}; choose other labels.")
+    return sentences
+
+
+def _untested(campaign: Campaign) -> list[str]:
+    """Metrics of the table that some search's test does not compute."""
+    sentences = []
+    for metric in campaign.config.table.metrics:
+        tests = [member.config.metrics.test for member in campaign.members]
+        if metric != VALIDATION and any(test != "all" and metric not in test for test in tests):
+            sentences.append(f"table.metrics: metrics.test leaves out {metric}; add it there.")
     return sentences
 
 

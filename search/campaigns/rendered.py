@@ -27,7 +27,8 @@ def rendered(campaign: Campaign, result: Mapping[str, Any], settings: Sequence[s
     for labels, texts in grid.rows:
         table.add_row(*labels, *texts)
     table.caption = "\n".join(_caption(campaign, result, grid, settings))
-    return Group(table, *(_tournament(role, standings) for role, standings in result["tournaments"].items()))
+    chosen = [_chosen(result)] if "chosen" in campaign.config.table.roles else []
+    return Group(table, *chosen, *(_tournament(role, standings) for role, standings in result["tournaments"].items()))
 
 
 def _caption(campaign: Campaign, result: Mapping[str, Any], grid: Grid, settings: Sequence[str]) -> Iterator[str]:
@@ -47,6 +48,20 @@ def _caption(campaign: Campaign, result: Mapping[str, Any], grid: Grid, settings
     spent = result["epochs"]
     yield f"epochs: {spent['search']:,} searching, {spent['confirm']:,} confirming, {spent['final']:,} for the test"
     yield from result["openings"].values()
+
+
+def _chosen(result: Mapping[str, Any]) -> Table:
+    table = Table(title="chosen", title_justify="left", box=SIMPLE_HEAD)
+    for column in ("search", "loss", "hyperparameters"):
+        table.add_column(column, overflow="fold")
+    for search, losses in result["chosen"].items():
+        for loss, params in losses.items():
+            told = (
+                f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+                for name, value in params.items()
+            )
+            table.add_row(search, loss, ", ".join(told))
+    return table
 
 
 def _tournament(role: str, standings: Sequence[Mapping[str, Any]]) -> Table:

@@ -7,12 +7,11 @@ from typing import Any
 import yaml
 
 from search.campaigns.campaign import Campaign
-from search.campaigns.cells import METRIC, ROLE, Cell, measured
-from search.campaigns.config import LOSS, VALIDATION
+from search.campaigns.cells import measured
+from search.campaigns.standings import standings
 from search.openings import Ledger
 from search.plan import CONFIRM, FINAL, SEARCH, study_name
 from search.search import Search
-from search.statistics.tournament import tournament
 from search.study import epochs_of, stored_trials
 from trainables.files import write_json, write_whole
 
@@ -30,7 +29,8 @@ def write_result(campaign: Campaign, searches: Sequence[Search]) -> dict[str, An
 
 def campaign_result(campaign: Campaign, searches: Sequence[Search]) -> dict[str, Any]:
     """The result, derived from the searches' records."""
-    cells = measured(campaign, [search.summary() for search in searches])
+    summaries = [search.summary() for search in searches]
+    cells = measured(campaign, summaries)
     ledger = Ledger(searches[0].plan.folder.openings)
     test_sets = dict.fromkeys(search.plan.split.test_digest for search in searches)
     return {
@@ -41,8 +41,16 @@ def campaign_result(campaign: Campaign, searches: Sequence[Search]) -> dict[str,
             for search, member in zip(searches, campaign.members, strict=True)
         },
         "cells": [asdict(cell) for cell in cells],
+        "chosen": {
+            summary["name"]: {
+                loss: entry["confirmed"]["params"] for loss, entry in summary["losses"].items() if entry["confirmed"]
+            }
+            for summary in summaries
+        },
         "tournaments": {
-            role: standings for role in campaign.config.table.roles if (standings := _tournament(campaign, cells, role))
+            role: [asdict(standing) for standing in found]
+            for role in campaign.config.table.roles
+            if (found := standings(campaign, cells, role))
         },
         "epochs": {stage: _epochs(searches, stage) for stage in (SEARCH, CONFIRM, FINAL)},
         "openings": {digest: ledger.sentence(digest) for digest in test_sets},
@@ -56,17 +64,3 @@ def _epochs(searches: Sequence[Search], stage: str) -> int:
         for loss in search.config.losses
         for trial in stored_trials(search.storage, study_name(search.config.name, loss, stage))
     )
-
-
-def _tournament(campaign: Campaign, cells: Sequence[Cell], role: str) -> list[dict[str, Any]]:
-    """The losses ranked in every search by the table's first test metric; none where they are not the same in all."""
-    metrics = [name for name in campaign.config.table.metrics if name != VALIDATION]
-    table: dict[str, dict[str, float]] = {}
-    for cell in cells:
-        if metrics and (cell.place[ROLE], cell.place[METRIC]) == (role, metrics[0]) and cell.mean is not None:
-            setting = " ".join(cell.place[axis] for axis in campaign.config.vary)
-            table.setdefault(setting, {})[cell.place[LOSS]] = cell.mean
-    complete = len(campaign.losses) > 1 and all(scores.keys() == {*campaign.losses} for scores in table.values())
-    if not complete or len(table) < max(2, len(campaign.members)):
-        return []
-    return [asdict(standing) for standing in tournament(table)]
