@@ -149,10 +149,11 @@ def map_on_workers(function: Any, arguments: Sequence[Any], *, resources: Resour
     return results
 
 
-def on_every_node(function: Any, *arguments: Any) -> list[Any]:
-    """``function`` of ``arguments``, computed once on every node of the cluster."""
+def on_other_nodes(function: Any, *arguments: Any) -> list[Any]:
+    """``function`` of ``arguments``, computed once on every node of the cluster but this process's own."""
+    here = ray.get_runtime_context().get_node_id()
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != here]
     task = ray.remote(num_cpus=0, max_retries=2)(function)
-    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
     places = [NodeAffinitySchedulingStrategy(node_id=node, soft=True) for node in nodes]
     results: list[Any] = ray.get([task.options(scheduling_strategy=place).remote(*arguments) for place in places])
     return results

@@ -1,11 +1,11 @@
-"""Making every node of a cluster ready before the first trial, and finding out what it lacks."""
+"""Making the other nodes of a cluster ready before the first trial, and finding out what they lack."""
 
 import socket
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from search.tuner import on_every_node
+from search.tuner import on_other_nodes
 from trainables.data.recipe import StoreRecipe
 from trainables.mistakes import Mistakes, raise_if_any
 
@@ -13,12 +13,14 @@ from trainables.mistakes import Mistakes, raise_if_any
 def make_nodes_ready(images: Sequence[StoreRecipe], runs: Path) -> None:
     """Decode the images once on every node, and make sure that all share the runs folder, where checkpoints go.
 
+    The driver's own node is ready.
+
     Raises:
         Mistakes: images that cannot be read somewhere, or nodes that see another folder.
     """
     runs.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=runs.resolve(), prefix=".shared-") as witness:
-        answers = on_every_node(_ready, images, Path(witness.name))
+        answers = on_other_nodes(_ready, images, Path(witness.name))
     raise_if_any(sorted({sentence for sentences in answers for sentence in sentences}))
 
 
