@@ -18,8 +18,8 @@ from trainables.files import write_json
 from trainables.mistakes import Mistakes
 
 RULE = (
-    "finalists: the complete trials of highest value, then the pruned trials that got furthest, and trial 0 (the "
-    "papers' default); "
+    "finalists: the configurations of highest value (the mean of their complete trials), then those of the pruned "
+    "trials that got furthest, and trial 0 (the papers' default); "
     "chosen: the one with the highest mean over its confirmation seeds among those with the fewest failed seeds; "
     "ties go to the lower trial number"
 )
@@ -104,27 +104,44 @@ def _confirmation(entry: dict[str, Any]) -> Confirmation:
     return Confirmation(**{**entry, "values": tuple(entry["values"]), "best_epochs": tuple(entry["best_epochs"])})
 
 
-def finalists(trials: Sequence[FrozenTrial], count: int) -> list[FrozenTrial]:
-    """The ``count`` best trials with different parameters, and trial 0 where it is not among them.
+def by_configuration(trials: Sequence[FrozenTrial]) -> list[list[FrozenTrial]]:
+    """``trials`` with equal parameters together, in the order of each configuration's first trial."""
+    groups: list[list[FrozenTrial]] = []
+    for trial in trials:
+        same = (group for group in groups if group[0].user_attrs["params"] == trial.user_attrs["params"])
+        if group := next(same, None):
+            group.append(trial)
+        else:
+            groups.append([trial])
+    return groups
 
-    Complete trials come first, by value. Where they are fewer than ``count``, the pruned trials that got furthest
-    follow: a confirmation trains them to the end, and pruning may have been wrong. Without any of them there is
-    nothing to confirm, not even the default.
+
+def mean_value(trials: Sequence[FrozenTrial], params: Mapping[str, Value]) -> float | None:
+    """The mean value of the complete trials with ``params``: a lucky replicate is not a better configuration."""
+    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    values = [trial.value for trial in complete if trial.user_attrs["params"] == params and trial.value is not None]
+    return statistics.fmean(values) if values else None
+
+
+def finalists(trials: Sequence[FrozenTrial], count: int) -> list[FrozenTrial]:
+    """The first trials of the ``count`` best configurations, and trial 0 where its own is not among them.
+
+    Configurations with complete trials come first, by the mean of these. Where they are fewer than ``count``, those
+    of the pruned trials that got furthest follow: a confirmation trains them to the end, and pruning may have been
+    wrong. Without any of them there is nothing to confirm, not even the default.
     """
-    worthy = [trial for trial in trials if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
-    best: list[FrozenTrial] = []
-    for trial in sorted(worthy, key=_worst_last):
-        if len(best) < count and all(trial.user_attrs["params"] != other.user_attrs["params"] for other in best):
-            best.append(trial)
+    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    pruned = sorted((trial for trial in trials if trial.state == TrialState.PRUNED), key=_worst_last)
+    ranked = [group[0] for group in by_configuration(complete)]
+    ranked.sort(key=lambda trial: -(mean_value(complete, trial.user_attrs["params"]) or 0.0))
+    best = [group[0] for group in by_configuration([*ranked, *pruned])][:count]
     if best and trials[0].user_attrs["params"] not in [trial.user_attrs["params"] for trial in best]:
         best.append(trials[0])
     return best
 
 
-def _worst_last(trial: FrozenTrial) -> tuple[bool, int, float, int]:
-    pruned = trial.state == TrialState.PRUNED
-    reached = max(trial.intermediate_values, default=0) if pruned else 0
-    return (pruned, -reached, -(trial.value or 0.0), trial.number)
+def _worst_last(trial: FrozenTrial) -> tuple[int, float, int]:
+    return (-max(trial.intermediate_values, default=0), -(trial.value or 0.0), trial.number)
 
 
 def confirmations(
@@ -138,7 +155,7 @@ def confirmations(
         result[number] = Confirmation(
             number=number,
             params=searched[number].user_attrs["params"],
-            search_value=searched[number].value if searched[number].state == TrialState.COMPLETE else None,
+            search_value=mean_value(searched, searched[number].user_attrs["params"]),
             values=tuple(trial.value for trial in good if trial.value is not None),
             best_epochs=tuple(epoch for trial in good for epoch in best_epochs(epochs_of(trial), objective)),
             failed=len(runs) - len(good),

@@ -66,6 +66,13 @@ def test_finalists_are_the_best_that_differ_and_the_default() -> None:
     assert finalists([trial(0, None, 1)], 2) == []
 
 
+def test_replicates_count_by_their_mean() -> None:
+    trials = [trial(0, 0.2, 1), trial(1, 0.9, 2), trial(2, 0.7, 3), trial(3, 0.1, 2), trial(4, 0.6, 1)]
+    assert [entry.number for entry in finalists(trials, 2)] == [2, 1, 0]
+    found = confirmations(trials, [], [0, 1, 2], "map_at_r")
+    assert [found[number].search_value for number in (0, 1, 2)] == pytest.approx([0.4, 0.5, 0.7])
+
+
 def test_pruned_trials_that_got_far_fill_the_places() -> None:
     def pruned(number: int, *values: float) -> FrozenTrial:
         made = create_trial(
