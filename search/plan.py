@@ -100,9 +100,10 @@ class Plan:
     @property
     def unit(self) -> str:
         """What :attr:`steps` counts."""
-        return self._worth(SEARCH).unit
+        return self.worth(SEARCH).unit
 
-    def _worth(self, stage: str) -> Worth:
+    def worth(self, stage: str) -> Worth:
+        """What a trial of ``stage`` is worth while it runs."""
         objective = self.config.search.objective
         if self.split.folds and stage != FINAL:
             return ByFold(objective=objective, epochs=self.config.training.epochs)
@@ -120,7 +121,7 @@ class Plan:
             storage,
             study_name(self.config.name, loss, stage),
             space=self.spaces[loss],
-            worth=self._worth(stage),
+            worth=self.worth(stage),
             # Later stages train what is enqueued, to the end.
             pruner=PRUNERS[search.pruner if stage == SEARCH else "none"](steps=self.steps, unit=self.unit),
             sampler=self.quota(loss).sampler if stage == SEARCH else None,

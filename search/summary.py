@@ -3,18 +3,22 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
+from search.anytime import incumbents
+from search.diagnostics.diagnose import diagnose
 from search.noise import noise_summary
 from search.openings import Ledger
 from search.plan import CONFIRM, FINAL, NOISE, SEARCH, Plan, study_name
-from search.selection import Confirmation, Selection, confirmations
+from search.selection import Confirmation, Selection, by_configuration, confirmations, finalists, mean_value
 from search.statistics.interval import over_seeds
 from search.study import epochs_of, stored_trials
 from trainables.files import write_json
+from trainables.train import EpochRecord
 
 
 def write_summary(plan: Plan, storage: RDBStorage, sessions: Sequence[float], slots: int) -> dict[str, Any]:
@@ -48,7 +52,7 @@ def summarise(plan: Plan, storage: RDBStorage, sessions: Sequence[float], slots:
         "noise": noise_summary(plan.config, trials[NOISE][plan.config.noise_loss]),
         "test_opened": len(openings),
         "losses": {
-            loss: _loss(plan, loss, trials[SEARCH][loss], trials[CONFIRM][loss], selection, test)
+            loss: _loss(plan, loss, {stage: trials[stage][loss] for stage in trials}, selection, test)
             for loss in plan.config.losses
         },
         "time": _time(trials, sessions, slots, test),
@@ -58,19 +62,21 @@ def summarise(plan: Plan, storage: RDBStorage, sessions: Sequence[float], slots:
 def _loss(
     plan: Plan,
     loss: str,
-    searched: Sequence[FrozenTrial],
-    confirmed: Sequence[FrozenTrial],
+    trials: Mapping[str, Sequence[FrozenTrial]],
     selection: Selection | None,
     test: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
+    searched, confirmed, objective = trials[SEARCH], trials[CONFIRM], plan.config.search.objective
     states = [trial.state for trial in searched]
     complete = [trial for trial in searched if trial.state == TrialState.COMPLETE]
-    best = max(complete, key=lambda trial: (trial.value or 0.0, -trial.number), default=None)
+    best = finalists(complete, 1)[0] if complete else None
     default = searched[0] if searched else None
     chosen = selection.chosen.get(loss) if selection else None
     confirmed_default = selection.defaults.get(loss) if selection else None
     if selection is None and complete and confirmed:
-        confirmed_default = confirmations(searched, confirmed, [0], plan.config.search.objective)[0]
+        confirmed_default = confirmations(searched, confirmed, [0], objective)[0]
+    params = chosen.params if chosen else best.user_attrs["params"] if best else None
+    space = plan.spaces[loss]
     return {
         "trials": {
             "complete": states.count(TrialState.COMPLETE),
@@ -80,13 +86,20 @@ def _loss(
         "epochs": sum(len(epochs_of(trial)) for trial in searched),
         "ended_early": plan.quota(loss).early_end(searched),
         "default": {
-            "params": plan.spaces[loss].default,
-            "value": default.value if default and default.state == TrialState.COMPLETE else None,
-            "clipped": bool(plan.spaces[loss].clipped),
+            "params": space.default,
+            "value": mean_value(searched, default.user_attrs["params"]) if default and complete else None,
+            "clipped": bool(space.clipped),
             "confirmed": _confirmed(confirmed_default),
+            "final": _final(plan, trials[FINAL], confirmed_default),
             "test": _tested(test, loss, confirmed_default),
         },
-        "best": {"params": best.user_attrs["params"], "value": best.value, "number": best.number} if best else None,
+        "best": {
+            "params": best.user_attrs["params"],
+            "value": mean_value(complete, best.user_attrs["params"]),
+            "number": best.number,
+        }
+        if best
+        else None,
         "confirmed": {
             "params": dict(chosen.params),
             "number": chosen.number,
@@ -95,8 +108,46 @@ def _loss(
         }
         if chosen
         else None,
+        "final": _final(plan, trials[FINAL], chosen),
         "test": _tested(test, loss, chosen),
+        "anytime": incumbents(searched, partial(_value, plan), _confirmed_means(searched, confirmed, objective)),
+        "diagnostics": diagnose(loss, space.parameters, plan.config.training, searched, params),
     }
+
+
+def _value(plan: Plan, records: Sequence[EpochRecord]) -> float | None:
+    """A trial's value so far; in a cross-validation only with all folds, since the first ones may be the easy ones."""
+    worth = plan.worth(SEARCH)(records)
+    return None if worth is None or (plan.split.folds and worth[0] < plan.steps) else worth[1]
+
+
+def _confirmed_means(
+    searched: Sequence[FrozenTrial], confirmed: Sequence[FrozenTrial], objective: str
+) -> dict[int, float]:
+    """The confirmed mean of every trial whose configuration has one."""
+    numbers = {trial.user_attrs["configuration"] for trial in confirmed}
+    found = confirmations(searched, confirmed, sorted(numbers), objective)
+    return {
+        trial.number: found[number].mean
+        for group in by_configuration([trial for trial in searched if trial.state.is_finished()])
+        for number in numbers & {trial.number for trial in group}
+        if found[number].values
+        for trial in group
+    }
+
+
+def _final(plan: Plan, trained: Sequence[FrozenTrial], entry: Confirmation | None) -> dict[str, Any] | None:
+    """The validation value of the trainings for the test, each at its best epoch; None where nothing validates."""
+    if entry is None or plan.config.final.train_on == "all":
+        return None
+    values = [
+        trial.value
+        for trial in trained
+        if trial.state == TrialState.COMPLETE
+        and trial.user_attrs["configuration"] == entry.number
+        and trial.value is not None
+    ]
+    return {key: value for key, value in over_seeds(values).items() if key != "ci95"} if values else None
 
 
 def _confirmed(entry: Confirmation | None) -> dict[str, Any] | None:

@@ -1,0 +1,1 @@
+"""What a study says about itself, where it says anything."""
