@@ -1,126 +1,114 @@
-"""The comparison of losses: default and tuned, at search, at confirmation and on the test classes."""
+"""The comparison of losses: default and tuned, from the search to the test classes, in one table for all searches."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-
+from search.anytime import curve_of
+from search.openings import Ledger
+from search.pairs import DEFAULT, TUNED, pairs_of
+from search.runs import RunFolder, stored_split
+from search.statistics.anytime import Curve, cost_ratio, mean_curve
 from trainables.mistakes import Mistakes
 
-NOTHING = "–"
+SHARES = (0.25, 0.5, 0.75, 1.0)
+"""Where an anytime curve is shown: after these shares of the epochs."""
 
 
-def _number(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.4f}"
+def compare(folders: Sequence[RunFolder], summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Everything that a comparison says, as JSON.
 
+    Args:
+        folders: the searches.
+        summaries: their ``summary.json``, in the same order.
 
-def _spread(entry: Mapping[str, Any] | None) -> str:
-    """A mean with half its interval, or with its deviation where no interval is kept."""
-    if not entry:
-        return NOTHING
-    if entry.get("ci95"):
-        return f"{entry['mean']:.4f} ± {entry['ci95'][1] - entry['mean']:.4f}"
-    if entry.get("std") is not None:
-        return f"{entry['mean']:.4f} ± {entry['std']:.4f}"
-    return f"{entry['mean']:.4f}"
-
-
-def _parameters(params: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in params.items()
-    )
-
-
-def test_metrics(summary: Mapping[str, Any]) -> list[str]:
-    """The test metrics that a table shows: the objective and Recall@1, as far as they were computed."""
-    computed = {
-        name
-        for loss in summary["losses"].values()
-        for entry in (loss["test"], loss["default"]["test"])
-        if entry
-        for name in entry
+    Raises:
+        Mistakes: the searches have not the same split or objective.
+    """
+    refuse_mixed(summaries)
+    rows = [row for summary in summaries for row in _rows(summary)]
+    objective = summaries[0]["objective"]
+    computed = {name for row in rows for name in row["test"] or {}}
+    metrics = [name for name in dict.fromkeys((objective, "recall_at_1")) if name in computed]
+    pairs, left_out = pairs_of(folders, rows, metrics)
+    return {
+        "objective": objective,
+        "split": summaries[0]["split"],
+        "openings": Ledger(folders[0].openings).sentence(stored_split(folders[0]).test_digest),
+        "test_metrics": metrics,
+        "rows": rows,
+        "pairs": pairs,
+        "left_out": left_out,
+        "anytime": list(_anytime(summaries)),
+        "searches": list(summaries),
     }
-    return [name for name in dict.fromkeys(("recall_at_1", summary["objective"])) if name in computed]
-
-
-def comparison_table(summary: Mapping[str, Any], openings: str) -> Table:
-    """One search's comparison, a row a loss and role."""
-    objective = summary["objective"]
-    metrics = test_metrics(summary)
-    table = Table(title=f"{summary['name']}: losses, default and tuned", title_justify="left", caption_justify="left")
-    table.box = SIMPLE_HEAD
-    table.add_column("loss", no_wrap=True)
-    table.add_column("trial", no_wrap=True)
-    for heading in (f"{objective}\nsearch", f"{objective}\nconfirmed", *(f"{name}\ntest" for name in metrics or ["–"])):
-        table.add_column(heading, justify="right")
-    for loss, entry in summary["losses"].items():
-        default, best, confirmed = entry["default"], entry["best"], entry["confirmed"]
-        tuned = confirmed or best
-        value = confirmed["search_value"] if confirmed else best["value"] if best else None
-        table.add_row(
-            loss,
-            "0, default clipped" if default["clipped"] else "0, default",
-            _number(default["value"]),
-            _spread(default["confirmed"]),
-            *_test_cells(default["test"], metrics),
-        )
-        table.add_row(
-            "",
-            _choice(tuned, default["params"]),
-            _number(value),
-            _spread(confirmed),
-            *_test_cells(entry["test"], metrics),
-            end_section=True,
-        )
-    table.caption = _caption(summary, openings)
-    return table
-
-
-def _choice(tuned: Mapping[str, Any] | None, default: Mapping[str, Any]) -> str:
-    if tuned is None:
-        return "none finished"
-    return "default is best" if tuned["params"] == default else f"{tuned['number']}, tuned"
-
-
-def _test_cells(test: Mapping[str, Any] | None, metrics: Sequence[str]) -> list[str]:
-    return [_spread(test[name]) if test else NOTHING for name in metrics] or ["sealed"]
-
-
-def _caption(summary: Mapping[str, Any], openings: str) -> str:
-    lines = []
-    for loss, entry in summary["losses"].items():
-        chosen = entry["confirmed"] or entry["best"]
-        trials = entry["trials"]
-        counts = f"{trials['complete']} complete, {trials['pruned']} pruned, {trials['failed']} failed"
-        lines.append(f"{loss}: {_parameters(chosen['params']) if chosen else 'no trial finished'} ({counts})")
-    split = summary["split"]
-    lines.append(f"split {split['digest'][:12]}: {_classes(split)}; {openings}")
-    over = " over seeds and folds" if split["folds"] else ""
-    lines.append(
-        "search: one run; confirmed: mean ± sample deviation over seeds; "
-        f"test: mean ± 95 % interval (Student's t){over}"
-    )
-    return "\n".join(lines)
-
-
-def _classes(split: Mapping[str, Any]) -> str:
-    merged = f" (every {split['merge']} as one)" if split["merge"] > 1 else ""
-    validate = (
-        f" and validate in {split['folds']} folds" if split["folds"] else f", {split['validation_classes']} validate"
-    )
-    return f"{split['train_classes']} classes train{merged}{validate}, {split['test_classes']} test"
 
 
 def refuse_mixed(summaries: Sequence[Mapping[str, Any]]) -> None:
-    """Different splits are never compared silently.
+    """Different splits are never compared silently, nor values of different objectives.
 
     Raises:
-        Mistakes: the searches have not the same split.
+        Mistakes: the searches have not the same split, or not the same objective.
     """
-    digests = {summary["split"]["digest"] for summary in summaries}
-    if len(digests) > 1:
-        listed = "; ".join(f"{summary['name']}: {summary['split']['digest'][:12]}" for summary in summaries)
-        raise Mistakes(
-            f"These searches have different splits and cannot be compared ({listed}); compare searches of one split."
-        )
+    splits = {summary["name"]: summary["split"]["digest"][:12] for summary in summaries}
+    objectives = {summary["name"]: summary["objective"] for summary in summaries}
+    for what, values in (("split", splits), ("objective", objectives)):
+        if len(set(values.values())) > 1:
+            listed = "; ".join(f"{name}: {value}" for name, value in values.items())
+            raise Mistakes(
+                f"These searches have different {what}s and cannot be compared ({listed}); compare searches of one "
+                f"{what}."
+            )
+
+
+def _rows(summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Two rows a loss: what was configured, and its values from the search to the test."""
+    for loss, entry in summary["losses"].items():
+        default, confirmed, best = entry["default"], entry["confirmed"], entry["best"]
+        tuned = confirmed or best or {"number": None, "params": None, "value": None}
+        for role, found, row in (
+            (DEFAULT, default, {"number": 0, "params": default["params"], "search_value": default["value"]}),
+            (TUNED, entry, {**tuned, "search_value": confirmed["search_value"] if confirmed else tuned["value"]}),
+        ):
+            yield {
+                "search": summary["name"],
+                "loss": loss,
+                "role": role,
+                **{key: row[key] for key in ("number", "params", "search_value")},
+                **{stage: found[stage] for stage in ("confirmed", "final", "test")},
+            }
+
+
+def _anytime(summaries: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Each loss's curves at a few places; where several searches have it, their mean and what each costs."""
+    for loss in dict.fromkeys(loss for summary in summaries for loss in summary["losses"]):
+        curves = {
+            summary["name"]: curve_of(summary["losses"][loss])
+            for summary in summaries
+            if loss in summary["losses"] and summary["losses"][loss]["anytime"]
+        }
+        first = next(iter(curves), "")
+        for search, curve in curves.items():
+            steps = next(summary for summary in summaries if summary["name"] == search)["losses"][loss]["anytime"]
+            yield {
+                "search": search,
+                "loss": loss,
+                "places": [_place(curve, share, steps) for share in SHARES],
+                "against": first if search != first else None,
+                "cost_ratio": cost_ratio(curve, curves[first]) if search != first else None,
+            }
+        if len(curves) > 1:
+            mean = mean_curve(list(curves.values()))
+            places = [_place(mean, share, []) for share in SHARES]
+            yield {"search": None, "loss": loss, "places": places, "against": None, "cost_ratio": None}
+
+
+def _place(curve: Curve, share: float, steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The curve after a share of its epochs, and the incumbent's confirmed mean where it is known."""
+    epochs = math.ceil(share * len(curve))
+    incumbent = [step for step in steps if step["epochs"] <= epochs]
+    return {
+        "epochs": epochs,
+        "value": float(curve[epochs - 1]) if curve[epochs - 1] > -math.inf else None,
+        "confirmed": incumbent[-1]["confirmed"] if incumbent else None,
+    }

@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+from search.comparison import compare
+from search.export import as_csv, as_markdown
 from search.plan import CONFIRM, FINAL, NOISE, SEARCH, Plan
 from search.search import Search
 from search.secrets import expand
+from search.sheets import interval, verdict
 from search.tracking import Projection
 
 
@@ -24,6 +27,7 @@ def make_projection(plan: Plan) -> Projection:
 def synchronise(search: Search, projection: Projection) -> int:
     """Make MLflow equal to the studies; how many trials it now holds."""
     summary = search.summary()
+    comparison = compare([search.plan.folder], [summary])
     count = 0
     for stage in (NOISE, SEARCH, CONFIRM, FINAL):
         for loss in [search.config.noise_loss] if stage == NOISE else search.config.losses:
@@ -33,27 +37,40 @@ def synchronise(search: Search, projection: Projection) -> int:
                 projection.project(study, trial)
             count += len(trials)
             if trials and all(trial.state.is_finished() for trial in trials):
-                projection.close_parent(study, *_parent_facts(summary, loss, stage))
+                projection.close_parent(study, *_parent_facts(comparison, loss, stage))
     return count
 
 
 def _parent_facts(
-    summary: Mapping[str, Any], loss: str, stage: str
-) -> tuple[dict[str, float], dict[str, str], dict[str, Any]]:
-    """What a loss's parent run shows: the values at each stage, by role; tags; the chosen parameters."""
-    entry = summary["losses"][loss]
+    comparison: Mapping[str, Any], loss: str, stage: str
+) -> tuple[dict[str, float], dict[str, str], dict[str, Any], dict[str, str]]:
+    """What a loss's parent run shows: its statistics at each stage, by role; tags; the chosen parameters; files."""
     tags = {"holdout.loss": loss, "holdout.stage": stage}
     if stage != SEARCH:
-        return {}, tags, {}
+        return {}, tags, {}, {}
+    (summary,) = comparison["searches"]
+    entry = summary["losses"][loss]
     metrics: dict[str, float | None] = {
         "search_value": entry["best"]["value"] if entry["best"] else None,
         "default_search_value": entry["default"]["value"],
         **{f"trials_{state}": float(count) for state, count in entry["trials"].items()},
     }
     for role, found in (("", entry), ("default_", entry["default"])):
-        if found["confirmed"]:
-            metrics[f"{role}confirmed_mean"] = found["confirmed"].get("mean")
+        for stage in ("confirmed", "final"):
+            values = found[stage] or {}
+            metrics |= {f"{role}{stage}_{key}": values.get(key) for key in ("mean", "std")}
         for name, values in (found["test"] or {}).items():
-            metrics[f"{role}test_{name}"] = values["mean"]
+            low, high = values["ci95"] or (None, None)
+            spread = {"_std": values["std"], "_ci95_low": low, "_ci95_high": high}
+            metrics |= {f"{role}test_{name}{key}": value for key, value in {"": values["mean"], **spread}.items()}
+    tags["holdout.openings"] = comparison["openings"]
+    for pair in comparison["pairs"]:
+        if loss in (pair["first"][1], pair["second"][1]):
+            tags[f"holdout.pair.{'.'.join((*pair['first'][1:], *pair['second'][1:]))}"] = (
+                f"{pair['difference']:+.4f} {interval(pair['ci95'])}, p {pair['p_holm']:.4f} (Holm): {verdict(pair)}"
+            )
+    if entry["diagnostics"]:
+        tags["holdout.diagnostics"] = "; ".join(finding["sentence"] for finding in entry["diagnostics"])
     chosen = entry["confirmed"]["params"] if entry["confirmed"] else {}
-    return {name: value for name, value in metrics.items() if value is not None}, tags, chosen
+    files = {"comparison.md": as_markdown(comparison), "comparison.csv": as_csv(comparison)}
+    return {name: value for name, value in metrics.items() if value is not None}, tags, chosen, files

@@ -39,6 +39,7 @@ RUN_STATUS = {
 RETRY_S = 5.0
 TRIAL_TAG, PARENT_TAG = "holdout.trial", "mlflow.parentRunId"
 BATCH = 1000  # metrics that one log_batch call takes
+TAG_LENGTH = 5000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +104,14 @@ class Projection:
         return self._parents[study.name]
 
     def close_parent(
-        self, study: LossStudy, metrics: Mapping[str, float], tags: Mapping[str, str], chosen: Mapping[str, Any]
+        self,
+        study: LossStudy,
+        metrics: Mapping[str, float],
+        tags: Mapping[str, str],
+        chosen: Mapping[str, Any],
+        files: Mapping[str, str],
     ) -> None:
-        """Write what a loss came to into its parent run, the chosen parameters where there are some, and end it."""
+        """Write what a loss came to into its parent run, with texts as artifacts by name, and end it."""
         from mlflow.entities import Metric, Param, RunTag
 
         client = self._connect()
@@ -114,9 +120,11 @@ class Projection:
         client.log_batch(
             run_id,
             metrics=[Metric(name, value, now, 0) for name, value in metrics.items()],
-            tags=[RunTag(name, value) for name, value in tags.items()],
+            tags=[RunTag(name, value[:TAG_LENGTH]) for name, value in tags.items()],
             params=[Param(name, str(value)) for name, value in chosen.items()],
         )
+        for name, text in files.items():
+            client.log_text(run_id, text, name)
         client.set_terminated(run_id, "FINISHED")
 
     def project(self, study: LossStudy, trial: FrozenTrial) -> None:
@@ -208,7 +216,7 @@ def _outcome_tags(trial: FrozenTrial) -> list[Any]:
     tags = {"holdout.state": trial.state.name, "holdout.outcome": trial.user_attrs.get("outcome", "")}
     if failure := trial.user_attrs.get("failure"):
         tags["holdout.failure"] = failure["cause"]
-    return [RunTag(name, value[:5000]) for name, value in tags.items()]
+    return [RunTag(name, value[:TAG_LENGTH]) for name, value in tags.items()]
 
 
 class Tracker:

@@ -120,5 +120,5 @@ def test_different_splits_are_not_compared(opened: Callable[..., Search], tmp_pa
     refusal = plain(holdout_here("compare", "one", "two", "--runs", tmp_path / "runs", code=2).stderr)
     assert "These searches have different splits and cannot be compared (one: " in refusal
     shown = holdout_here("compare", "one", "three", "--runs", tmp_path / "runs").stdout
-    assert "one: losses, default and tuned" in shown
-    assert "three: losses, default and tuned" in shown
+    assert "one, three: losses, default and tuned" in shown
+    assert "three/pnp" in shown

@@ -11,9 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import holdout, holdout_here, plain, summary, write_search
+from commands import holdout, holdout_here, plain, stored, summary, write_search
 from conftest import draw_folder, small_search
+from mlflow import MlflowClient
 from mlflow_rows import assert_mlflow_equals_the_studies
+
+from search.study import epochs_of
 
 LOSSES = ("proxy_anchor", "pnp")
 
@@ -148,6 +151,45 @@ def test_only_what_is_worth_keeping_stays_on_disk(place: Place) -> None:
     assert not list(trials.rglob(".*"))
     for loss in LOSSES:
         assert list((trials / f"{loss}@final").rglob("best.pt"))
+
+
+def test_the_comparison_goes_from_the_search_to_the_test(place: Place) -> None:
+    found = json.loads(holdout_here("compare", "small", "--runs", place.runs, "--json").stdout)
+    tests = {}
+    for row in found["rows"]:
+        trained = [
+            max(entry["metrics"]["map_at_r"] for entry in epochs_of(trial))
+            for trial in stored(place.runs, "small", f"{row['loss']}@final")
+            if trial.user_attrs["configuration"] == row["number"]
+        ]
+        assert row["final"]["values"] == trained, "the best epoch's validation of each final training"
+        tests[row["loss"], row["role"]] = row["test"]["map_at_r"]["mean"]
+    for pair in found["pairs"]:
+        (first, second) = (tests[tuple(pair[end][1:])] for end in ("first", "second"))
+        assert pair["difference"] == pytest.approx(first - second)
+        assert pair["seeds"] == 2
+        assert pair["p"] <= pair["p_holm"] <= 1
+    assert ["small", "pnp", "tuned"] in [pair["second"] for pair in found["pairs"]]
+    for curve in found["anytime"]:
+        searched = [trial for trial in stored(place.runs, "small", curve["loss"]) if trial.intermediate_values]
+        assert curve["places"][-1]["epochs"] == sum(len(epochs_of(trial)) for trial in searched)
+        best = max(value for trial in searched for value in trial.intermediate_values.values())
+        assert curve["places"][-1]["value"] == best
+
+
+def test_mlflow_shows_the_comparison(place: Place, tmp_path: Path) -> None:
+    holdout_here("compare", "small", "--runs", place.runs, "--output", tmp_path / "table.md")
+    client = MlflowClient(tracking_uri=f"sqlite:///{place.runs / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("small")
+    for loss in LOSSES:
+        (parent,) = client.search_runs([experiment.experiment_id], f"tags.`holdout.study` = 'small/{loss}'")
+        artifact = client.download_artifacts(parent.info.run_id, "comparison.md", str(tmp_path))
+        assert Path(artifact).read_text() == (tmp_path / "table.md").read_text()
+        entry = summary(place.runs, "small")["losses"][loss]
+        assert parent.data.metrics["test_map_at_r_std"] == entry["test"]["map_at_r"]["std"]
+        assert parent.data.metrics["default_final_mean"] == entry["default"]["final"]["mean"]
+        pair = parent.data.tags["holdout.pair.proxy_anchor.tuned.pnp.tuned"]
+        assert "(Holm): indistinguishable at this budget" in pair
 
 
 def test_mlflow_equals_the_studies(place: Place) -> None:

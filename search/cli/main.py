@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import typer
 
-from search.cli import backbones, campaign, cluster, datasets, doctor, run, show
+from search.cli import backbones, campaign, cluster, compare, datasets, doctor, run, show
 from search.cli.output import messages, set_up_logging
 from search.cluster.jobs import ClusterFailure
 from search.freeze import NothingToSelect
@@ -19,7 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 COMMANDS: tuple[Callable[..., None], ...] = (
-    run.run, run.select, run.test, run.sync, campaign.campaign, show.status, show.compare, show.losses,
+    run.run, run.select, run.test, run.sync, campaign.campaign, show.status, compare.compare, show.losses,
     datasets.datasets, backbones.backbones, cluster.submit, cluster.logs, cluster.stop, cluster.wait, doctor.doctor,
 )  # fmt: skip
 for command in COMMANDS:

@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from search.checks import make_plan
+from search.cli.compare import render
 from search.cli.output import RUNS, Json, Runs, messages, show
-from search.comparison import comparison_table
+from search.comparison import compare
 from search.config import parse_config
-from search.openings import Ledger
 from search.pipeline import run_stages
 from search.plan import Plan
 from search.recipes import recipe_or_file
@@ -95,5 +95,4 @@ def _opened(name: str, runs: Path) -> Search:
 
 def _print_result(search: Search, as_json: bool) -> None:
     summary = search.summary()
-    openings = Ledger(search.plan.folder.openings).sentence(search.plan.split.test_digest)
-    show(comparison_table(summary, openings), summary, as_json)
+    show("" if as_json else render(compare([search.plan.folder], [summary])), summary, as_json)

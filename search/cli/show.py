@@ -1,6 +1,5 @@
-"""The commands that show something: status, compare, losses."""
+"""The commands that show something: status, losses."""
 
-import json
 from typing import Annotated, Any
 
 import typer
@@ -11,14 +10,11 @@ from rich.text import Text
 
 from search.cli.output import RUNS, Json, Runs, show
 from search.cluster.jobs import connected
-from search.comparison import comparison_table, refuse_mixed
-from search.openings import Ledger
-from search.runs import RunFolder, existing_run, find_runs, stored_split
+from search.runs import existing_run, find_runs
 from search.status import status_of
 from spaces.losses import SPACES
 from spaces.space import Parameter
 from trainables.losses import LOSSES
-from trainables.mistakes import Mistakes
 
 
 def status(
@@ -54,28 +50,6 @@ def status(
         if row["ended_early"]
     ]
     show(Group(table, *notes), found, as_json)
-
-
-def compare(
-    names: Annotated[list[str], typer.Argument(metavar="NAME…", help="Searches of one split.")],
-    runs: Runs = RUNS,
-    as_json: Json = False,
-) -> None:
-    """The losses of searches beside each other."""
-    folders = [existing_run(runs, name) for name in names]
-    summaries = [_summary(folder) for folder in folders]
-    refuse_mixed(summaries)
-    openings = Ledger(folders[0].openings).sentence(stored_split(folders[0]).test_digest)
-    show(Group(*(comparison_table(summary, openings) for summary in summaries)), summaries, as_json)
-
-
-def _summary(folder: RunFolder) -> dict[str, Any]:
-    if not folder.summary.exists():
-        raise Mistakes(
-            f"The search {folder.name} has no result yet; `holdout status {folder.name}` says how far it is."
-        )
-    content: dict[str, Any] = json.loads(folder.summary.read_text())
-    return content
 
 
 def losses(as_json: Json = False) -> None:
