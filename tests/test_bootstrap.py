@@ -53,9 +53,9 @@ def test_agreement_with_plain_loops() -> None:
 
 def test_one_seed_speaks_of_the_classes_alone() -> None:
     generator = np.random.default_rng(1)
-    first = {0: generator.normal(0.5, 0.1, 4000)}
-    second = {0: generator.normal(0.5, 0.1, 4000)}
-    (found,) = paired_bootstrap({"a": first, "b": second}, np.ones(4000, dtype=np.int64), [("a", "b")])
+    first = {0: generator.normal(0.5, 0.1, 1000)}
+    second = {0: generator.normal(0.5, 0.1, 1000)}
+    (found,) = paired_bootstrap({"a": first, "b": second}, np.ones(1000, dtype=np.int64), [("a", "b")])
     paired = ttest_rel(first[0], second[0])  # many classes: the bootstrap and Student's t agree
     assert found.p_seeds is None
     assert found.p == found.p_bootstrap == pytest.approx(paired.pvalue, abs=0.01)
