@@ -20,6 +20,7 @@ from search.plan import Plan
 from search.quota import quota_of
 from search.runs import RunFolder
 from search.secrets import expand, without_password
+from search.tracking import login_refusal
 from spaces.search_space import SearchSpace, search_space
 from trainables.data.merge import merged_sizes
 from trainables.data.samplers import SAMPLERS as BATCH_SAMPLERS
@@ -224,12 +225,18 @@ def _check_tracking(address: str) -> None:
     if urlsplit(address).scheme not in ("http", "https"):
         _check_database("tracking.uri", address, TRACKING_SCHEMES)
         return
-    url = expand(address)
+    shown = without_password(address)
+    parts = urlsplit(expand(address))
+    health = parts._replace(netloc=parts.netloc.rpartition("@")[2], path=f"{parts.path.rstrip('/')}/health")
     try:
-        with urlopen(f"{url.rstrip('/')}/health", timeout=PATIENCE_S):
+        with urlopen(health.geturl(), timeout=PATIENCE_S):
             pass
     except (OSError, ValueError) as error:
         raise Mistakes(
-            f"tracking.uri: no MLflow server answers at {without_password(address)} ({error}); "
-            "start it or mend the address."
+            f"tracking.uri: no MLflow server answers at {shown} ({error}); start it or mend the address."
         ) from error
+    if refusal := login_refusal(parts.geturl()):
+        raise Mistakes(
+            f"tracking.uri: the MLflow server at {shown} does not let this user in ({refusal}); put user and password "
+            "into ~/.mlflow/credentials, or into MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD."
+        )

@@ -2,11 +2,11 @@
 
 import os
 import re
-from urllib.parse import urlsplit
 
 from trainables.mistakes import Mistakes
 
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
+_PASSWORD = re.compile(r"(://[^/@\s:]*:)[^@\s]+(?=@)|(?<=password=)[^&\s]+")
 
 
 def expand(address: str) -> str:
@@ -23,13 +23,9 @@ def expand(address: str) -> str:
 
 def holds_password(address: str) -> bool:
     """Whether a password stands in ``address`` itself, and not a reference to one."""
-    password = urlsplit(_REFERENCE.sub("", address)).password
-    return bool(password)
+    return without_password(plain := _REFERENCE.sub("", address)) != plain
 
 
-def without_password(address: str) -> str:
-    """``address`` fit to be shown."""
-    parts = urlsplit(address)
-    if not parts.password:
-        return address
-    return address.replace(f":{parts.password}@", ":***@", 1)
+def without_password(text: str) -> str:
+    """``text``, an address or a message that quotes one, fit to be shown."""
+    return _PASSWORD.sub(lambda match: f"{match[1] or ''}***", text)

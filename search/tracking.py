@@ -52,6 +52,33 @@ class Projected:
     closed: bool
 
 
+def _client(uri: str) -> "MlflowClient":
+    """A quiet client that asks once: we ask again ourselves, in the background."""
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    for library in ("mlflow", "urllib3"):
+        logging.getLogger(library).setLevel(logging.ERROR)
+    from mlflow import (
+        MlflowClient,  # not `import mlflow`: beside our folder that would succeed without the library
+    )
+
+    return MlflowClient(tracking_uri=uri, registry_uri=uri)
+
+
+def login_refusal(uri: str) -> str | None:
+    """Why the server at ``uri`` does not let this user in; None where it does."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        _client(uri).search_experiments(max_results=1)
+    except MlflowException as error:
+        return f"HTTP status {error.get_http_status_code()}"
+    return None
+
+
 class Projection:
     """MLflow's picture of a search: makes runs where they are missing and brings them up to date."""
 
@@ -68,18 +95,7 @@ class Projection:
     def _connect(self) -> "MlflowClient":
         if self._client is not None:
             return self._client
-        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")  # we ask again ourselves, in the background
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        logging.getLogger("alembic").setLevel(logging.WARNING)
-        for library in ("mlflow", "urllib3"):
-            logging.getLogger(library).setLevel(logging.ERROR)
-        from mlflow import (
-            MlflowClient,  # not `import mlflow`: beside our folder that would succeed without the library
-        )
-
-        client = MlflowClient(tracking_uri=self._uri, registry_uri=self._uri)
+        client = _client(self._uri)
         found = client.get_experiment_by_name(self._experiment)
         self._experiment_id = (
             found.experiment_id
