@@ -26,7 +26,7 @@ test: check
 
 # PostgreSQL, MLflow and a Ray cluster of two nodes, each of them broken while a search runs.
 test-cluster: setup
-	$(BIN)/pytest -m cluster tests/test_cluster_breaks.py
+	$(BIN)/pytest -m cluster
 
 bench-losses: setup
 	$(BIN)/python -m benchmarks.losses

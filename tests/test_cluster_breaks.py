@@ -7,6 +7,8 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from commands import holdout, kill_when, plain, write_search
@@ -157,6 +159,13 @@ def test_every_trial_is_finished_exactly_once(place: Place) -> None:
 def test_mlflow_equals_the_studies_after_a_sync(place: Place) -> None:
     holdout("sync", "small", "--runs", place.runs)
     assert_mlflow_equals_the_studies(place.runs, "small", LOSSES, tracking=place.tracking.url, trials=place.trials)
+
+
+def test_mlflow_knows_nobody_without_a_password(place: Place) -> None:
+    with pytest.raises(HTTPError) as refusal:
+        urlopen(f"{place.tracking.url}/api/2.0/mlflow/experiments/search?max_results=1", timeout=10)
+    assert refusal.value.code == 401
+    refusal.value.close()
 
 
 def test_no_secret_is_told(place: Place) -> None:
