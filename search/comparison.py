@@ -6,7 +6,7 @@ from typing import Any
 
 from search.anytime import curve_of
 from search.openings import Ledger
-from search.pairs import DEFAULT, TUNED, pairs_of
+from search.pairs import DEFAULT, TUNED, default_and_tuned, pairs_of
 from search.runs import RunFolder, stored_split
 from search.statistics.anytime import Curve, cost_ratio, mean_curve
 from trainables.mistakes import Mistakes
@@ -26,11 +26,11 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Mapping[str, Any]]
         Mistakes: the searches have not the same split or objective.
     """
     refuse_mixed(summaries)
-    rows = [row for summary in summaries for row in _rows(summary)]
+    rows = [row for summary in summaries for row in rows_of(summary)]
     objective = summaries[0]["objective"]
     computed = {name for row in rows for name in row["test"] or {}}
     metrics = [name for name in dict.fromkeys((objective, "recall_at_1")) if name in computed]
-    pairs, left_out = pairs_of(folders, rows, metrics)
+    pairs, left_out = pairs_of(folders, rows, metrics, list(default_and_tuned(rows)))
     return {
         "objective": objective,
         "split": summaries[0]["split"],
@@ -61,7 +61,7 @@ def refuse_mixed(summaries: Sequence[Mapping[str, Any]]) -> None:
             )
 
 
-def _rows(summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def rows_of(summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Two rows a loss: what was configured, and its values from the search to the test."""
     for loss, entry in summary["losses"].items():
         default, confirmed, best = entry["default"], entry["confirmed"], entry["best"]

@@ -3,11 +3,11 @@
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from search.sheets import Sheet, sheets
+from search.sheets import Sheet
 from trainables.files import write_whole
 from trainables.mistakes import Mistakes, raise_if_any
 
@@ -65,9 +65,9 @@ def _statistics(entry: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def as_markdown(comparison: Mapping[str, Any]) -> str:
-    """The sheets as Markdown tables with their notes."""
-    return "\n".join(_markdown(sheet) for sheet in sheets(comparison))
+def as_markdown(shown: Sequence[Sheet]) -> str:
+    """Sheets as Markdown tables with their notes."""
+    return "\n".join(_markdown(sheet) for sheet in shown)
 
 
 def _markdown(sheet: Sheet) -> str:
@@ -84,9 +84,9 @@ def _in_markdown(text: str) -> str:
     return re.sub(r"([\\`*_|<])", r"\\\1", text).replace("\n", "<br>")
 
 
-def as_latex(comparison: Mapping[str, Any]) -> str:
-    """The sheets as LaTeX tables with their notes; they need no package."""
-    return "\n".join(_latex(sheet) for sheet in sheets(comparison))
+def as_latex(shown: Sequence[Sheet]) -> str:
+    """Sheets as LaTeX tables with their notes; they need no package."""
+    return "\n".join(_latex(sheet) for sheet in shown)
 
 
 def _latex(sheet: Sheet) -> str:
@@ -113,7 +113,7 @@ def _in_latex(text: str) -> str:
     return "".join(_LATEX.get(character, character) for character in text)
 
 
-FORMATS: dict[str, Callable[[Mapping[str, Any]], str]] = {".csv": as_csv, ".md": as_markdown, ".tex": as_latex}
+FORMATS = (".csv", ".md", ".tex")
 
 
 def refuse_unknown(paths: Sequence[Path]) -> None:
@@ -132,14 +132,16 @@ def refuse_unknown(paths: Sequence[Path]) -> None:
     )
 
 
-def write_comparison(path: Path, comparison: Mapping[str, Any]) -> None:
-    """Write ``comparison`` to ``path``, whole, in the format of its suffix.
+def write_output(path: Path, records: str, shown: Sequence[Sheet]) -> None:
+    """Write ``records``, which are CSV, or the sheets ``shown`` to ``path``, whole, in the format of its suffix.
 
     Raises:
         Mistakes: the file cannot be written.
     """
-    content = FORMATS[path.suffix](comparison).encode()
+    content = {".csv": lambda: records, ".md": lambda: as_markdown(shown), ".tex": lambda: as_latex(shown)}[
+        path.suffix
+    ]()
     try:
-        write_whole(path, lambda file: file.write(content))
+        write_whole(path, lambda file: file.write(content.encode()))
     except OSError as error:
         raise Mistakes(f"--output {path}: it cannot be written ({error.strerror}); name another place.") from error

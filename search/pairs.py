@@ -25,20 +25,25 @@ def row_key(row: Mapping[str, Any]) -> Row:
 
 
 def pairs_of(
-    folders: Sequence[RunFolder], rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]
+    folders: Sequence[RunFolder],
+    rows: Sequence[Mapping[str, Any]],
+    metrics: Sequence[str],
+    wanted: Sequence[tuple[Row, Row]],
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Each loss tuned against its default, and the tuned losses against each other, as far as they were tested.
+    """The differences of ``wanted``, as far as both rows were tested.
 
     Args:
         folders: the searches.
         rows: the rows of their comparison.
         metrics: what may be compared; the first that has a score for each image is.
+        wanted: pairs of rows.
 
     Returns:
         the pairs, as JSON, with Holm's correction over all of them; and sentences on what is left out.
     """
     tested = [row for row in rows if row["test"]]
-    wanted = list(_wanted(tested))
+    known = {row_key(row) for row in tested}
+    wanted = [pair for pair in wanted if known.issuperset(pair)]
     if not wanted:
         return [], []
     opened = [folder for folder in folders if folder.test.exists()]
@@ -71,13 +76,12 @@ def _by_seed(scores: Iterable[ClassScores]) -> dict[int, ClassScores]:
     }
 
 
-def _wanted(tested: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Row, Row]]:
-    tuned = [row for row in tested if row["role"] == TUNED]
-    defaults = [row_key(row) for row in tested if row["role"] == DEFAULT]
+def default_and_tuned(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Row, Row]]:
+    """Each loss tuned against its default, and the tuned losses against each other."""
+    tuned = [row for row in rows if row["role"] == TUNED]
     for row in tuned:
-        default = (row["search"], row["loss"], DEFAULT)
-        if row["number"] != 0 and default in defaults:
-            yield row_key(row), default
+        if row["number"] != 0:
+            yield row_key(row), (row["search"], row["loss"], DEFAULT)
     yield from itertools.combinations(map(row_key, tuned), 2)
 
 

@@ -89,7 +89,7 @@ def _notes(comparison: Mapping[str, Any]) -> Iterator[str]:
             label = _label(comparison, {"search": summary["name"], "loss": loss})
             chosen, trials = entry["confirmed"] or entry["best"], entry["trials"]
             counts = f"{trials['complete']} complete, {trials['pruned']} pruned, {trials['failed']} failed"
-            yield f"{label}: {_parameters(chosen['params']) if chosen else 'no trial finished'} ({counts})"
+            yield f"{label}: {parameters(chosen['params']) if chosen else 'no trial finished'} ({counts})"
             for sentence in filter(None, (entry["ended_early"], *(each["sentence"] for each in entry["diagnostics"]))):
                 yield f"{label}: {sentence}"
         if summary["noise"]:
@@ -111,7 +111,8 @@ def _classes(split: Mapping[str, Any]) -> str:
     return f"{split['train_classes']} classes train{merged}{validate}, {split['test_classes']} test"
 
 
-def _parameters(params: Mapping[str, Any]) -> str:
+def parameters(params: Mapping[str, Any]) -> str:
+    """Hyperparameters in a line."""
     return ", ".join(
         f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in params.items()
     )

@@ -8,7 +8,7 @@ from search.export import as_csv, as_markdown
 from search.plan import CONFIRM, FINAL, NOISE, SEARCH, Plan
 from search.search import Search
 from search.secrets import expand
-from search.sheets import interval, verdict
+from search.sheets import interval, sheets, verdict
 from search.tracking import Projection
 
 
@@ -72,5 +72,5 @@ def _parent_facts(
     if entry["diagnostics"]:
         tags["holdout.diagnostics"] = "; ".join(finding["sentence"] for finding in entry["diagnostics"])
     chosen = entry["confirmed"]["params"] if entry["confirmed"] else {}
-    files = {"comparison.md": as_markdown(comparison), "comparison.csv": as_csv(comparison)}
+    files = {"comparison.md": as_markdown(sheets(comparison)), "comparison.csv": as_csv(comparison)}
     return {name: value for name, value in metrics.items() if value is not None}, tags, chosen, files

@@ -1,5 +1,6 @@
 """A real campaign of two searches through Ray, killed between opening the test classes and scoring them."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -78,6 +79,21 @@ def test_the_result_is_that_of_the_searches(place: Place) -> None:
         expected = of_role["confirmed"] if cell["place"]["metric"] == "validation" else of_role["test"]["recall_at_1"]
         assert cell["values"] == expected["values"]
         assert cell["published"] is None
+
+
+def test_the_rows_are_compared_and_written_to_files(place: Place, tmp_path: Path) -> None:
+    files = [tmp_path / f"lot{suffix}" for suffix in (".csv", ".md", ".tex")]
+    outputs = [word for file in files for word in ("--output", str(file))]
+    result = json.loads(holdout_here(*place.command, *outputs, "--json").stdout)
+    (pair,) = result["pairs"]
+    assert set(pair["names"]) == {"6", "8"}
+    assert 0 < pair["p"] <= pair["p_holm"] <= 1
+    records = list(csv.DictReader(files[0].read_text().splitlines()))
+    assert [float(record["mean"]) for record in records] == [cell["mean"] for cell in result["cells"]]
+    for file in files[1:]:
+        assert "sizes of the embedding" in file.read_text()
+    wrong = plain(holdout_here(*place.command, "--output", tmp_path / "lot.doc", code=2).stderr)
+    assert "the file's suffix says its format" in wrong
 
 
 def test_each_search_is_a_search(place: Place) -> None:

@@ -14,7 +14,7 @@ from search.campaigns.cells import measured
 from search.campaigns.config import VALIDATION
 from search.campaigns.prepare import campaign_plans
 from search.campaigns.standings import standings
-from search.campaigns.table import campaign_grid
+from search.campaigns.table import campaign_table, columns_of
 from search.config import SearchConfig
 from search.recipes import campaigns
 from search.yaml_file import read_yaml
@@ -231,17 +231,24 @@ def test_the_table_has_the_shape_that_is_asked_for() -> None:
     entry = {"confirmed": number, "test": {"recall_at_1": number, "dists_intra": number}}
     nothing = {"confirmed": None, "test": None}
     summaries = [{"losses": {"mpa": entry, "pnp": entry}}, {"losses": {"mpa": entry, "pnp": nothing}}]
-    grid = campaign_grid(campaign, measured(campaign, summaries))
-    assert grid.heads == ("K",)
-    assert grid.columns == [
-        f"{loss}\n{metric}" for loss in ("mpa", "pnp") for metric in (VALIDATION, "recall_at_1", "dists_intra")
-    ]
-    three = ["55.00 ± 7.07", "55.00 ± 7.07", "0.550 ± 0.071"]
-    assert grid.rows == [
-        (("1",), three * 2),
-        (("2",), ["55.00 ± 7.07", "55.00 ± 7.07 (64.38)", "0.550 ± 0.071", "–", "–", "–"]),
-    ]
-    assert grid.fixed == "configuration chosen"
+    sheet = campaign_table(campaign, measured(campaign, summaries), "title", ["a note"])
+    columns = [f"{loss}\n{metric}" for loss in ("mpa", "pnp") for metric in (VALIDATION, "recall_at_1", "dists_intra")]
+    assert sheet.header == ("K", *columns)
+    three = ("55.00 ± 7.07", "55.00 ± 7.07", "0.550 ± 0.071")
+    assert sheet.rows == (
+        ("1", *three, *three),
+        ("2", "55.00 ± 7.07", "55.00 ± 7.07 (64.38)", "0.550 ± 0.071", "–", "–", "–"),
+    )
+    assert sheet.notes == ("configuration chosen", "a note")
+
+
+def test_what_follows_from_the_row_makes_no_column() -> None:
+    vary = {"method": {"a": {"losses": ["mpa"]}, "b": {"losses": ["pnp"]}}, "size": {"8": {}, "16": {}}}
+    campaign = parse_campaign(tiny(vary=vary, table={"rows": ["method"]}))
+    blank = [{"losses": dict.fromkeys(member.config.losses, NOTHING)} for member in campaign.members]
+    cells = measured(campaign, blank)
+    assert columns_of(campaign, cells) == ["size", "configuration"]
+    assert [row[0] for row in campaign_table(campaign, cells, "title", []).rows] == ["a", "b"]
 
 
 def test_the_tournament_of_the_printed_numbers_is_the_thesis_s(root: Root) -> None:

@@ -8,6 +8,7 @@ import yaml
 
 from search.campaigns.campaign import Campaign
 from search.campaigns.cells import measured
+from search.campaigns.differences import differences
 from search.campaigns.standings import standings
 from search.openings import Ledger
 from search.plan import CONFIRM, FINAL, SEARCH, study_name
@@ -31,6 +32,7 @@ def campaign_result(campaign: Campaign, searches: Sequence[Search]) -> dict[str,
     """The result, derived from the searches' records."""
     summaries = [search.summary() for search in searches]
     cells = measured(campaign, summaries)
+    pairs, left_out = differences(campaign, cells, searches)
     ledger = Ledger(searches[0].plan.folder.openings)
     test_sets = dict.fromkeys(search.plan.split.test_digest for search in searches)
     return {
@@ -52,6 +54,8 @@ def campaign_result(campaign: Campaign, searches: Sequence[Search]) -> dict[str,
             for role in campaign.config.table.roles
             if (found := standings(campaign, cells, role))
         },
+        "pairs": pairs,
+        "left_out": left_out,
         "epochs": {stage: _epochs(searches, stage) for stage in (SEARCH, CONFIRM, FINAL)},
         "openings": {digest: ledger.sentence(digest) for digest in test_sets},
     }

@@ -1,46 +1,43 @@
 """The campaign's table, in the shape that its file asks for."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 
 from search.campaigns.campaign import Campaign
 from search.campaigns.cells import METRIC, ROLE, Cell, unit
 from search.campaigns.config import LOSS
-
-NOTHING = "–"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grid:
-    """A table as text: ``heads`` name the leading columns of each row, ``columns`` the others; ``fixed`` says what is
-    the same in all cells."""
-
-    heads: Sequence[str]
-    columns: Sequence[str]
-    rows: Sequence[tuple[Sequence[str], Sequence[str]]]
-    fixed: str
+from search.sheets import NOTHING, Sheet
 
 
-def campaign_grid(campaign: Campaign, cells: Sequence[Cell]) -> Grid:
-    """``cells`` in rows and columns; the paper's numbers stand in brackets."""
+def columns_of(campaign: Campaign, cells: Sequence[Cell]) -> list[str]:
+    """What tells the columns apart: what is no row and differs within one."""
     rows = campaign.config.table.rows
-    values = {
-        key: list(dict.fromkeys(cell.place[key] for cell in cells))
-        for key in (LOSS, *campaign.config.vary, ROLE, METRIC)
-    }
-    varying = [key for key in values if key not in rows and len(values[key]) > 1]
-    found = {tuple(cell.place[key] for key in (*rows, *varying)): cell for cell in cells}
-    columns = list(product(*(values[key] for key in varying)))
-    return Grid(
-        heads=rows,
-        columns=["\n".join(column) or values[METRIC][0] for column in columns],
-        rows=[
-            (row, [_text(found.get((*row, *column))) for column in columns])
+    found: dict[tuple[str, ...], set[str]] = {}
+    keys = [key for key in (LOSS, *campaign.config.vary, ROLE, METRIC) if key not in rows]
+    for cell in cells:
+        for key in keys:
+            found.setdefault((key, *(cell.place[row] for row in rows)), set()).add(cell.place[key])
+    return [key for key in keys if any(len(values) > 1 for (first, *_), values in found.items() if first == key)]
+
+
+def campaign_table(campaign: Campaign, cells: Sequence[Cell], title: str, notes: Sequence[str]) -> Sheet:
+    """``cells`` in rows and columns; the paper's numbers stand in brackets."""
+    rows, columns = campaign.config.table.rows, columns_of(campaign, cells)
+    values = {key: list(dict.fromkeys(cell.place[key] for cell in cells)) for key in (*rows, *columns)}
+    found = {tuple(cell.place[key] for key in (*rows, *columns)): cell for cell in cells}
+    across = list(product(*(values[key] for key in columns)))
+    fixed = {key: {cell.place[key] for cell in cells} for key in cells[0].place if key not in (*rows, *columns)}
+    same = ", ".join(f"{key} {next(iter(only))}" for key, only in fixed.items() if len(only) == 1)
+    return Sheet(
+        title=title,
+        header=(*rows, *("\n".join(column) or cells[0].place[METRIC] for column in across)),
+        rows=tuple(
+            (*row, *(_text(found.get((*row, *column))) for column in across))
             for row in product(*(values[key] for key in rows))
-            if any((*row, *column) in found for column in columns)
-        ],
-        fixed=", ".join(f"{key} {values[key][0]}" for key in values if key not in rows and len(values[key]) == 1),
+            if any((*row, *column) in found for column in across)
+        ),
+        labels=len(rows),
+        notes=(*((same,) if same else ()), *notes),
     )
 
 

@@ -3,18 +3,28 @@
 import json
 import logging
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, RenderableType
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group, RenderableType
 from rich.logging import RichHandler
+from rich.table import Table
+from rich.text import Text
+
+from search.sheets import Sheet
 
 results = Console(width=None if sys.stdout.isatty() else 120)  # a file or a pipe has no width of its own
 messages = Console(stderr=True)
 
 Runs = Annotated[Path, typer.Option("--runs", help="The folder of all searches.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Output = Annotated[
+    list[Path] | None,
+    typer.Option("--output", metavar="FILE", help="Write the same to a .csv, .md or .tex file; can be repeated."),
+]
 RUNS = Path("runs")
 
 
@@ -24,6 +34,22 @@ def show(rendered: RenderableType, value: Any, as_json: bool) -> None:
         print(json.dumps(value, indent=2, allow_nan=False))
     else:
         results.print(rendered)
+
+
+def rendered(sheets: Sequence[Sheet]) -> RenderableType:
+    """Sheets for a terminal."""
+    return Group(*(part for sheet in sheets for part in _parts(sheet)))
+
+
+def _parts(sheet: Sheet) -> list[RenderableType]:
+    table = Table(title=sheet.title, title_justify="left", box=SIMPLE_HEAD)
+    for position, heading in enumerate(sheet.header):
+        is_label = position < sheet.labels
+        table.add_column(heading, justify="left" if is_label else "right", no_wrap=is_label)
+    for row in sheet.rows:
+        table.add_row(*map(Text, row))
+    notes = [Text(note, style="dim") for note in sheet.notes]
+    return [table, *notes, Text()] if sheet.rows else [*notes, Text()]
 
 
 def set_up_logging() -> None:
