@@ -12,13 +12,6 @@ from numpy.typing import NDArray
 Curve = NDArray[np.float64]
 
 
-def anytime_curve(ends: Sequence[float], values: Sequence[float]) -> Curve:
-    """The curve of epochs that ended at ``ends`` (seconds) with ``values``."""
-    order = np.argsort(np.asarray(ends, dtype=np.float64), kind="stable")
-    curve: Curve = np.maximum.accumulate(np.asarray(values, dtype=np.float64)[order])
-    return curve
-
-
 def mean_curve(curves: Sequence[Curve]) -> Curve:
     """The mean of several searches' curves, as far as all of them go."""
     shortest = min(len(curve) for curve in curves)
