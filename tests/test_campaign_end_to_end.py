@@ -98,8 +98,7 @@ def test_the_rows_are_compared_and_written_to_files(place: Place, tmp_path: Path
 
 def test_each_search_is_a_search(place: Place) -> None:
     shown = plain(holdout_here("compare", *NAMES, "--runs", place.runs).stdout)
-    for name in NAMES:
-        assert f"{name}: losses, default and tuned" in shown
+    assert f"{', '.join(NAMES)}: losses, default and tuned" in shown
     listed = json.loads(holdout_here("status", "--runs", place.runs, "--json").stdout)
     assert {(entry["name"], entry["state"]) for entry in listed} == {(name, "tested") for name in NAMES}
 
