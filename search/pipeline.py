@@ -14,7 +14,7 @@ from rich.console import Console
 from search.agenda import Agenda, Listener, Stage
 from search.cluster.driver_lock import only_driver_of
 from search.cluster.packing import Packing
-from search.cluster.session import ray_session
+from search.cluster.session import import_ray, ray_session
 from search.freeze import NothingToSelect, freeze
 from search.noise import noise_text
 from search.plan import CONFIRM, FINAL, NOISE, SEARCH, Plan, search_of
@@ -82,10 +82,12 @@ def _get_ready(plans: Sequence[Plan], console: Console, stack: ExitStack) -> int
     """Decode the images of the training halves, connect to Ray; how many trials run at once."""
     for images in dict.fromkeys(plan.images for plan in plans):
         images.open(StoreProgress(console))
-    stack.enter_context(ray_session())
-    from search.cluster.nodes import make_nodes_ready  # Ray may only be imported with its token set
+    import_ray()  # sets its token, which has to happen before anything else imports Ray
+    # Before the session: where several nodes share a disk, Ray unpacks a job's code anew for each as they join it.
+    from search.cluster.nodes import make_nodes_ready
     from search.tuner import slots
 
+    stack.enter_context(ray_session())
     concurrent = slots(plans[0].config.resources, plans[0].config.search.max_concurrent)
     make_nodes_ready(list(dict.fromkeys(plan.images for plan in plans)), plans[0].folder.runs)
     return concurrent
