@@ -4,6 +4,7 @@ Nothing is created here. Every check returns sentences; all of them are collecte
 """
 
 import os
+import socket
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -177,9 +178,24 @@ def spaces_of(config: SearchConfig) -> dict[str, SearchSpace]:
     return spaces
 
 
+def _cluster_mistakes(address: str) -> list[str]:
+    """Whether something listens at ``RAY_ADDRESS``: Ray itself would ask for minutes."""
+    host, _, port = address.rpartition("/")[2].rpartition(":")
+    if not port.isdigit():
+        return []  # a word of Ray's own, such as auto
+    try:
+        socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
+    except OSError as error:
+        return [
+            f"RAY_ADDRESS is {address!r} and nothing answers there ({error.strerror or error}); start Ray there, mend "
+            "the address, or unset it to search on this machine alone."
+        ]
+    return []
+
+
 def _machine_mistakes(config: SearchConfig) -> list[str]:
-    if os.environ.get("RAY_ADDRESS"):
-        return []  # the cluster is asked when it is connected to, before anything is created
+    if address := os.environ.get("RAY_ADDRESS"):
+        return _cluster_mistakes(address)  # what it has is asked when it is connected to, before anything is created
     here = {"cpus_per_trial": os.cpu_count() or 1, "gpus_per_trial": torch.cuda.device_count()}
     return [
         f"resources.{key} is {wanted:g} and this machine has {there} {key[:3].upper()}s; ask for fewer, or set "

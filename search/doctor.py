@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 
 from search.checks import make_plan
-from search.cluster.session import ray_session, token_place
+from search.cluster.session import NoRay, ray_session, token_place
 from search.config import SearchConfig
 from search.plan import Plan
 from trainables.mistakes import Mistakes
@@ -73,9 +73,9 @@ def _ray() -> Iterator[Finding]:
     try:
         with ray_session() as ray:
             nodes, resources = len(ray.nodes()), ray.cluster_resources()
-    except Exception as error:  # Ray raises anything where its processes cannot start or be reached
+    except NoRay as error:
         mend = "Start Ray at RAY_ADDRESS and copy its token here, or unset it to use this machine."
-        yield Finding(check="ray", state="failed", found=f"{where}: {type(error).__name__}: {error}", mend=mend)
+        yield Finding(check="ray", state="failed", found=str(error), mend=mend)
         return
     has = f"{resources.get('CPU', 0):g} CPUs, {resources.get('GPU', 0):g} GPUs"
     yield Finding(check="ray", state="ok", found=f"{ray.__version__} on {where}: {nodes} nodes, {has}")

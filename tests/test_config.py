@@ -190,3 +190,11 @@ def test_mistakes_beyond_the_form_come_at_once(search_file: SearchFile, tmp_path
     found = "\n".join(sentences(content, tmp_path / "runs"))
     for part in ("gpus_per_trial", "space.pnp.alpha", "space.triplet", "search.storage", "A balanced batch"):
         assert part in found, found
+
+
+def test_a_cluster_that_does_not_answer_is_said_at_once(
+    search_file: SearchFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    (sentence,) = sentences(search_file())
+    assert "RAY_ADDRESS is '127.0.0.1:9' and nothing answers there (Connection refused)" in sentence

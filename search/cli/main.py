@@ -8,6 +8,7 @@ import typer
 from search.cli import backbones, campaign, cluster, compare, datasets, doctor, run, show
 from search.cli.output import messages, set_up_logging
 from search.cluster.jobs import ClusterFailure
+from search.cluster.session import NoRay
 from search.freeze import NothingToSelect
 from trainables.mistakes import Mistakes
 
@@ -37,7 +38,7 @@ def main() -> None:
     except Mistakes as error:
         _say(error.sentences, "red")
         sys.exit(MISTAKE)
-    except (NothingToSelect, ClusterFailure) as error:
+    except (NothingToSelect, NoRay, ClusterFailure) as error:
         _say([str(error)], "red")
         sys.exit(FAILED)
     except SystemExit as ending:

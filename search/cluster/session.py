@@ -57,19 +57,36 @@ def import_ray() -> ModuleType:
     return ray
 
 
+class NoRay(RuntimeError):
+    """Ray cannot be started or reached; the message says why and what to do."""
+
+
 @contextmanager
 def ray_session() -> Iterator[ModuleType]:
-    """Ray, connected to ``RAY_ADDRESS`` where it is set, else to a cluster of this machine for this process alone."""
+    """Ray, connected to ``RAY_ADDRESS`` where it is set, else to a cluster of this machine for this process alone.
+
+    Raises:
+        NoRay: it does not start, or nothing answers at ``RAY_ADDRESS``.
+    """
     ray = import_ray()
     address = os.environ.get("RAY_ADDRESS")
     local = {} if address else {"num_cpus": os.cpu_count(), "include_dashboard": False}
-    ray.init(
-        address=address or "local",
-        logging_level=logging.ERROR,
-        log_to_driver=bool(address),  # what a worker elsewhere complains of is read here or nowhere
-        configure_logging=False,
-        **local,
-    )
+    try:
+        ray.init(
+            address=address or "local",
+            logging_level=logging.ERROR,
+            log_to_driver=bool(address),  # what a worker elsewhere complains of is read here or nowhere
+            configure_logging=False,
+            **local,
+        )
+    except Exception as error:  # Ray raises its most general one when a busy machine makes it late
+        reason = str(error).strip().splitlines()[0]
+        mend = (
+            "see that a cluster runs there and that its token is here"
+            if address
+            else "run the same command again when the machine is less busy"
+        )
+        raise NoRay(f"Ray did not start at {address or 'this machine'} ({reason}); {mend}.") from error
     try:
         yield ray
     finally:
