@@ -14,8 +14,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock
 from optuna.trial import FrozenTrial, TrialState
 
 from search.agenda import Job
@@ -37,6 +39,7 @@ RUN_STATUS = {
     TrialState.RUNNING: "RUNNING",
 }
 RETRY_S = 5.0
+SQLITE = "sqlite:///"
 TRIAL_TAG, PARENT_TAG = "holdout.trial", "mlflow.parentRunId"
 BATCH = 1000  # metrics that one log_batch call takes
 TAG_LENGTH = 5000
@@ -65,6 +68,14 @@ def _client(uri: str) -> "MlflowClient":
         MlflowClient,  # not `import mlflow`: beside our folder that would succeed without the library
     )
 
+    if uri.startswith(SQLITE) and not (place := Path(uri.removeprefix(SQLITE))).exists():
+        with FileLock(f"{place}.lock"):
+            if not place.exists():
+                # Its migrations, cut short by a kill, could not be taken up again: the tables come whole or not at all.
+                draft = place.with_name(f"{place.name}.draft")
+                draft.unlink(missing_ok=True)
+                MlflowClient(tracking_uri=f"{SQLITE}{draft}").search_experiments(max_results=1)
+                draft.rename(place)
     return MlflowClient(tracking_uri=uri, registry_uri=uri)
 
 

@@ -1,5 +1,8 @@
 """MLflow as a projection of the studies: made whole from them, and nothing lost while it is away."""
 
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,6 +48,21 @@ def test_what_a_killed_process_left_is_completed(opened: Opened) -> None:
     assert {run.info.status for run in client.search_runs([experiment.experiment_id])} == {"RUNNING"}
 
     agenda.take_result(job, {"records": [record(2, 0.3), record(3, 0.2)], "finished": True})
+    synchronise(search, make_projection(search.plan))
+    assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
+
+
+def test_tables_whose_making_was_killed_are_made_anew(search: Search) -> None:
+    place = search.plan.folder.tracking.removeprefix("sqlite:///")
+    draft = Path(f"{place}.draft")
+    code = f"from search.tracking import login_refusal; login_refusal('sqlite:///{place}')"
+    maker = subprocess.Popen([sys.executable, "-c", code])
+    while not (draft.exists() and draft.stat().st_size):
+        assert maker.poll() is None, "it made the tables before it could be killed"
+        time.sleep(0.01)
+    maker.kill()
+    maker.wait()
+    assert not Path(place).exists()
     synchronise(search, make_projection(search.plan))
     assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
 
