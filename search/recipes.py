@@ -1,7 +1,9 @@
 """The search files and campaign files that come with the project."""
 
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from trainables.mistakes import Mistakes
 
@@ -22,7 +24,7 @@ def recipe_or_file(given: Path) -> Path:
     Raises:
         Mistakes: there is neither.
     """
-    return _found(given, "recipe", recipes())
+    return _found(given, recipe=recipes())
 
 
 def campaign_or_file(given: Path) -> Path:
@@ -31,16 +33,32 @@ def campaign_or_file(given: Path) -> Path:
     Raises:
         Mistakes: there is neither.
     """
-    return _found(given, "campaign", campaigns())
+    return _found(given, campaign=campaigns())
+
+
+def any_file(given: Path) -> Path:
+    """The file ``given``, or the recipe or campaign of that name.
+
+    Raises:
+        Mistakes: there is none of them.
+    """
+    return _found(given, recipe=recipes(), campaign=campaigns())
+
+
+def is_campaign(content: Mapping[str, Any]) -> bool:
+    """Whether these are a campaign file's keys and not a search file's."""
+    return "base" in content or "vary" in content
 
 
 def _shipped(folder: str) -> dict[str, Path]:
     return {path.stem: path for path in sorted(Path(str(files("spaces") / folder)).glob("*.yaml"))}
 
 
-def _found(given: Path, kind: str, known: dict[str, Path]) -> Path:
+def _found(given: Path, **known: Mapping[str, Path]) -> Path:
     if given.exists():
         return given
-    if str(given) not in known:
-        raise Mistakes(f"There is no file {str(given)!r} and no {kind} of that name; {kind}s are {', '.join(known)}.")
-    return known[str(given)]
+    for shipped in known.values():
+        if str(given) in shipped:
+            return shipped[str(given)]
+    names = "; ".join(f"{kind}s are {', '.join(shipped)}" for kind, shipped in known.items())
+    raise Mistakes(f"There is no file {str(given)!r} and no {' or '.join(known)} of that name; {names}.")

@@ -1,6 +1,6 @@
 """From a campaign file to its searches."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -39,8 +39,10 @@ class Campaign:
         return self.config.name
 
 
-def parse_campaign(content: Mapping[str, Any]) -> Campaign:
-    """The campaign with the keys and values ``content``.
+def parse_campaign(
+    content: Mapping[str, Any], parse_search: Callable[[dict[str, Any]], SearchConfig] = parse_config
+) -> Campaign:
+    """The campaign with the keys and values ``content``, each of its searches as ``parse_search`` reads it.
 
     Raises:
         Mistakes: every mistake that can be seen in the file itself; those of a search with its labels.
@@ -49,7 +51,7 @@ def parse_campaign(content: Mapping[str, Any]) -> Campaign:
     recipe = read_yaml(recipe_or_file(Path(config.recipe))) if config.recipe else {}
     places = {" ".join(labels): labels for labels in product(*config.vary.values())}
     members = for_each(
-        places, lambda labels: Member(labels=labels, config=parse_config(_search_file(config, recipe, labels)))
+        places, lambda labels: Member(labels=labels, config=parse_search(_search_file(config, recipe, labels)))
     )
     campaign = Campaign(config=config, members=tuple(members))
     raise_if_any([*_clashes(campaign), *_untested(campaign), *_unknown_cells(campaign)])
@@ -74,7 +76,7 @@ def _search_file(config: CampaignConfig, recipe: Mapping[str, Any], labels: Sequ
         }
     tested = [metric for metric in config.table.metrics if metric != VALIDATION]
     defaults = {"tracking": {"experiment": config.name}, "metrics": {"test": tested} if tested else {}}
-    return {**merged(defaults, content), "name": "-".join((config.name, *labels))}
+    return {**merged(defaults, content), "name": config.search_name(labels)}
 
 
 def merged(under: Any, over: Any) -> Any:

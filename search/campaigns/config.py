@@ -1,5 +1,6 @@
 """The campaign file: a search file, what varies, and the table that comes out."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -61,6 +62,10 @@ class CampaignConfig(Section):
     vary: dict[str, Labels] = Field(min_length=1, max_length=2)
     table: TableSection
     published: tuple[PublishedSection, ...] = ()
+
+    def search_name(self, labels: Sequence[str]) -> str:
+        """What the search at ``labels``, one an axis, is called."""
+        return "-".join((self.name, *labels))
 
     @field_validator("name")
     @classmethod
