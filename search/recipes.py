@@ -1,10 +1,11 @@
 """The search files and campaign files that come with the project."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from search.yaml_file import apply_settings, read_yaml
 from trainables.mistakes import Mistakes
 
 
@@ -48,6 +49,30 @@ def any_file(given: Path) -> Path:
 def is_campaign(content: Mapping[str, Any]) -> bool:
     """Whether these are a campaign file's keys and not a search file's."""
     return "base" in content or "vary" in content
+
+
+def read_search(given: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """The search file ``given``, or the recipe of that name, with each ``key.path=value`` of ``settings`` set in it.
+
+    Raises:
+        Mistakes: there is neither, or it is a campaign.
+    """
+    content = read_yaml(any_file(given) if str(given) in campaigns() else recipe_or_file(given))
+    if is_campaign(content):
+        raise Mistakes(f"{given} is a campaign of several searches; `holdout campaign {given}` takes it.")
+    return apply_settings(content, settings)
+
+
+def read_campaign(given: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """The campaign file ``given``, or the campaign of that name, with ``settings`` set in it.
+
+    Raises:
+        Mistakes: there is neither, or it is a single search.
+    """
+    content = read_yaml(any_file(given) if str(given) in recipes() else campaign_or_file(given))
+    if "losses" in content and not is_campaign(content):
+        raise Mistakes(f"{given} is a single search; `holdout run {given}` takes it.")
+    return apply_settings(content, settings)
 
 
 def _shipped(folder: str) -> dict[str, Path]:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from commands import holdout_here, plain
 from trees import make_tree
 
 from search.campaigns.campaign import Campaign, parse_campaign
@@ -189,6 +191,24 @@ def test_published_numbers_need_a_place(change: dict[str, Any], expected: str) -
     published = {"source": "p", "role": "default", "metrics": ["recall_at_1"], "cells": {"mpa 1": [1.0]}, **change}
     (found,) = sentences(tiny(published=[published]))
     assert expected in found
+
+
+@pytest.mark.parametrize("command", ["run", "doctor"])
+def test_a_command_for_one_search_names_the_campaign_s(command: str, tmp_path: Path) -> None:
+    file = tmp_path / "tiny.yaml"
+    file.write_text(yaml.safe_dump(tiny()))
+    for given in ("loss-benchmark", file):
+        said = plain(holdout_here(command, given, code=2).stderr)
+        assert said == f"{given} is a campaign of several searches; `holdout campaign {given}` takes it."
+
+
+def test_the_command_for_a_campaign_names_the_search_s(tmp_path: Path) -> None:
+    file = tmp_path / "one.yaml"
+    file.write_text(yaml.safe_dump({"name": "one", **tiny()["base"]}))
+    for given in ("quickstart", file):
+        said = plain(holdout_here("campaign", given, "--runs", tmp_path / "runs", code=2).stderr)
+        assert said == f"{given} is a single search; `holdout run {given}` takes it."
+    assert not (tmp_path / "runs").exists()
 
 
 def test_what_is_wrong_everywhere_is_said_once() -> None:

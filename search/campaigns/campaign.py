@@ -10,8 +10,8 @@ from search.campaigns.config import LOSS, VALIDATION, CampaignConfig
 from search.campaigns.each import for_each
 from search.config import SearchConfig, parse_config
 from search.harvest import build
-from search.recipes import recipe_or_file
-from search.yaml_file import read_yaml, with_value
+from search.recipes import read_search
+from search.yaml_file import with_value
 from trainables.mistakes import raise_if_any
 
 SHARED = ("resources", "stages")
@@ -48,7 +48,7 @@ def parse_campaign(
         Mistakes: every mistake that can be seen in the file itself; those of a search with its labels.
     """
     config = build(CampaignConfig, content, known=CampaignConfig.model_fields, unknown="no such section")
-    recipe = read_yaml(recipe_or_file(Path(config.recipe))) if config.recipe else {}
+    recipe = read_search(Path(config.recipe)) if config.recipe else {}
     places = {" ".join(labels): labels for labels in product(*config.vary.values())}
     members = for_each(
         places, lambda labels: Member(labels=labels, config=parse_search(_search_file(config, recipe, labels)))

@@ -12,8 +12,7 @@ from search.campaigns.sheets import campaign_csv, campaign_sheets
 from search.cli.output import RUNS, Json, Output, Runs, messages, rendered, show
 from search.export import refuse_unknown, write_output
 from search.pipeline import run_stages
-from search.recipes import campaign_or_file
-from search.yaml_file import apply_settings, read_yaml
+from search.recipes import read_campaign
 
 
 def campaign(
@@ -27,7 +26,7 @@ def campaign(
 ) -> None:
     """Start a study of several searches, go on with it, or print the result of a finished one."""
     refuse_unknown(output or [])
-    campaign = parse_campaign(apply_settings(read_yaml(campaign_or_file(file)), settings or []))
+    campaign = parse_campaign(read_campaign(file, settings or []))
     plans = campaign_plans(campaign, runs)
     searches = run_stages(plans, messages, plans[0].config.stages, opener=campaign.name)
     result = write_result(campaign, searches)

@@ -11,8 +11,7 @@ from rich.text import Text
 from search.cli.output import RUNS, Json, Runs, show
 from search.config import parse_config
 from search.doctor import Finding, examine
-from search.recipes import recipe_or_file
-from search.yaml_file import apply_settings, read_yaml
+from search.recipes import read_search
 
 STYLES = {"ok": "green", "warning": "yellow", "failed": "red"}
 
@@ -28,7 +27,7 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Look at this machine, and at what a search would need; exit code 1 where something is missing."""
-    config = parse_config(apply_settings(read_yaml(recipe_or_file(file)), settings or [])) if file else None
+    config = parse_config(read_search(file, settings or [])) if file else None
     findings = list(examine(config, runs))
     show(_table(findings), [asdict(finding) for finding in findings], as_json)
     if any(finding.state == "failed" for finding in findings):

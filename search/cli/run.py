@@ -12,12 +12,11 @@ from search.comparison import compare
 from search.config import parse_config
 from search.pipeline import run_stages
 from search.plan import Plan
-from search.recipes import recipe_or_file
+from search.recipes import read_search
 from search.resume import refuse_another_split, started_or_resumed
 from search.runs import existing_run, stored_config
 from search.search import Search, open_search
 from search.tracked import make_projection, synchronise
-from search.yaml_file import apply_settings, read_yaml
 from trainables.mistakes import Mistakes
 
 
@@ -30,7 +29,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Start a search, go on with it, extend it, or print the result of a finished one."""
-    config = parse_config(apply_settings(read_yaml(recipe_or_file(file)), settings or []))
+    config = parse_config(read_search(file, settings or []))
     plan = started_or_resumed(config, runs)
     _print_result(_run(plan, plan.config.stages), as_json)
 
