@@ -6,7 +6,7 @@ the same call starts, goes on with what was killed at any moment, extends, or fi
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 from rich.console import Console
@@ -33,12 +33,18 @@ logger = logging.getLogger(__name__)
 
 
 def run_stages(
-    plans: Sequence[Plan], console: Console, stages: tuple[str, ...], *, opener: str, reason: str | None = None
+    plans: Sequence[Plan],
+    console: Console,
+    stages: tuple[str, ...],
+    *,
+    opener: str,
+    reason: str | None = None,
+    on_begin: Callable[[], None] = lambda: None,
 ) -> list[Search]:
     """Carry out what is left of ``stages`` of searches that ask for the same resources.
 
     ``opener`` is who opens the test classes: the search, or its campaign. ``reason`` opens them once more, although
-    they were opened.
+    they were opened. ``on_begin`` is called once nothing can be refused any more, just before the searches are opened.
 
     Raises:
         Mistakes: what only shows now: images that cannot be read, a cluster that is too small, a search that another
@@ -53,6 +59,7 @@ def run_stages(
             stack.enter_context(plan.folder.only_driver())
         for storage, names in _databases(plans).items():
             stack.enter_context(only_driver_of(names, storage))
+        on_begin()
         searches = [open_search(plan, console) for plan in plans]
         left = [stage for stage in stages if _undone(searches, stage)]
         if reason is not None:

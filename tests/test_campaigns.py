@@ -1,6 +1,5 @@
 """Campaign files: every one that comes with the project, and mistakes made on purpose."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +12,18 @@ from trees import make_tree
 
 from search.campaigns.campaign import Campaign, parse_campaign
 from search.campaigns.cells import measured
-from search.campaigns.config import VALIDATION
+from search.campaigns.config import VALIDATION, read_config
+from search.campaigns.folder import CampaignFolder
 from search.campaigns.prepare import campaign_plans
 from search.campaigns.standings import standings
 from search.campaigns.table import campaign_table, columns_of
 from search.config import SearchConfig
+from search.openings import Ledger
+from search.plan import Plan
 from search.recipes import campaigns
+from search.runs import RunFolder
 from search.yaml_file import read_yaml
+from trainables.files import write_json
 from trainables.mistakes import Mistakes
 
 SMALL = [name for name, path in campaigns().items() if "recipe" not in read_yaml(path)]
@@ -86,7 +90,7 @@ NOTHING: dict[str, Any] = {"default": {"confirmed": None, "test": None}, "confir
 @pytest.mark.parametrize("name", SMALL)
 def test_a_small_campaign_can_be_run_and_is_affordable(name: str, root: Root, tmp_path: Path) -> None:
     campaign = shipped(name, root)
-    assert len(campaign_plans(campaign, tmp_path)) == len(campaign.members)
+    assert len(campaign_plans(campaign, CampaignFolder(tmp_path, name))) == len(campaign.members)
     assert sum(images_seen(member.config) for member in campaign.members) < AFFORDABLE
 
 
@@ -218,29 +222,72 @@ def test_what_is_wrong_everywhere_is_said_once() -> None:
     assert found.startswith("losses: mpaa is not known")
 
 
-def test_searches_that_come_after_the_opening_are_refused(tmp_path: Path) -> None:
-    for plan in campaign_plans(parse_campaign(tiny()), tmp_path):
-        folder = plan.folder
-        folder.path.mkdir()
-        folder.config.write_text(plan.config.to_yaml())
-        folder.split.write_text(json.dumps(plan.split.to_json()))
-    folder.test.write_text("{}")
-    assert len(campaign_plans(parse_campaign(tiny()), tmp_path)) == 2
+def begin(plan: Plan) -> None:
+    """What is left of a search that was killed at its very beginning."""
+    plan.folder.path.mkdir()
+    plan.folder.config.write_text(plan.config.to_yaml())
+    write_json(plan.folder.split, plan.split.to_json())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> CampaignFolder:
+    """A campaign that began."""
+    folder = CampaignFolder(tmp_path, "tiny")
+    campaign = parse_campaign(tiny())
+    for plan in campaign_plans(campaign, folder):
+        begin(plan)
+    folder.begin(campaign.config)
+    return folder
+
+
+def varied(**labels: int) -> Campaign:
+    """The campaign with these labels in the place of its own, each the number of mpa's proxies."""
+    settings = {label: {"space.mpa.proxies_per_class": count} for label, count in labels.items()}
+    return parse_campaign(tiny(vary={"K": settings}))
+
+
+def test_a_campaign_that_goes_on_may_grow_until_the_test_is_opened(folder: CampaignFolder) -> None:
+    grown = varied(**{"1": 1, "2": 2, "4": 4})
+    assert len(campaign_plans(grown, folder)) == 3
+    ledger = Ledger(RunFolder(folder.runs, "tiny-1").openings)
+    ledger.open(test_digest="t", search="tiny", selections={"tiny-1": "a", "tiny-2": "b"}, reason="its own test stage")
+    assert len(campaign_plans(parse_campaign(tiny()), folder)) == 2
+    with pytest.raises(Mistakes, match="tiny-4: the test classes were opened for tiny-1, tiny-2"):
+        campaign_plans(grown, folder)
+
+
+def test_a_search_that_was_there_before_does_not_join_after_the_opening(folder: CampaignFolder) -> None:
+    four = varied(**{"1": 1, "2": 2, "4": 4})
+    begin(campaign_plans(four, folder)[2])
+    ledger = Ledger(RunFolder(folder.runs, "tiny-1").openings)
+    ledger.open(test_digest="t", search="tiny", selections={"tiny-1": "a", "tiny-2": "b"}, reason="its own test stage")
+    with pytest.raises(Mistakes, match="tiny-4: the test classes were opened for tiny-1, tiny-2"):
+        campaign_plans(four, folder)
+
+
+def test_a_campaign_that_goes_on_drops_and_changes_nothing(folder: CampaignFolder) -> None:
+    with pytest.raises(Mistakes, match="vary: tiny began with tiny-2 too; put the labels back"):
+        campaign_plans(varied(**{"1": 1, "4": 4}), folder)
+    with pytest.raises(Mistakes, match=r"2: space\.mpa\.proxies_per_class: the search tiny-2 began with 2"):
+        campaign_plans(varied(**{"1": 1, "2": 3}), folder)
     content = tiny()
-    content["vary"]["K"]["4"] = {"space.mpa.proxies_per_class": 4}
-    with pytest.raises(Mistakes, match="tiny-4: the test classes were opened for tiny-2"):
-        campaign_plans(parse_campaign(content), tmp_path)
-    content = tiny()
-    content["base"]["search"] = {"seed": 3}
-    with pytest.raises(Mistakes, match=r"1: search\.seed: the search tiny-1 began with 0 and the file now says 3"):
-        campaign_plans(parse_campaign(content), tmp_path)
+    content["base"]["model"] = {"embedding_dim": 8}
+    with pytest.raises(Mistakes, match=r"model\.embedding_dim: the search tiny-1 began with 64"):
+        campaign_plans(parse_campaign(content), folder)
+
+
+def test_another_table_is_only_another_look(folder: CampaignFolder) -> None:
+    campaign = parse_campaign(tiny(study="seen in another way", table={"rows": ["loss"], "roles": ["chosen"]}))
+    assert len(campaign_plans(campaign, folder)) == 2
+    folder.begin(campaign.config)
+    assert read_config(read_yaml(folder.config)) == campaign.config
 
 
 def test_a_campaign_is_not_called_as_a_search(tmp_path: Path) -> None:
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "search.yaml").write_text("")
     with pytest.raises(Mistakes, match="tiny is a search in"):
-        campaign_plans(parse_campaign(tiny()), tmp_path)
+        campaign_plans(parse_campaign(tiny()), CampaignFolder(tmp_path, "tiny"))
 
 
 def test_the_table_has_the_shape_that_is_asked_for() -> None:

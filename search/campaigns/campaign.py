@@ -6,10 +6,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from search.campaigns.config import LOSS, VALIDATION, CampaignConfig
+from search.campaigns.config import LOSS, VALIDATION, CampaignConfig, read_config
 from search.campaigns.each import for_each
 from search.config import SearchConfig, parse_config
-from search.harvest import build
 from search.recipes import read_search
 from search.yaml_file import with_value
 from trainables.mistakes import raise_if_any
@@ -47,7 +46,7 @@ def parse_campaign(
     Raises:
         Mistakes: every mistake that can be seen in the file itself; those of a search with its labels.
     """
-    config = build(CampaignConfig, content, known=CampaignConfig.model_fields, unknown="no such section")
+    config = read_config(content)
     recipe = read_search(Path(config.recipe)) if config.recipe else {}
     places = {" ".join(labels): labels for labels in product(*config.vary.values())}
     members = for_each(

@@ -1,11 +1,13 @@
 """The campaign file: a search file, what varies, and the table that comes out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from search.config import Names, Section, known_metrics, plain_name
+from search.harvest import build
 
 LOSS = "loss"
 VALIDATION = "validation"
@@ -67,6 +69,11 @@ class CampaignConfig(Section):
         """What the search at ``labels``, one an axis, is called."""
         return "-".join((self.name, *labels))
 
+    @property
+    def search_names(self) -> list[str]:
+        """What all the searches are called."""
+        return [self.search_name(labels) for labels in product(*self.vary.values())]
+
     @field_validator("name")
     @classmethod
     def _plain(cls, name: str) -> str:
@@ -97,3 +104,12 @@ class CampaignConfig(Section):
         if unknown := [row for row in self.table.rows if row not in known]:
             raise ValueError(f"table.rows may name {', '.join(known)}; {', '.join(unknown)} is none of them")
         return self
+
+
+def read_config(content: Mapping[str, Any]) -> CampaignConfig:
+    """The campaign file with the keys and values ``content``.
+
+    Raises:
+        Mistakes: all that is wrong with it, its searches left aside.
+    """
+    return build(CampaignConfig, content, known=CampaignConfig.model_fields, unknown="no such section")

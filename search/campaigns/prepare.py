@@ -1,32 +1,53 @@
 """Everything that can be wrong with a campaign, before anything of it is created."""
 
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 from search.campaigns.campaign import Campaign
 from search.campaigns.each import for_each
+from search.campaigns.folder import CampaignFolder
+from search.openings import Ledger
 from search.plan import Plan
 from search.resume import started_or_resumed
 from search.runs import RunFolder
-from trainables.mistakes import Mistakes
+from trainables.mistakes import Mistakes, raise_if_any
 
 
-def campaign_plans(campaign: Campaign, runs: Path) -> list[Plan]:
+def campaign_plans(campaign: Campaign, folder: CampaignFolder) -> list[Plan]:
     """The plans of the campaign's searches, which begin or go on.
 
     Raises:
-        Mistakes: what is wrong with any of them, or a search that comes after the test classes were opened.
+        Mistakes: what is wrong with any of them, or other searches than the campaign may go on with.
     """
-    if RunFolder(runs, campaign.name).config.exists():
-        raise Mistakes(f"name: {campaign.name} is a search in {runs}; call the campaign something else.")
+    if RunFolder(folder.runs, campaign.name).config.exists():
+        raise Mistakes(f"name: {campaign.name} is a search in {folder.runs}; call the campaign something else.")
     plans = for_each(
         {" ".join(member.labels): member.config for member in campaign.members},
-        lambda config: started_or_resumed(config, runs),
+        lambda config: started_or_resumed(config, folder.runs),
     )
-    tested = [plan.config.name for plan in plans if plan.folder.test.exists()]
-    late = [plan.config.name for plan in plans if not plan.folder.config.exists()]
+    raise_if_any([*_vanished(plans, folder), *_late(plans, folder)])
+    return plans
+
+
+def _vanished(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:
+    """What was tried stays in the table: a variant that did badly is not dropped silently."""
+    names = [plan.config.name for plan in plans]
+    gone = [name for name in folder.searches() if name not in names and RunFolder(folder.runs, name).config.exists()]
+    if gone:
+        yield (
+            f"vary: {folder.name} began with {', '.join(gone)} too; put the labels back, or give the campaign a new "
+            "name. Labels may be added until the test classes are opened, and the table may change at any time."
+        )
+
+
+def _late(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:
+    """One opening is for all searches, so none may begin or join after it."""
+    names = [plan.config.name for plan in plans]
+    begun = folder.searches() or names
+    opened = {name for opening in Ledger(plans[0].folder.openings).openings() for name in opening.selections}
+    tested = [name for name in names if name in opened]
+    late = [plan.config.name for plan in plans if not (plan.config.name in begun and plan.folder.config.exists())]
     if tested and late:
-        raise Mistakes(
+        yield (
             f"{', '.join(late)}: the test classes were opened for {', '.join(tested)}, and a campaign opens them once "
             "for all of its searches; give the larger campaign a new name."
         )
-    return plans

@@ -1,10 +1,8 @@
-"""``campaign.json``: what a campaign came to."""
+"""What a campaign came to, as ``campaign.json`` holds it."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
-
-import yaml
 
 from search.campaigns.campaign import Campaign
 from search.campaigns.cells import measured
@@ -14,18 +12,6 @@ from search.openings import Ledger
 from search.plan import CONFIRM, FINAL, SEARCH, study_name
 from search.search import Search
 from search.study import epochs_of, stored_trials
-from trainables.files import write_json, write_whole
-
-
-def write_result(campaign: Campaign, searches: Sequence[Search]) -> dict[str, Any]:
-    """Write ``campaign.yaml`` and ``campaign.json`` into the campaign's folder, and return the latter."""
-    folder = searches[0].plan.folder.runs / campaign.name
-    folder.mkdir(exist_ok=True)
-    text = yaml.safe_dump(campaign.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-    write_whole(folder / "campaign.yaml", lambda file: file.write(text.encode()))
-    result = campaign_result(campaign, searches)
-    write_json(folder / "campaign.json", result)
-    return result
 
 
 def campaign_result(campaign: Campaign, searches: Sequence[Search]) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from search.campaigns.campaign import parse_campaign
+from search.campaigns.folder import CampaignFolder
 from search.campaigns.prepare import campaign_plans
-from search.campaigns.result import write_result
+from search.campaigns.result import campaign_result
 from search.campaigns.sheets import campaign_csv, campaign_sheets
 from search.cli.output import RUNS, Json, Output, Runs, messages, rendered, show
 from search.export import refuse_unknown, write_output
@@ -27,9 +28,17 @@ def campaign(
     """Start a study of several searches, go on with it, or print the result of a finished one."""
     refuse_unknown(output or [])
     campaign = parse_campaign(read_campaign(file, settings or []))
-    plans = campaign_plans(campaign, runs)
-    searches = run_stages(plans, messages, plans[0].config.stages, opener=campaign.name)
-    result = write_result(campaign, searches)
+    folder = CampaignFolder(runs, campaign.name)
+    plans = campaign_plans(campaign, folder)
+    searches = run_stages(
+        plans,
+        messages,
+        plans[0].config.stages,
+        opener=campaign.name,
+        on_begin=lambda: folder.begin(campaign.config),
+    )
+    result = campaign_result(campaign, searches)
+    folder.end(result)
     sheets = campaign_sheets(campaign, result, settings or [])
     for path in output or []:
         write_output(path, campaign_csv(result), sheets)

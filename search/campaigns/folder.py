@@ -1,0 +1,43 @@
+"""A campaign's own folder: ``campaign.yaml``, from its beginning, and ``campaign.json``, what it came to."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from search.campaigns.config import CampaignConfig, read_config
+from search.yaml_file import read_yaml
+from trainables.files import write_json, write_whole
+
+
+@dataclass(frozen=True)
+class CampaignFolder:
+    """The place of the campaign ``name`` below ``runs``."""
+
+    runs: Path
+    name: str
+
+    @property
+    def config(self) -> Path:
+        """The campaign file."""
+        return self.runs / self.name / "campaign.yaml"
+
+    @property
+    def result(self) -> Path:
+        """What the campaign came to."""
+        return self.runs / self.name / "campaign.json"
+
+    def begin(self, config: CampaignConfig) -> None:
+        """Write down the campaign that begins, or goes on with another table or further labels."""
+        self.config.parent.mkdir(parents=True, exist_ok=True)
+        text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        write_whole(self.config, lambda file: file.write(text.encode()))
+
+    def end(self, result: dict[str, Any]) -> None:
+        """Write down what the campaign came to."""
+        write_json(self.result, result)
+
+    def searches(self) -> list[str]:
+        """What the searches are called that the campaign began with; none before it began."""
+        return read_config(read_yaml(self.config)).search_names if self.config.exists() else []
