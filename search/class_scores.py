@@ -6,7 +6,7 @@ Shapes: N images, C test classes.
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,11 @@ from search.runs import RunFolder
 
 @dataclass(frozen=True, kw_only=True)
 class ClassScores:
-    """One model's scores: their sum and number by class, and the digest of the images, by name and class."""
+    """One training's scores: their sum and number by class, and the digest of the images, by name and class.
+
+    Where folds were trained, it is the mean over the models of all of a seed's folds, which share the seed and the
+    test classes: they are one draw and not several.
+    """
 
     loss: str
     configuration: int
@@ -29,12 +33,23 @@ class ClassScores:
 
 
 def class_scores(folder: RunFolder, metric: str) -> list[ClassScores]:
-    """The scores of every model of a search's first opening; none where the test classes are sealed.
+    """The scores of every seed in a search's first opening; none where the test classes are sealed.
+
+    A seed of which a fold has no model is left out: the folds that are left may be the easy ones.
 
     Raises:
         FileNotFoundError: the per-image results are gone.
     """
-    return [_class_scores(row, path, metric) for row, path in _results(folder)]
+    models: dict[tuple[str, int, int], list[ClassScores]] = {}
+    for row, path in _results(folder):
+        entry = _class_scores(row, path, metric)
+        models.setdefault((entry.loss, entry.configuration, entry.seed), []).append(entry)
+    folds = max(map(len, models.values()), default=0)
+    return [
+        replace(of_seed[0], sums_C=np.mean([entry.sums_C for entry in of_seed], axis=0))
+        for of_seed in models.values()
+        if len(of_seed) == folds
+    ]
 
 
 def per_image_metrics(folders: Iterable[RunFolder]) -> set[str]:

@@ -61,7 +61,7 @@ def _statistics(entry: Mapping[str, Any]) -> dict[str, Any]:
         "std": entry["std"],
         "ci95_low": low,
         "ci95_high": high,
-        "seeds": len(entry["values"]),
+        "seeds": entry["seeds"],
     }
 
 

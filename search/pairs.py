@@ -1,11 +1,8 @@
 """Which losses differ on the test classes: every pair of a comparison's rows, corrected for their number."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from search.class_scores import ClassScores, class_scores, per_image_metrics
 from search.runs import RunFolder
@@ -55,25 +52,14 @@ def pairs_of(
     except FileNotFoundError as error:
         return [], [f"no pairs: the per-image results {error.filename} are gone"]
     runs = {
-        row_key(row): _by_seed(
-            entry
+        row_key(row): {
+            entry.seed: entry
             for search, entry in scores
             if (search, entry.loss, entry.configuration) == (row["search"], row["loss"], row["number"])
-        )
+        }
         for row in tested
     }
     return _compared(runs, wanted, metric)
-
-
-def _by_seed(scores: Iterable[ClassScores]) -> dict[int, ClassScores]:
-    """One entry a seed: in a cross-validation, the mean over the models of its folds."""
-    models: dict[int, list[ClassScores]] = {}
-    for entry in scores:
-        models.setdefault(entry.seed, []).append(entry)
-    return {
-        seed: replace(entries[0], sums_C=np.mean([entry.sums_C for entry in entries], axis=0))
-        for seed, entries in models.items()
-    }
 
 
 def default_and_tuned(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Row, Row]]:

@@ -22,10 +22,15 @@ from trainables.train import embed
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """A model (``checkpoint``, trained as ``spec`` says), the images, the metrics, and where per-image results go."""
+    """A model (``checkpoint``, trained as ``spec`` says), the images, the metrics, and where per-image results go.
+
+    ``seed`` is that of the final training, which the models of its ``fold``s share (None without folds).
+    """
 
     loss: str
     configuration: int
+    seed: int
+    fold: int | None
     spec: TrialSpec
     checkpoint: str
     images: StoreRecipe
@@ -54,7 +59,8 @@ def score(scoring: Scoring) -> dict[str, Any]:
     return {
         "loss": scoring.loss,
         "configuration": scoring.configuration,
-        "seed": spec.seed,
+        "seed": scoring.seed,
+        "fold": scoring.fold,
         "metrics": {name: metrics[name] for name in names},
         "per_image": Path(scoring.per_image).name,
         "sha256": hashlib.sha256(content.getvalue()).hexdigest(),

@@ -98,6 +98,8 @@ def _score(candidate: _Candidate, opening: Opening, score_all: Callable[[Sequenc
             Scoring(
                 loss=spec.loss,
                 configuration=trial.user_attrs["configuration"],
+                seed=trial.user_attrs["seed"],
+                fold=trial.user_attrs.get("fold"),
                 spec=spec,
                 checkpoint=str(checkpoint),
                 images=images,

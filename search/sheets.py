@@ -95,11 +95,12 @@ def _notes(comparison: Mapping[str, Any]) -> Iterator[str]:
         if summary["noise"]:
             yield noise_text(summary["noise"], comparison["objective"])
     split = comparison["split"]
+    folds = split["folds"]
     yield f"split {split['digest'][:12]}: {_classes(split)}; {comparison['openings']}"
     yield (
         "search: one run, or the mean of equal ones; confirmed, final (validation of the trainings for the test): "
-        f"mean ± sample deviation over seeds{' and folds' if split['folds'] else ''}; test: with the 95 % interval "
-        "(Student's t)"
+        f"mean ± sample deviation over seeds{' and folds' if folds else ''}; test: with the 95 % interval "
+        f"(Student's t{' over the seeds, each the mean of its folds' if folds else ''})"
     )
 
 

@@ -140,14 +140,16 @@ def _final(plan: Plan, trained: Sequence[FrozenTrial], entry: Confirmation | Non
     """The validation value of the trainings for the test, each at its best epoch; None where nothing validates."""
     if entry is None or plan.config.final.train_on == "all":
         return None
-    values = [
-        trial.value
+    found = [
+        (trial.value, trial.user_attrs["seed"])
         for trial in trained
         if trial.state == TrialState.COMPLETE
         and trial.user_attrs["configuration"] == entry.number
         and trial.value is not None
     ]
-    return {key: value for key, value in over_seeds(values).items() if key != "ci95"} if values else None
+    if not found:
+        return None
+    return {key: value for key, value in over_seeds(*zip(*found, strict=True)).items() if key != "ci95"}
 
 
 def _confirmed(entry: Confirmation | None) -> dict[str, Any] | None:
@@ -161,13 +163,12 @@ def _tested(test: Mapping[str, Any] | None, loss: str, entry: Confirmation | Non
     if test is None or entry is None:
         return None
     rows = [
-        row["metrics"]
-        for row in test["openings"][0]["scores"]
-        if row["loss"] == loss and row["configuration"] == entry.number
+        row for row in test["openings"][0]["scores"] if row["loss"] == loss and row["configuration"] == entry.number
     ]
     if not rows:
         return None
-    return {name: over_seeds([row[name] for row in rows]) for name in rows[0]}
+    seeds = [row["seed"] for row in rows]
+    return {name: over_seeds([row["metrics"][name] for row in rows], seeds) for name in rows[0]["metrics"]}
 
 
 def _time(

@@ -294,7 +294,7 @@ def test_the_table_has_the_shape_that_is_asked_for() -> None:
     published = {"source": "p", "role": "chosen", "metrics": ["recall_at_1"], "cells": {"mpa 2": [64.38]}}
     table = {"rows": ["K"], "metrics": [VALIDATION, "recall_at_1", "dists_intra"], "roles": ["chosen"]}
     campaign = parse_campaign(tiny(table=table, published=[published]))
-    number = {"values": [0.5, 0.6], "mean": 0.55, "std": 0.0707}
+    number = {"values": [0.5, 0.6], "seeds": 2, "mean": 0.55, "std": 0.0707}
     entry = {"confirmed": number, "test": {"recall_at_1": number, "dists_intra": number}}
     nothing = {"confirmed": None, "test": None}
     summaries = [{"losses": {"mpa": entry, "pnp": entry}}, {"losses": {"mpa": entry, "pnp": nothing}}]

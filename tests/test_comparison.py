@@ -1,6 +1,7 @@
 """The comparison, on searches whose records are written by hand: one table, its pairs, its files."""
 
 import csv
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,10 @@ Means = dict[str, tuple[float, float]]
 """The mean test score of each loss: default, tuned."""
 
 
-def made_search(runs: Path, name: str, means: Means, *, seeds: tuple[int, ...] = SEEDS, tested: bool = True) -> None:
-    """The records of a finished search, as far as a comparison reads them."""
+def made_search(
+    runs: Path, name: str, means: Means, *, seeds: tuple[int, ...] = SEEDS, folds: int = 1, tested: bool = True
+) -> None:
+    """The records of a finished search, as far as a comparison reads them; each seed has a model a fold."""
     folder = RunFolder(runs, name)
     generator = np.random.default_rng(0)
     per_class = generator.normal(0, 0.1, 30)
@@ -41,20 +44,23 @@ def made_search(runs: Path, name: str, means: Means, *, seeds: tuple[int, ...] =
         roles: dict[str, Any] = {}
         for number, mean in zip((0, 7), by_role, strict=True):
             found = []
-            for seed in seeds:
+            for seed, fold in itertools.product(seeds, range(folds)):
                 values = mean + per_class[LABELS] + generator.normal(0, 0.02, len(LABELS))
-                path = folder.path / "test" / "first" / f"{loss}-{number}-{seed}.npz"
+                path = folder.path / "test" / "first" / f"{loss}-{number}-{seed}{f'-{fold}' if fold else ''}.npz"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 keys = np.array([f"{index}.png" for index in range(len(LABELS))])
                 np.savez_compressed(path, labels=LABELS, keys=keys, map_at_r=values, recall_at_1=values)
                 scores.append({"loss": loss, "configuration": number, "seed": seed, "per_image": path.name})
                 found.append(float(values.mean()))
-            confirmed = {key: value for key, value in over_seeds(found).items() if key != "ci95"}
+            shared = [seed for seed in seeds for _ in range(folds)]
+            confirmed = {key: value for key, value in over_seeds(found, shared).items() if key != "ci95"}
             roles |= {
                 number: {
                     "confirmed": confirmed,
                     "final": confirmed,
-                    "test": {metric: over_seeds(found) for metric in ("map_at_r", "recall_at_1")} if tested else None,
+                    "test": {metric: over_seeds(found, shared) for metric in ("map_at_r", "recall_at_1")}
+                    if tested
+                    else None,
                 }
             }
         steps = [(1, 0.1), (3, by_role[0]), (9, by_role[1])]
@@ -155,6 +161,25 @@ def test_searches_compare_in_one_table_and_pair_by_their_shared_seeds(runs: Path
     shown = plain(holdout_here("compare", "one", "two", "other", "sealed", "--runs", runs).stdout)
     assert "one, two, other, sealed: losses, default and tuned" in shown
     assert "this test set: 3 openings by 3 searches" in shown
+
+
+def test_the_folds_of_a_seed_are_one_draw(tmp_path: Path) -> None:
+    """Pairs are paired by the seeds' means over their folds, and a seed that lacks a fold is not paired."""
+    made_search(tmp_path, "folds", {"pnp": (0.5, 0.51)}, folds=4)
+    found = compared(tmp_path, "folds")
+    (pair,), rows = found["pairs"], found["rows"]
+    means = [np.reshape(row["test"]["map_at_r"]["values"], (3, 4)).mean(1) for row in rows]
+    assert pair["seeds"] == 3
+    assert pair["p_seeds"] == pytest.approx(ttest_rel(*means).pvalue)
+    file = tmp_path / "table.csv"
+    holdout_here("compare", "folds", "--runs", tmp_path, "--output", file)
+    assert {record["seeds"] for record in csv.DictReader(file.read_text().splitlines()) if record["stage"] == "test"} == {"3"}
+    path = tmp_path / "folds" / "test.json"
+    content = json.loads(path.read_text())
+    del content["openings"][0]["scores"][-1]
+    write_json(path, content)
+    (pair,) = compared(tmp_path, "folds")["pairs"]
+    assert pair["seeds"] == 2
 
 
 def test_sealed_searches_compare_on_validation_alone(tmp_path: Path) -> None:

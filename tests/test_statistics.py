@@ -1,10 +1,11 @@
 """Statistics against closed forms, and against simulation."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_ind
+from scipy.stats import sem, t, ttest_ind
 
 from search.statistics.anytime import cost_ratio, epochs_to_reach, mean_curve
 from search.statistics.detectable import minimum_detectable_difference
@@ -18,10 +19,39 @@ def test_mean_deviation_and_interval_of_three() -> None:
     assert found["std"] == pytest.approx(1)
     assert found["ci95"] == pytest.approx([2 - 4.302652729911275 / math.sqrt(3), 2 + 4.302652729911275 / math.sqrt(3)])
     assert found["values"] == [1.0, 2.0, 3.0]
+    assert found["seeds"] == 3
 
 
 def test_one_value_has_neither_deviation_nor_interval() -> None:
-    assert over_seeds([0.5]) == {"mean": 0.5, "std": None, "ci95": None, "values": [0.5]}
+    assert over_seeds([0.5]) == {"mean": 0.5, "std": None, "ci95": None, "seeds": 1, "values": [0.5]}
+
+
+def test_folds_of_a_seed_are_one_draw_of_the_interval() -> None:
+    values = [0.1, 0.3, 0.2, 0.6, 0.4, 0.8]
+    found = over_seeds(values, [7, 7, 8, 8, 9, 9])
+    expected = t.interval(0.95, 2, np.mean([0.2, 0.4, 0.6]), sem([0.2, 0.4, 0.6]))
+    assert found["ci95"] == pytest.approx(expected)
+    assert (found["mean"], found["std"], found["seeds"]) == (
+        pytest.approx(0.4),
+        pytest.approx(np.std(values, ddof=1)),
+        3,
+    )
+    assert over_seeds([0.1, 0.3], [7, 7])["ci95"] is None
+
+
+def test_intervals_of_correlated_folds_cover_the_truth() -> None:
+    """What a seed does to all of its folds, and what a fold is like for all seeds; the folds are always the same."""
+    generator = np.random.default_rng(1)
+    seeds, folds = np.repeat([0, 1, 2], 5), np.tile([0.04, 0.02, 0, -0.02, -0.04], 3)
+    by_seed = np.repeat(generator.normal(0, 0.03, (4000, 3)), 5, axis=1)
+    draws = 0.6 + by_seed + folds + generator.normal(0, 0.01, (4000, 15))
+
+    def coverage(of: Sequence[int] | None) -> float:
+        intervals = [over_seeds(row, of)["ci95"] for row in draws.tolist()]
+        return float(np.mean([low <= 0.6 <= high for low, high in intervals]))
+
+    assert coverage(seeds.tolist()) == pytest.approx(0.95, abs=0.012)
+    assert coverage(None) < 0.85, "folds taken for independent draws would cover it just as well"
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])

@@ -15,12 +15,14 @@ ROLE, METRIC = "configuration", "metric"
 class Cell:
     """One number: ``place`` says of what (loss, a label of each axis, configuration, metric).
 
-    ``values`` are the seeds', in our unit (0 to 1); empty where nothing finished. ``std`` is their sample deviation.
+    ``values`` are the models', in our unit (0 to 1), of so many ``seeds``; empty where nothing finished. ``std`` is
+    their sample deviation.
     ``published`` is the paper's number in the same unit.
     """
 
     place: Mapping[str, str]
     values: Sequence[float]
+    seeds: int
     mean: float | None
     std: float | None
     published: float | None
@@ -47,10 +49,11 @@ def _cell(
 ) -> Cell:
     of_role = entry["default"] if role == "default" else entry
     found = of_role["confirmed"] if metric == VALIDATION else (of_role["test"] or {}).get(metric)
-    found = found or {"values": [], "mean": None, "std": None}
+    found = found or {"values": [], "seeds": 0, "mean": None, "std": None}
     return Cell(
         place={LOSS: loss, **dict(zip(campaign.config.vary, labels, strict=True)), ROLE: role, METRIC: metric},
         values=found["values"],
+        seeds=found["seeds"],
         mean=found["mean"],
         std=found["std"],
         published=next(_published(campaign, " ".join((loss, *labels)), role, metric), None),

@@ -31,18 +31,19 @@ def campaign_sheets(campaign: Campaign, result: Mapping[str, Any], settings: Seq
 def campaign_csv(result: Mapping[str, Any]) -> str:
     """One cell a line, in our unit (0 to 1)."""
     text = io.StringIO()
-    numbers = ("mean", "std", "published")
-    writer = csv.DictWriter(text, (*result["cells"][0]["place"], *numbers, "seeds"), lineterminator="\n")
+    numbers = ("mean", "std", "published", "seeds")
+    writer = csv.DictWriter(text, (*result["cells"][0]["place"], *numbers), lineterminator="\n")
     writer.writeheader()
     for cell in result["cells"]:
-        writer.writerow({**cell["place"], **{key: cell[key] for key in numbers}, "seeds": len(cell["values"])})
+        writer.writerow({**cell["place"], **{key: cell[key] for key in numbers}})
     return text.getvalue()
 
 
 def _notes(campaign: Campaign, result: Mapping[str, Any], settings: Sequence[str]) -> Iterator[str]:
     metrics = campaign.config.table.metrics
     distances = "; distances as they are" if set(metrics) & set(DISTANCES) else ""
-    yield f"per cent, mean ± sample deviation over training seeds{distances}"
+    folds = " and folds" if any(member.config.split.folds for member in campaign.members) else ""
+    yield f"per cent, mean ± sample deviation over training seeds{folds}{distances}"
     if VALIDATION in metrics:
         objective = campaign.members[0].config.search.objective
         yield f"{VALIDATION}: {objective} on the validation classes, confirmed with fresh seeds"

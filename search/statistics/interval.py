@@ -8,19 +8,35 @@ from typing import Any
 from scipy.special import stdtrit
 
 
-def over_seeds(values: Sequence[float]) -> dict[str, Any]:
+def over_seeds(values: Sequence[float], seeds: Sequence[int] | None = None) -> dict[str, Any]:
     """Mean, sample standard deviation and 95 % interval of ``values``.
 
-    The interval is mean ± t(0.975, n − 1) · s / √n, Student's t over seeds. With one value there is neither
-    deviation nor interval, and both are None.
+    The interval is m ± t(0.975, n − 1) · s / √n, Student's t over n seeds. Where several values share a seed, as the
+    models of a cross-validation's folds do, ``seeds`` says whose each value is: they are no independent draws, so m
+    and s are those of the seeds' means, while ``std`` stays the deviation of all values, which papers print.
+
+    With one value there is no deviation, and with one seed no interval; they are None.
 
     >>> over_seeds([1.0, 2.0, 3.0])["mean"]
     2.0
     """
     assert values, "no values"
-    mean, count = statistics.fmean(values), len(values)
+    by_seed: dict[int, list[float]] = {}
+    for seed, value in zip(range(len(values)) if seeds is None else seeds, values, strict=True):
+        by_seed.setdefault(seed, []).append(value)
+    return {
+        "mean": statistics.fmean(values),
+        "std": statistics.stdev(values) if len(values) > 1 else None,
+        "ci95": _interval([statistics.fmean(shared) for shared in by_seed.values()]),
+        "seeds": len(by_seed),
+        "values": list(values),
+    }
+
+
+def _interval(values: Sequence[float]) -> list[float] | None:
+    count = len(values)
     if count < 2:
-        return {"mean": mean, "std": None, "ci95": None, "values": list(values)}
-    deviation = statistics.stdev(values)
-    half = float(stdtrit(count - 1, 0.975)) * deviation / math.sqrt(count)
-    return {"mean": mean, "std": deviation, "ci95": [mean - half, mean + half], "values": list(values)}
+        return None
+    mean = statistics.fmean(values)
+    half = float(stdtrit(count - 1, 0.975)) * statistics.stdev(values) / math.sqrt(count)
+    return [mean - half, mean + half]
