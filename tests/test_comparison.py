@@ -173,7 +173,8 @@ def test_the_folds_of_a_seed_are_one_draw(tmp_path: Path) -> None:
     assert pair["p_seeds"] == pytest.approx(ttest_rel(*means).pvalue)
     file = tmp_path / "table.csv"
     holdout_here("compare", "folds", "--runs", tmp_path, "--output", file)
-    assert {record["seeds"] for record in csv.DictReader(file.read_text().splitlines()) if record["stage"] == "test"} == {"3"}
+    records = list(csv.DictReader(file.read_text().splitlines()))
+    assert {record["seeds"] for record in records if record["stage"] == "test"} == {"3"}
     path = tmp_path / "folds" / "test.json"
     content = json.loads(path.read_text())
     del content["openings"][0]["scores"][-1]
