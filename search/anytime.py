@@ -1,15 +1,21 @@
 """A study's anytime curve: its incumbents, in the order in which epochs ended."""
 
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from optuna.trial import FrozenTrial
 
-from search.statistics.anytime import Curve
+from search.statistics.anytime import Curve, cost_ratio, mean_curve
 from search.study import epochs_of
 from trainables.train import EpochRecord
+
+SHARES = (0.25, 0.5, 0.75, 1.0)
+"""Where a curve is shown: after these shares of the epochs."""
+
+Label = TypeVar("Label")
 
 
 def incumbents(
@@ -49,3 +55,35 @@ def curve_of(entry: Mapping[str, Any]) -> Curve:
     for step in entry["anytime"]:
         curve[step["epochs"] - 1 :] = step["value"]
     return curve
+
+
+def compared_curves(entries: Mapping[Label, Sequence[Mapping[str, Any]]]) -> dict[Label, dict[str, Any]]:
+    """Curves beside each other at a few places, and what each costs against the first.
+
+    Args:
+        entries: for each label what the summaries of its searches say of one loss; their mean curve is the label's.
+            Those that have no value are left out.
+    """
+    valued = {label: [entry for entry in found if entry["anytime"]] for label, found in entries.items()}
+    curves = {label: mean_curve([curve_of(entry) for entry in found]) for label, found in valued.items() if found}
+    first = next(iter(curves), None)
+    return {
+        label: {
+            "places": [_place(curve, share, valued[label]) for share in SHARES],
+            "against": first if label != first else None,
+            "cost_ratio": cost_ratio(curve, curves[first]) if first is not None and label != first else None,
+        }
+        for label, curve in curves.items()
+    }
+
+
+def _place(curve: Curve, share: float, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The curve after a share of its epochs, and the incumbents' mean confirmed value where all are confirmed."""
+    epochs = math.ceil(share * len(curve))
+    steps = [[step for step in entry["anytime"] if step["epochs"] <= epochs][-1:] for entry in entries]
+    confirmed = [step["confirmed"] for last in steps for step in last if step["confirmed"] is not None]
+    return {
+        "epochs": epochs,
+        "value": float(curve[epochs - 1]) if curve[epochs - 1] > -math.inf else None,
+        "confirmed": statistics.fmean(confirmed) if len(confirmed) == len(entries) else None,
+    }

@@ -1,18 +1,13 @@
 """The comparison of losses: default and tuned, from the search to the test classes, in one table for all searches."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from search.anytime import curve_of
+from search.anytime import compared_curves
 from search.openings import Ledger
 from search.pairs import DEFAULT, TUNED, default_and_tuned, pairs_of
 from search.runs import RunFolder, stored_split
-from search.statistics.anytime import Curve, cost_ratio, mean_curve
 from trainables.mistakes import Mistakes
-
-SHARES = (0.25, 0.5, 0.75, 1.0)
-"""Where an anytime curve is shown: after these shares of the epochs."""
 
 
 def compare(folders: Sequence[RunFolder], summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -80,35 +75,13 @@ def rows_of(summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _anytime(summaries: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Each loss's curves at a few places; where several searches have it, their mean and what each costs."""
+    """Each loss's curves beside each other; where several searches have it, their mean as well."""
     for loss in dict.fromkeys(loss for summary in summaries for loss in summary["losses"]):
-        curves = {
-            summary["name"]: curve_of(summary["losses"][loss])
-            for summary in summaries
-            if loss in summary["losses"] and summary["losses"][loss]["anytime"]
+        by_search: dict[str | None, list[Mapping[str, Any]]] = {
+            summary["name"]: [summary["losses"][loss]] for summary in summaries if loss in summary["losses"]
         }
-        first = next(iter(curves), "")
-        for search, curve in curves.items():
-            steps = next(summary for summary in summaries if summary["name"] == search)["losses"][loss]["anytime"]
-            yield {
-                "search": search,
-                "loss": loss,
-                "places": [_place(curve, share, steps) for share in SHARES],
-                "against": first if search != first else None,
-                "cost_ratio": cost_ratio(curve, curves[first]) if search != first else None,
-            }
+        curves = compared_curves(by_search)
         if len(curves) > 1:
-            mean = mean_curve(list(curves.values()))
-            places = [_place(mean, share, []) for share in SHARES]
-            yield {"search": None, "loss": loss, "places": places, "against": None, "cost_ratio": None}
-
-
-def _place(curve: Curve, share: float, steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The curve after a share of its epochs, and the incumbent's confirmed mean where it is known."""
-    epochs = math.ceil(share * len(curve))
-    incumbent = [step for step in steps if step["epochs"] <= epochs]
-    return {
-        "epochs": epochs,
-        "value": float(curve[epochs - 1]) if curve[epochs - 1] > -math.inf else None,
-        "confirmed": incumbent[-1]["confirmed"] if incumbent else None,
-    }
+            curves |= compared_curves({None: [entry for found in by_search.values() for entry in found]})
+        for search, curve in curves.items():
+            yield {"search": search, "loss": loss, **curve}

@@ -1,10 +1,10 @@
 """The comparison as sheets of text, which a terminal, Markdown and LaTeX show alike."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from search.comparison import SHARES
+from search.anytime import SHARES
 from search.noise import noise_text
 from search.pairs import DEFAULT
 from search.statistics.bootstrap import DRAWS
@@ -165,24 +165,31 @@ def verdict(pair: Mapping[str, Any]) -> str:
 
 
 def _anytime(comparison: Mapping[str, Any]) -> Sheet:
-    curves = comparison["anytime"]
+    curves = [(_label(comparison, curve), curve) for curve in comparison["anytime"]]
+    return anytime_sheet(comparison["objective"], curves, "{:.4f}".format)
+
+
+def anytime_sheet(
+    objective: str, curves: Sequence[tuple[str, Mapping[str, Any]]], number: Callable[[float], str]
+) -> Sheet:
+    """Curves beside each other, each with its name and its values as ``number`` writes them."""
     notes = ["below a value: the mean that its configuration was confirmed with, where it was"] if curves else []
-    for curve in curves:
+    for name, curve in curves:
         if curve["against"]:
-            ratio, label = curve["cost_ratio"], _label(comparison, curve)
+            ratio = curve["cost_ratio"]
             reached = "does not reach" if ratio is None else f"takes {ratio:.2f} × the epochs to reach"
-            notes.append(f"{label} {reached} the best value of {curve['against']}/{curve['loss']}")
+            notes.append(f"{name} {reached} the best value of {curve['against']}/{curve['loss']}")
     return Sheet(
-        title=f"Best {comparison['objective']} so far, by the epochs spent",
+        title=f"Best {objective} so far, by the epochs spent",
         header=("loss", *(f"{share:.0%} of the epochs" for share in SHARES)),
-        rows=tuple((_label(comparison, curve), *map(_place, curve["places"])) for curve in curves),
+        rows=tuple((name, *(_place(place, number) for place in curve["places"])) for name, curve in curves),
         labels=1,
         notes=tuple(notes),
     )
 
 
-def _place(place: Mapping[str, Any]) -> str:
+def _place(place: Mapping[str, Any], number: Callable[[float], str]) -> str:
     if place["value"] is None:
         return NOTHING
-    text = f"{place['value']:.4f} after {place['epochs']}"
-    return text if place["confirmed"] is None else f"{text}\n{place['confirmed']:.4f} confirmed"
+    text = f"{number(place['value'])} after {place['epochs']}"
+    return text if place["confirmed"] is None else f"{text}\n{number(place['confirmed'])} confirmed"

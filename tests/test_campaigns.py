@@ -13,6 +13,7 @@ from trees import make_tree
 from search.campaigns.campaign import Campaign, parse_campaign
 from search.campaigns.cells import measured
 from search.campaigns.config import VALIDATION, read_config
+from search.campaigns.curves import campaign_curves, search_axes
 from search.campaigns.folder import CampaignFolder
 from search.campaigns.prepare import campaign_plans
 from search.campaigns.standings import standings
@@ -316,6 +317,45 @@ def test_what_follows_from_the_row_makes_no_column() -> None:
     cells = measured(campaign, blank)
     assert columns_of(campaign, cells) == ["size", "configuration"]
     assert [row[0] for row in campaign_table(campaign, cells, "title", []).rows] == ["a", "b"]
+
+
+def test_only_studies_of_the_search_itself_have_curves(root: Root) -> None:
+    ways = {name: search_axes(shipped(name, root)) for name in campaigns()}
+    assert {name: axes for name, axes in ways.items() if axes} == {
+        "hyperparameter-search": ["sampler"],
+        "hyperparameter-search-cub200": ["sampler"],
+    }
+
+
+def test_curves_are_means_over_the_other_axis_and_cost_what_they_cost() -> None:
+    """Three samplers and two seeds: random's mean is at 0.4 after 2 epochs, TPE's after 1, the grid's never."""
+    vary = {
+        "seed": {"0": {"search.seed": 0}, "1": {"search.seed": 1}},
+        "sampler": {name: {"search.sampler": name} for name in ("random", "tpe", "qmc")},
+    }
+    campaign = parse_campaign(tiny(vary=vary, table={"rows": ["sampler"]}))
+    steps = {
+        ("0", "random"): [(1, 0.1, None), (2, 0.2, 0.15)], ("1", "random"): [(2, 0.6, 0.5)],
+        ("0", "tpe"): [(1, 0.5, 0.3)], ("1", "tpe"): [(1, 0.3, None), (3, 0.6, 0.6)],
+        ("0", "qmc"): [(1, 0.1, None)], ("1", "qmc"): [],
+    }  # fmt: skip
+    keys = ("epochs", "value", "confirmed")
+    summaries = [
+        {"losses": {"mpa": {"epochs": 4, "anytime": [dict(zip(keys, step, strict=True)) for step in steps[labels]]}}}
+        for labels in (member.labels for member in campaign.members)
+    ]
+    found = {curve["way"]: curve for curve in campaign_curves(campaign, summaries)}
+    assert {curve["loss"] for curve in found.values()} == {"mpa"}
+    values = {way: [place["value"] for place in curve["places"]] for way, curve in found.items()}
+    assert values["random"] == [None, *[pytest.approx(0.4)] * 3]
+    assert values["tpe"] == pytest.approx([0.4, 0.4, 0.55, 0.55])
+    assert values["qmc"] == [0.1] * 4, "the mean of those that have a value"
+    confirmed = {way: [place["confirmed"] for place in curve["places"]] for way, curve in found.items()}
+    assert confirmed["random"] == [None, *[pytest.approx(0.325)] * 3]
+    assert confirmed["tpe"] == [None, None, *[pytest.approx(0.45)] * 2]
+    assert {way: (curve["against"], curve["cost_ratio"]) for way, curve in found.items()} == {
+        "random": (None, None), "tpe": ("random", 0.5), "qmc": ("random", None),
+    }  # fmt: skip
 
 
 def test_the_tournament_of_the_printed_numbers_is_the_thesis_s(root: Root) -> None:

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from search.config import Names, Section, known_metrics, plain_name
 from search.harvest import build
+from trainables.mistakes import Mistakes
 
 LOSS = "loss"
 VALIDATION = "validation"
@@ -102,7 +103,7 @@ class CampaignConfig(Section):
     def _known_rows(self) -> "CampaignConfig":
         known = (LOSS, *self.vary)
         if unknown := [row for row in self.table.rows if row not in known]:
-            raise ValueError(f"table.rows may name {', '.join(known)}; {', '.join(unknown)} is none of them")
+            raise Mistakes(f"table.rows may name {', '.join(known)}; {', '.join(unknown)} is none of them.")
         return self
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from search.campaigns.campaign import Campaign
 from search.campaigns.cells import measured
+from search.campaigns.curves import campaign_curves
 from search.campaigns.differences import differences
 from search.campaigns.standings import standings
 from search.openings import Ledger
@@ -42,6 +43,7 @@ def campaign_result(campaign: Campaign, searches: Sequence[Search]) -> dict[str,
         },
         "pairs": pairs,
         "left_out": left_out,
+        "anytime": campaign_curves(campaign, summaries),
         "epochs": {stage: _epochs(searches, stage) for stage in (SEARCH, CONFIRM, FINAL)},
         "openings": {digest: ledger.sentence(digest) for digest in test_sets},
     }

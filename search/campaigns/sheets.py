@@ -3,14 +3,16 @@
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from search.campaigns.campaign import Campaign
 from search.campaigns.cells import Cell, unit
 from search.campaigns.config import LOSS, VALIDATION
+from search.campaigns.curves import search_axes
 from search.campaigns.differences import PAIRED
 from search.campaigns.table import campaign_table
-from search.sheets import NOTHING, Sheet, parameters, verdict
+from search.sheets import NOTHING, Sheet, anytime_sheet, parameters, verdict
 from trainables.metrics.distances import DISTANCES
 
 MANY = 20
@@ -18,13 +20,18 @@ MANY = 20
 
 
 def campaign_sheets(campaign: Campaign, result: Mapping[str, Any], settings: Sequence[str]) -> list[Sheet]:
-    """The table, what was chosen, the tournaments and the differences; ``settings`` are those of the command line."""
+    """The table, what was chosen, the tournaments, the curves and the differences.
+
+    ``settings`` are those of the command line.
+    """
     cells = [Cell(**cell) for cell in result["cells"]]
     title = f"{result['name']}: {result['study']}"
     found = [campaign_table(campaign, cells, title, list(_notes(campaign, result, settings)))]
     if "chosen" in campaign.config.table.roles:
         found.append(_chosen(result))
     found += [_tournament(role, standings) for role, standings in result["tournaments"].items()]
+    if result["anytime"]:
+        found.append(_anytime(campaign, result["anytime"]))
     return [*found, _differences(result)] if result["pairs"] or result["left_out"] else found
 
 
@@ -86,6 +93,19 @@ def _tournament(role: str, standings: Sequence[Mapping[str, Any]]) -> Sheet:
         labels=1,
         notes=(),
     )
+
+
+def _anytime(campaign: Campaign, curves: Sequence[Mapping[str, Any]]) -> Sheet:
+    objective = campaign.members[0].config.search.objective
+    scale = unit(objective)
+    sheet = anytime_sheet(
+        objective,
+        [(f"{curve['way']}/{curve[LOSS]}", curve) for curve in curves],
+        lambda value: f"{scale * value:.2f}",
+    )
+    axes = search_axes(campaign)
+    others = [axis for axis, labels in campaign.config.vary.items() if axis not in axes and len(labels) > 1]
+    return replace(sheet, notes=(*sheet.notes, *(f"mean over {axis}" for axis in others)))
 
 
 def _differences(result: Mapping[str, Any]) -> Sheet:
