@@ -26,6 +26,7 @@ from spaces.search_space import SearchSpace, search_space
 from trainables.data.merge import merged_sizes
 from trainables.data.samplers import SAMPLERS as BATCH_SAMPLERS
 from trainables.data.split import ClassSplit, check_images, make_split
+from trainables.files import place
 from trainables.metrics import largest_k
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.models.rehearsal import rehearse
@@ -211,10 +212,22 @@ def _address_mistakes(config: SearchConfig, runs: Path) -> list[str]:
         _collect(mistakes, lambda: _check_database("search.storage", config.search.storage or "", STORAGE_SCHEMES))
     if config.tracking.uri:
         _collect(mistakes, lambda: _check_tracking(config.tracking.uri or ""))
+    if config.checkpoints.place:
+        _collect(mistakes, lambda: _check_store(config.checkpoints.place or ""))
     parent = next(path for path in (runs, *runs.resolve().parents) if path.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         mistakes.append(f"--runs: {parent} cannot be written to; name a folder of your own.")
     return mistakes
+
+
+def _check_store(address: str) -> None:
+    try:
+        place(address).exists()
+    except Exception as error:  # every store's library has its own
+        raise Mistakes(
+            f"checkpoints.place: {address} cannot be looked at ({type(error).__name__}: {error}); install its library, "
+            "see that this machine may use it, or mend the address."
+        ) from error
 
 
 def _check_database(key: str, address: str, schemes: tuple[str, ...]) -> None:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import yaml
+from fsspec import available_protocols
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -207,9 +208,27 @@ class NoiseSection(Section):
 
 
 class CheckpointsSection(Section):
-    """How much disk the search trials' best models may take."""
+    """Where trials keep their models, and how much the search trials' best ones may take.
 
+    ``place`` is a path, or a URL that fsspec knows, such as ``s3://bucket/holdout``; by default the runs folder.
+    """
+
+    place: Address | None = None
     max_gb: float | None = Field(default=None, gt=0)
+
+    @field_validator("place")
+    @classmethod
+    def _reachable(cls, place: str | None) -> str | None:
+        if place is None:
+            return None
+        scheme, separator, rest = place.partition("://")
+        if not separator and not place.startswith("/"):
+            raise ValueError("must be a whole path, or a URL such as s3://bucket/folder")
+        if "@" in rest.partition("/")[0]:
+            raise Mistakes("it names a user; leave that out, its library finds user and password (see CLUSTER.md).")
+        if separator and scheme not in available_protocols():
+            raise ValueError(f"fsspec knows no {scheme}://, but s3://, gs://, abfs://, sftp:// and others")
+        return place
 
 
 class TrackingSection(Section):

@@ -99,14 +99,18 @@ def _disk(plan: Plan) -> Iterator[Finding]:
     trials = search.trials + (selection.finalists + 1) * selection.seeds + 2 * final.seeds
     models = len(plan.config.losses) * trials * 4 * _weights(plan.config)
     yield from _space("store", Path(plan.images.cache), store, f"{images:,} images decoded")
-    yield from _space("checkpoints", plan.folder.runs, models, f"the best models of {len(plan.config.losses)} losses")
+    kept = f"the best models of {len(plan.config.losses)} losses"
+    if "://" in plan.shared:
+        yield Finding(check="checkpoints", state="ok", found=f"{kept}: about {_gigabytes(models)}, in {plan.shared}")
+    else:
+        yield from _space("checkpoints", Path(plan.shared), models, kept)
 
 
 def _space(check: str, place: Path, need: int, what: str) -> Iterator[Finding]:
     there = next(path for path in (place, *place.resolve().parents) if path.exists())
     free = shutil.disk_usage(there).free
     found = f"{what}: about {_gigabytes(need)}, {_gigabytes(free)} free in {place}"
-    mend = "Free some space, or name another place (dataset.cache, --runs)."
+    mend = "Free some space, or name another place (dataset.cache, checkpoints.place, --runs)."
     yield (
         Finding(check=check, state="ok", found=found)
         if need < free

@@ -96,7 +96,9 @@ def _get_ready(plans: Sequence[Plan], console: Console, stack: ExitStack) -> int
 
     stack.enter_context(ray_session())
     concurrent = slots(plans[0].config.resources, plans[0].config.search.max_concurrent)
-    make_nodes_ready(list(dict.fromkeys(plan.images for plan in plans)), plans[0].folder.runs)
+    make_nodes_ready(
+        list(dict.fromkeys(plan.images for plan in plans)), list(dict.fromkeys(plan.shared for plan in plans))
+    )
     return concurrent
 
 

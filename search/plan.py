@@ -88,6 +88,15 @@ class Plan:
         return short_side_needed(training.augment, training.frame, self.config.dataset.store_size)
 
     @property
+    def shared(self) -> str:
+        """What all nodes have to share, a path or a URL: checkpoints go there."""
+        return (self.config.checkpoints.place or str(self.folder.runs.resolve())).rstrip("/")
+
+    def _checkpoints(self, course: str, number: int) -> str:
+        """Where a trial's attempts keep their checkpoints."""
+        return f"{self.shared}/{self.config.name}/trials/{course}/{number:04d}"
+
+    @property
     def metrics(self) -> tuple[str, ...]:
         """What each epoch's validation computes: the metrics asked for, and the objective."""
         return tuple(dict.fromkeys((*self.config.metrics.validation, self.config.search.objective)))
@@ -155,7 +164,7 @@ class Plan:
             metrics=self.metrics,
             objective=self.config.search.objective,
             seed=trial.user_attrs["seed"],
-            directory=str(self.folder.trial(course_name(loss, stage), trial.number)),
+            directory=self._checkpoints(course_name(loss, stage), trial.number),
         )
         fold = trial.user_attrs.get("fold")
         return spec if fold is None else spec.of_fold(fold)

@@ -70,10 +70,6 @@ class RunFolder:
         """MLflow's database where the search file names no server."""
         return f"sqlite:///{self.runs.resolve() / 'mlflow.db'}"
 
-    def trial(self, course: str, number: int) -> Path:
-        """Where a trial's attempts keep their checkpoints; ``course`` is the loss, with its stage."""
-        return (self.path / "trials" / course / f"{number:04d}").resolve()
-
     @property
     def _lock(self) -> filelock.FileLock:
         return filelock.FileLock(self.path / ".driver.lock", timeout=0)

@@ -3,7 +3,6 @@
 import hashlib
 import io
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 
 from trainables.checkpoints import load_checkpoint
 from trainables.data.recipe import StoreRecipe, opened_store
-from trainables.files import write_whole
+from trainables.files import place
 from trainables.metrics import all_metrics, evaluate, per_query_metrics
 from trainables.metrics.clustering import CLUSTERING
 from trainables.metrics.distances import DISTANCES
@@ -22,7 +21,7 @@ from trainables.train import embed
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """A model (``checkpoint``, trained as ``spec`` says), the images, the metrics, and where per-image results go.
+    """A model (``checkpoint``, trained as ``spec`` says), the images, the metrics, and a file for per-image results.
 
     ``seed`` is that of the final training, which the models of its ``fold``s share (None without folds).
     """
@@ -38,14 +37,17 @@ class Scoring:
     per_image: str
 
 
-def score(scoring: Scoring) -> dict[str, Any]:
-    """The metrics of a model, and the place and digest of its per-image results."""
+def score(scoring: Scoring) -> tuple[dict[str, Any], bytes]:
+    """The metrics of a model with the name and digest of its per-image results, and these, as an npz file.
+
+    A worker may not see the runs folder: the driver writes them.
+    """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     spec = scoring.spec
     store = opened_store(scoring.images)
     view = store.subset(scoring.images.class_names)
     model = EmbeddingModel(replace(spec.model, weights=None)).to(device)
-    model.load_state_dict(load_checkpoint(Path(scoring.checkpoint))["model"])
+    model.load_state_dict(load_checkpoint(place(scoring.checkpoint))["model"])
     embeddings_ND = embed(model, view, spec.training, device)
     labels_N = view.labels_N
     names = all_metrics() if scoring.metrics == "all" else tuple(scoring.metrics)
@@ -55,13 +57,13 @@ def score(scoring: Scoring) -> dict[str, Any]:
     metrics |= evaluate(embeddings_ND, labels_N, [name for name in names if name not in per_image])
     content = io.BytesIO()
     np.savez_compressed(content, labels=labels_N.numpy(), keys=np.array(view.image_keys), **per_image)  # type: ignore[arg-type]
-    write_whole(Path(scoring.per_image), lambda file: file.write(content.getvalue()))
-    return {
+    scores = {
         "loss": scoring.loss,
         "configuration": scoring.configuration,
         "seed": scoring.seed,
         "fold": scoring.fold,
         "metrics": {name: metrics[name] for name in names},
-        "per_image": Path(scoring.per_image).name,
+        "per_image": scoring.per_image,
         "sha256": hashlib.sha256(content.getvalue()).hexdigest(),
     }
+    return scores, content.getvalue()

@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from operator import methodcaller
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
@@ -17,7 +17,7 @@ from search.scoring import Scoring
 from search.search import Search
 from search.selection import Selection
 from search.study import epochs_of
-from trainables.files import write_json
+from trainables.files import place, write_json, write_whole
 from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
 
@@ -28,7 +28,7 @@ class _Candidate:
 
     search: Search
     selection: Selection
-    models: Sequence[tuple[FrozenTrial, TrialSpec, Path]]
+    models: Sequence[tuple[FrozenTrial, TrialSpec, str]]
     results: Sequence[dict[str, Any]]
 
 
@@ -63,7 +63,7 @@ def _candidate(search: Search) -> _Candidate:
     return _Candidate(
         search=search,
         selection=selection,
-        models=[(trial, spec, _best_checkpoint(trial, Path(spec.directory))) for trial, spec in finals],
+        models=[(trial, spec, _best_checkpoint(trial, spec.directory)) for trial, spec in finals],
         results=json.loads(path.read_text())["openings"] if path.exists() else [],
     )
 
@@ -92,8 +92,7 @@ def _score(candidate: _Candidate, opening: Opening, score_all: Callable[[Sequenc
     images = plan.sealed_test.recipe(candidate.selection, opening)
     search.console.print(f"Opening the test classes for {plan.config.name} …", style="dim", highlight=False)
     images.open(StoreProgress(search.console))
-    place = (plan.folder.path / "test" / opening.id).resolve()
-    scores = score_all(
+    scored = score_all(
         [
             Scoring(
                 loss=spec.loss,
@@ -101,21 +100,24 @@ def _score(candidate: _Candidate, opening: Opening, score_all: Callable[[Sequenc
                 seed=trial.user_attrs["seed"],
                 fold=trial.user_attrs.get("fold"),
                 spec=spec,
-                checkpoint=str(checkpoint),
+                checkpoint=checkpoint,
                 images=images,
                 metrics=plan.config.metrics.test,
-                per_image=str(place / f"{course_name(spec.loss, FINAL)}-{trial.number}.npz"),
+                per_image=f"{course_name(spec.loss, FINAL)}-{trial.number}.npz",
             )
             for trial, spec, checkpoint in candidate.models
         ]
     )
-    record = {**asdict(opening), "finished": time.time(), "scores": scores}
+    for scores, per_image in scored:
+        file = plan.folder.path / "test" / opening.id / scores["per_image"]
+        write_whole(file, methodcaller("write", per_image))
+    record = {**asdict(opening), "finished": time.time(), "scores": [scores for scores, _ in scored]}
     write_json(plan.folder.test, {"openings": [*candidate.results, record]})
 
 
-def _best_checkpoint(trial: FrozenTrial, directory: Path) -> Path:
-    places = [record["checkpoint"] for record in epochs_of(trial) if record["checkpoint"]]
-    path = directory / places[-1]
-    if not path.is_file():
-        raise Mistakes(f"The trained model {path} is gone; restore it, or search under a new name.")
-    return path
+def _best_checkpoint(trial: FrozenTrial, directory: str) -> str:
+    kept = [record["checkpoint"] for record in epochs_of(trial) if record["checkpoint"]]
+    address = f"{directory}/{kept[-1]}"
+    if not place(address).is_file():
+        raise Mistakes(f"The trained model {address} is gone; restore it, or search under a new name.")
+    return address

@@ -1,13 +1,12 @@
 """What finished trials leave on disk: only best models, and of the search's own trials only so many gigabytes."""
 
-from pathlib import Path
-
 from optuna.trial import FrozenTrial
 
 from search.agenda import Job
 from search.config import CheckpointsSection
 from search.plan import SEARCH
 from trainables.checkpoints import forget_last
+from trainables.files import Place, place
 
 
 class Tidy:
@@ -18,21 +17,20 @@ class Tidy:
 
     def __init__(self, checkpoints: CheckpointsSection) -> None:
         self._limit = None if checkpoints.max_gb is None else checkpoints.max_gb * 1e9
-        self._kept: list[tuple[float, Path]] = []
+        self._kept: list[tuple[float, Place]] = []
 
     def __call__(self, job: Job, trial: FrozenTrial) -> None:
         """Take the news of a job."""
         if not trial.state.is_finished():
             return
-        directory = Path(job.spec.directory)
-        forget_last(directory)
+        forget_last(job.spec.directory)
         if job.stage == SEARCH and self._limit is not None:
             worst_first = trial.value if trial.value is not None else float("-inf")
-            self._kept += [(worst_first, path) for path in directory.rglob("attempt-*/best.pt")]
+            self._kept += [(worst_first, path) for path in place(job.spec.directory).rglob("attempt-*/best.pt")]
             self._shrink(self._limit)
 
     def _shrink(self, limit: float) -> None:
-        self._kept.sort()
+        self._kept.sort(key=lambda kept: kept[0])
         total = sum(path.stat().st_size for _, path in self._kept)
         while total > limit and self._kept:
             _, path = self._kept.pop(0)

@@ -71,7 +71,7 @@ def test_one_opening_covers_the_lot_and_outlives_a_death(searches: list[Search])
     asked: list[str] = []
 
     def dies_at_the_second(tasks: Sequence[Scoring]) -> list[Any]:
-        asked.extend(task.per_image for task in tasks)
+        asked.extend(task.checkpoint for task in tasks)
         if any("lot-b" in place for place in asked):
             raise KeyboardInterrupt
         return here(tasks)

@@ -116,7 +116,7 @@ def test_every_fold_keeps_its_best_model_and_a_done_one_nothing_to_go_on_from(sp
     for fold, record in best.items():
         assert record["checkpoint"] == f"fold-{fold}/attempt-1/best.pt"
         assert load_checkpoint(directory / record["checkpoint"])["epoch"] == record["epoch"]
-    forget_last(directory)
+    forget_last(spec.directory)
     assert {path.name for path in directory.rglob("*.*")} == {"best.pt"}
 
 

@@ -5,32 +5,35 @@ A fold of a cross-validation that is done leaves ``attempt-<k>/records.json`` in
 Every attempt writes into a folder of its own, so that one that is believed dead but still writes can harm nobody.
 """
 
+import io
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from trainables.files import write_json, write_whole
+from trainables.files import Place, place, write_json, write_whole
 
 logger = logging.getLogger(__name__)
 
+BEGUN = "begun"
+"""An attempt's first file: a store such as S3 knows no empty folders."""
 
-def _attempts(directory: Path) -> list[Path]:
+
+def _attempts(directory: Place) -> list[Place]:
     return sorted(directory.glob("attempt-*"), key=lambda path: int(path.name.removeprefix("attempt-")))
 
 
 class Checkpoints:
-    """The checkpoints of the training whose spec has ``digest``, below ``directory``."""
+    """The checkpoints of the training whose spec has ``digest``, below ``directory``, a path or a URL."""
 
-    def __init__(self, directory: Path, digest: str) -> None:
-        self._root = directory
+    def __init__(self, directory: str, digest: str) -> None:
+        self._root = place(directory)
         self._digest = digest
         self._attempt = self._new_attempt()
 
-    def _new_attempt(self) -> Path:
+    def _new_attempt(self) -> Place:
         self._root.mkdir(parents=True, exist_ok=True)
         while True:
             known = _attempts(self._root)
@@ -40,6 +43,7 @@ class Checkpoints:
                 attempt.mkdir()
             except FileExistsError:  # another attempt began at this moment
                 continue
+            (attempt / BEGUN).touch()
             return attempt
 
     def save_last(self, state: dict[str, Any]) -> None:
@@ -77,23 +81,23 @@ class Checkpoints:
         (self._attempt / "last.pt").unlink(missing_ok=True)
 
 
-def finished_records(directory: Path, digest: str) -> list[Any] | None:
+def finished_records(directory: str, digest: str) -> list[Any] | None:
     """The records of the training with ``digest`` below ``directory``, if one was closed there."""
-    for attempt in _attempts(directory):
+    for attempt in _attempts(place(directory)):
         path = attempt / "records.json"
         if path.exists() and (content := json.loads(path.read_text()))["digest"] == digest:
             return list(content["records"])
     return None
 
 
-def load_checkpoint(path: Path) -> dict[str, Any]:
+def load_checkpoint(path: Place) -> dict[str, Any]:
     """The state stored at ``path``, on the CPU; nothing in it is executed."""
-    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    state: dict[str, Any] = torch.load(io.BytesIO(path.read_bytes()), map_location="cpu", weights_only=True)
     return state
 
 
-def forget_last(directory: Path) -> None:
+def forget_last(directory: str) -> None:
     """Remove what only an unfinished training needs."""
-    for name in ("last.pt", "records.json"):
-        for path in directory.rglob(f"attempt-*/{name}"):
+    for name in (BEGUN, "last.pt", "records.json"):
+        for path in place(directory).rglob(f"attempt-*/{name}"):
             path.unlink(missing_ok=True)

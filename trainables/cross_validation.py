@@ -1,7 +1,6 @@
 """Cross-validation: one configuration trained once a fold, one fold after the other, as if it were one training."""
 
 import gc
-from pathlib import Path
 
 import torch
 
@@ -54,7 +53,7 @@ class CrossValidation:
 
     def _left_of(self, spec: TrialSpec) -> list[EpochRecord]:
         """The records that earlier attempts left of a fold; where some are missing, the fold is being trained."""
-        if (records := finished_records(Path(spec.directory), spec.digest)) is not None:
+        if (records := finished_records(spec.directory, spec.digest)) is not None:
             return records
         training = Training(spec, self._device)
         if training.finished:  # the attempt died between the last epoch and closing

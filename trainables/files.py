@@ -1,15 +1,35 @@
-"""Files are written whole or not at all."""
+"""Files are written whole or not at all, on this machine and in stores elsewhere."""
 
+import io
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from upath import UPath
+
+Place: TypeAlias = "Path | UPath"
 
 
-def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+def place(address: str) -> Place:
+    """The path at ``address``; with a scheme, as in ``s3://bucket/folder``, one in a store that fsspec knows."""
+    if "://" not in address:
+        return Path(address)
+    from upath import UPath  # not on every machine that only trains
+
+    return UPath(address, use_listings_cache=False)  # other processes write there too
+
+
+def write_whole(path: Place, write: Callable[[IO[bytes]], object]) -> None:
     """Let ``write`` fill a new file and put it at ``path`` in one step, so that no reader ever sees half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    if not isinstance(path, Path):  # most stores show a file when they have all of it
+        content = io.BytesIO()
+        write(content)
+        path.write_bytes(content.getvalue())
+        return
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with draft.open("wb") as file:
@@ -21,7 +41,7 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         draft.unlink(missing_ok=True)
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Place, value: Any) -> None:
     """Write ``value`` as indented JSON; NaN and infinity are refused, since JSON has neither."""
     text = json.dumps(value, indent=2, allow_nan=False) + "\n"
     write_whole(path, lambda file: file.write(text.encode()))

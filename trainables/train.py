@@ -7,7 +7,6 @@ import logging
 import math
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 import torch
@@ -113,7 +112,7 @@ class Training:
         self._optimizer = self._make_optimizer()
         schedule = self._config.schedule
         self._schedule = MultiStepLR(self._optimizer, schedule.changes(self._config.epochs), schedule.gamma)
-        self._checkpoints = Checkpoints(Path(spec.directory), spec.digest)
+        self._checkpoints = Checkpoints(spec.directory, spec.digest)
         self._best = -math.inf
         self.records: list[EpochRecord] = []
         self._resume()

@@ -1,36 +1,62 @@
-"""Making the other nodes of a cluster ready before the first trial, and finding out what they lack."""
+"""Making the nodes of a cluster ready before the first trial, and finding out what they lack."""
 
 import socket
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from search.tuner import on_other_nodes
 from trainables.data.recipe import StoreRecipe
+from trainables.files import place
 from trainables.mistakes import Mistakes, raise_if_any
 
 
-def make_nodes_ready(images: Sequence[StoreRecipe], runs: Path) -> None:
-    """Decode the images once on every node, and make sure that all share the runs folder, where checkpoints go.
+def make_nodes_ready(images: Sequence[StoreRecipe], shared: Sequence[str]) -> None:
+    """Decode the images once on every node, and make sure that all share the places where checkpoints go.
 
-    The driver's own node is ready.
+    The driver's own node has the images already.
+
+    Args:
+        images: what is to be decoded.
+        shared: folders and URLs (see :func:`trainables.files.place`).
 
     Raises:
-        Mistakes: images that cannot be read somewhere, or nodes that see another folder.
+        Mistakes: images that cannot be read somewhere, a place that cannot be written, nodes that see another one.
     """
-    runs.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=runs.resolve(), prefix=".shared-") as witness:
-        answers = on_other_nodes(_ready, images, Path(witness.name))
+    with ExitStack() as stack:
+        witnesses = {folder: stack.enter_context(_witness(folder)) for folder in shared}
+        answers = on_other_nodes(_ready, images, witnesses)
     raise_if_any(sorted({sentence for sentences in answers for sentence in sentences}))
 
 
-def _ready(images: Sequence[StoreRecipe], witness: Path) -> tuple[str, ...]:
+@contextmanager
+def _witness(folder: str) -> Iterator[str]:
+    """The address of a file in ``folder``, for a while."""
+    address = f"{folder}/.shared-{uuid.uuid4().hex}"
+    file = place(address)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    except Exception as error:  # every store's library has its own
+        raise Mistakes(
+            f"Checkpoints cannot be written to {folder} ({type(error).__name__}: {error}); see that this machine may, "
+            "or name another place (--runs, checkpoints.place)."
+        ) from error
+    try:
+        yield address
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _ready(images: Sequence[StoreRecipe], witnesses: dict[str, str]) -> tuple[str, ...]:
     """Make this node ready; what is wrong with it."""
     node = socket.gethostname()
-    if not witness.exists():
-        return (
-            f"The runs folder {witness.parent} is not the same on {node}; name one with --runs that all machines of "
-            "the cluster share.",
+    missing = [folder for folder, witness in witnesses.items() if not place(witness).exists()]
+    if missing:
+        return tuple(
+            f"{folder} is not the same on {node}, and checkpoints go there; name a folder that all machines of the "
+            "cluster share with --runs, or a place with checkpoints.place."
+            for folder in missing
         )
     try:
         for recipe in images:

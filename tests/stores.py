@@ -1,0 +1,41 @@
+"""A store that is not a folder of this machine: a real FTP server, which other processes reach as well."""
+
+import logging
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyftpdlib.authorizers import DummyAuthorizer
+from pyftpdlib.handlers import FTPHandler
+from pyftpdlib.servers import ThreadedFTPServer
+
+EVERYTHING = "elradfmwMT"
+
+
+@contextmanager
+def ftp_store(folder: Path) -> Iterator[str]:
+    """The URL of a server that keeps its files in ``folder``, and lets anybody of this machine write."""
+    folder.mkdir()
+    authorizer = DummyAuthorizer()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # that anybody may write
+        authorizer.add_anonymous(str(folder), perm=EVERYTHING)
+    logging.getLogger("pyftpdlib").setLevel(logging.ERROR)
+    handler = type("Handler", (FTPHandler,), {"authorizer": authorizer})
+    server = ThreadedFTPServer(("127.0.0.1", 0), handler)
+    ended = threading.Event()
+
+    def serve() -> None:
+        while not ended.is_set():
+            server.serve_forever(timeout=0.1, blocking=False)
+        server.close_all()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"ftp://127.0.0.1:{server.address[1]}"
+    finally:
+        ended.set()
+        thread.join()
