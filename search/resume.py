@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from search.campaigns.folder import CampaignFolder
 from search.checks import make_plan
 from search.config import SearchConfig, parse_config
 from search.plan import Plan
@@ -18,6 +19,8 @@ def started_or_resumed(config: SearchConfig, runs: Path) -> Plan:
     Raises:
         Mistakes: all that is wrong with it, or what differs from the stored search and may not.
     """
+    if CampaignFolder(runs, config.name).config.exists():
+        raise Mistakes(f"name: {config.name} is a campaign in {runs}; call the search something else.")
     folder = RunFolder(runs, config.name)
     known = folder.config.exists()
     plan = make_plan(resumed_config(folder, config) if known else config, runs, addresses=not known)

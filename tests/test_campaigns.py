@@ -18,10 +18,11 @@ from search.campaigns.folder import CampaignFolder
 from search.campaigns.prepare import campaign_plans
 from search.campaigns.standings import standings
 from search.campaigns.table import campaign_table, columns_of
-from search.config import SearchConfig
+from search.config import SearchConfig, parse_config
 from search.openings import Ledger
 from search.plan import Plan
 from search.recipes import campaigns
+from search.resume import started_or_resumed
 from search.runs import RunFolder
 from search.yaml_file import read_yaml
 from trainables.files import write_json
@@ -289,6 +290,11 @@ def test_a_campaign_is_not_called_as_a_search(tmp_path: Path) -> None:
     (tmp_path / "tiny" / "search.yaml").write_text("")
     with pytest.raises(Mistakes, match="tiny is a search in"):
         campaign_plans(parse_campaign(tiny()), CampaignFolder(tmp_path, "tiny"))
+
+
+def test_a_search_is_not_called_as_a_campaign(folder: CampaignFolder) -> None:
+    with pytest.raises(Mistakes, match="name: tiny is a campaign in"):
+        started_or_resumed(parse_config({"name": "tiny", **tiny()["base"]}), folder.runs)
 
 
 def test_the_table_has_the_shape_that_is_asked_for() -> None:

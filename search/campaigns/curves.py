@@ -1,4 +1,4 @@
-"""Anytime curves of a campaign that varies how is searched."""
+"""Anytime curves of a campaign that varies how it searches."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,11 +8,11 @@ from search.campaigns.campaign import Campaign
 from search.campaigns.config import LOSS
 
 HOW = ("sampler", "pruner", "trials", "epochs")
-"""The keys of a search file's section ``search`` that say how is searched."""
+"""The keys of a search file's section ``search`` that say how it searches."""
 
 
 def search_axes(campaign: Campaign) -> list[str]:
-    """The axes along which, all other labels alike, it differs how is searched."""
+    """The axes along which, all other labels alike, the searches go different ways."""
     return [axis for place, axis in enumerate(campaign.config.vary) if _differs(campaign, place)]
 
 
