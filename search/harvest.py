@@ -22,7 +22,8 @@ def harvest(target: Any, content: dict[str, Any]) -> list[str]:
         except ValidationError as error:
             found = error.errors()
         found = [entry for entry in found if not (entry["type"] == "missing" and _holds(content, entry["loc"]))]
-        sentences += [sentence for entry in found for sentence in _sentences(entry, target)]
+        told = [sentence for entry in found for sentence in _sentences(entry, target)]
+        sentences += [sentence for sentence in told if sentence not in sentences]  # a missing key is missed each time
         shrunk = _without(remaining, [entry["loc"] for entry in found if entry["type"] != "missing"])
         if shrunk == remaining:
             return sentences

@@ -180,6 +180,13 @@ def test_a_mistake_of_a_required_key_is_said_once(
     assert found.startswith(sentence)
 
 
+def test_a_missing_key_beside_a_wrong_one_is_said_once() -> None:
+    assert sentences({"name": "x", "dataset": None}) == [
+        "dataset: input should be an object; it is None.",
+        "losses: missing; this key is required.",
+    ]
+
+
 def test_mistakes_beyond_the_form_come_at_once(search_file: SearchFile, tmp_path: Path) -> None:
     content = search_file(
         resources={"gpus_per_trial": 99},
