@@ -1,5 +1,7 @@
 """``holdout``: the program, its exit codes and its error messages."""
 
+import logging
+import signal
 import sys
 from collections.abc import Callable, Sequence
 
@@ -27,12 +29,14 @@ for command in COMMANDS:
     app.command()(command)
 app.command("list")(cluster.list_searches)  # `list` is Python's own word
 
-FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
+FAILED, MISTAKE = 1, 2
 
 
 def main() -> None:
     """Run the command line: 0 done, 1 failed, 2 a user's mistake, 130 interrupted."""
     set_up_logging()
+    for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C, and `kill` or `holdout stop`
+        signal.signal(number, _interrupt)
     try:
         app()
     except Mistakes as error:
@@ -41,10 +45,13 @@ def main() -> None:
     except (NothingToSelect, NoRay, ClusterFailure) as error:
         _say([str(error)], "red")
         sys.exit(FAILED)
-    except SystemExit as ending:
-        if ending.code == INTERRUPTED:
-            _say(["Interrupted. The same command goes on where this one stopped."], "yellow")
-        raise
+
+
+def _interrupt(*_: object) -> None:
+    """End, at once and in one line, which comes first: who asked may wait for seconds (Ray: three) and then kill."""
+    _say(["Interrupted. The same command goes on where this one stopped."], "yellow")
+    logging.disable()  # what libraries tell of being torn out of their work concerns nobody
+    raise KeyboardInterrupt
 
 
 def _say(sentences: Sequence[str], style: str) -> None:

@@ -3,6 +3,7 @@
 import logging
 import os
 import secrets
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,6 +71,7 @@ def ray_session() -> Iterator[ModuleType]:
     """
     ray = import_ray()
     address = os.environ.get("RAY_ADDRESS")
+    on_sigterm = signal.getsignal(signal.SIGTERM)
     local = {} if address else {"num_cpus": os.cpu_count(), "include_dashboard": False}
     try:
         ray.init(
@@ -87,6 +89,7 @@ def ray_session() -> Iterator[ModuleType]:
             else "run the same command again when the machine is less busy"
         )
         raise NoRay(f"Ray did not start at {address or 'this machine'} ({reason}); {mend}.") from error
+    signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own handler tells of it with the stacks of Python and of C++
     try:
         yield ray
     finally:
