@@ -20,6 +20,7 @@ from search.noise import noise_text
 from search.plan import CONFIRM, FINAL, NOISE, SEARCH, Plan, search_of
 from search.progress import Progress, StoreProgress
 from search.pruners import PRUNERS
+from search.runs import folder_if_needed
 from search.scoring import score
 from search.sealed_test import score_test
 from search.search import Search, open_search
@@ -52,6 +53,7 @@ def run_stages(
         NothingToSelect: no trial of any search could be confirmed.
     """
     with ExitStack() as stack:
+        stack.enter_context(folder_if_needed(plans[0].folder.runs))
         is_new = not all(plan.folder.config.exists() for plan in plans)
         if is_new:
             concurrent = _get_ready(plans, console, stack)

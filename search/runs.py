@@ -5,7 +5,7 @@ import logging
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,28 +84,44 @@ class RunFolder:
             with self._lock:
                 return None
         except filelock.Timeout:
-            return self._holder.read_text().strip() if self._holder.exists() else "another process"
+            with suppress(FileNotFoundError):  # just begun, or just ended
+                return self._holder.read_text().strip()
+            return "another process"
 
     @contextmanager
     def only_driver(self) -> Iterator[None]:
-        """Hold the search for this process alone.
+        """Hold the search for this process alone. Where nothing is written meanwhile, no trace stays.
 
         Raises:
             Mistakes: another process holds it.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
         try:
-            with self._lock:
+            with folder_if_needed(self.path), self._lock as lock:
                 self._holder.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
                 try:
                     yield
                 finally:
                     self._holder.unlink(missing_ok=True)
+                    if [*self.path.iterdir()] == [lock_file := Path(lock.lock_file)]:
+                        lock_file.unlink()  # while it is held: who waits for it sees that it is gone and makes it anew
         except filelock.Timeout:
             raise Mistakes(
                 f"The search {self.name} is being run by {self.driver()}; wait for it, or end it and give the command "
                 "again."
             ) from None
+
+
+@contextmanager
+def folder_if_needed(path: Path) -> Iterator[None]:
+    """The folder ``path``; what had to be made for it is removed again if nothing is in it at the end."""
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        for folder in made:
+            with suppress(OSError):  # something is in it
+                folder.rmdir()
 
 
 def find_runs(runs: Path) -> list[RunFolder]:
