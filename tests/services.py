@@ -20,6 +20,7 @@ import pytest
 from psycopg import sql
 
 ROOT = Path(__file__).parent.parent
+JOIN_S = 120
 
 
 def free_port() -> int:
@@ -38,9 +39,10 @@ class Nodes:
 
         self.port = free_port()
         # An agent's own default port may be taken by another Ray of this machine, and then no job can be submitted.
-        self._agents = {"dashboard_agent_listen_port": free_port()}
-        head = {"num_cpus": cpus, "include_dashboard": True, "dashboard_port": self.port, **self._agents}
-        self._cluster = Cluster(initialize_head=True, head_node_args=head)
+        agent = {"dashboard_agent_listen_port": free_port()}
+        head = {"num_cpus": cpus, "include_dashboard": True, "dashboard_port": self.port, **agent}
+        self._cluster = Cluster(initialize_head=True, head_node_args={**head, "wait": False})
+        self._cluster.wait_for_nodes(JOIN_S)
 
     @property
     def address(self) -> str:
@@ -54,8 +56,10 @@ class Nodes:
         return address
 
     def add(self, cpus: int) -> Any:
-        """One node more."""
-        return self._cluster.add_node(num_cpus=cpus, dashboard_agent_listen_port=free_port())
+        """One node more, which has joined when this returns."""
+        node = self._cluster.add_node(wait=False, num_cpus=cpus, dashboard_agent_listen_port=free_port())
+        self._cluster.wait_for_nodes(JOIN_S)
+        return node
 
     def kill(self, node: Any) -> None:
         """A node dies, without a word to anybody."""
@@ -67,12 +71,14 @@ class Nodes:
 
 
 @contextmanager
-def ray_nodes(token_file: Path, cpus: int = 1) -> Iterator[Nodes]:
-    """A Ray cluster of one node, with a token of its own."""
+def ray_nodes(token_file: Path, cpus: int = 1, **environment: str) -> Iterator[Nodes]:
+    """A Ray cluster of one node, with a token of its own; ``environment`` is its programs' and this process's."""
     token_file.write_text(secrets.token_hex(32))
     token_file.chmod(0o600)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_TOKEN_PATH", str(token_file))
+        for name, value in environment.items():
+            patch.setenv(name, value)
         patch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
         from search.cluster.session import import_ray
 
@@ -123,11 +129,11 @@ class Postgres:
         """Start it; it answers when this returns."""
         options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self._data}"
         log = self._data / "log"
-        self._server("pg_ctl", "start", "-w", "-D", self._data / "db", "-l", log, "-o", options)
+        self._server("pg_ctl", "start", "-w", "-t", "300", "-D", self._data / "db", "-l", log, "-o", options)
 
     def stop(self) -> None:
         """Stop it as an administrator does who does not wait: connections are cut."""
-        self._server("pg_ctl", "stop", "-w", "-m", "fast", "-D", self._data / "db")
+        self._server("pg_ctl", "stop", "-w", "-t", "300", "-m", "fast", "-D", self._data / "db")
 
     def url(self, database: str) -> str:
         """The address of a database, without the password."""

@@ -1,6 +1,7 @@
 """A search on a cluster of two nodes, through the command line: submitted, listed, followed, stopped, resumed."""
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,70 +21,116 @@ from search.cluster.submission import submission
 from trainables.mistakes import Mistakes
 
 EPOCHS = 20
+MEMBERS = ("lot-6", "lot-8")
+SECRET = "not-for-every-eye"
 
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    with ray_nodes(tmp_path_factory.mktemp("token") / "auth_token") as nodes:
+    """Two nodes, whose environment holds a secret; the programs of the second complain."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        ray_nodes(tmp_path_factory.mktemp("token") / "auth_token", SECRET_WORD=SECRET) as nodes,
+    ):
+        patch.setenv("OMP_DISPLAY_ENV", "TRUE")  # OpenMP's runtime says on standard error what it is set to
         nodes.add(cpus=1)
         yield nodes
 
 
 @pytest.fixture(scope="module")
 def runs(nodes: Nodes, image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runs folder of a search that was submitted, stopped half way and submitted again."""
+    """The runs folder of a campaign that was submitted, stopped half way and submitted again."""
     place = tmp_path_factory.mktemp("cluster")
     runs, there = place / "runs", ("--address", nodes.address)
-    content = small_search(image_folder, search={"trials": 2, "pruner": "none"}, losses=["pnp"], stages=["search"])
-    content["training"]["epochs"] = EPOCHS
-    submit = ("submit", write_search(place / "small.yaml", content), "--runs", runs, *there)
+    (place / SECRET).mkdir()
+    tracking = {"uri": f"sqlite:///{place}/${{SECRET_WORD}}/mlflow.db"}
+    submit = ("submit", write_search(place / "lot.yaml", campaign(image_folder, tracking=tracking)), *there, "--runs")
 
-    first = json.loads(holdout_here(*submit, "--json").stdout)
+    lost = write_search(place / "lost.yaml", {**small_search(place / "nowhere"), "name": "lost"})
+    holdout_here("submit", lost, "--runs", place / "lost", *there)  # looked at below; side by side they are quicker
+    first = json.loads(holdout_here(*submit, runs, "--json").stdout)
     assert first["state"] in ("pending", "running")
-    assert "is there already and runs" in plain(holdout_here(*submit).stdout)
-    refusal = plain(holdout_here(*submit, "--set", "search.trials=9", code=2).stderr)
-    assert "runs already with another search file" in refusal
-    (listed,) = json.loads(holdout_here("list", *there, "--json").stdout)
+    assert "is there already and runs" in plain(holdout_here(*submit, runs).stdout)
+    refusal = plain(holdout_here(*submit, runs, "--set", "base.search.trials=9", code=2).stderr)
+    assert "runs already with another file" in refusal
+    listed = json.loads(holdout_here("list", *there, "--json").stdout)
+    assert [(job["name"], job["runs"]) for job in listed] == [("lost", str(place / "lost")), ("lot", str(runs))]
+    (listed,) = json.loads(holdout_here("list", *there, "--runs", runs, "--json").stdout)
     assert listed["job"] == first["job"]
 
     deadline = time.monotonic() + 300
-    while not any(len(trial.intermediate_values) > 1 for trial in stored(runs, "small", "pnp")):
-        (listed,) = json.loads(holdout_here("list", *there, "--json").stdout)
-        assert listed["state"] in ("pending", "running"), holdout_here("logs", "small", *there).stdout
-        assert time.monotonic() < deadline, holdout_here("logs", "small", *there).stdout
-        time.sleep(0.5)
-    assert json.loads(holdout_here("stop", "small", *there, "--json").stdout)["state"] == "stopped"
-    assert any(not trial.state.is_finished() for trial in stored(runs, "small", "pnp"))
-    assert "does not run: it has stopped" in plain(holdout_here("stop", "small", *there).stdout)
-    holdout_here("wait", "small", *there, code=1)
+    while not any(trial.intermediate_values for name in MEMBERS for trial in stored(runs, name, "pnp")):
+        (listed,) = json.loads(holdout_here("list", *there, "--runs", runs, "--json").stdout)
+        assert listed["state"] in ("pending", "running"), holdout_here("logs", "lot", *there).stdout
+        assert time.monotonic() < deadline, holdout_here("logs", "lot", *there).stdout
+        time.sleep(0.1)
+    assert json.loads(holdout_here("stop", "lot", *there, "--json").stdout)["state"] == "stopped"
+    assert any(not trial.state.is_finished() for name in MEMBERS for trial in stored(runs, name, "pnp"))
+    assert "does not run: it has stopped" in plain(holdout_here("stop", "lot", *there).stdout)
+    holdout_here("wait", "lot", *there, code=1)
+    said = holdout_here("logs", "lot", *there).stdout
+    assert "Interrupted. The same command goes on" in plain(said)
+    assert "SIGTERM" not in said
+    assert "Traceback" not in said
+    refusal = plain(holdout_here(*submit, place / "elsewhere", code=2).stderr)
+    assert f"The search lot is in the runs folder {runs} of this cluster" in refusal
 
-    second = json.loads(holdout_here(*submit, "--json").stdout)
+    second = json.loads(holdout_here(*submit, runs, "--json").stdout)
     assert second["attempt"] == 2
-    assert "trial 1: all 20 epochs trained" in plain(holdout_here("logs", "small", "--follow", *there).stdout)
-    assert json.loads(holdout_here("wait", "small", *there, "--json").stdout)["state"] == "succeeded"
+    said = plain(holdout_here("logs", "lot", "--follow", *there).stdout)
+    assert "trial 0: all 20 epochs trained" in said
+    assert "OPENMP DISPLAY ENVIRONMENT" in said  # by the second node's worker
+    assert json.loads(holdout_here("wait", "lot", "--runs", runs, *there, "--json").stdout)["state"] == "succeeded"
     return runs
 
 
-def test_a_stopped_search_went_on_and_finished_every_trial_once(runs: Path) -> None:
-    trials = stored(runs, "small", "pnp")
-    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 2
-    assert all(sorted(trial.intermediate_values) == list(range(1, EPOCHS + 1)) for trial in trials)
-    assert_mlflow_equals_the_studies(runs, "small", ("pnp",))
+def campaign(images: Path, **changes: Any) -> dict[str, Any]:
+    """A campaign file of two searches with one trial each."""
+    base = small_search(images, losses=["pnp"], search={"trials": 1}, stages=["search"], **changes)
+    del base["name"]
+    base["training"]["epochs"] = EPOCHS
+    return {
+        "name": "lot",
+        "study": "sizes of the embedding",
+        "base": base,
+        "vary": {"size": {"6": {"model.embedding_dim": 6}, "8": {"model.embedding_dim": 8}}},
+        "table": {"rows": ["size"], "metrics": ["validation"]},
+    }
+
+
+def test_a_stopped_campaign_went_on_and_finished_every_trial_once(runs: Path) -> None:
+    for name in MEMBERS:
+        (trial,) = stored(runs, name, "pnp")
+        assert trial.state == TrialState.COMPLETE
+        assert sorted(trial.intermediate_values) == list(range(1, EPOCHS + 1))
+        tracking = f"sqlite:///{runs.parent}/{SECRET}/mlflow.db"
+        assert_mlflow_equals_the_studies(runs, name, ("pnp",), "lot", tracking=tracking)
 
 
 def test_status_asks_the_cluster(runs: Path, nodes: Nodes) -> None:
-    there = json.loads(holdout_here("status", "small", "--address", nodes.address, "--json").stdout)
-    assert there == json.loads(holdout_here("status", "small", "--runs", runs, "--json").stdout)
-    assert there[0]["courses"][0]["complete"] == 2
+    there = json.loads(holdout_here("status", "lot", "--address", nodes.address, "--json").stdout)
+    assert there == json.loads(holdout_here("status", "lot", "--runs", runs, "--json").stdout)
+    assert [(entry["name"], entry["courses"][0]["complete"]) for entry in there] == [(name, 1) for name in MEMBERS]
 
 
-def test_a_mistake_that_only_the_cluster_sees_comes_back(nodes: Nodes, tmp_path: Path) -> None:
-    file = write_search(tmp_path / "lost.yaml", {**small_search(tmp_path / "nowhere"), "name": "lost"})
-    holdout_here("submit", file, "--runs", tmp_path / "runs", "--address", nodes.address)
+def test_no_secret_is_told(runs: Path, nodes: Nodes) -> None:
+    """Not in the runs folder, not by the jobs, not in their logs."""
+    from ray.job_submission import JobSubmissionClient
+
+    client = JobSubmissionClient(nodes.address)
+    jobs = client.list_jobs()
+    told = [str(jobs), *(client.get_job_logs(job.submission_id) for job in jobs if job.submission_id)]
+    written = [path.read_bytes() for path in runs.rglob("*") if path.is_file()]
+    for secret in (SECRET, Path(os.environ["RAY_AUTH_TOKEN_PATH"]).read_text()):
+        assert not any(secret in text for text in told)
+        assert not any(secret.encode() in content for content in written)
+
+
+def test_a_mistake_that_only_the_cluster_sees_comes_back(runs: Path, nodes: Nodes) -> None:
     said = plain(holdout_here("wait", "lost", "--address", nodes.address, code=2).stderr)
     assert "dataset.root is" in said
     assert "which does not exist" in said
-    assert not (tmp_path / "runs").exists()
+    assert not (runs.parent / "lost").exists()
 
 
 @pytest.mark.parametrize("header", [{}, {"Authorization": "Bearer wrong"}])
@@ -118,9 +165,13 @@ def test_an_address_where_nobody_answers_is_said_in_a_sentence(command: tuple[st
 
 def test_only_the_cluster_looks_at_its_data(search_file: Callable[..., dict[str, Any]]) -> None:
     content = search_file(dataset={"name": "folder", "root": "/on/the/cluster"})
-    name, text = submission(content)
-    assert name == "small"
-    assert yaml.safe_load(text) == content
+    submitted = submission(content)
+    assert (submitted.name, submitted.command) == ("small", "run")
+    assert yaml.safe_load(submitted.text) == content
+    content = campaign(Path("/on/the/cluster"))
+    submitted = submission(content)
+    assert (submitted.name, submitted.command) == ("lot", "campaign")
+    assert yaml.safe_load(submitted.text) == content
 
 
 @pytest.mark.parametrize(
@@ -140,3 +191,18 @@ def test_what_can_be_seen_here_is_refused_here(
 ) -> None:
     with pytest.raises(Mistakes, match=sentence):
         submission(search_file(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"base": {}}, "^dataset: missing; this key is required.\nlosses: missing; this key is required.$"),
+        ({"vary": {}}, "vary"),
+        ({"vary": {"size": {"6": {}, "8": {"dataset.root": "images"}}}}, "^8: dataset.root must be a whole path"),
+        ({"vary": {"size": {"6": {}, "8": {"space.pnp.alpha": -5}}}}, "^8: space.pnp.alpha"),
+        ({"recipe": "mine.yaml"}, "recipe is 'mine.yaml', and only the recipes that come with Holdout"),
+    ],
+)
+def test_what_can_be_seen_of_a_campaign_is_refused_here(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(Mistakes, match=sentence):
+        submission({**campaign(Path("/on/the/cluster")), **changes})

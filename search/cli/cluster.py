@@ -1,4 +1,4 @@
-"""The commands for a search on a cluster: submit, list, logs, stop, wait."""
+"""The commands for a search or campaign on a cluster: submit, list, logs, stop, wait."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -10,16 +10,19 @@ from rich.table import Table
 from search.cli.output import RUNS, Json, messages, show
 from search.cluster.jobs import SearchJob, connected
 from search.cluster.submission import submission
-from search.recipes import recipe_or_file
+from search.recipes import any_file
 from search.yaml_file import apply_settings, read_yaml
 
 Address = Annotated[str, typer.Option("--address", metavar="URL", help="The cluster's dashboard.")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A search that was submitted.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A search or campaign that was submitted.")]
+OnlyRuns = Annotated[Path | None, typer.Option("--runs", help="Only what is in this runs folder of the cluster.")]
 ADDRESS = "http://127.0.0.1:8265"
 
 
 def submit(
-    file: Annotated[Path, typer.Argument(metavar="SEARCH.yaml", help="A search file, or a recipe's name.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A search or campaign file, or a recipe's or campaign's name.")
+    ],
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY.PATH=VALUE", help="Set one key of the file.")
     ] = None,
@@ -29,30 +32,32 @@ def submit(
     address: Address = ADDRESS,
     as_json: Json = False,
 ) -> None:
-    """Have a cluster start a search, or go on with it."""
-    name, content = submission(apply_settings(read_yaml(recipe_or_file(file)), settings or []))
+    """Have a cluster start a search or campaign, or go on with it."""
+    submitted = submission(apply_settings(read_yaml(any_file(file)), settings or []))
+    name = submitted.name
     with connected(address) as jobs:
-        job, is_new = jobs.submit(name, content, str(runs))
+        job, is_new = jobs.submit(submitted, str(runs))
     done = "is submitted" if is_new else "is there already and runs; this is it"
     show(f"{name} {done} ({job.job}). `holdout logs {name} --follow` shows what it does.", _record(job), as_json)
 
 
-def list_searches(address: Address = ADDRESS, as_json: Json = False) -> None:
+def list_searches(runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
     """The searches of a cluster."""
     with connected(address) as jobs:
-        found = jobs.searches()
+        found = jobs.searches(_only(runs))
     show(_table(found, address), [_record(job) for job in found], as_json)
 
 
 def logs(
     name: Name,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the search ends.")] = False,
+    runs: OnlyRuns = None,
     address: Address = ADDRESS,
     as_json: Json = False,
 ) -> None:
     """What a search on a cluster says, its workers' errors among it."""
     with connected(address) as jobs:
-        job = jobs.get(name)
+        job = jobs.get(name, _only(runs))
         if follow and not as_json:
             jobs.follow(job, lambda text: print(text, end="", flush=True))
             return
@@ -65,10 +70,10 @@ def logs(
         print(log, end="")
 
 
-def stop(name: Name, address: Address = ADDRESS, as_json: Json = False) -> None:
+def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
     """End a search on a cluster; `submit` goes on with it."""
     with connected(address) as jobs:
-        job = jobs.get(name)
+        job = jobs.get(name, _only(runs))
         was_live = job.is_live
         if was_live:
             job = jobs.stop(job)
@@ -76,15 +81,19 @@ def stop(name: Name, address: Address = ADDRESS, as_json: Json = False) -> None:
     show(f"{name} {done}.", _record(job), as_json)
 
 
-def wait(name: Name, address: Address = ADDRESS, as_json: Json = False) -> None:
+def wait(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
     """Wait until a search on a cluster has ended; the exit code is the search's own, and 1 where it was stopped."""
     with connected(address) as jobs:
-        job = jobs.wait(jobs.get(name))
+        job = jobs.wait(jobs.get(name, _only(runs)))
         if job.state == "failed":
             messages.print("\n".join(jobs.log(job).splitlines()[-20:]), highlight=False, markup=False, soft_wrap=True)
     show(f"{name}: {job.state}.", _record(job), as_json)
     if job.state != "succeeded":
         raise typer.Exit(2 if job.exit_code == 2 else 1)
+
+
+def _only(runs: Path | None) -> str | None:
+    return None if runs is None else str(runs)
 
 
 def _record(job: SearchJob) -> dict[str, Any]:

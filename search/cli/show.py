@@ -1,5 +1,6 @@
 """The commands that show something: status, losses."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -8,9 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from search.campaigns.folder import CampaignFolder
 from search.cli.output import RUNS, Json, Runs, show
 from search.cluster.jobs import connected
-from search.runs import existing_run, find_runs
+from search.runs import RunFolder, existing_run, find_runs
 from search.status import status_of
 from spaces.losses import SPACES
 from spaces.space import Parameter
@@ -18,7 +20,9 @@ from trainables.losses import LOSSES
 
 
 def status(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One search; all of them without it.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A search or campaign; all of them without it.")
+    ] = None,
     runs: Runs = RUNS,
     address: Annotated[
         str | None, typer.Option("--address", metavar="URL", help="Ask the cluster with this dashboard.")
@@ -30,7 +34,7 @@ def status(
         with connected(address) as jobs:
             found = jobs.status(name, str(runs))
     else:
-        found = [status_of(folder) for folder in ([existing_run(runs, name)] if name else find_runs(runs))]
+        found = [status_of(folder) for folder in (_named(runs, name) if name else find_runs(runs))]
     place = address or runs
     table = Table(title=f"Searches in {place}" if found else f"There is no search in {place}.", title_justify="left")
     for column in ("search", "stage", "loss", "running", "complete", "pruned", "failed", "of", "best"):
@@ -50,6 +54,12 @@ def status(
         if row["ended_early"]
     ]
     show(Group(table, *notes), found, as_json)
+
+
+def _named(runs: Path, name: str) -> list[RunFolder]:
+    """The search ``name``, or the searches of the campaign ``name`` that there are."""
+    searches = [RunFolder(runs, search) for search in CampaignFolder(runs, name).searches()]
+    return [folder for folder in searches if folder.config.exists()] or [existing_run(runs, name)]
 
 
 def losses(as_json: Json = False) -> None:

@@ -1,4 +1,6 @@
-"""Ray Jobs, wrapped once: a search on a cluster is a job there that runs ``holdout run``.
+"""Ray Jobs, wrapped once: a search or campaign on a cluster is a job there that runs ``holdout``.
+
+In what follows a campaign, which is submitted and followed as a whole, is a search too.
 
 The code travels with the job and the data does not. Neither do secrets: a job's environment can be read by everyone who
 may ask the cluster, so passwords are the cluster's own (see CLUSTER.md).
@@ -20,8 +22,9 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
-from search.cluster.package import SEARCH_FILE, working_directory
+from search.cluster.package import SUBMITTED, working_directory
 from search.cluster.session import TOKEN_FILE, import_ray
+from search.cluster.submission import Submission
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 PATIENCE_S = 10
 AGENT_PATIENCE_S = 60
 POLL_S = 0.5
+MISTAKE = 2
+"""The exit code of a ``holdout`` that found a user's mistake and created nothing."""
 NO_AGENT = "No available agent"
 """What Ray answers for half a minute after its head has started."""
 _SEARCH, _ATTEMPT, _RUNS, _FILE = "holdout.search", "holdout.attempt", "holdout.runs", "holdout.file"
@@ -45,7 +50,7 @@ class SearchJob:
     """One attempt at a search on a cluster.
 
     ``state`` is Ray's: pending, running, stopped, succeeded, failed. ``runs`` is the runs folder there, ``file`` a
-    digest of the search file. ``exit_code`` is that of ``holdout run``, None while it runs.
+    digest of its file. ``exit_code`` is that of ``holdout`` there, None while it runs.
     """
 
     name: str
@@ -92,62 +97,63 @@ class Jobs:
         self._client = client
         self._address = address
 
-    def searches(self) -> list[SearchJob]:
-        """The last attempt at each search, by name."""
-        last: dict[str, SearchJob] = {}
-        for details in self._client.list_jobs():
-            if _SEARCH in (details.metadata or {}):
-                job = _search_job(details)
-                if job.name not in last or job.attempt > last[job.name].attempt:
-                    last[job.name] = job
-        return [last[name] for name in sorted(last)]
+    def _attempts(self) -> list[SearchJob]:
+        """All attempts at all searches; of each search the last comes last."""
+        jobs = [_search_job(details) for details in self._client.list_jobs() if _SEARCH in (details.metadata or {})]
+        return sorted(jobs, key=lambda job: job.attempt)
 
-    def find(self, name: str) -> SearchJob | None:
-        """The last attempt at the search ``name``, if it was ever submitted here."""
-        return next((job for job in self.searches() if job.name == name), None)
+    def searches(self, runs: str | None = None) -> list[SearchJob]:
+        """The last attempt at each search, by name; only of those in the runs folder ``runs``, if one is given."""
+        last = {job.name: job for job in self._attempts()}
+        return [last[name] for name in sorted(last) if runs in (None, last[name].runs)]
 
-    def get(self, name: str) -> SearchJob:
+    def get(self, name: str, runs: str | None = None) -> SearchJob:
         """The last attempt at the search ``name``.
 
         Raises:
-            Mistakes: it was never submitted here.
+            Mistakes: it was never submitted here, or not with the runs folder ``runs``.
         """
-        if job := self.find(name):
+        searches = self.searches(runs)
+        if job := next((job for job in searches if job.name == name), None):
             return job
-        there = ", ".join(job.name for job in self.searches()) or "none yet"
-        raise Mistakes(
-            f"There is no search {name!r} on the cluster at {self._address}; there is: {there}. "
-            "`holdout submit` brings one there."
-        )
+        place = f"the cluster at {self._address}" + (f" in {runs}" if runs else "")
+        there = ", ".join(job.name for job in searches) or "none yet"
+        raise Mistakes(f"There is no search {name!r} on {place}; there is: {there}. `holdout submit` brings one there.")
 
-    def submit(self, name: str, search_file: str, runs: str) -> tuple[SearchJob, bool]:
+    def submit(self, submission: Submission, runs: str) -> tuple[SearchJob, bool]:
         """Have the cluster run a search; whether that is a new attempt. One that runs already is that search.
 
+        A name stands for one search, whose records lie in one runs folder.
+
         Raises:
-            Mistakes: it runs already, with another search file.
+            Mistakes: it is in another runs folder, or runs already with another file.
         """
-        digest = hashlib.sha256(search_file.encode()).hexdigest()
-        last = self.find(name)
-        if last and last.is_live:
-            return _same(last, digest), False
-        attempt = last.attempt + 1 if last else 1
+        digest = hashlib.sha256(submission.text.encode()).hexdigest()
+        attempts = [job for job in self._attempts() if job.name == submission.name]
+        # An attempt that ended with a mistake created nothing, and its runs folder may be what was mended.
+        if made := next((job for job in attempts[::-1] if job.exit_code != MISTAKE), None):
+            _refuse_another_folder(made, runs)
+        if attempts and attempts[-1].is_live:
+            return _same(attempts[-1], digest), False
+        attempt = attempts[-1].attempt + 1 if attempts else 1
         try:
             self._start(
-                f'run "$OLDPWD"/{SEARCH_FILE} --runs {shlex.quote(runs)}',
-                {_SEARCH: name, _ATTEMPT: str(attempt), _RUNS: runs, _FILE: digest},
-                search_file,
-                job=f"holdout-{name}-{attempt}",
+                f'{submission.command} "$OLDPWD"/{SUBMITTED} --runs {shlex.quote(runs)}',
+                {_SEARCH: submission.name, _ATTEMPT: str(attempt), _RUNS: runs, _FILE: digest},
+                submission.text,
+                job=f"holdout-{submission.name}-{attempt}",
             )
         except RuntimeError:
-            other = self.find(name)
+            other = next((job for job in self.searches() if job.name == submission.name), None)
             if other is None or other.attempt < attempt:
                 raise
+            _refuse_another_folder(other, runs)
             return _same(other, digest), False  # submitted by somebody else at this moment
-        return self.get(name), True
+        return self.get(submission.name), True
 
-    def _start(self, arguments: str, metadata: dict[str, str], search_file: str = "", job: str | None = None) -> str:
+    def _start(self, arguments: str, metadata: dict[str, str], text: str = "", job: str | None = None) -> str:
         deadline = time.monotonic() + AGENT_PATIENCE_S
-        with working_directory(search_file) as place:
+        with working_directory(text) as place:
             while True:
                 try:
                     started: str = self._client.submit_job(
@@ -195,7 +201,7 @@ class Jobs:
         return job
 
     def status(self, name: str | None, runs: str) -> list[dict[str, Any]]:
-        """What ``holdout status`` says there of ``name``, or of all searches that were submitted.
+        """What ``holdout status`` says there of ``name``, or of all that was submitted.
 
         ``runs`` is where a search is looked for that this cluster was never given (its head may be a new one).
         """
@@ -211,17 +217,25 @@ class Jobs:
         said = self._client.get_job_logs(question).splitlines()[1:]  # the first line is Ray's
         self._client.delete_job(question)
         if details.status.value != "SUCCEEDED":
-            if details.driver_exit_code == 2:
+            if details.driver_exit_code == MISTAKE:
                 raise Mistakes(said)
             raise ClusterFailure(f"The cluster could not carry out `holdout {words}`: {details.message}")
         start = next(number for number, line in enumerate(said) if line[:1] in ("[", "{"))
         return json.loads("\n".join(said[start:]))
 
 
+def _refuse_another_folder(job: SearchJob, runs: str) -> None:
+    if job.runs != runs:
+        raise Mistakes(
+            f"The search {job.name} is in the runs folder {job.runs} of this cluster, and --runs is {runs}; give it "
+            f"--runs {job.runs} to go on with it, or give the new one a name of its own."
+        )
+
+
 def _same(job: SearchJob, digest: str) -> SearchJob:
     if job.file != digest:
         raise Mistakes(
-            f"The search {job.name} runs already with another search file; `holdout stop {job.name}` ends it, "
+            f"The search {job.name} runs already with another file; `holdout stop {job.name}` ends it, "
             "or give the new one a name of its own."
         )
     return job
@@ -239,8 +253,9 @@ def connected(address: str) -> Iterator[Jobs]:
     from ray.exceptions import AuthenticationError
     from ray.job_submission import JobSubmissionClient
 
-    for teller in ("ray._private.runtime_env.packaging", "ray.dashboard.modules.dashboard_sdk"):
-        logging.getLogger(teller).setLevel(logging.WARNING)  # it tells of every upload
+    sdk = "ray.dashboard.modules"
+    for teller in ("ray._private.runtime_env.packaging", f"{sdk}.dashboard_sdk", f"{sdk}.job.sdk"):
+        logging.getLogger(teller).setLevel(logging.WARNING)  # it tells of every upload and every closed connection
     _knock(address)
     try:
         yield Jobs(JobSubmissionClient(address), address)

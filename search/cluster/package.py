@@ -1,4 +1,4 @@
-"""The code as it travels to a cluster: the three packages and the search file, and nothing else of this machine."""
+"""The code as it travels to a cluster: the three packages and what is submitted, and nothing else of this machine."""
 
 import shutil
 import tempfile
@@ -8,16 +8,16 @@ from importlib.resources import files
 from pathlib import Path
 
 PACKAGES = ("search", "spaces", "trainables")
-SEARCH_FILE = "search.yaml"
+SUBMITTED = "submitted.yaml"
 
 
 @contextmanager
-def working_directory(search_file: str = "") -> Iterator[Path]:
-    """A folder that holds the packages, and ``search_file`` as :data:`SEARCH_FILE`, for as long as it is needed."""
+def working_directory(text: str = "") -> Iterator[Path]:
+    """A folder that holds the packages, and ``text`` as :data:`SUBMITTED`, for as long as it is needed."""
     with tempfile.TemporaryDirectory(prefix="holdout-code-") as place:
         for package in PACKAGES:
             shutil.copytree(
                 str(files(package)), Path(place) / package, ignore=shutil.ignore_patterns("__pycache__", ".*")
             )
-        (Path(place) / SEARCH_FILE).write_text(search_file)
+        (Path(place) / SUBMITTED).write_text(text)
         yield Path(place)

@@ -1,32 +1,59 @@
-"""A search file made ready to travel: what is wrong in it is said here, what only the cluster knows is said there."""
+"""A search or campaign file made ready to travel: what is wrong in it is said here, what the cluster knows there."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
+from search.campaigns.campaign import parse_campaign
 from search.checks import spaces_of
 from search.config import SearchConfig, parse_config
+from search.recipes import is_campaign, recipes
 from trainables.data import DATASETS
-from trainables.mistakes import raise_if_any
+from trainables.mistakes import Mistakes, raise_if_any
 from trainables.models.config import IMAGENET
 
 ANYWHERE = "glyphs"
 """A data set that is on every machine, in whose place the cluster's own is put."""
 
 
-def submission(content: dict[str, Any]) -> tuple[str, str]:
-    """The search's name, and its file as text.
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """What a cluster is asked: that ``holdout`` with ``command`` carries out the file ``text``, whose name this is."""
+
+    name: str
+    command: str
+    text: str
+
+
+def submission(content: dict[str, Any]) -> Submission:
+    """The search or campaign of the file ``content``.
 
     The images lie on the cluster and not here, so their section is checked there, like the cluster's own resources.
 
     Raises:
-        Mistakes: all that is wrong with the rest.
+        Mistakes: all that is wrong with the rest; in a campaign, with that of each of its searches.
     """
-    config = parse_config({**content, "dataset": _dataset_anywhere(content.get("dataset"))})
+    if is_campaign(content):
+        if (recipe := content.get("recipe")) not in (None, *recipes()):
+            raise Mistakes(
+                f"recipe is {recipe!r}, and only the recipes that come with Holdout are on the cluster too "
+                f"({', '.join(recipes())}); name one of them, or write the file's sections into base."
+            )
+        name, command = parse_campaign(content, _parse_anywhere).name, "campaign"
+    else:
+        name, command = _parse_anywhere(content).name, "run"
+    return Submission(name=name, command=command, text=yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+
+
+def _parse_anywhere(content: dict[str, Any]) -> SearchConfig:
+    """A search, as far as it can be read without its images."""
+    dataset = {"dataset": _dataset_anywhere(content["dataset"])} if "dataset" in content else {}
+    config = parse_config({**content, **dataset})
     raise_if_any(list(_paths_of_this_machine(content, config)))
     spaces_of(config)
-    return config.name, yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    return config
 
 
 def _dataset_anywhere(section: Any) -> Any:
