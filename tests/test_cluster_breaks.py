@@ -7,15 +7,16 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
-from commands import holdout, kill_when, plain, write_search
+from commands import holdout, holdout_here, kill_when, plain, write_search
 from conftest import draw_folder, small_search
 from mlflow_rows import assert_mlflow_equals_the_studies
 from optuna.trial import FrozenTrial, TrialState
-from services import MlflowServer, Nodes, Postgres, mlflow_server, postgres, ray_nodes, run
+from services import MlflowServer, Nodes, Postgres, mlflow_server, postgres, ray_nodes
 
 from search.study import epochs_of, open_storage, stored_trials
 
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.cluster
 LOSSES = ("proxy_anchor", "pnp")
 TRIALS = 5
 EPOCHS = 60
+ALL_EPOCHS = len(LOSSES) * TRIALS * EPOCHS
 OUTAGE_S = 60
 
 
@@ -58,33 +60,39 @@ class Place:
 
     def submit(self) -> None:
         """Submit the search, or go on with it."""
-        holdout("submit", self.file, "--runs", self.runs, *self.there)
+        holdout_here("submit", self.file, "--runs", self.runs, *self.there)
 
     def progresses(self, by: int = 5) -> None:
         """Wait until some more epochs are told."""
-        before = self.epochs()
-        self.until(lambda: self.epochs() >= before + by)
+        wanted = self.epochs() + by
+        assert wanted <= ALL_EPOCHS, "the search ended before everything was done to it"
+        self.until(lambda: self.epochs() >= wanted)
 
     def trainers(self, node: object) -> list[int]:
         """The processes on a node that train."""
         raylet = node.all_processes["raylet"][0].process.pid  # type: ignore[attr-defined]
-        listed = run("ps", "--ppid", str(raylet), "-o", "pid=,args=").splitlines()
-        return [int(line.split()[0]) for line in listed if "TrainingTrial" in line]
+        listed = subprocess.run(
+            ["ps", "--ppid", str(raylet), "-o", "pid=,args="], capture_output=True, text=True, check=False
+        )
+        # An actor is called ray::TrainingTrial while it waits, and ray::ResourceTrainable.train while it trains.
+        return [int(line.split()[0]) for line in listed.stdout.splitlines() if "ray::" in line and "Train" in line]
 
-    def trains_on(self, node: object) -> None:
-        """Wait until a node trains."""
-        self.until(lambda: bool(self.trainers(node)))
+    def trains_on(self, node: object) -> int:
+        """Wait until a node trains; which process does."""
+        pid, *_ = self.until(lambda: self.trainers(node))
+        return pid
 
-    def until(self, condition: Callable[[], bool]) -> None:
-        """Wait, a quarter of an hour at most."""
+    def until(self, condition: Callable[[], Any]) -> Any:
+        """Wait until something holds, a quarter of an hour at most; what it then is."""
         deadline = time.monotonic() + 900
-        while not condition():
+        while not (met := condition()):
             assert time.monotonic() < deadline, self.log()
             time.sleep(0.5)
+        return met
 
     def log(self) -> str:
         """What the search says on the cluster."""
-        return holdout("logs", "small", *self.there).stdout
+        return holdout_here("logs", "small", *self.there).stdout
 
 
 @pytest.fixture(scope="module")
@@ -112,9 +120,9 @@ def test_everything_breaks_and_nothing_is_lost(place: Place) -> None:
         patch.setenv("RAY_ADDRESS", nodes.gcs_address)
         refusal = plain(holdout("run", place.file, "--runs", place.runs.parent / "other", code=2).stderr)
     assert "The search small is being run by process" in refusal
+    assert not (place.runs.parent / "other").exists()
 
-    place.trains_on(second)
-    os.kill(place.trainers(second)[0], signal.SIGKILL)
+    os.kill(place.trains_on(second), signal.SIGKILL)
     place.progresses()
 
     place.tracking.stop()
@@ -130,7 +138,7 @@ def test_everything_breaks_and_nothing_is_lost(place: Place) -> None:
     place.progresses()
     nodes.add(cpus=1)
 
-    assert json.loads(holdout("stop", "small", *place.there, "--json").stdout)["state"] == "stopped"
+    assert json.loads(holdout_here("stop", "small", *place.there, "--json").stdout)["state"] == "stopped"
     log = place.log()
     assert "was lost" in log
     assert "MLflow cannot be written" in log
@@ -140,8 +148,8 @@ def test_everything_breaks_and_nothing_is_lost(place: Place) -> None:
 
     time.sleep(max(0.0, OUTAGE_S - (time.monotonic() - away_since)))
     place.tracking.start()
-    place.until(lambda: place.epochs() == len(LOSSES) * TRIALS * EPOCHS)
-    done = json.loads(holdout("wait", "small", *place.there, "--json").stdout)
+    place.until(lambda: place.epochs() == ALL_EPOCHS)
+    done = json.loads(holdout_here("wait", "small", *place.there, "--json").stdout)
     assert done["state"] == "succeeded"
     assert done["attempt"] == 2
 
