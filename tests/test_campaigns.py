@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from commands import holdout_here, plain
+from conftest import draw_folder
 from trees import make_tree
 
 from search.campaigns.campaign import Campaign, parse_campaign
@@ -222,6 +223,17 @@ def test_what_is_wrong_everywhere_is_said_once() -> None:
     content["base"]["losses"] = ["mpaa"]
     (found,) = sentences(content)
     assert found.startswith("losses: mpaa is not known")
+
+
+def test_a_campaign_that_is_refused_at_the_last_moment_leaves_nothing(tmp_path: Path) -> None:
+    root = draw_folder(tmp_path / "images", images=6)
+    (root / "class-00" / "03.png").write_bytes(b"garbage")
+    file = tmp_path / "tiny.yaml"
+    base = {**tiny()["base"], "dataset": {"name": "folder", "root": str(root)}}
+    file.write_text(yaml.safe_dump(tiny(base=base)))
+    said = plain(holdout_here("campaign", file, "--runs", tmp_path / "runs", code=2).stderr)
+    assert "class-00/03.png" in said
+    assert not (tmp_path / "runs").exists()
 
 
 def begin(plan: Plan) -> None:
