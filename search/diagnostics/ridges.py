@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 from scipy.stats import spearmanr
-from sklearn.isotonic import IsotonicRegression
 
 from search.diagnostics.finding import Finding
 from search.diagnostics.scale import position
@@ -81,6 +80,8 @@ def ridge(places_N2: Floats, values_N: Floats, *, level: float) -> float | None:
         return None
     if any(spearmanr(column_Q, values_N[best_Q]).pvalue <= 0.05 for column_Q in places_Q2.T):
         return None
+    from sklearn.isotonic import IsotonicRegression  # with pandas a sixth of every command's start, for few of them
+
     curve = IsotonicRegression(increasing=bool(correlation > 0), out_of_bounds="clip").fit(*places_Q2.T)
     distances = np.abs(places_N2[others, 1] - curve.predict(places_N2[others, 0]))
     falls = spearmanr(distances, values_N[others], alternative="less")
