@@ -133,8 +133,8 @@ def _data_mistakes(config: SearchConfig, split: ClassSplit, classes: Mapping[str
         problems = sampler.problems(sizes, training.batch_size, training.images_per_class)
         mistakes += [f"training: {sentence}" for sentence in problems]
         parts.append(("validation", validation, (*config.metrics.validation, config.search.objective)))
-    if config.metrics.test != "all":
-        parts.append(("test", split.test, config.metrics.test))
+    if not isinstance(config.test_metrics, str):
+        parts.append(("test", split.test, config.test_metrics))
     for part, names, metrics in parts:
         images = sum(len(classes[name]) for name in names)
         if (k := largest_k(metrics)) >= images:

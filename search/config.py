@@ -296,6 +296,12 @@ class SearchConfig(Section):
         return section
 
     @property
+    def test_metrics(self) -> tuple[str, ...] | str:
+        """What the test computes: the metrics asked for, and the objective, whose way from the search ends there."""
+        asked = self.metrics.test
+        return asked if isinstance(asked, str) else tuple(dict.fromkeys((*asked, self.search.objective)))
+
+    @property
     def noise_loss(self) -> str:
         """The loss whose noise is measured."""
         return self.noise.loss or self.losses[0]

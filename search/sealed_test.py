@@ -102,7 +102,7 @@ def _score(candidate: _Candidate, opening: Opening, score_all: Callable[[Sequenc
                 spec=spec,
                 checkpoint=checkpoint,
                 images=images,
-                metrics=plan.config.metrics.test,
+                metrics=plan.config.test_metrics,
                 per_image=f"{course_name(spec.loss, FINAL)}-{trial.number}.npz",
             )
             for trial, spec, checkpoint in candidate.models

@@ -1,7 +1,5 @@
-"""SIGKILL in the search and in the confirmation; the same command again; nothing lost, nothing doubled.
-
-Its checkpoints are in a store on a server. The campaign's test kills its driver between the opening of the test
-classes and their scores.
+"""SIGKILL in the search and between opening the test classes and scoring them; the same command again; nothing lost,
+nothing doubled. The checkpoints are in a store on a server.
 """
 
 import json
@@ -51,12 +49,9 @@ def runs(store: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> P
             trial.state == TrialState.RUNNING and len(trial.intermediate_values) > 2 for trial in trials
         )
 
-    def confirming() -> bool:
-        trials = [trial for loss in LOSSES for trial in stored(runs, "small", f"{loss}@confirm")]
-        return any(len(trial.intermediate_values) > 2 for trial in trials)
-
     kill_when(half_way, *arguments)
-    kill_when(confirming, *arguments)
+    kill_when((runs / "test_openings.jsonl").exists, *arguments)
+    assert not (runs / "small" / "test.json").exists()
     holdout(*arguments)
     return runs
 

@@ -105,7 +105,7 @@ def _untested(campaign: Campaign) -> list[str]:
     """Metrics of the table that some search's test does not compute."""
     sentences = []
     for metric in campaign.config.table.metrics:
-        tests = [member.config.metrics.test for member in campaign.members]
+        tests = [member.config.test_metrics for member in campaign.members]
         if metric != VALIDATION and any(test != "all" and metric not in test for test in tests):
             sentences.append(f"table.metrics: metrics.test leaves out {metric}; add it there.")
     return sentences

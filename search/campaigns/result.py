@@ -8,6 +8,7 @@ from search.campaigns.campaign import Campaign
 from search.campaigns.cells import measured
 from search.campaigns.curves import campaign_curves
 from search.campaigns.differences import differences
+from search.campaigns.optimism import optimism
 from search.campaigns.standings import standings
 from search.openings import Ledger
 from search.plan import CONFIRM, FINAL, SEARCH, study_name
@@ -41,6 +42,7 @@ def campaign_result(campaign: Campaign, searches: Sequence[Search]) -> dict[str,
             for role in campaign.config.table.roles
             if (found := standings(campaign, cells, role))
         },
+        "optimism": optimism(campaign, summaries),
         "pairs": pairs,
         "left_out": left_out,
         "anytime": campaign_curves(campaign, summaries),

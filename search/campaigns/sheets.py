@@ -11,6 +11,7 @@ from search.campaigns.cells import Cell, unit
 from search.campaigns.config import LOSS, VALIDATION
 from search.campaigns.curves import search_axes
 from search.campaigns.differences import PAIRED
+from search.campaigns.optimism import optimism_told
 from search.campaigns.table import campaign_table
 from search.sheets import NOTHING, Sheet, anytime_sheet, parameters, verdict
 from trainables.metrics.distances import DISTANCES
@@ -59,6 +60,7 @@ def _notes(campaign: Campaign, result: Mapping[str, Any], settings: Sequence[str
     if settings:
         yield f"set: {', '.join(settings)}"
     spent = result["epochs"]
+    yield from optimism_told(result["optimism"])
     yield f"epochs: {spent['search']:,} searching, {spent['confirm']:,} confirming, {spent['final']:,} for the test"
     yield from result["openings"].values()
 
