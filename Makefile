@@ -1,4 +1,4 @@
-.PHONY: setup run test test-cluster check bench-losses bench-metrics bench-input bench-overhead clean
+.PHONY: setup run test test-cluster check bench-losses bench-metrics bench-input bench-overhead bench-anytime bench-proxies clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -39,6 +39,12 @@ bench-input: setup
 
 bench-overhead: setup
 	$(BIN)/python -m benchmarks.overhead
+
+bench-anytime: setup
+	$(BIN)/python -m benchmarks.anytime $(IMAGES) $(RUNS)
+
+bench-proxies: setup
+	$(BIN)/holdout campaign benchmarks/proxies.yaml
 
 clean:
 	rm -rf .venv runs

@@ -1,0 +1,160 @@
+"""What a value costs: the thesis's search (its whole grids, one hyperparameter after the other, nothing pruned) against
+TPE with successive halving, in epochs.
+
+Five searches each, of the same losses and ranges. Their incumbents are trained again with fresh seeds, the same for
+all, so that a curve's value at an epoch is what the best configuration so far is worth, and not its luck. Run with
+``python -m benchmarks.anytime IMAGES RUNS``, a folder of images (the README's numbers are Omniglot's 136 characters)
+and a runs folder; a benchmark that was stopped goes on.
+"""
+
+import multiprocessing
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from optuna.trial import create_trial
+from rich.console import Console
+from rich.table import Table
+
+from search.campaigns.campaign import parse_campaign
+from search.campaigns.folder import CampaignFolder
+from search.campaigns.prepare import campaign_plans
+from search.pipeline import run_stages
+from search.plan import CONFIRM, Plan
+from search.statistics.anytime import Curve, cost_ratio, epochs_to_reach, mean_curve
+from search.statistics.interval import over_seeds
+from trainables.spec import TrialSpec, derived_seed
+from trainables.train import train
+
+LOSSES = ("proxy_anchor", "multi_similarity")
+SEEDS, CONFIRMATIONS, EPOCHS, BUDGET = 5, 5, 8, 240
+GRID, MODEL = "coordinate", "tpe"
+SHARES = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
+OBJECTIVE = "map_at_r"
+
+Curves = dict[str, dict[str, list[Curve]]]
+"""By loss and sampler, one a seed."""
+
+
+def campaign_file(images: str) -> dict[str, Any]:
+    """Both ways of searching, with each seed."""
+    return {
+        "name": "anytime",
+        "study": "what a value costs",
+        "base": {
+            "dataset": {"name": "folder", "root": images},
+            "training": {"epochs": EPOCHS, "batch_size": 120, "image_size": 20},
+            "losses": list(LOSSES),
+            "stages": ["search"],
+        },
+        "vary": {
+            "sampler": {
+                # The longest of Table 15's two grids takes 119 trials.
+                GRID: {"search.sampler": GRID, "search.pruner": "none", "search.trials": 119},
+                MODEL: {
+                    "search.sampler": MODEL,
+                    "search.pruner": "asha",
+                    "search.trials": 999,
+                    "search.epochs": BUDGET,
+                },
+            },
+            "seed": {str(seed): {"search.seed": seed} for seed in range(SEEDS)},
+        },
+        "table": {"rows": ["sampler"], "metrics": ["validation"]},
+    }
+
+
+def confirmation(plan: Plan, loss: str, params: Mapping[str, Any], seed: int, runs: Path) -> TrialSpec:
+    """A configuration's training with the ``seed``-th of the fresh seeds, which all searches share."""
+    fresh = derived_seed("anytime", CONFIRM, seed)
+    spec = plan.spec(loss, CONFIRM, create_trial(value=0.0, user_attrs={"params": params, "seed": fresh}))
+    return replace(spec, directory=str(runs / "confirmations" / spec.digest))
+
+
+def confirmed_value(spec: TrialSpec) -> float:
+    """The best validation of a training."""
+    torch.set_num_threads(1)
+    return max(record["metrics"][spec.objective] for record in train(spec))
+
+
+def curve(entry: Mapping[str, Any], means: Sequence[float]) -> Curve:
+    """What the incumbent after each epoch is worth: ``means`` are those of the improvements in ``entry``."""
+    found: Curve = np.full(entry["epochs"], -np.inf)
+    for step, mean in zip(entry["anytime"], means, strict=True):
+        found[step["epochs"] - 1 :] = mean
+    return found
+
+
+def measure(images: str, runs: Path) -> Curves:
+    """Search, and confirm every incumbent of every search."""
+    campaign = parse_campaign(campaign_file(images))
+    folder = CampaignFolder(runs, campaign.name)
+    searches = run_stages(campaign_plans(campaign, folder), Console(stderr=True), ("search",), opener=campaign.name)
+    found = []
+    for search in searches:
+        for loss, entry in search.summary()["losses"].items():
+            trials = search.study(loss, "search").trials()
+            improved = [trials[step["trial"]].user_attrs["params"] for step in entry["anytime"]]
+            specs = [
+                [confirmation(search.plan, loss, params, seed, runs) for seed in range(CONFIRMATIONS)]
+                for params in improved
+            ]
+            found.append((loss, search.config.search.sampler, entry, specs))
+    unique = {spec.digest: spec for *_, specs in found for of_step in specs for spec in of_step}
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        values = dict(zip(unique, pool.map(confirmed_value, unique.values()), strict=True))
+    curves: Curves = {loss: {GRID: [], MODEL: []} for loss in LOSSES}
+    for loss, sampler, entry, specs in found:
+        means = [statistics.fmean(values[spec.digest] for spec in of_step) for of_step in specs]
+        curves[loss][sampler].append(curve(entry, means))
+    return curves
+
+
+def curves_table(curves: Curves) -> Table:
+    """The mean of the searches' curves at a few places, with its interval."""
+    table = Table(title=f"Confirmed {OBJECTIVE} of the best so far, mean and 95 % interval of {SEEDS} searches")
+    for column in ("loss", "search", "after epochs", "mean", "95 % interval"):
+        table.add_column(column, justify="right")
+    for loss, ways in curves.items():
+        whole = min(map(len, ways[GRID]))
+        for sampler, of_seeds in ways.items():
+            for epochs in (round(share * whole) for share in SHARES):
+                if epochs <= min(map(len, of_seeds)):
+                    found = over_seeds([float(of_seed[epochs - 1]) for of_seed in of_seeds])
+                    low, high = found["ci95"]
+                    table.add_row(loss, sampler, str(epochs), f"{found['mean']:.4f}", f"[{low:.4f}, {high:.4f}]")
+    return table
+
+
+def costs_table(curves: Curves) -> Table:
+    """After how many epochs each way reaches what the grid ends with, of the mean curves."""
+    table = Table(title=f"Epochs to the value with which {GRID} ends, of the mean curves")
+    for column in ("loss", "value", "whole grid", "grid there", f"{MODEL} there", "ratio", "of the whole grid"):
+        table.add_column(column, justify="right")
+    for loss, ways in curves.items():
+        grid, model = mean_curve(ways[GRID]), mean_curve(ways[MODEL])
+        end = float(grid[-1])
+        reached, ratio = epochs_to_reach(model, end), cost_ratio(model, grid)
+        told = ("never", "–", "–")
+        if reached is not None:
+            told = (str(reached), f"{ratio:.2f}", f"{reached / len(grid):.2f}")
+        table.add_row(loss, f"{end:.4f}", str(len(grid)), str(epochs_to_reach(grid, end)), *told)
+    return table
+
+
+def main() -> None:
+    """Measure, and print curves and ratios."""
+    if len(sys.argv) != 3:
+        sys.exit("python -m benchmarks.anytime IMAGES RUNS: a folder of images, one sub-folder a class; a runs folder.")
+    curves = measure(sys.argv[1], Path(sys.argv[2]))
+    Console(width=120).print(curves_table(curves), costs_table(curves))
+
+
+if __name__ == "__main__":
+    main()
