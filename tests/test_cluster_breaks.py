@@ -113,6 +113,8 @@ def test_everything_breaks_and_nothing_is_lost(place: Place) -> None:
     nodes = place.nodes
     second = nodes.add(cpus=1)
     place.submit()
+    (listed,) = json.loads(holdout_here("list", *place.there, "--json").stdout)
+    assert (listed["name"], listed["attempt"], listed["runs"]) == ("small", 1, str(place.runs))
     place.progresses()
 
     # Another driver, with a runs folder of its own: the lock in the database refuses it.
@@ -148,7 +150,9 @@ def test_everything_breaks_and_nothing_is_lost(place: Place) -> None:
 
     time.sleep(max(0.0, OUTAGE_S - (time.monotonic() - away_since)))
     place.tracking.start()
-    place.until(lambda: place.epochs() == ALL_EPOCHS)
+    said = plain(holdout("logs", "small", "--follow", *place.there).stdout)
+    assert f"all {EPOCHS} epochs trained" in said
+    assert place.epochs() == ALL_EPOCHS
     done = json.loads(holdout_here("wait", "small", *place.there, "--json").stdout)
     assert done["state"] == "succeeded"
     assert done["attempt"] == 2
@@ -166,6 +170,19 @@ def test_every_trial_is_finished_exactly_once(place: Place) -> None:
 def test_mlflow_equals_the_studies_after_a_sync(place: Place) -> None:
     holdout("sync", "small", "--runs", place.runs)
     assert_mlflow_equals_the_studies(place.runs, "small", LOSSES, tracking=place.tracking.url, trials=place.trials)
+
+
+def test_a_driver_with_another_token_is_refused(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Ray listens on all interfaces, and not only at its dashboard."""
+    token = tmp_path / "token"
+    token.write_text("0" * 64)
+    token.chmod(0o600)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
+    monkeypatch.setenv("RAY_ADDRESS", place.nodes.gcs_address)
+    refusal = plain(holdout("run", place.file, "--runs", tmp_path / "runs", "--set", "name=stranger", code=1).stderr)
+    assert f"Ray did not start at {place.nodes.gcs_address}" in refusal
+    assert "token" in refusal
+    assert not (tmp_path / "runs").exists()
 
 
 def test_mlflow_knows_nobody_without_a_password(place: Place) -> None:
