@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -46,6 +47,7 @@ def holdout(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProces
 def holdout_here(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
     """The same in this process, for commands that only look: a process of its own takes seconds to import."""
     out, err = io.StringIO(), io.StringIO()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with (
         mock.patch.object(sys, "argv", ["holdout", *map(str, arguments)]),
         contextlib.redirect_stdout(out),
@@ -53,6 +55,8 @@ def holdout_here(*arguments: str | Path, code: int = 0) -> subprocess.CompletedP
         pytest.raises(SystemExit) as ending,
     ):
         main()
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
     assert ending.value.code == code, out.getvalue() + err.getvalue()
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 

@@ -9,7 +9,7 @@ import torch
 from stores import ftp_store
 
 from search.checks import make_plan
-from search.cluster.nodes import _witness
+from search.cluster.witness import witness
 from search.config import parse_config
 from trainables.checkpoints import Checkpoints, finished_records, forget_last, load_checkpoint
 from trainables.files import place, write_json, write_whole
@@ -80,14 +80,14 @@ def test_a_file_is_written_whole_or_not_at_all(address: str) -> None:
 
 
 def test_a_witness_is_there_for_a_while(address: str) -> None:
-    with _witness(address) as witness:
-        assert place(witness).exists()
-    assert not place(witness).exists()
+    with witness(address) as file:
+        assert place(file).exists()
+    assert not place(file).exists()
 
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(Mistakes, match=r"Checkpoints cannot be written to .*file \("), _witness(f"{tmp_path}/file"):
+    with pytest.raises(Mistakes, match=r"Checkpoints cannot be written to .*file \("), witness(f"{tmp_path}/file"):
         pass
 
 

@@ -1,10 +1,10 @@
 """Making the nodes of a cluster ready before the first trial, and finding out what they lack."""
 
 import socket
-import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 
+from search.cluster.witness import witness
 from search.tuner import on_other_nodes
 from trainables.data.recipe import StoreRecipe
 from trainables.files import place
@@ -24,34 +24,15 @@ def make_nodes_ready(images: Sequence[StoreRecipe], shared: Sequence[str]) -> No
         Mistakes: images that cannot be read somewhere, a place that cannot be written, nodes that see another one.
     """
     with ExitStack() as stack:
-        witnesses = {folder: stack.enter_context(_witness(folder)) for folder in shared}
+        witnesses = {folder: stack.enter_context(witness(folder)) for folder in shared}
         answers = on_other_nodes(_ready, images, witnesses)
     raise_if_any(sorted({sentence for sentences in answers for sentence in sentences}))
-
-
-@contextmanager
-def _witness(folder: str) -> Iterator[str]:
-    """The address of a file in ``folder``, for a while."""
-    address = f"{folder}/.shared-{uuid.uuid4().hex}"
-    file = place(address)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
-    except Exception as error:  # every store's library has its own
-        raise Mistakes(
-            f"Checkpoints cannot be written to {folder} ({type(error).__name__}: {error}); see that this machine may, "
-            "or name another place (--runs, checkpoints.place)."
-        ) from error
-    try:
-        yield address
-    finally:
-        file.unlink(missing_ok=True)
 
 
 def _ready(images: Sequence[StoreRecipe], witnesses: dict[str, str]) -> tuple[str, ...]:
     """Make this node ready; what is wrong with it."""
     node = socket.gethostname()
-    missing = [folder for folder, witness in witnesses.items() if not place(witness).exists()]
+    missing = [folder for folder, address in witnesses.items() if not place(address).exists()]
     if missing:
         return tuple(
             f"{folder} is not the same on {node}, and checkpoints go there; name a folder that all machines of the "
