@@ -1,7 +1,7 @@
 """What several test files need: small data sets and searches that take moments."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image
 from rich.console import Console
+from services import Nodes, ray_nodes
 
 from search.checks import make_plan
 from search.config import parse_config
 from search.search import Search, open_search
+
+SECRET = "not-for-every-eye"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -34,6 +37,28 @@ def draw_folder(root: Path, classes: int = 16, images: int = 10, size: int = 20)
             pixels = np.clip(colour + generator.normal(0, 40, (size, size, 3)), 0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(folder / f"{image:02d}.png")
     return root
+
+
+@pytest.fixture(scope="session")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """A cluster of two nodes that tests share: to start one takes as long as most of them.
+
+    The nodes' environment holds a secret, and the programs of the second one complain.
+    """
+    token = tmp_path_factory.mktemp("token") / "auth_token"
+    with ray_nodes(token, SECRET_WORD=SECRET) as nodes:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("OMP_DISPLAY_ENV", "TRUE")  # OpenMP's runtime says on standard error what it is set to
+            nodes.add(cpus=1)
+        yield nodes
+
+
+@pytest.fixture(scope="module")
+def on_nodes(nodes: Nodes) -> Iterator[None]:
+    """A module's searches run there, and not each on a Ray of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", nodes.gcs_address)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -12,29 +12,16 @@ from urllib.request import Request, urlopen
 import pytest
 import yaml
 from commands import holdout, holdout_here, plain, stored, write_search
-from conftest import small_search
+from conftest import SECRET, small_search
 from mlflow_rows import assert_mlflow_equals_the_studies
 from optuna.trial import TrialState
-from services import Nodes, free_port, ray_nodes
+from services import Nodes, free_port
 
 from search.cluster.submission import submission
 from trainables.mistakes import Mistakes
 
 EPOCHS = 20
 MEMBERS = ("lot-6", "lot-8")
-SECRET = "not-for-every-eye"
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    """Two nodes, whose environment holds a secret; the programs of the second complain."""
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        ray_nodes(tmp_path_factory.mktemp("token") / "auth_token", SECRET_WORD=SECRET) as nodes,
-    ):
-        patch.setenv("OMP_DISPLAY_ENV", "TRUE")  # OpenMP's runtime says on standard error what it is set to
-        nodes.add(cpus=1)
-        yield nodes
 
 
 @pytest.fixture(scope="module")

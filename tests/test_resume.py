@@ -1,5 +1,6 @@
-"""SIGKILL in the search and between opening the test classes and scoring them; the same command again; nothing lost,
-nothing doubled. The checkpoints are in a store on a server.
+"""SIGKILL of a cluster's driver in the confirmation; the same command again; nothing lost, nothing doubled.
+
+The checkpoints are in a store on a server.
 """
 
 import json
@@ -18,8 +19,8 @@ from stores import ftp_store
 from search.study import epochs_of
 
 LOSSES = ("mpa", "pnp")
-EPOCHS = 15
-TRIALS = 3
+EPOCHS = 10
+TRIALS = 2
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +32,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]
 
 
 @pytest.fixture(scope="module")
-def runs(store: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runs folder of a search that was killed twice."""
+def runs(on_nodes: None, store: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs folder of a search that was killed and went on."""
     path = tmp_path_factory.mktemp("resume")
     runs = path / "runs"
     content = small_search(
@@ -44,14 +45,11 @@ def runs(store: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> P
     arguments = ("run", file, "--runs", runs)
 
     def half_way() -> bool:
-        trials = [trial for loss in LOSSES for trial in stored(runs, "small", loss)]
-        return any(trial.state.is_finished() for trial in trials) and any(
-            trial.state == TrialState.RUNNING and len(trial.intermediate_values) > 2 for trial in trials
-        )
+        trials = [trial for loss in LOSSES for trial in stored(runs, "small", f"{loss}@confirm")]
+        return any(trial.state == TrialState.RUNNING and len(trial.intermediate_values) > 2 for trial in trials)
 
     kill_when(half_way, *arguments)
-    kill_when((runs / "test_openings.jsonl").exists, *arguments)
-    assert not (runs / "small" / "test.json").exists()
+    assert not (runs / "small" / "selection.json").exists()
     holdout(*arguments)
     return runs
 
