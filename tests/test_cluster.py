@@ -137,6 +137,8 @@ def test_a_wrong_token_is_said_in_a_sentence(nodes: Nodes, tmp_path: Path, monke
 
 
 def test_a_search_that_is_not_there_is_said_in_a_sentence(nodes: Nodes) -> None:
+    said = plain(holdout_here("status", "nothing", "--address", nodes.address, code=2).stderr)
+    assert said.startswith("There is no search 'nothing' in runs")
     for command in ("logs", "stop", "wait"):
         said = plain(holdout_here(command, "nothing", "--address", nodes.address, code=2).stderr)
         assert f"There is no search 'nothing' on the cluster at {nodes.address}" in said

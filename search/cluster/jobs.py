@@ -37,6 +37,8 @@ MISTAKE = 2
 """The exit code of a ``holdout`` that found a user's mistake and created nothing."""
 NO_AGENT = "No available agent"
 """What Ray answers for half a minute after its head has started."""
+RAYS_LAST = "Running entrypoint for job"
+"""How the last line begins that Ray writes into a job's log before the job does."""
 _SEARCH, _ATTEMPT, _RUNS, _FILE = "holdout.search", "holdout.attempt", "holdout.runs", "holdout.file"
 """What a job says of itself, as Ray's metadata."""
 
@@ -214,7 +216,7 @@ class Jobs:
         question = self._start(f"{words} --runs {shlex.quote(runs)} --json", {"holdout.question": words})
         while not (details := self._client.get_job_info(question)).status.is_terminal():
             time.sleep(POLL_S)
-        said = self._client.get_job_logs(question).splitlines()[1:]  # the first line is Ray's
+        said = _own_lines(self._client.get_job_logs(question))
         self._client.delete_job(question)
         if details.status.value != "SUCCEEDED":
             if details.driver_exit_code == MISTAKE:
@@ -222,6 +224,13 @@ class Jobs:
             raise ClusterFailure(f"The cluster could not carry out `holdout {words}`: {details.message}")
         start = next(number for number, line in enumerate(said) if line[:1] in ("[", "{"))
         return json.loads("\n".join(said[start:]))
+
+
+def _own_lines(log: str) -> list[str]:
+    """What a job itself said: Ray's lines come before."""
+    lines = log.splitlines()
+    start = max((number for number, line in enumerate(lines, start=1) if line.startswith(RAYS_LAST)), default=0)
+    return lines[start:]
 
 
 def _refuse_another_folder(job: SearchJob, runs: str) -> None:
