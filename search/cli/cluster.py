@@ -45,7 +45,7 @@ def list_searches(runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Js
     """The searches of a cluster."""
     with connected(address) as jobs:
         found = jobs.searches(_only(runs))
-    show(_table(found, address), [_record(job) for job in found], as_json)
+    show(_table(found, address if runs is None else f"{address} in {runs}"), [_record(job) for job in found], as_json)
 
 
 def logs(
@@ -100,8 +100,8 @@ def _record(job: SearchJob) -> dict[str, Any]:
     return asdict(job)
 
 
-def _table(found: list[SearchJob], address: str) -> Table:
-    table = Table(title=f"Searches at {address}" if found else f"No search at {address}.", title_justify="left")
+def _table(found: list[SearchJob], place: str) -> Table:
+    table = Table(title=f"Searches at {place}" if found else f"No search at {place}.", title_justify="left")
     for column in ("search", "state", "since", "until", "runs folder", "job"):
         table.add_column(column)
     for job in found:
