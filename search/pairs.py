@@ -78,8 +78,11 @@ def _compared(
     possible, left_out = [], []
     for first, second in wanted:
         names = f"{' '.join(first)} and {' '.join(second)}"
-        if not runs[first].keys() & runs[second].keys():
+        shared = runs[first].keys() & runs[second].keys()
+        if not shared:
             left_out.append(f"{names} share no seed of their final trainings and are not paired")
+        elif len(shared) == 1:
+            left_out.append(f"{names} share one seed alone (final.seeds), which tells nothing, and are not paired")
         elif any(entry.images != some.images for key in (first, second) for entry in runs[key].values()):
             left_out.append(f"{names} were not tested on the same images and are not paired")
         else:

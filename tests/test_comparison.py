@@ -141,6 +141,14 @@ def test_the_table_says_all_of_it(runs: Path) -> None:
         assert text in shown, shown
 
 
+def test_one_seed_alone_tells_no_difference(runs: Path) -> None:
+    """The classes' noise is known then, and the seeds' own is not."""
+    made_search(runs, "another", {"pnp": (0.3, 0.9)}, seeds=(13, 20, 21))
+    found = compared(runs, "one", "another")
+    assert not any(pair["first"][0] != pair["second"][0] for pair in found["pairs"] if pair["second"][1] == "pnp")
+    assert "one pnp tuned and another pnp tuned share one seed alone (final.seeds)" in " ".join(found["left_out"])
+
+
 def test_searches_compare_in_one_table_and_pair_by_their_shared_seeds(runs: Path) -> None:
     made_search(runs, "two", {"pnp": (0.3, 0.6)}, seeds=(12, 13, 14))
     made_search(runs, "other", {"pnp": (0.3, 0.6)}, seeds=(1, 2, 3))
