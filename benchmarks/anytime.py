@@ -10,18 +10,18 @@ and a runs folder; a benchmark that was stopped goes on.
 import multiprocessing
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from optuna.trial import create_trial
 from rich.console import Console
 from rich.table import Table
 
+from search.anytime import curve_of
 from search.campaigns.campaign import parse_campaign
 from search.campaigns.folder import CampaignFolder
 from search.campaigns.prepare import campaign_plans
@@ -83,14 +83,6 @@ def confirmed_value(spec: TrialSpec) -> float:
     return max(record["metrics"][spec.objective] for record in train(spec))
 
 
-def curve(entry: Mapping[str, Any], means: Sequence[float]) -> Curve:
-    """What the incumbent after each epoch is worth: ``means`` are those of the improvements in ``entry``."""
-    found: Curve = np.full(entry["epochs"], -np.inf)
-    for step, mean in zip(entry["anytime"], means, strict=True):
-        found[step["epochs"] - 1 :] = mean
-    return found
-
-
 def measure(images: str, runs: Path) -> Curves:
     """Search, and confirm every incumbent of every search."""
     campaign = parse_campaign(campaign_file(images))
@@ -111,8 +103,11 @@ def measure(images: str, runs: Path) -> Curves:
         values = dict(zip(unique, pool.map(confirmed_value, unique.values()), strict=True))
     curves: Curves = {loss: {GRID: [], MODEL: []} for loss in LOSSES}
     for loss, sampler, entry, specs in found:
-        means = [statistics.fmean(values[spec.digest] for spec in of_step) for of_step in specs]
-        curves[loss][sampler].append(curve(entry, means))
+        confirmed = [
+            {**step, "value": statistics.fmean(values[spec.digest] for spec in of_step)}
+            for step, of_step in zip(entry["anytime"], specs, strict=True)
+        ]
+        curves[loss][sampler].append(curve_of({**entry, "anytime": confirmed}))
     return curves
 
 

@@ -22,7 +22,7 @@ WORDS = {
 def optimism(campaign: Campaign, summaries: Sequence[Mapping[str, Any]]) -> dict[Role, dict[str, Any]]:
     """The objective's mean over all searches and losses after each stage, by the table's roles.
 
-    A stage that a search has not (folds without a test, trainings on all classes) is None. Nothing where the searches
+    A stage that some search lacks, as trainings on all classes lack a validation, is None. Nothing where the searches
     differ in their objective.
     """
     objectives = {summary["objective"] for summary in summaries}

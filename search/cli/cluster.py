@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from search.cli.output import RUNS, Json, messages, show
-from search.cluster.jobs import SearchJob, connected
+from search.cluster.jobs import MISTAKE, SearchJob, connected
 from search.cluster.submission import submission
 from search.recipes import any_file
 from search.yaml_file import apply_settings, read_yaml
@@ -89,7 +89,7 @@ def wait(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json:
             messages.print("\n".join(jobs.log(job).splitlines()[-20:]), highlight=False, markup=False, soft_wrap=True)
     show(f"{name}: {job.state}.", _record(job), as_json)
     if job.state != "succeeded":
-        raise typer.Exit(2 if job.exit_code == 2 else 1)
+        raise typer.Exit(MISTAKE if job.exit_code == MISTAKE else 1)
 
 
 def _only(runs: Path | None) -> str | None:

@@ -9,7 +9,7 @@ import typer
 
 from search.cli import backbones, campaign, cluster, compare, datasets, doctor, run, show
 from search.cli.output import messages, set_up_logging
-from search.cluster.jobs import ClusterFailure
+from search.cluster.jobs import MISTAKE, ClusterFailure
 from search.cluster.session import NoRay
 from search.freeze import NothingToSelect
 from trainables.mistakes import Mistakes
@@ -29,7 +29,7 @@ for command in COMMANDS:
     app.command()(command)
 app.command("list")(cluster.list_searches)  # `list` is Python's own word
 
-FAILED, MISTAKE = 1, 2
+FAILED = 1
 
 
 def main() -> None:
