@@ -2,7 +2,7 @@
 TPE with successive halving, in epochs.
 
 Five searches each, of the same losses and ranges. Their incumbents are trained again with fresh seeds, the same for
-all, so that a curve's value at an epoch is what the best configuration so far is worth, and not its luck. Run with
+all, so that a curve's value at an epoch is what the best configuration so far achieves, and not its luck. Run with
 ``python -m benchmarks.anytime IMAGES RUNS``, a folder of images (the README's numbers are Omniglot's 136 characters)
 and a runs folder; a benchmark that was stopped goes on.
 """
@@ -21,14 +21,15 @@ from optuna.trial import create_trial
 from rich.console import Console
 from rich.table import Table
 
-from search.anytime import curve_of
 from search.campaigns.campaign import parse_campaign
 from search.campaigns.folder import CampaignFolder
 from search.campaigns.prepare import campaign_plans
-from search.pipeline import run_stages
-from search.plan import CONFIRM, Plan
-from search.statistics.anytime import Curve, cost_ratio, epochs_to_reach, mean_curve
-from search.statistics.interval import over_seeds
+from search.plan.plan import Plan
+from search.report.anytime import curve_of
+from search.report.statistics.anytime import Curve, cost_ratio, epochs_to_reach, mean_curve
+from search.report.statistics.interval import over_seeds
+from search.stages.pipeline import run_stages
+from search.study.names import Stage
 from trainables.spec import TrialSpec, derived_seed
 from trainables.train import train
 
@@ -72,8 +73,8 @@ def campaign_file(images: str) -> dict[str, Any]:
 
 def confirmation(plan: Plan, loss: str, params: Mapping[str, Any], seed: int, runs: Path) -> TrialSpec:
     """A configuration's training with the ``seed``-th of the fresh seeds, which all searches share."""
-    fresh = derived_seed("anytime", CONFIRM, seed)
-    spec = plan.spec(loss, CONFIRM, create_trial(value=0.0, user_attrs={"params": params, "seed": fresh}))
+    fresh = derived_seed("anytime", Stage.SELECT, seed)
+    spec = plan.spec(loss, Stage.SELECT, create_trial(value=0.0, user_attrs={"params": params, "seed": fresh}))
     return replace(spec, directory=str(runs / "confirmations" / spec.digest))
 
 

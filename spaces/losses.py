@@ -92,7 +92,7 @@ SPACES: dict[str, Space] = {
         "scale": _scale(20.0, TABLE_15),
         **_CENTRES,
         # The thesis steps through the inverse, (0, 100] by 10.
-        "gamma": replace(_CENTRES["gamma"], printed=tuple(1 / inverse for inverse in range(10, 101, 10))),
+        "gamma": replace(_CENTRES["gamma"], paper_grid=tuple(1 / inverse for inverse in range(10, 101, 10))),
     },
     "proxy_anchor": {"margin": _margin(0.1, TABLE_15), "scale": _scale(32.0, TABLE_15)},
     "mpa": _MPA,

@@ -9,7 +9,7 @@ from optuna import Trial
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from spaces.losses import SPACES
-from spaces.narrow import narrow
+from spaces.override import override
 from spaces.space import Parameter, Space, Value, steps
 from spaces.training import PREFIX, SEARCHABLE, training_space
 from trainables.losses import LOSSES
@@ -115,8 +115,8 @@ def search_space(
     asked = {name: wish for name, wish in training_wishes.items() if name in known or name not in SEARCHABLE}
     declared_training = {name: parameter for name, parameter in known.items() if name in asked}
     mistakes: list[str] = []
-    of_loss = _narrow_all(loss, SPACES[loss], wishes, refuse_loss, mistakes)
-    of_training = _narrow_all("training", declared_training, asked, refuse_training, mistakes)
+    of_loss = _override_all(loss, SPACES[loss], wishes, refuse_loss, mistakes)
+    of_training = _override_all("training", declared_training, asked, refuse_training, mistakes)
     raise_if_any(mistakes)
     return SearchSpace(
         parameters={**of_loss, **_prefixed(of_training)}, declared={**SPACES[loss], **_prefixed(declared_training)}
@@ -127,7 +127,7 @@ def _prefixed(space: Space) -> Space:
     return {PREFIX + name: parameter for name, parameter in space.items()}
 
 
-def _narrow_all(
+def _override_all(
     section: str,
     declared: Space,
     wishes: Mapping[str, Any],
@@ -143,7 +143,7 @@ def _narrow_all(
     parameters = dict(declared)
     for name in declared.keys() & wishes.keys():
         try:
-            parameters[name] = narrow(
+            parameters[name] = override(
                 declared[name], wishes[name], name=f"{section}.{name}", refuse=partial(refuse, name)
             )
         except Mistakes as error:

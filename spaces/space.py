@@ -15,20 +15,20 @@ class Parameter:
 
     ``distribution`` is Optuna's own, so that range, step, log and choices have one home. ``when`` maps another
     parameter of the same space to the values for which this one exists (PNP's ``alpha`` only for variant Dq).
-    ``printed`` is the grid that a paper went over, in its order, where that is not the distribution's own.
+    ``paper_grid`` is the grid that a paper went over, in its order, where that is not the distribution's own.
     """
 
     distribution: BaseDistribution
     default: Value
     source: str
     when: Mapping[str, tuple[Value, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    printed: tuple[Value, ...] = ()
+    paper_grid: tuple[Value, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.contains(self.default):
             raise ValueError(f"The default {self.default!r} lies outside {self.distribution}: widen the range.")
-        if outside := [value for value in self.printed if not self.contains(value)]:
-            raise ValueError(f"The printed grid's {outside} lie outside {self.distribution}: widen the range.")
+        if outside := [value for value in self.paper_grid if not self.contains(value)]:
+            raise ValueError(f"The paper_grid grid's {outside} lie outside {self.distribution}: widen the range.")
 
     def contains(self, value: Value) -> bool:
         """Whether ``value`` is one that the distribution can propose (steps are not asked for)."""
@@ -42,7 +42,7 @@ class Parameter:
     @property
     def grid(self) -> tuple[Value, ...] | None:
         """The values to go over one by one: as printed, else every choice or step; None where a range has no steps."""
-        return self.printed or steps(self.distribution)
+        return self.paper_grid or steps(self.distribution)
 
     def exists(self, others: Mapping[str, Value]) -> bool:
         """Whether this parameter exists beside the values ``others`` of its space."""

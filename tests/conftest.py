@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 from rich.console import Console
-from services import Nodes, ray_nodes
+from support.services import Nodes, ray_nodes
 
-from search.checks import make_plan
-from search.config import parse_config
-from search.search import Search, open_search
+from search.config.search_config import parse_config
+from search.plan.checks import make_plan
+from search.plan.search import Search, open_search
 
 SECRET = "not-for-every-eye"
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from trainables.data.recipe import StoreRecipe
 from trainables.data.split import left_out
+from trainables.data.store_spec import StoreSpec
 from trainables.models import ModelConfig
 from trainables.training_config import TrainingConfig
 
@@ -27,7 +27,7 @@ class TrialSpec:
     hyperparameters: Mapping[str, Any]
     model: ModelConfig
     training: TrainingConfig
-    images: StoreRecipe
+    images: StoreSpec
     train_classes: tuple[str, ...]
     validation_classes: tuple[str, ...]
     metrics: tuple[str, ...]

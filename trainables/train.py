@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import MultiStepLR
 
 from trainables.checkpoints import Checkpoints
+from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.load import load
 from trainables.data.merge import merged_labels
-from trainables.data.recipe import opened_store
 from trainables.data.resident import on_device
-from trainables.data.samplers import SAMPLERS
 from trainables.data.store import StoreView
+from trainables.data.store_spec import opened_store
 from trainables.losses import LOSSES
 from trainables.metrics import evaluate
 from trainables.models import EmbeddingModel
@@ -103,7 +103,7 @@ class Training:
             embedding_dim=spec.model.embedding_dim,
             **spec.hyperparameters,
         ).to(device)
-        self._sampler = SAMPLERS[self._config.sampler](
+        self._sampler = BATCH_SAMPLERS[self._config.sampler](
             self._labels_N,
             batch_size=self._config.batch_size,
             images_per_class=self._config.images_per_class,

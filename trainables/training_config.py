@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from trainables.data.augment import AUGMENTATIONS, Frame
-from trainables.data.samplers import SAMPLERS
+from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.mistakes import raise_if_any
 from trainables.optimizers import OPTIMIZERS
 
@@ -78,7 +78,7 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         mistakes = []
         tables: dict[str, Iterable[str]] = {
-            "sampler": SAMPLERS,
+            "sampler": BATCH_SAMPLERS,
             "augment": AUGMENTATIONS,
             "optimizer": OPTIMIZERS,
             "precision": PRECISIONS,

@@ -8,9 +8,9 @@ from typing import Any
 
 from search.campaigns.config import LOSS, VALIDATION, CampaignConfig, read_config
 from search.campaigns.each import for_each
-from search.config import SearchConfig, parse_config
-from search.recipes import read_search
-from search.yaml_file import with_value
+from search.config.recipes import read_search
+from search.config.search_config import SearchConfig, parse_config
+from search.config.yaml_file import with_value
 from trainables.mistakes import raise_if_any
 
 SHARED = ("resources", "stages")

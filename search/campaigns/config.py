@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from search.config import Names, Section, known_metrics, plain_name
-from search.harvest import build
+from search.config.search_config import Names, Section, known_metrics, plain_name
+from search.config.validation_errors import build
 from trainables.mistakes import Mistakes
 
 LOSS = "loss"

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from search.campaigns.config import CampaignConfig, read_config
-from search.yaml_file import read_yaml
+from search.config.yaml_file import read_yaml
 from trainables.files import write_json, write_whole
 
 

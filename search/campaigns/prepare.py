@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from search.campaigns.campaign import Campaign
 from search.campaigns.each import for_each
 from search.campaigns.folder import CampaignFolder
-from search.openings import Ledger
-from search.plan import Plan
-from search.resume import started_or_resumed
-from search.runs import RunFolder
+from search.plan.plan import Plan
+from search.plan.resume import started_or_resumed
+from search.plan.runs import RunFolder
+from search.selection.openings import Ledger
 from trainables.mistakes import Mistakes, raise_if_any
 
 

@@ -8,12 +8,12 @@ import typer
 from search.campaigns.campaign import parse_campaign
 from search.campaigns.folder import CampaignFolder
 from search.campaigns.prepare import campaign_plans
-from search.campaigns.result import campaign_result
-from search.campaigns.sheets import campaign_csv, campaign_sheets
+from search.campaigns.results.result import campaign_result
+from search.campaigns.results.text_tables import campaign_csv, campaign_tables
 from search.cli.output import RUNS, Json, Output, Runs, messages, rendered, show
-from search.export import refuse_unknown, write_output
-from search.pipeline import run_stages
-from search.recipes import read_campaign
+from search.config.recipes import read_campaign
+from search.report.export import refuse_unknown, write_output
+from search.stages.pipeline import run_stages
 
 
 def campaign(
@@ -39,7 +39,7 @@ def campaign(
     )
     result = campaign_result(campaign, searches)
     folder.end(result)
-    sheets = campaign_sheets(campaign, result, settings or [])
+    text_tables = campaign_tables(campaign, result, settings or [])
     for path in output or []:
-        write_output(path, campaign_csv(result), sheets)
-    show(rendered(sheets), result, as_json)
+        write_output(path, campaign_csv(result), text_tables)
+    show(rendered(text_tables), result, as_json)

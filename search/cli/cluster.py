@@ -10,8 +10,8 @@ from rich.table import Table
 from search.cli.output import RUNS, Json, messages, show
 from search.cluster.jobs import MISTAKE, SearchJob, connected
 from search.cluster.submission import submission
-from search.recipes import any_file
-from search.yaml_file import apply_settings, read_yaml
+from search.config.recipes import any_file
+from search.config.yaml_file import apply_settings, read_yaml
 
 Address = Annotated[str, typer.Option("--address", metavar="URL", help="The cluster's dashboard.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A search or campaign that was submitted.")]

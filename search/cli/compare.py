@@ -8,10 +8,10 @@ import typer
 from rich.console import RenderableType
 
 from search.cli.output import RUNS, Json, Output, Runs, rendered, show
-from search.comparison import compare as compare_searches
-from search.export import as_csv, refuse_unknown, write_output
-from search.runs import RunFolder, existing_run
-from search.sheets import sheets
+from search.plan.runs import RunFolder, existing_run
+from search.report.comparison import compare as compare_searches
+from search.report.export import as_csv, refuse_unknown, write_output
+from search.report.text_tables import text_tables
 from trainables.mistakes import Mistakes
 
 
@@ -26,7 +26,7 @@ def compare(
     folders = [existing_run(runs, name) for name in dict.fromkeys(names)]
     comparison = compare_searches(folders, [_summary(folder) for folder in folders])
     for path in output or []:
-        write_output(path, as_csv(comparison), sheets(comparison))
+        write_output(path, as_csv(comparison), text_tables(comparison))
     show(render(comparison), comparison, as_json)
 
 
@@ -41,4 +41,4 @@ def _summary(folder: RunFolder) -> dict[str, Any]:
 
 def render(comparison: Mapping[str, Any]) -> RenderableType:
     """A comparison for a terminal."""
-    return rendered(sheets(comparison))
+    return rendered(text_tables(comparison))

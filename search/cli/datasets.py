@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from search.cli.output import Json, show
-from search.config import SplitSection
-from search.datasets import build_dataset, known_name
-from search.yaml_file import apply_settings
+from search.config.dataset import build_dataset, known_name
+from search.config.search_config import SplitSection
+from search.config.yaml_file import apply_settings
 from trainables.data import DATASETS, Dataset
 from trainables.data.split import check_images, make_split
 from trainables.mistakes import Mistakes

@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from search.cli.output import RUNS, Json, Runs, show
-from search.config import parse_config
-from search.doctor import Finding, examine
-from search.recipes import read_search
+from search.cluster.doctor import CheckResult, examine
+from search.config.recipes import read_search
+from search.config.search_config import parse_config
 
 STYLES = {"ok": "green", "warning": "yellow", "failed": "red"}
 
@@ -34,7 +34,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _table(findings: list[Finding]) -> Table:
+def _table(findings: list[CheckResult]) -> Table:
     table = Table(box=None, padding=(0, 1), show_header=False)
     for finding in findings:
         said = f"{finding.found}. {finding.mend}" if finding.mend else finding.found

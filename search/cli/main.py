@@ -11,7 +11,7 @@ from search.cli import backbones, campaign, cluster, compare, datasets, doctor, 
 from search.cli.output import messages, set_up_logging
 from search.cluster.jobs import MISTAKE, ClusterFailure
 from search.cluster.session import NoRay
-from search.freeze import NothingToSelect
+from search.stages.freeze import NothingToSelect
 from trainables.mistakes import Mistakes
 
 app = typer.Typer(

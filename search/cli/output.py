@@ -14,7 +14,7 @@ from rich.logging import RichHandler
 from rich.table import Table
 from rich.text import Text
 
-from search.sheets import Sheet
+from search.report.text_tables import TextTable
 
 results = Console(width=None if sys.stdout.isatty() else 120)  # a file or a pipe has no width of its own
 messages = Console(stderr=True)
@@ -36,20 +36,20 @@ def show(rendered: RenderableType, value: Any, as_json: bool) -> None:
         results.print(rendered)
 
 
-def rendered(sheets: Sequence[Sheet]) -> RenderableType:
+def rendered(text_tables: Sequence[TextTable]) -> RenderableType:
     """Sheets for a terminal."""
-    return Group(*(part for sheet in sheets for part in _parts(sheet)))
+    return Group(*(part for text_table in text_tables for part in _parts(text_table)))
 
 
-def _parts(sheet: Sheet) -> list[RenderableType]:
-    table = Table(title=sheet.title, title_justify="left", box=SIMPLE_HEAD)
-    for position, heading in enumerate(sheet.header):
-        is_label = position < sheet.labels
+def _parts(text_table: TextTable) -> list[RenderableType]:
+    table = Table(title=text_table.title, title_justify="left", box=SIMPLE_HEAD)
+    for position, heading in enumerate(text_table.header):
+        is_label = position < text_table.labels
         table.add_column(heading, justify="left" if is_label else "right", no_wrap=is_label)
-    for row in sheet.rows:
+    for row in text_table.rows:
         table.add_row(*map(Text, row))
-    notes = [Text(note, style="dim") for note in sheet.notes]
-    return [table, *notes, Text()] if sheet.rows else [*notes, Text()]
+    notes = [Text(note, style="dim") for note in text_table.notes]
+    return [table, *notes, Text()] if text_table.rows else [*notes, Text()]
 
 
 def set_up_logging() -> None:

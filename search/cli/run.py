@@ -5,18 +5,18 @@ from typing import Annotated
 
 import typer
 
-from search.checks import make_plan
 from search.cli.compare import render
 from search.cli.output import RUNS, Json, Runs, messages, show
-from search.comparison import compare
-from search.config import parse_config
-from search.pipeline import run_stages
-from search.plan import Plan
-from search.recipes import read_search
-from search.resume import refuse_another_split, started_or_resumed
-from search.runs import existing_run, stored_config
-from search.search import Search, open_search
-from search.tracked import make_projection, synchronise
+from search.config.recipes import read_search
+from search.config.search_config import parse_config
+from search.plan.checks import make_plan
+from search.plan.plan import Plan
+from search.plan.resume import refuse_another_split, started_or_resumed
+from search.plan.runs import existing_run, stored_config
+from search.plan.search import Search, open_search
+from search.report.comparison import compare
+from search.report.tracked import make_projection, synchronise
+from search.stages.pipeline import run_stages
 from trainables.mistakes import Mistakes
 
 

@@ -12,8 +12,8 @@ from rich.text import Text
 from search.campaigns.folder import CampaignFolder
 from search.cli.output import RUNS, Json, Runs, show
 from search.cluster.jobs import connected
-from search.runs import RunFolder, existing_run, find_runs
-from search.status import status_of
+from search.plan.runs import RunFolder, existing_run, find_runs
+from search.plan.status import status_of
 from spaces.losses import SPACES
 from spaces.space import Parameter
 from trainables.losses import LOSSES

@@ -4,14 +4,14 @@ import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from search.cluster.witness import witness
-from search.tuner import on_other_nodes
-from trainables.data.recipe import StoreRecipe
+from search.cluster.probe_file import probe_file
+from search.cluster.tuner import on_other_nodes
+from trainables.data.store_spec import StoreSpec
 from trainables.files import place
 from trainables.mistakes import Mistakes, raise_if_any
 
 
-def make_nodes_ready(images: Sequence[StoreRecipe], shared: Sequence[str]) -> None:
+def make_nodes_ready(images: Sequence[StoreSpec], shared: Sequence[str]) -> None:
     """Decode the images once on every node, and make sure that all share the places where checkpoints go.
 
     The driver's own node has the images already.
@@ -24,15 +24,15 @@ def make_nodes_ready(images: Sequence[StoreRecipe], shared: Sequence[str]) -> No
         Mistakes: images that cannot be read somewhere, a place that cannot be written, nodes that see another one.
     """
     with ExitStack() as stack:
-        witnesses = {folder: stack.enter_context(witness(folder)) for folder in shared}
-        answers = on_other_nodes(_ready, images, witnesses)
+        probe_files = {folder: stack.enter_context(probe_file(folder)) for folder in shared}
+        answers = on_other_nodes(_ready, images, probe_files)
     raise_if_any(sorted({sentence for sentences in answers for sentence in sentences}))
 
 
-def _ready(images: Sequence[StoreRecipe], witnesses: dict[str, str]) -> tuple[str, ...]:
+def _ready(images: Sequence[StoreSpec], probe_files: dict[str, str]) -> tuple[str, ...]:
     """Make this node ready; what is wrong with it."""
     node = socket.gethostname()
-    missing = [folder for folder, address in witnesses.items() if not place(address).exists()]
+    missing = [folder for folder, address in probe_files.items() if not place(address).exists()]
     if missing:
         return tuple(
             f"{folder} is not the same on {node}, and checkpoints go there; name a folder that all machines of the "

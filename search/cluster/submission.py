@@ -7,9 +7,9 @@ from typing import Any
 import yaml
 
 from search.campaigns.campaign import parse_campaign
-from search.checks import spaces_of
-from search.config import SearchConfig, parse_config
-from search.recipes import is_campaign, recipes
+from search.config.recipes import is_campaign, recipes
+from search.config.search_config import SearchConfig, parse_config
+from search.plan.checks import spaces_of
 from trainables.data import DATASETS
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.models.config import IMAGENET

@@ -1,0 +1,27 @@
+"""The tournament of a campaign's losses."""
+
+from collections.abc import Sequence
+
+from search.campaigns.campaign import Campaign
+from search.campaigns.config import LOSS, VALIDATION, Role
+from search.campaigns.results.cells import METRIC, ROLE, Cell
+from search.report.statistics.tournament import Standing, tournament
+
+
+def standings(campaign: Campaign, cells: Sequence[Cell], role: Role) -> list[Standing]:
+    """The losses that all searches share, ranked in each by the table's first test metric.
+
+    Nothing where there is one search or one loss, or where a number is missing.
+    """
+    metric = next((name for name in campaign.config.table.metrics if name != VALIDATION), None)
+    means = {
+        (tuple(cell.place[axis] for axis in campaign.config.vary), cell.place[LOSS]): cell.mean
+        for cell in cells
+        if (cell.place[ROLE], cell.place[METRIC]) == (role, metric) and cell.mean is not None
+    }
+    settings = [member.labels for member in campaign.members]
+    first, *others = [member.config.losses for member in campaign.members]
+    losses = [loss for loss in first if all(loss in more for more in others)]
+    if not others or len(losses) < 2 or any((labels, loss) not in means for labels in settings for loss in losses):
+        return []
+    return tournament({" ".join(labels): {loss: means[labels, loss] for loss in losses} for labels in settings})

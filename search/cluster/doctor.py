@@ -1,0 +1,167 @@
+"""What this machine can do, and whether that is enough for a search: what was found, and how to mend it."""
+
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from search.cluster.session import NoRay, ray_session, token_place
+from search.config.search_config import SearchConfig
+from search.plan.checks import make_plan
+from search.plan.plan import Plan
+from trainables.mistakes import Mistakes
+from trainables.models import EmbeddingModel
+
+PROCESS_BYTES = 700_000_000
+"""What an actor takes of the memory before its first batch: Python, torch, Ray."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckResult:
+    """What a check came to. ``mend`` says what to do where it is not ok."""
+
+    check: str
+    state: Literal["ok", "warning", "failed"]
+    found: str
+    mend: str = ""
+
+
+def _python() -> Iterator[CheckResult]:
+    yield CheckResult(check="python", state="ok", found=f"{sys.version.split()[0]} at {sys.executable}")
+
+
+def _torch() -> Iterator[CheckResult]:
+    devices = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+    found = ", ".join(f"{device.name} with {_gigabytes(device.total_memory)}" for device in devices) or "no GPU"
+    yield CheckResult(check="torch", state="ok", found=f"{torch.__version__}, {found}")
+
+
+def _faiss() -> Iterator[CheckResult]:
+    try:
+        import faiss
+    except ImportError as error:
+        mend = "Run `make setup`; without it the neighbour search is torch's."
+        yield CheckResult(check="faiss", state="warning", found=f"cannot be imported: {error}", mend=mend)
+        return
+    seen, there = faiss.get_num_gpus(), torch.cuda.device_count()
+    found = f"{faiss.__version__}, {seen} of {there} GPUs"
+    mend = "" if seen == there else "Its clustering runs on the CPU; install the faiss-gpu of this CUDA."
+    yield CheckResult(check="faiss", state="ok" if seen == there else "warning", found=found, mend=mend)
+
+
+def _token() -> Iterator[CheckResult]:
+    place = token_place()
+    if place is None:
+        yield CheckResult(check="token", state="ok", found="in the environment")
+    elif not place.is_file():
+        mend = "The first search makes one; for a cluster copy the file from its head."
+        yield CheckResult(check="token", state="warning", found=f"{place} is not there yet", mend=mend)
+    elif place.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        yield CheckResult(check="token", state="failed", found=f"others may read {place}", mend=f"chmod 600 {place}")
+    else:
+        yield CheckResult(check="token", state="ok", found=str(place))
+
+
+def _ray() -> Iterator[CheckResult]:
+    where = os.environ.get("RAY_ADDRESS") or "this machine"
+    try:
+        with ray_session() as ray:
+            nodes, resources = len(ray.nodes()), ray.cluster_resources()
+    except NoRay as error:
+        mend = "Start Ray at RAY_ADDRESS and copy its token here, or unset it to use this machine."
+        yield CheckResult(check="ray", state="failed", found=str(error), mend=mend)
+        return
+    has = f"{resources.get('CPU', 0):g} CPUs, {resources.get('GPU', 0):g} GPUs"
+    yield CheckResult(check="ray", state="ok", found=f"{ray.__version__} on {where}: {nodes} nodes, {has}")
+
+
+MACHINE: tuple[Callable[[], Iterator[CheckResult]], ...] = (_python, _torch, _faiss, _token, _ray)
+
+
+def _data(plan: Plan) -> Iterator[CheckResult]:
+    split = plan.split
+    found = f"{len(split.train)} classes train, {len(split.validation)} validate, {len(split.test)} test"
+    yield CheckResult(check="data", state="ok", found=f"{plan.config.dataset.name}: {found}")
+
+
+def _disk(plan: Plan) -> Iterator[CheckResult]:
+    """Space for the image store, three bytes a pixel, and for each trial's best model, four bytes a weight."""
+    classes = plan.config.dataset.source.classes()
+    images = sum(len(keys) for keys in classes.values())
+    store = int(images * plan.images.short_side**2 * 3 * 4 / 3)  # most photographs are 4:3
+    search, selection, final = plan.config.search, plan.config.selection, plan.config.final
+    trials = search.trials + (selection.finalists + 1) * selection.seeds + 2 * final.seeds
+    models = len(plan.config.losses) * trials * 4 * _weights(plan.config)
+    yield from _space("store", Path(plan.images.cache), store, f"{images:,} images decoded")
+    kept = f"the best models of {len(plan.config.losses)} losses"
+    if "://" in plan.shared:
+        yield CheckResult(
+            check="checkpoints", state="ok", found=f"{kept}: about {_gigabytes(models)}, in {plan.shared}"
+        )
+    else:
+        yield from _space("checkpoints", Path(plan.shared), models, kept)
+
+
+def _space(check: str, place: Path, need: int, what: str) -> Iterator[CheckResult]:
+    there = next(path for path in (place, *place.resolve().parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    found = f"{what}: about {_gigabytes(need)}, {_gigabytes(free)} free in {place}"
+    mend = "Free some space, or name another place (dataset.cache, checkpoints.place, --runs)."
+    yield (
+        CheckResult(check=check, state="ok", found=found)
+        if need < free
+        else CheckResult(check=check, state="failed", found=found, mend=mend)
+    )
+
+
+def _memory(plan: Plan) -> Iterator[CheckResult]:
+    """Memory for as many trials as this machine has room for: processes, weights, gradients and Adam's moments."""
+    resources = plan.config.resources
+    slots = max(1, int((os.cpu_count() or 1) / resources.cpus_per_trial))
+    slots = min(slots, plan.config.search.max_concurrent or slots)
+    need = slots * (PROCESS_BYTES + (0 if resources.gpus_per_trial else 16 * _weights(plan.config)))
+    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    found = f"{slots} trials at once: at least {_gigabytes(need)} of {_gigabytes(has)}"
+    mend = "Set search.max_concurrent to fewer, or resources.cpus_per_trial to more."
+    yield (
+        CheckResult(check="memory", state="ok", found=found)
+        if need < has
+        else CheckResult(check="memory", state="failed", found=found, mend=mend)
+    )
+
+
+SEARCH: tuple[Callable[[Plan], Iterator[CheckResult]], ...] = (_data, _disk, _memory)
+
+
+def _weights(config: SearchConfig) -> int:
+    model = EmbeddingModel(replace(config.model, weights=None))
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"
+
+
+def examine(config: SearchConfig | None, runs: Path) -> Iterator[CheckResult]:
+    """Every check of this machine, and those of a search where one is named."""
+    for check in MACHINE:
+        yield from check()
+    if config is None:
+        return
+    try:
+        plan = make_plan(config, runs)
+    except Mistakes as error:
+        for sentence in error.sentences:
+            yield CheckResult(check="search", state="failed", found=sentence)
+        return
+    addresses = {"storage": config.search.storage, "tracking": config.tracking.uri}
+    for check_name, address in addresses.items():
+        yield CheckResult(check=check_name, state="ok", found=address or "a file in the runs folder")
+    for of_search in SEARCH:
+        yield from of_search(plan)

@@ -1,0 +1,31 @@
+"""Whether checkpoints can be written to a place, and who sees it."""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from trainables.files import place
+from trainables.mistakes import Mistakes
+
+
+@contextmanager
+def probe_file(folder: str) -> Iterator[str]:
+    """The address of a file in ``folder``, a path or a URL, for a while.
+
+    Raises:
+        Mistakes: it cannot be written.
+    """
+    address = f"{folder}/.shared-{uuid.uuid4().hex}"
+    file = place(address)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    except Exception as error:  # every store's library has its own
+        raise Mistakes(
+            f"Checkpoints cannot be written to {folder} ({type(error).__name__}: {error}); see that this machine may, "
+            "or name another place (--runs, checkpoints.place)."
+        ) from error
+    try:
+        yield address
+    finally:
+        file.unlink(missing_ok=True)

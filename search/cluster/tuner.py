@@ -1,0 +1,159 @@
+"""Ray Tune, wrapped once: it runs the queue's jobs side by side on actors that it uses again and again.
+
+Tune's own searchers and schedulers are not used: they keep a truth of their own (``OptunaSearch`` tells a trial that a
+scheduler stopped COMPLETE). Here the study decides and Tune carries out.
+"""
+
+import logging
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from search.cluster.capacity import capacity, growth
+from search.config.search_config import ResourcesSection
+from search.study.trial_queue import RunningTrial, TrialQueue
+from trainables.trial import TrainingTrial
+
+logger = logging.getLogger(__name__)
+
+
+class _Desk:
+    """Which of Tune's trials does which job, and the first error of our own, which ends the run."""
+
+    def __init__(self, queue: TrialQueue) -> None:
+        self.queue = queue
+        self.jobs: dict[str, RunningTrial] = {}
+        self.error: Exception | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # Tune writes snapshots of its parts, which nothing reads: the studies are the state
+
+
+class _StudySearcher(Searcher):
+    def __init__(self, desk: _Desk) -> None:
+        super().__init__(metric="training_iteration", mode="max")
+        self._desk = desk
+
+    def suggest(self, trial_id: str) -> Any:
+        desk = self._desk
+        if desk.error:
+            return Searcher.FINISHED
+        try:
+            job = desk.queue.next_trial()
+        except Exception as error:
+            desk.error = error
+            return Searcher.FINISHED
+        if job is not None:
+            desk.jobs[trial_id] = job
+            return {"spec": job.spec}
+        # Tune ends an actor for which it has no trial, and then starts the next stage on the ones that are left.
+        # A trial that waits keeps its actor, with everything imported, until there is work again.
+        return Searcher.FINISHED if desk.queue.done else {"spec": None}
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """Nothing: the scheduler has told the study."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing: the study is the state."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing: the study is the state."""
+
+
+class _StudyScheduler(FIFOScheduler):
+    def __init__(self, desk: _Desk) -> None:
+        super().__init__()
+        self._desk = desk
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        desk = self._desk
+        if desk.error:
+            return str(TrialScheduler.STOP)
+        job = desk.jobs.get(trial.trial_id)
+        try:
+            (news,) = result["news"]
+            goes_on = desk.queue.on_trial_result(job, news) if job else desk.queue.has_to_wait
+        except Exception as error:
+            desk.error = error
+            return str(TrialScheduler.STOP)
+        return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
+
+    def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
+        """Only an actor that died, or could not be made, ends here: a training's failures are results."""
+        desk = self._desk
+        job = desk.jobs.get(trial.trial_id)
+        if desk.error or job is None:
+            return
+        try:
+            desk.queue.on_trial_crash(job, _reason(trial))
+        except Exception as error:
+            desk.error = error
+
+
+def _reason(trial: Any) -> str:
+    error = trial.get_error()
+    return type(error).__name__ if error else "its process ended"
+
+
+def slots(resources: ResourcesSection, max_concurrent: int | None) -> int:
+    """How many trials run at once on the cluster that Ray is connected to, when it has grown as far as it may.
+
+    Raises:
+        Mistakes: not even one trial fits.
+    """
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    fit = capacity(resources, nodes, growth(Path.home() / "ray_bootstrap_config.yaml"))
+    return min(fit, max_concurrent or fit)
+
+
+def run_queue(queue: TrialQueue, *, resources: ResourcesSection, concurrent: int) -> None:
+    """Train everything on the queue, at most ``concurrent`` jobs at once."""
+    desk = _Desk(queue)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what fails is told by the study, with its reason
+    trainable = tune.with_resources(TrainingTrial, {"cpu": resources.cpus_per_trial, "gpu": resources.gpus_per_trial})
+    with tempfile.TemporaryDirectory(prefix="holdout-tune-") as scratch:
+        tune.Tuner(
+            trainable,
+            tune_config=tune.TuneConfig(
+                search_alg=_StudySearcher(desk),
+                scheduler=_StudyScheduler(desk),
+                num_samples=-1,
+                max_concurrent_trials=concurrent,
+                reuse_actors=True,
+                trial_dirname_creator=lambda trial: trial.trial_id,
+                trial_name_creator=lambda trial: trial.trial_id,
+            ),
+            run_config=tune.RunConfig(
+                name="search",
+                storage_path=str(Path(scratch)),
+                verbose=0,
+                failure_config=tune.FailureConfig(max_failures=0),
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+            ),
+        ).fit()
+    if desk.error:
+        raise desk.error
+
+
+def map_on_workers(function: Any, arguments: Sequence[Any], *, resources: ResourcesSection) -> list[Any]:
+    """``function`` of each argument, computed on the cluster's workers with a trial's resources each."""
+    task = ray.remote(num_cpus=resources.cpus_per_trial, num_gpus=resources.gpus_per_trial, max_retries=2)(function)
+    results: list[Any] = ray.get([task.remote(argument) for argument in arguments])
+    return results
+
+
+def on_other_nodes(function: Any, *arguments: Any) -> list[Any]:
+    """``function`` of ``arguments``, computed once on every node of the cluster but this process's own."""
+    here = ray.get_runtime_context().get_node_id()
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != here]
+    task = ray.remote(num_cpus=0, max_retries=2)(function)
+    places = [NodeAffinitySchedulingStrategy(node_id=node, soft=True) for node in nodes]
+    results: list[Any] = ray.get([task.options(scheduling_strategy=place).remote(*arguments) for place in places])
+    return results

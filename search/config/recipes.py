@@ -1,0 +1,89 @@
+"""The search files and campaign files that come with the project."""
+
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from search.config.yaml_file import apply_settings, read_yaml
+from trainables.mistakes import Mistakes
+
+
+def recipes() -> dict[str, Path]:
+    """Every recipe by name."""
+    return _shipped("recipes")
+
+
+def campaigns() -> dict[str, Path]:
+    """Every campaign by name."""
+    return _shipped("campaigns")
+
+
+def recipe_or_file(given: Path) -> Path:
+    """The file ``given``, or the recipe of that name.
+
+    Raises:
+        Mistakes: there is neither.
+    """
+    return _found(given, recipe=recipes())
+
+
+def campaign_or_file(given: Path) -> Path:
+    """The file ``given``, or the campaign of that name.
+
+    Raises:
+        Mistakes: there is neither.
+    """
+    return _found(given, campaign=campaigns())
+
+
+def any_file(given: Path) -> Path:
+    """The file ``given``, or the recipe or campaign of that name.
+
+    Raises:
+        Mistakes: there is none of them.
+    """
+    return _found(given, recipe=recipes(), campaign=campaigns())
+
+
+def is_campaign(content: Mapping[str, Any]) -> bool:
+    """Whether these are a campaign file's keys and not a search file's."""
+    return "base" in content or "vary" in content
+
+
+def read_search(given: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """The search file ``given``, or the recipe of that name, with each ``key.path=value`` of ``settings`` set in it.
+
+    Raises:
+        Mistakes: there is neither, or it is a campaign.
+    """
+    content = read_yaml(any_file(given) if str(given) in campaigns() else recipe_or_file(given))
+    if is_campaign(content):
+        raise Mistakes(f"{given} is a campaign of several searches; `holdout campaign {given}` takes it.")
+    return apply_settings(content, settings)
+
+
+def read_campaign(given: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """The campaign file ``given``, or the campaign of that name, with ``settings`` set in it.
+
+    Raises:
+        Mistakes: there is neither, or it is a single search.
+    """
+    content = read_yaml(any_file(given) if str(given) in recipes() else campaign_or_file(given))
+    if "losses" in content and not is_campaign(content):
+        raise Mistakes(f"{given} is a single search; `holdout run {given}` takes it.")
+    return apply_settings(content, settings)
+
+
+def _shipped(folder: str) -> dict[str, Path]:
+    return {path.stem: path for path in sorted(Path(str(files("spaces") / folder)).glob("*.yaml"))}
+
+
+def _found(given: Path, **known: Mapping[str, Path]) -> Path:
+    if given.exists():
+        return given
+    for shipped in known.values():
+        if str(given) in shipped:
+            return shipped[str(given)]
+    names = "; ".join(f"{kind}s are {', '.join(shipped)}" for kind, shipped in known.items())
+    raise Mistakes(f"There is no file {str(given)!r} and no {' or '.join(known)} of that name; {names}.")

@@ -1,0 +1,156 @@
+"""The runs folder: one folder a search, and what all searches share."""
+
+import json
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import filelock
+
+from search.config.yaml_file import read_yaml
+from trainables.data.split import ClassSplit
+from trainables.mistakes import Mistakes
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The places of the search ``name`` below ``runs``."""
+
+    runs: Path
+    name: str
+
+    @property
+    def path(self) -> Path:
+        """The search's own folder."""
+        return self.runs / self.name
+
+    @property
+    def config(self) -> Path:
+        """The resolved search file."""
+        return self.path / "search.yaml"
+
+    @property
+    def split(self) -> Path:
+        """The class split, with its digest."""
+        return self.path / "split.json"
+
+    @property
+    def storage(self) -> str:
+        """The studies' database where the search file names none."""
+        return f"sqlite:///{self.path.resolve() / 'study.db'}"
+
+    @property
+    def selection(self) -> Path:
+        """The frozen selection."""
+        return self.path / "selection.json"
+
+    @property
+    def test(self) -> Path:
+        """The test results."""
+        return self.path / "test.json"
+
+    @property
+    def summary(self) -> Path:
+        """What the search came to so far."""
+        return self.path / "summary.json"
+
+    @property
+    def openings(self) -> Path:
+        """The ledger of test openings, shared by all searches of the runs folder."""
+        return self.runs / "test_openings.jsonl"
+
+    @property
+    def tracking(self) -> str:
+        """MLflow's database where the search file names no server."""
+        return f"sqlite:///{self.runs.resolve() / 'mlflow.db'}"
+
+    @property
+    def _lock(self) -> filelock.FileLock:
+        return filelock.FileLock(self.path / ".driver.lock", timeout=0)
+
+    @property
+    def _holder(self) -> Path:
+        return self.path / ".driver"
+
+    def driver(self) -> str | None:
+        """Which process runs the search now, in words; None where nobody does."""
+        try:
+            with self._lock:
+                return None
+        except filelock.Timeout:
+            with suppress(FileNotFoundError):  # just begun, or just ended
+                return self._holder.read_text().strip()
+            return "another process"
+
+    @contextmanager
+    def only_driver(self) -> Iterator[None]:
+        """Hold the search for this process alone. Where nothing is written meanwhile, no trace stays.
+
+        Raises:
+            Mistakes: another process holds it.
+        """
+        try:
+            with folder_if_needed(self.path), self._lock as lock:
+                self._holder.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
+                try:
+                    yield
+                finally:
+                    self._holder.unlink(missing_ok=True)
+                    if [*self.path.iterdir()] == [lock_file := Path(lock.lock_file)]:
+                        lock_file.unlink()  # while it is held: who waits for it sees that it is gone and makes it anew
+        except filelock.Timeout:
+            raise Mistakes(
+                f"The search {self.name} is being run by {self.driver()}; wait for it, or end it and give the command "
+                "again."
+            ) from None
+
+
+@contextmanager
+def folder_if_needed(path: Path) -> Iterator[None]:
+    """The folder ``path``; what had to be made for it is removed again if nothing is in it at the end."""
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        for folder in made:
+            with suppress(OSError):  # something is in it
+                folder.rmdir()
+
+
+def find_runs(runs: Path) -> list[RunFolder]:
+    """All searches below ``runs``, by name."""
+    return [RunFolder(runs, path.parent.name) for path in sorted(runs.glob("*/search.yaml"))]
+
+
+def existing_run(runs: Path, name: str) -> RunFolder:
+    """The search ``name``.
+
+    Raises:
+        Mistakes: there is none.
+    """
+    folder = RunFolder(runs, name)
+    if Path(name).name != name or not folder.config.is_file():
+        there = ", ".join(run.name for run in find_runs(runs)) or "none yet"
+        raise Mistakes(f"There is no search {name!r} in {runs}; there is: {there}. `holdout run` makes one.")
+    return folder
+
+
+def stored_split(folder: RunFolder) -> ClassSplit:
+    """The class split as it was stored.
+
+    Raises:
+        Mistakes: the file was edited.
+    """
+    return ClassSplit.from_json(json.loads(folder.split.read_text()))
+
+
+def stored_config(folder: RunFolder) -> dict[str, object]:
+    """The resolved search file as it was stored."""
+    return read_yaml(folder.config)

@@ -1,0 +1,1 @@
+"""What a search came to."""

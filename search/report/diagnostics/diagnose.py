@@ -1,0 +1,43 @@
+"""All that a loss's study says about itself."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+
+from search.report.diagnostics.edges import edges
+from search.report.diagnostics.replicates import replicates
+from search.report.diagnostics.ridges import ridges
+from spaces.search_space import split_values
+from spaces.space import Space, Value
+from trainables.losses import LOSSES
+from trainables.training_config import TrainingConfig
+
+MIN_TRIALS = 8
+"""Trials that were compared before the place of the best one means something."""
+
+
+def diagnose(
+    loss: str,
+    space: Space,
+    training: TrainingConfig,
+    trials: Sequence[FrozenTrial],
+    best: Mapping[str, Value] | None,
+) -> list[dict[str, Any]]:
+    """The findings about a search study of ``loss``, as JSON; none where it is too small to say anything."""
+    findings = [*ridges(space, trials), *replicates(trials)]
+    compared = sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in trials)
+    if best is not None and compared >= MIN_TRIALS:
+        findings = [*edges(space, best, lambda name, value: _allowed(loss, training, name, value)), *findings]
+    return [asdict(finding) for finding in findings]
+
+
+def _allowed(loss: str, training: TrainingConfig, name: str, value: Value) -> bool:
+    hyperparameters, of_training = split_values({name: value})
+    try:
+        LOSSES[loss](num_classes=2, embedding_dim=2, **hyperparameters)
+        replace(training, **of_training)
+    except ValueError:
+        return False
+    return True

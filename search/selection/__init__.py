@@ -1,0 +1,1 @@
+"""The choice of one configuration a loss, and the seal of the test classes."""

@@ -1,0 +1,1 @@
+"""Carry searches through their stages: search, select, test."""

@@ -1,0 +1,50 @@
+"""The end of the select stage: from a search's studies to its frozen selection."""
+
+from search.plan.search import Search
+from search.selection.selection import RULE, Confirmation, Selection, choose, confirmations, finalists, study_digest
+from search.study.names import Stage
+
+
+class NothingToSelect(RuntimeError):
+    """No configuration of any loss could be confirmed; the message says so."""
+
+
+def freeze(search: Search) -> Selection:
+    """Choose one configuration a loss and freeze the choice.
+
+    Raises:
+        NothingToSelect: no trial of any loss finished.
+    """
+    plan = search.plan
+    chosen: dict[str, Confirmation] = {}
+    defaults: dict[str, Confirmation] = {}
+    reasons: dict[str, str] = {}
+    digests: dict[str, str] = {}
+    for loss in plan.config.losses:
+        searched, confirmed = search.study(loss, Stage.SEARCH), search.study(loss, Stage.SELECT)
+        trials = searched.trials()
+        numbers = [trial.number for trial in finalists(trials, plan.config.selection.finalists)]
+        candidates = confirmations(trials, confirmed.trials(), numbers, plan.config.search.objective)
+        digests |= {study.name: study_digest(study.trials()) for study in (searched, confirmed)}
+        if choice := choose(candidates):
+            chosen[loss], reasons[loss] = choice
+            default = trials[0].user_attrs["params"]
+            defaults[loss] = next(entry for entry in candidates.values() if entry.params == default)
+    if not chosen:
+        raise NothingToSelect(
+            f"No trial of {', '.join(plan.config.losses)} could be confirmed; `holdout status {plan.config.name}` "
+            "shows how many failed, and MLflow how."
+        )
+    selection = Selection(
+        search=plan.config.name,
+        objective=plan.config.search.objective,
+        split_digest=plan.split.digest,
+        test_digest=plan.split.test_digest,
+        studies=digests,
+        rule=RULE,
+        chosen=chosen,
+        defaults=defaults,
+        reasons=reasons,
+    )
+    selection.save(plan.folder.selection)
+    return selection

@@ -1,0 +1,45 @@
+"""Several trials on one GPU: whether its memory holds as many as ``gpus_per_trial`` packs, by what they took."""
+
+import logging
+
+from optuna.trial import FrozenTrial
+
+from search.study.study import epochs_of
+from search.study.trial_queue import RunningTrial
+from trainables.train import DeviceMemory
+
+logger = logging.getLogger(__name__)
+
+CONTEXT_BYTES = 600_000_000
+"""What a process takes of a GPU beside PyTorch's tensors: CUDA itself and its libraries."""
+
+
+def too_tight(gpus_per_trial: float, memory: DeviceMemory) -> str | None:
+    """A sentence naming a fraction that fits, where the trials packed on one GPU need more memory than it has."""
+    packed = int(1 / gpus_per_trial + 1e-6)
+    need = memory["peak"] + CONTEXT_BYTES
+    fit = max(1, memory["total"] // need)
+    if packed <= fit:
+        return None
+    fraction = int(1000 / fit) / 1000  # rounded down: rounded up, one fewer would be packed
+    return (
+        f"resources.gpus_per_trial is {gpus_per_trial:g}, which packs {packed} trials on a GPU of "
+        f"{memory['total'] / 1e9:.1f} GB; a trial took {need / 1e9:.1f} GB of it, so {fit} fit: set it to {fraction:g}."
+    )
+
+
+class GpuMemoryCheck:
+    """Warns, once for each worse case, when the queue's trials are packed too tightly."""
+
+    def __init__(self, gpus_per_trial: float) -> None:
+        self._gpus_per_trial = gpus_per_trial
+        self._most = 0
+
+    def __call__(self, job: RunningTrial, trial: FrozenTrial) -> None:
+        """Take the news of a job."""
+        memory = next((record["memory"] for record in epochs_of(trial)[-1:] if "memory" in record), None)
+        if not 0 < self._gpus_per_trial < 1 or memory is None or memory["peak"] <= self._most:
+            return
+        if sentence := too_tight(self._gpus_per_trial, memory):
+            self._most = memory["peak"]
+            logger.warning("%s", sentence)

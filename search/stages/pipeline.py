@@ -1,0 +1,228 @@
+"""The way of searches through their stages: search, select, test.
+
+A search by itself and the searches of a campaign go the same way, side by side: all of them search, then all are
+confirmed and frozen, and only then are the test classes opened, once. Whatever is done is read from the records, so
+the same call starts, goes on with what was killed at any moment, extends, or finds nothing left to do.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+
+from rich.console import Console
+
+from search.cluster.driver_lock import only_driver_of
+from search.cluster.session import import_ray, ray_session
+from search.config.secrets import expand
+from search.plan.plan import Plan
+from search.plan.runs import folder_if_needed
+from search.plan.search import Search, open_search
+from search.report.noise import noise_text
+from search.report.tracked import make_projection, synchronise
+from search.selection.scoring import score
+from search.selection.selection import Selection
+from search.stages.checkpoint_cleanup import CheckpointCleanup
+from search.stages.freeze import NothingToSelect, freeze
+from search.stages.gpu_memory_check import GpuMemoryCheck
+from search.stages.progress import Progress, StoreProgress
+from search.stages.sealed_test import score_test
+from search.study.names import Stage, search_of
+from search.study.pruners import PRUNERS
+from search.study.trial_queue import Listener, Stage, TrialQueue
+from search.tracking.tracking import Projection, Tracker
+
+logger = logging.getLogger(__name__)
+
+
+def run_stages(
+    plans: Sequence[Plan],
+    console: Console,
+    stages: tuple[str, ...],
+    *,
+    opener: str,
+    reason: str | None = None,
+    on_begin: Callable[[], None] = lambda: None,
+) -> list[Search]:
+    """Carry out what is left of ``stages`` of searches that ask for the same resources.
+
+    ``opener`` is who opens the test classes: the search, or its campaign. ``reason`` opens them once more, although
+    they were opened. ``on_begin`` is called once nothing can be refused any more, just before the searches are opened.
+
+    Raises:
+        Mistakes: what only shows now: images that cannot be read, a cluster that is too small, a search that another
+            process runs. Nothing is created then.
+        NothingToSelect: no trial of any search could be confirmed.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(folder_if_needed(plans[0].folder.runs))
+        is_new = not all(plan.folder.config.exists() for plan in plans)
+        if is_new:
+            concurrent = _get_ready(plans, console, stack)
+        for plan in plans:
+            stack.enter_context(plan.folder.only_driver())
+        for storage, names in _databases(plans).items():
+            stack.enter_context(only_driver_of(names, storage))
+        on_begin()
+        searches = [open_search(plan, console) for plan in plans]
+        left = [stage for stage in stages if _undone(searches, stage)]
+        if reason is not None:
+            left.append("test")
+        if left:
+            if not is_new:
+                concurrent = _get_ready(plans, console, stack)
+            _carry_out(searches, left, opener, reason, concurrent)
+        return searches
+
+
+def _databases(plans: Sequence[Plan]) -> dict[str, list[str]]:
+    """The PostgreSQL databases that hold studies, and whose."""
+    databases: dict[str, list[str]] = {}
+    for plan in plans:
+        storage = expand(plan.config.search.storage or "")
+        if storage.startswith("postgresql"):
+            databases.setdefault(storage, []).append(plan.config.name)
+    return databases
+
+
+def _undone(searches: Sequence[Search], stage: str) -> list[Search]:
+    return [search for search in searches if not search.is_done(stage)]
+
+
+def _get_ready(plans: Sequence[Plan], console: Console, stack: ExitStack) -> int:
+    """Decode the images of the training halves, connect to Ray; how many trials run at once."""
+    for images in dict.fromkeys(plan.images for plan in plans):
+        images.open(StoreProgress(console))
+    import_ray()  # sets its token, which has to happen before anything else imports Ray
+    # Before the session: where several nodes share a disk, Ray unpacks a job's code anew for each as they join it.
+    from search.cluster.nodes import make_nodes_ready
+    from search.cluster.tuner import slots
+
+    stack.enter_context(ray_session())
+    concurrent = slots(plans[0].config.resources, plans[0].config.search.max_concurrent)
+    make_nodes_ready(
+        list(dict.fromkeys(plan.images for plan in plans)), list(dict.fromkeys(plan.shared for plan in plans))
+    )
+    return concurrent
+
+
+def _carry_out(
+    searches: Sequence[Search], left: Sequence[str], opener: str, reason: str | None, concurrent: int
+) -> None:
+    from search.cluster.tuner import map_on_workers, run_queue
+
+    console, resources = searches[0].console, searches[0].config.resources
+    for search in searches:
+        search.begin_session(concurrent)
+    _print_rungs(searches)
+    projections = {search.config.name: make_projection(search.plan) for search in searches}
+    tracker = Tracker(projections)
+    tidies = {search.config.name: CheckpointCleanup(search.config.checkpoints) for search in searches}
+    try:
+        with Progress(console, concurrent) as progress:
+            queue = TrialQueue(
+                stage_by_stage(searches, left, reason),
+                listeners=[_to_its_own(tidies), progress, tracker, GpuMemoryCheck(resources.gpus_per_trial)],
+            )
+            run_queue(queue, resources=resources, concurrent=concurrent)
+        if "test" in left and (waiting := _to_test(searches, reason)):
+            score_test(
+                waiting,
+                opener=opener,
+                reason=reason,
+                score_all=lambda tasks: map_on_workers(score, tasks, resources=resources),
+            )
+    finally:
+        in_step = tracker.close()
+    for search in searches:
+        name = search.config.name
+        if not in_step or not _try_synchronise(search, projections[name]):
+            console.print(f"MLflow is behind the studies; `holdout sync {name}` writes what is missing.")
+
+
+def _to_its_own(listeners: Mapping[str, Listener]) -> Listener:
+    """A listener that passes a job's news to the one of its search."""
+    return lambda job, trial: listeners[search_of(job.course.study.name)](job, trial)
+
+
+def _to_test(searches: Sequence[Search], reason: str | None) -> list[Search]:
+    """What the test stage is for: the searches whose configurations are frozen, and who have no scores yet."""
+    waiting = _undone(searches, "test") if reason is None else searches
+    return [search for search in waiting if search.is_done("select")]
+
+
+def stage_by_stage(searches: Sequence[Search], left: Sequence[str], reason: str | None) -> Iterator[Stage]:
+    """The stages' trials; the code between two of them runs when the first is done."""
+    if Stage.NOISE in left:
+        noisy = _undone(searches, Stage.NOISE)
+        yield _side_by_side(Stage.NOISE, [search.plan.noise_stage(search.storage) for search in noisy])
+        for search in noisy:
+            if noise := search.summary()["noise"]:
+                search.console.print(noise_text(noise, search.config.search.objective), highlight=False)
+    if "search" in left:
+        yield _side_by_side(Stage.SEARCH, [search.plan.search_stage(search.storage) for search in searches])
+        _summarise(searches)
+        _say_early_ends(searches)
+    if "select" in left:
+        unfrozen = _undone(searches, "select")
+        yield _side_by_side(Stage.SELECT, [search.plan.confirm_stage(search.storage) for search in unfrozen])
+        _freeze(searches)
+        _summarise(searches)
+    if "test" in left:
+        frozen = [(search, Selection.load(search.plan.folder.selection)) for search in _to_test(searches, reason)]
+        yield _side_by_side(
+            Stage.TEST, [search.plan.final_stage(search.storage, selection) for search, selection in frozen]
+        )
+        _summarise(searches)
+
+
+def _side_by_side(name: str, stages: Sequence[Stage]) -> Stage:
+    """The same stage of several searches as one: nobody waits for another's last trial."""
+    return Stage(name=name, courses=[course for stage in stages for course in stage.courses])
+
+
+def _freeze(searches: Sequence[Search]) -> None:
+    """Freeze every choice. A search of a campaign that has nothing to choose from does not hold up the others.
+
+    Raises:
+        NothingToSelect: no search has a choice.
+    """
+    failures = []
+    for search in _undone(searches, "select"):
+        try:
+            freeze(search)
+        except NothingToSelect as nothing:
+            failures.append(nothing)
+    if failures and not any(search.is_done("select") for search in searches):
+        raise failures[0]
+    for failure in failures:
+        logger.warning("%s", failure)
+
+
+def _summarise(searches: Sequence[Search]) -> None:
+    for search in searches:
+        search.summary()
+
+
+def _print_rungs(searches: Sequence[Search]) -> None:
+    for pruner, steps, unit in dict.fromkeys(
+        (search.config.search.pruner, search.plan.steps, search.plan.unit) for search in searches
+    ):
+        plan = PRUNERS[pruner](steps=steps, unit=unit).plan
+        searches[0].console.print(f"Pruning ({pruner}, {steps} {unit}s): {plan}.", style="dim", highlight=False)
+
+
+def _say_early_ends(searches: Sequence[Search]) -> None:
+    for search in searches:
+        for loss in search.config.losses:
+            study = search.study(loss, Stage.SEARCH)
+            if reason := search.plan.budget(loss).early_end(trials := study.trials()):
+                search.console.print(f"{study.name}: {len(trials)} trials, {reason}.", style="dim", highlight=False)
+
+
+def _try_synchronise(search: Search, projection: Projection) -> bool:
+    try:
+        synchronise(search, projection)
+    except Exception as error:  # whatever MLflow meets, the search's result stands
+        logger.warning("MLflow cannot be written (%s).", type(error).__name__)
+        return False
+    return True

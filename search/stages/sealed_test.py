@@ -1,0 +1,123 @@
+"""The test stage: the chosen models of one search, or of all searches of a campaign, are scored on the held-out
+classes, once."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from operator import methodcaller
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+
+from search.plan.search import Search
+from search.selection.openings import Ledger, Opening
+from search.selection.scoring import Scoring
+from search.selection.selection import Selection
+from search.stages.progress import StoreProgress
+from search.study.names import Stage, short_study_name
+from search.study.study import epochs_of
+from trainables.files import place, write_json, write_whole
+from trainables.mistakes import Mistakes
+from trainables.spec import TrialSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Candidate:
+    """A search with its frozen selection, its trained models, and the results of earlier openings."""
+
+    search: Search
+    selection: Selection
+    models: Sequence[tuple[FrozenTrial, TrialSpec, str]]
+    results: Sequence[dict[str, Any]]
+
+
+def score_test(
+    searches: Sequence[Search], *, opener: str, reason: str | None, score_all: Callable[[Sequence[Scoring]], list[Any]]
+) -> None:
+    """Open the test classes once for all ``searches``, and write each search's scores whole.
+
+    The opening stands in the ledger, with ``opener``'s name, before the first image is read. Where the searches have
+    different test classes, there is one opening for each set. One whose attempt died without scores is gone on with,
+    and counts once.
+
+    Raises:
+        Mistakes: test images that cannot be read, or trained models that are gone.
+    """
+    candidates = [_candidate(search) for search in searches]
+    openings = _openings(candidates, opener, reason or "its own test stage")
+    for candidate in candidates:
+        _score(candidate, openings[candidate.selection.search], score_all)
+
+
+def _candidate(search: Search) -> _Candidate:
+    plan = search.plan
+    selection = Selection.load(plan.folder.selection)
+    finals = [
+        (trial, plan.spec(loss, Stage.TEST, trial))
+        for loss in selection.chosen
+        for trial in search.study(loss, Stage.TEST).trials()
+        if trial.state == TrialState.COMPLETE
+    ]
+    path = plan.folder.test
+    return _Candidate(
+        search=search,
+        selection=selection,
+        models=[(trial, spec, _best_checkpoint(trial, spec.directory)) for trial, spec in finals],
+        results=json.loads(path.read_text())["openings"] if path.exists() else [],
+    )
+
+
+def _openings(candidates: Sequence[_Candidate], opener: str, reason: str) -> dict[str, Opening]:
+    """Each search's opening: one that has no scores of it yet, else a new one for all that share its test classes."""
+    ledger = Ledger(candidates[0].search.plan.folder.openings)
+    openings: dict[str, Opening] = {}
+    sealed: dict[str, dict[str, str]] = {}
+    for candidate in candidates:
+        selection = candidate.selection
+        answered = {entry["id"] for entry in candidate.results}
+        pending = [entry for entry in ledger.of_selection(selection.digest) if entry.id not in answered]
+        if pending:
+            openings[selection.search] = pending[0]
+        else:
+            sealed.setdefault(selection.test_digest, {})[selection.search] = selection.digest
+    for test_digest, selections in sealed.items():
+        opening = ledger.open(test_digest=test_digest, search=opener, selections=selections, reason=reason)
+        openings |= dict.fromkeys(selections, opening)
+    return openings
+
+
+def _score(candidate: _Candidate, opening: Opening, score_all: Callable[[Sequence[Scoring]], list[Any]]) -> None:
+    search, plan = candidate.search, candidate.search.plan
+    images = plan.sealed_test.recipe(candidate.selection, opening)
+    search.console.print(f"Opening the test classes for {plan.config.name} …", style="dim", highlight=False)
+    images.open(StoreProgress(search.console))
+    scored = score_all(
+        [
+            Scoring(
+                loss=spec.loss,
+                configuration=trial.user_attrs["configuration"],
+                seed=trial.user_attrs["seed"],
+                fold=trial.user_attrs.get("fold"),
+                spec=spec,
+                checkpoint=checkpoint,
+                images=images,
+                metrics=plan.config.test_metrics,
+                per_image=f"{short_study_name(spec.loss, Stage.TEST)}-{trial.number}.npz",
+            )
+            for trial, spec, checkpoint in candidate.models
+        ]
+    )
+    for scores, per_image in scored:
+        file = plan.folder.path / "test" / opening.id / scores["per_image"]
+        write_whole(file, methodcaller("write", per_image))
+    record = {**asdict(opening), "finished": time.time(), "scores": [scores for scores, _ in scored]}
+    write_json(plan.folder.test, {"openings": [*candidate.results, record]})
+
+
+def _best_checkpoint(trial: FrozenTrial, directory: str) -> str:
+    kept = [record["checkpoint"] for record in epochs_of(trial) if record["checkpoint"]]
+    address = f"{directory}/{kept[-1]}"
+    if not place(address).is_file():
+        raise Mistakes(f"The trained model {address} is gone; restore it, or search under a new name.")
+    return address

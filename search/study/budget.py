@@ -1,0 +1,78 @@
+"""How much of a loss's study is to be trained, and when it is enough."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from optuna.trial import FrozenTrial, TrialState
+
+from search.config.search_config import SearchSection
+from search.study.samplers.sampler import READY, WAIT, Availability, Sampler
+from search.study.samplers.table import SAMPLERS
+from search.study.study import epochs_of
+from spaces.search_space import SearchSpace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """At most ``trials`` trials, and with a budget no further one once ``epochs`` epochs are trained or promised.
+
+    A trial that ended counts with the epochs that it trained, a running one with a whole training's ``epochs_each``:
+    where it is pruned, the rest is free again. So a loss trains its budget and less than one training more, however
+    many trials run side by side. ``sampler`` may have nothing to propose now, or nothing any more.
+    """
+
+    trials: int
+    epochs: int | None = None
+    epochs_each: int = 0
+    sampler: Sampler | None = None
+
+    def availability(self, trials: Sequence[FrozenTrial]) -> Availability:
+        """Whether a further trial of the study with these ``trials`` may start."""
+        started = [trial for trial in trials if trial.state != TrialState.WAITING]
+        if len(started) >= self.trials:
+            return Availability(open=False, over=f"{self.trials} trials were asked for")
+        if self.epochs is not None:
+            trained = epochs_trained(started)
+            if trained >= self.epochs:
+                return Availability(open=False, over=f"{trained} epochs are trained, and its budget is {self.epochs}")
+            running = [trial for trial in started if trial.state == TrialState.RUNNING]
+            if trained + len(running) * self.epochs_each - epochs_trained(running) >= self.epochs:
+                return WAIT
+        # Trial 0 is not the sampler's: it is enqueued, or about to be.
+        return READY if self.sampler is None or not started else self.sampler.availability(trials)
+
+    @property
+    def most(self) -> int:
+        """How many trials there will be at most."""
+        size = self.sampler.size if self.sampler else None
+        return self.trials if size is None else min(self.trials, size)
+
+    def problems(self) -> list[str]:
+        """What cannot work, a sentence each."""
+        found = self.sampler.problems() if self.sampler else []
+        if self.epochs is not None and self.epochs < self.epochs_each:
+            found.append(
+                f"search.epochs is {self.epochs} and one training takes {self.epochs_each}; give each loss a budget "
+                "for the default at least, or leave it null."
+            )
+        return found
+
+    def done(self, trials: Sequence[FrozenTrial]) -> bool:
+        """Whether nothing is left to start or to wait for."""
+        running = any(trial.state == TrialState.RUNNING for trial in trials)
+        return self.availability(trials).over is not None and not running
+
+    def early_end(self, trials: Sequence[FrozenTrial]) -> str | None:
+        """Why a search that is done has fewer than ``trials`` trials; None where it has all, or goes on."""
+        return self.availability(trials).over if self.done(trials) and len(trials) < self.trials else None
+
+
+def budget_of(loss: str, space: SearchSpace, search: SearchSection, *, epochs_each: int) -> Budget:
+    """How much is searched for ``loss``; a whole trial takes ``epochs_each`` epochs, those of all its folds."""
+    sampler = SAMPLERS[search.sampler](loss=loss, space=space, seed=search.seed, trials=search.trials)
+    return Budget(trials=search.trials, epochs=search.epochs, epochs_each=epochs_each, sampler=sampler)
+
+
+def epochs_trained(trials: Sequence[FrozenTrial]) -> int:
+    """The epochs that ``trials`` have told."""
+    return sum(len(epochs_of(trial)) for trial in trials)

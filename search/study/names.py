@@ -1,0 +1,32 @@
+"""The stages of a search, and how the studies that hold their trials are called."""
+
+from enum import StrEnum
+
+
+class Stage(StrEnum):
+    """What a search goes through, in this order; the noise stage only where it is asked for."""
+
+    NOISE = "noise"
+    SEARCH = "search"
+    SELECT = "select"
+    TEST = "test"
+
+    @property
+    def trainings(self) -> str:
+        """What its trials are called in names and seeds: a selection confirms, a test has final trainings."""
+        return {Stage.SELECT: "confirm", Stage.TEST: "final"}.get(self, self.value)
+
+
+def short_study_name(loss: str, stage: Stage) -> str:
+    """The name of a loss's study in a stage below the search's: ``mpa``, ``mpa@confirm``."""
+    return loss if stage is Stage.SEARCH else f"{loss}@{stage.trainings}"
+
+
+def study_name(search: str, loss: str, stage: Stage) -> str:
+    """The name of a loss's study in a stage: ``birds/mpa@confirm``."""
+    return f"{search}/{short_study_name(loss, stage)}"
+
+
+def search_of(study: str) -> str:
+    """The search that the study of this name belongs to."""
+    return study.partition("/")[0]

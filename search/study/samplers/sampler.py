@@ -1,0 +1,97 @@
+"""What every sampler is: how it proposes, what it cannot do, and whether it has something left."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from optuna import Study
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler
+from optuna.trial import FrozenTrial
+
+from spaces.search_space import SearchSpace
+from spaces.space import Value
+from trainables.spec import derived_seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Availability:
+    """Whether a further trial may start now, and why none ever will (None while one may)."""
+
+    open: bool
+    over: str | None = None
+
+
+READY = Availability(open=True)
+WAIT = Availability(open=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampler(ABC):
+    """A way to propose trials of ``space`` for ``loss``; ``seed`` is the search's, ``trials`` how many are planned.
+
+    Optuna's sampler is built anew for each trial, from the trial's number and the stored trials alone, so that a
+    search that was killed goes on as if it had not been. Trial 0, the default, is no sampler's.
+    """
+
+    loss: str
+    space: SearchSpace
+    seed: int
+    trials: int
+    summary: ClassVar[str]
+    without_pruning: ClassVar[str | None] = None
+    """Why it cannot work beside a pruner."""
+
+    @abstractmethod
+    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
+        """What proposes trial ``number``, given the study's ``trials``."""
+
+    def availability(self, trials: Sequence[FrozenTrial]) -> Availability:
+        """Whether it has something to propose, given the study's ``trials``."""
+        return READY
+
+    @property
+    def size(self) -> int | None:
+        """How many trials it has to propose at most, the default among them; None without an end."""
+        return None
+
+    def problems(self) -> list[str]:
+        """What it cannot do with this space, a sentence each."""
+        return []
+
+    def seed_of(self, number: int) -> int:
+        """The seed of one proposal: a sampler made again with the same one would repeat itself."""
+        return derived_seed(self.seed, self.loss, "proposal", number)
+
+    @property
+    def unmodelled(self) -> int:
+        """How many trials a model waits for: a quarter of those planned, at least 4 and at most 10."""
+        return min(10, max(4, self.trials // 4))
+
+    def place(self, name: str) -> str:
+        """Where the search file speaks of a parameter."""
+        return f"space.{name}" if name.startswith("training.") else f"space.{self.loss}.{name}"
+
+
+class Fixed(BaseSampler):
+    """Proposes values that are settled beforehand."""
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        self._values = values
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """Nothing is drawn together."""
+        return {}
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Nothing is drawn together."""
+        return {}
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """The settled value."""
+        return self._values[param_name]

@@ -1,0 +1,98 @@
+"""The samplers: one row each."""
+
+import warnings
+from collections.abc import Sequence
+
+import optuna
+from optuna.distributions import CategoricalDistribution
+from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler, TPESampler
+from optuna.trial import FrozenTrial
+
+from search.study.samplers.coordinate import Coordinate
+from search.study.samplers.grid import Grid
+from search.study.samplers.qmc import Qmc
+from search.study.samplers.sampler import Sampler
+
+
+class Tpe(Sampler):
+    """The tree-structured Parzen estimator (Bergstra et al. 2011), multivariate."""
+
+    summary = "tree-structured Parzen estimator over all hyperparameters together"
+
+    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
+        """Optuna's. Running trials count as bad ones, so that what runs side by side differs."""
+        with warnings.catch_warnings():
+            # Conditional parameters (PNP's alpha) need the decomposition into groups, which Optuna calls experimental.
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return TPESampler(
+                seed=self.seed_of(number),
+                multivariate=True,
+                group=True,
+                constant_liar=True,
+                n_startup_trials=self.unmodelled,
+            )
+
+
+class Random(Sampler):
+    """Independent draws."""
+
+    summary = "independent draws from every range"
+
+    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
+        """Optuna's."""
+        return RandomSampler(seed=self.seed_of(number))
+
+
+class Gp(Sampler):
+    """A Gaussian process and the logarithm of its expected improvement."""
+
+    summary = "Gaussian process with expected improvement: for few, expensive trials"
+    without_pruning = "models complete trials alone, of which a pruner leaves few"
+
+    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
+        """Optuna's."""
+        return GPSampler(seed=self.seed_of(number), n_startup_trials=self.unmodelled)
+
+    def problems(self) -> list[str]:
+        """Conditional parameters, which Optuna would draw at random beside the model."""
+        return _conditions(self)
+
+
+class CmaEs(Sampler):
+    """The covariance matrix adaptation evolution strategy (Hansen 2016)."""
+
+    summary = "covariance matrix adaptation: for many trials of numeric hyperparameters"
+    without_pruning = "learns from complete trials alone, of which a pruner leaves few"
+
+    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
+        """Optuna's. It keeps each generation's state in the trials, so in the storage."""
+        return CmaEsSampler(seed=self.seed_of(number))
+
+    def problems(self) -> list[str]:
+        """Choices and conditional parameters, which Optuna would draw at random beside it."""
+        choices = [
+            f"search.sampler: cmaes moves through numbers, and {self.place(name)} is a choice of "
+            f"{', '.join(map(str, parameter.distribution.choices))}; pin it, give it a range, or use tpe."
+            for name, parameter in self.space.searched.items()
+            if isinstance(parameter.distribution, CategoricalDistribution)
+        ]
+        return choices + _conditions(self)
+
+
+def _conditions(sampler: Sampler) -> list[str]:
+    return [
+        f"search.sampler: its model needs every hyperparameter in every trial, and {sampler.place(name)} exists only "
+        f"for some values of {', '.join(sampler.space.parameters[name].when)}; pin that, or use tpe."
+        for name in sampler.space.conditional
+    ]
+
+
+SAMPLERS: dict[str, type[Sampler]] = {
+    "tpe": Tpe,
+    "random": Random,
+    "qmc": Qmc,
+    "grid": Grid,
+    "coordinate": Coordinate,
+    "gp": Gp,
+    "cmaes": CmaEs,
+}

@@ -1,0 +1,1 @@
+"""MLflow as a projection of the studies."""

@@ -1,0 +1,130 @@
+"""Several searches side by side, with real trainings in this process: nothing of the test before all is frozen, one
+opening for the lot, and what survives a death at any moment."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from search.plan.search import Search
+from search.selection.openings import Ledger, Opening
+from search.selection.scoring import Scoring, score
+from search.stages.freeze import NothingToSelect
+from search.stages.pipeline import stage_by_stage
+from search.stages.sealed_test import score_test
+from search.study.names import Stage
+from search.study.trial_queue import RunningTrial, TrialQueue
+from trainables.train import Training
+
+ALL = ("search", "select", "test")
+Opened = Callable[..., Search]
+TINY: dict[str, Any] = {
+    "training": {"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
+    "losses": ["pnp"],
+    "search": {"trials": 1},
+    "selection": {"finalists": 1, "seeds": 1},
+    "final": {"seeds": 1},
+    "metrics": {"test": ["recall_at_1"]},
+}
+
+
+@pytest.fixture
+def searches(opened: Opened) -> list[Search]:
+    return [opened(**TINY, name="lot-a"), opened(**TINY, name="lot-b", split={"ratio": 0.6})]
+
+
+def train(queue: TrialQueue, job: RunningTrial) -> None:
+    training = Training(job.spec, torch.device("cpu"))
+    while not training.finished:
+        training.run_epoch()
+    queue.on_trial_result(job, {"records": training.records, "finished": True})
+
+
+def carry_out(
+    searches: Sequence[Search], stop_at: Callable[[RunningTrial], bool] = lambda job: False
+) -> list[RunningTrial]:
+    """Train everything, or as far as the first job at which the driver dies."""
+    queue = TrialQueue(stage_by_stage(searches, ALL, None))
+    jobs = []
+    while job := queue.next_trial():
+        if stop_at(job):
+            break
+        jobs.append(job)
+        train(queue, job)
+    return jobs
+
+
+def here(tasks: Sequence[Scoring]) -> list[Any]:
+    return [score(task) for task in tasks]
+
+
+def test_all_is_frozen_before_anything_is_trained_for_the_test(searches: list[Search]) -> None:
+    def frozen_when_needed(job: RunningTrial) -> bool:
+        return job.stage == Stage.TEST and not all(search.is_done("select") for search in searches)
+
+    jobs = carry_out(searches, stop_at=frozen_when_needed)
+    assert [job.stage for job in jobs] == ["search"] * 2 + ["confirm"] * 2 + ["final"] * 2
+    assert [job.course.study.name.split("/")[0] for job in jobs] == ["lot-a", "lot-b"] * 3
+
+
+def test_one_opening_covers_the_lot_and_outlives_a_death(searches: list[Search]) -> None:
+    carry_out(searches)
+    asked: list[str] = []
+
+    def dies_at_the_second(tasks: Sequence[Scoring]) -> list[Any]:
+        asked.extend(task.checkpoint for task in tasks)
+        if any("lot-b" in place for place in asked):
+            raise KeyboardInterrupt
+        return here(tasks)
+
+    with pytest.raises(KeyboardInterrupt):
+        score_test(searches, opener="lot", reason=None, score_all=dies_at_the_second)
+    assert [search.is_done("test") for search in searches] == [True, False]
+    score_test(searches[1:], opener="lot", reason=None, score_all=here)
+    (opening,) = openings(searches)
+    assert opening.search == "lot"
+    assert opening.selections.keys() == {"lot-a", "lot-b"}
+    for search in searches:
+        summary = search.summary()
+        assert summary["test_opened"] == 1
+        assert summary["losses"]["pnp"]["test"]["recall_at_1"]["values"]
+
+
+def test_once_more_is_one_search_s_own_opening(searches: list[Search]) -> None:
+    carry_out(searches)
+    score_test(searches, opener="lot", reason=None, score_all=here)
+    score_test(searches[:1], opener="lot-a", reason="to see that it is counted", score_all=here)
+    assert [search.summary()["test_opened"] for search in searches] == [2, 1]
+    assert "2 openings by 2 searches" in Ledger(searches[0].plan.folder.openings).sentence(
+        searches[0].plan.split.test_digest
+    )
+
+
+def test_different_test_classes_are_different_openings(searches: list[Search], opened: Opened) -> None:
+    other = opened(**TINY, name="lot-c", dataset={"name": "glyphs", "num_classes": 12, "images_per_class": 6})
+    lot = [*searches, other]
+    carry_out(lot)
+    score_test(lot, opener="lot", reason=None, score_all=here)
+    assert [set(opening.selections) for opening in openings(lot)] == [{"lot-a", "lot-b"}, {"lot-c"}]
+
+
+def test_a_search_without_a_choice_does_not_hold_up_the_others(searches: list[Search]) -> None:
+    failing = searches[0].config.name
+
+    def run(lot: Sequence[Search]) -> None:
+        queue = TrialQueue(stage_by_stage(lot, ALL, None))
+        while job := queue.next_trial():
+            if job.course.study.name.startswith(failing):
+                queue.on_trial_result(job, {"failure": {"cause": "CODE_ERROR", "reason": "x"}})
+            else:
+                train(queue, job)
+
+    with pytest.raises(NothingToSelect):
+        run(searches[:1])
+    run(searches)
+    assert [search.is_done("select") for search in searches] == [False, True]
+
+
+def openings(searches: Sequence[Search]) -> list[Opening]:
+    return Ledger(searches[0].plan.folder.openings).openings()

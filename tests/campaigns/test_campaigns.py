@@ -1,0 +1,391 @@
+"""Campaign files: every one that comes with the project, and mistakes made on purpose."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import draw_folder
+from support.commands import holdout_here, plain
+from support.trees import make_tree
+
+from search.campaigns.campaign import Campaign, parse_campaign
+from search.campaigns.config import VALIDATION, read_config
+from search.campaigns.folder import CampaignFolder
+from search.campaigns.prepare import campaign_plans
+from search.campaigns.results.cells import measured
+from search.campaigns.results.curves import campaign_curves, search_axes
+from search.campaigns.results.standings import standings
+from search.campaigns.results.table import campaign_table, columns_of
+from search.config.recipes import campaigns
+from search.config.search_config import SearchConfig, parse_config
+from search.config.yaml_file import read_yaml
+from search.plan.plan import Plan
+from search.plan.resume import started_or_resumed
+from search.plan.runs import RunFolder
+from search.selection.openings import Ledger
+from trainables.files import write_json
+from trainables.mistakes import Mistakes
+
+SMALL = [name for name, path in campaigns().items() if "recipe" not in read_yaml(path)]
+OTHERS = ("mpa-losses-", "pnp-losses-")  # comparisons that loss-benchmark stands for
+AFFORDABLE = 1_000_000  # images seen in all trainings of a small campaign
+Root = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
+    """The papers' data sets in their own layouts, made small, by name."""
+    made: dict[str, Path] = {}
+
+    def make(name: str) -> Path:
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp(name)
+            make_tree(name, made[name], classes_per_half=8, images_per_class=3)
+        return made[name]
+
+    return make
+
+
+def shipped(name: str, root: Root) -> Campaign:
+    content = read_yaml(campaigns()[name])
+    if name not in SMALL:
+        (recipe,) = (Path(__file__).parents[2] / "spaces" / "recipes").glob(f"{content['recipe']}.yaml")
+        dataset = read_yaml(recipe)["dataset"]["name"]
+        content["base"]["dataset"] = {"root": str(root(dataset)), "subset": True}
+    return parse_campaign(content)
+
+
+@pytest.mark.parametrize("name", campaigns())
+def test_every_campaign_is_made_of_search_files(name: str, root: Root) -> None:
+    """Parsing refuses labels that clash, cells that do not exist and metrics that are not computed."""
+    campaign = shipped(name, root)
+    assert campaign.name == name
+    names = [member.config.name for member in campaign.members]
+    assert len(set(names)) == len(names)
+    assert bool(campaign.config.published) <= (name not in SMALL), "a paper's numbers beside another setting"
+    for member in campaign.members:
+        assert member.config.tracking.experiment == name
+
+
+@pytest.mark.parametrize("name", campaigns())
+def test_published_numbers_are_numbers_of_a_paper(name: str, root: Root) -> None:
+    """Each stands beside exactly one of ours, is a share, and grows with k where it has to."""
+    campaign = shipped(name, root)
+    blank = [{"losses": dict.fromkeys(member.config.losses, NOTHING)} for member in campaign.members]
+    found = [cell for cell in measured(campaign, blank) if cell.published is not None]
+    assert len(found) == sum(
+        len(values) for published in campaign.config.published for values in published.cells.values()
+    )
+    assert all(0 < cell.published < 1 for cell in found if cell.published is not None)
+    for published in campaign.config.published:
+        recalls = [place for place, metric in enumerate(published.metrics) if metric.startswith("recall_at_")]
+        for values in published.cells.values():
+            row = [values[place] for place in recalls]
+            assert row == sorted(row)
+
+
+NOTHING: dict[str, Any] = {"default": {"confirmed": None, "test": None}, "confirmed": None, "test": None}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_small_campaign_can_be_run_and_is_affordable(name: str, root: Root, tmp_path: Path) -> None:
+    campaign = shipped(name, root)
+    assert len(campaign_plans(campaign, CampaignFolder(tmp_path, name))) == len(campaign.members)
+    assert sum(images_seen(member.config) for member in campaign.members) < AFFORDABLE
+
+
+def images_seen(config: SearchConfig) -> float:
+    """An upper bound: nothing is pruned, and every default is confirmed and tested too."""
+    classes = config.dataset.source.classes()
+    images = sum(len(keys) for keys in classes.values()) / 2
+    each = config.search.trials + (config.selection.finalists + 1) * config.selection.seeds + 2 * config.final.seeds
+    return len(config.losses) * each * config.training.epochs * images
+
+
+def test_a_small_campaign_stands_beside_those_in_the_papers_settings() -> None:
+    for name in campaigns():
+        assert name in SMALL or any(name.startswith(f"{small}-") for small in SMALL) or name.startswith(OTHERS)
+    for name in SMALL:
+        assert any(other.startswith(f"{name}-") for other in campaigns())
+
+
+def tiny(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "tiny",
+        "study": "a test",
+        "base": {
+            "dataset": {"name": "glyphs", "num_classes": 12, "images_per_class": 6},
+            "losses": ["mpa", "pnp"],
+            "training": {"batch_size": 20},
+        },
+        "vary": {"K": {"1": {"space.mpa.proxies_per_class": 1}, "2": {"space.mpa.proxies_per_class": 2}}},
+        "table": {"rows": ["K"]},
+        **changes,
+    }
+
+
+def sentences(content: dict[str, Any]) -> list[str]:
+    with pytest.raises(Mistakes) as mistakes:
+        parse_campaign(content)
+    return list(mistakes.value.sentences)
+
+
+def test_settings_make_the_searches() -> None:
+    campaign = parse_campaign(tiny(vary={**tiny()["vary"], "size": {"8": {"model.embedding_dim": 8}, "16": {}}}))
+    assert [member.config.name for member in campaign.members] == ["tiny-1-8", "tiny-1-16", "tiny-2-8", "tiny-2-16"]
+    assert [member.config.space["mpa"] for member in campaign.members] == [
+        {"proxies_per_class": count} for count in (1, 1, 2, 2)
+    ]
+    assert [member.config.model.embedding_dim for member in campaign.members] == [8, 64, 8, 64]
+    assert {member.config.metrics.test for member in campaign.members} == {("recall_at_1",)}
+
+
+def test_a_recipe_is_built_upon(root: Root) -> None:
+    """Mappings are united key by key; the recipe's spaces of losses that are left out go with them."""
+    base = {"dataset": {"root": str(root("cub200")), "subset": True}, "losses": ["mpa"], "search": {"trials": 3}}
+    campaign = parse_campaign(tiny(recipe="mpa-cub200", base=base))
+    recipe = read_yaml(Path(__file__).parents[2] / "spaces" / "recipes" / "mpa-cub200.yaml")
+    config = campaign.members[1].config
+    assert config.space == {"mpa": {"proxies_per_class": 2}}
+    assert (config.search.trials, config.search.objective) == (3, recipe["search"]["objective"])
+    assert config.training.epochs == recipe["training"]["epochs"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"vary": {"K": {"1": {"training.epochs": 0}, "2": {}}}}, "1: training: epochs must be at least 1; it is 0."),
+        ({"base": {"losses": ["mpa"]}}, "dataset: missing; this key is required."),
+        ({"base": {"name": "x"}}, "base: base has no name of its own"),
+        ({"vary": {"K": {"a/b": {}}}}, "vary: a search's name names a folder"),
+        ({"vary": {"K": {}}}, "vary: the axis K has no label"),
+        ({"vary": {"loss": {"a": {}}}}, "vary: an axis cannot be called loss"),
+        ({"vary": {"A": {"x": {}, "x-y": {}}, "B": {"y-z": {}, "z": {}}}, "table": {"rows": ["A"]}}, "tiny-x-y-z"),
+        ({"vary": {"K": {"1": {"resources.cpus_per_trial": 2}, "2": {}}}}, "vary: resources must be the same"),
+        ({"vary": {"K": {"1": {"search.max_concurrent": 2}, "2": {}}}}, "vary: search.max_concurrent must be the same"),
+        ({"table": {"rows": ["Q"]}}, "table.rows may name loss, K; Q is none of them"),
+        ({"table": {"rows": ["K"], "metrics": ["recall"]}}, "table.metrics: recall is not known"),
+        ({"recipe": "nothing"}, "There is no file 'nothing' and no recipe of that name"),
+        ({"colour": 1}, "colour: no such section"),
+    ],
+)
+def test_a_mistake_is_one_clear_sentence(changes: dict[str, Any], expected: str) -> None:
+    found = sentences(tiny(**changes))
+    assert any(expected in sentence for sentence in found), found
+
+
+def test_a_metric_that_the_test_leaves_out_is_a_mistake() -> None:
+    content = tiny()
+    content["base"]["metrics"] = {"test": ["map_at_r"]}
+    assert "table.metrics: metrics.test leaves out recall_at_1" in sentences(content)[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            {"cells": {"mpa 3": [1.0]}},
+            "the table has not the cell 'mpa 3'; a cell is named by loss, K, such as 'mpa 1'",
+        ),
+        ({"metrics": ["nmi"]}, "the table has not the metric nmi"),
+        ({"cells": {"mpa 1": [1.0, 2.0]}}, "each cell needs 1 numbers (recall_at_1); see mpa 1"),
+    ],
+)
+def test_published_numbers_need_a_place(change: dict[str, Any], expected: str) -> None:
+    published = {"source": "p", "role": "default", "metrics": ["recall_at_1"], "cells": {"mpa 1": [1.0]}, **change}
+    (found,) = sentences(tiny(published=[published]))
+    assert expected in found
+
+
+@pytest.mark.parametrize("command", ["run", "doctor"])
+def test_a_command_for_one_search_names_the_campaign_s(command: str, tmp_path: Path) -> None:
+    file = tmp_path / "tiny.yaml"
+    file.write_text(yaml.safe_dump(tiny()))
+    for given in ("loss-benchmark", file):
+        said = plain(holdout_here(command, given, code=2).stderr)
+        assert said == f"{given} is a campaign of several searches; `holdout campaign {given}` takes it."
+
+
+def test_the_command_for_a_campaign_names_the_search_s(tmp_path: Path) -> None:
+    file = tmp_path / "one.yaml"
+    file.write_text(yaml.safe_dump({"name": "one", **tiny()["base"]}))
+    for given in ("quickstart", file):
+        said = plain(holdout_here("campaign", given, "--runs", tmp_path / "runs", code=2).stderr)
+        assert said == f"{given} is a single search; `holdout run {given}` takes it."
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_is_wrong_everywhere_is_said_once() -> None:
+    content = tiny()
+    content["base"]["losses"] = ["mpaa"]
+    (found,) = sentences(content)
+    assert found.startswith("losses: mpaa is not known")
+
+
+def test_a_campaign_that_is_refused_at_the_last_moment_leaves_nothing(tmp_path: Path) -> None:
+    root = draw_folder(tmp_path / "images", images=6)
+    (root / "class-00" / "03.png").write_bytes(b"garbage")
+    file = tmp_path / "tiny.yaml"
+    base = {**tiny()["base"], "dataset": {"name": "folder", "root": str(root)}}
+    file.write_text(yaml.safe_dump(tiny(base=base)))
+    said = plain(holdout_here("campaign", file, "--runs", tmp_path / "runs", code=2).stderr)
+    assert "class-00/03.png" in said
+    assert not (tmp_path / "runs").exists()
+
+
+def begin(plan: Plan) -> None:
+    """What is left of a search that was killed at its very beginning."""
+    plan.folder.path.mkdir()
+    plan.folder.config.write_text(plan.config.to_yaml())
+    write_json(plan.folder.split, plan.split.to_json())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> CampaignFolder:
+    """A campaign that began."""
+    folder = CampaignFolder(tmp_path, "tiny")
+    campaign = parse_campaign(tiny())
+    for plan in campaign_plans(campaign, folder):
+        begin(plan)
+    folder.begin(campaign.config)
+    return folder
+
+
+def varied(**labels: int) -> Campaign:
+    """The campaign with these labels in the place of its own, each the number of mpa's proxies."""
+    settings = {label: {"space.mpa.proxies_per_class": count} for label, count in labels.items()}
+    return parse_campaign(tiny(vary={"K": settings}))
+
+
+def test_a_campaign_that_goes_on_may_grow_until_the_test_is_opened(folder: CampaignFolder) -> None:
+    grown = varied(**{"1": 1, "2": 2, "4": 4})
+    assert len(campaign_plans(grown, folder)) == 3
+    ledger = Ledger(RunFolder(folder.runs, "tiny-1").openings)
+    ledger.open(test_digest="t", search="tiny", selections={"tiny-1": "a", "tiny-2": "b"}, reason="its own test stage")
+    assert len(campaign_plans(parse_campaign(tiny()), folder)) == 2
+    with pytest.raises(Mistakes, match="tiny-4: the test classes were opened for tiny-1, tiny-2"):
+        campaign_plans(grown, folder)
+
+
+def test_a_search_that_was_there_before_does_not_join_after_the_opening(folder: CampaignFolder) -> None:
+    four = varied(**{"1": 1, "2": 2, "4": 4})
+    begin(campaign_plans(four, folder)[2])
+    ledger = Ledger(RunFolder(folder.runs, "tiny-1").openings)
+    ledger.open(test_digest="t", search="tiny", selections={"tiny-1": "a", "tiny-2": "b"}, reason="its own test stage")
+    with pytest.raises(Mistakes, match="tiny-4: the test classes were opened for tiny-1, tiny-2"):
+        campaign_plans(four, folder)
+
+
+def test_a_campaign_that_goes_on_drops_and_changes_nothing(folder: CampaignFolder) -> None:
+    with pytest.raises(Mistakes, match="vary: tiny began with tiny-2 too; put the labels back"):
+        campaign_plans(varied(**{"1": 1, "4": 4}), folder)
+    with pytest.raises(Mistakes, match=r"2: space\.mpa\.proxies_per_class: the search tiny-2 began with 2"):
+        campaign_plans(varied(**{"1": 1, "2": 3}), folder)
+    content = tiny()
+    content["base"]["model"] = {"embedding_dim": 8}
+    with pytest.raises(Mistakes, match=r"model\.embedding_dim: the search tiny-1 began with 64"):
+        campaign_plans(parse_campaign(content), folder)
+
+
+def test_another_table_is_only_another_look(folder: CampaignFolder) -> None:
+    campaign = parse_campaign(tiny(study="seen in another way", table={"rows": ["loss"], "roles": ["chosen"]}))
+    assert len(campaign_plans(campaign, folder)) == 2
+    folder.begin(campaign.config)
+    assert read_config(read_yaml(folder.config)) == campaign.config
+
+
+def test_a_campaign_is_not_called_as_a_search(tmp_path: Path) -> None:
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "search.yaml").write_text("")
+    with pytest.raises(Mistakes, match="tiny is a search in"):
+        campaign_plans(parse_campaign(tiny()), CampaignFolder(tmp_path, "tiny"))
+
+
+def test_a_search_is_not_called_as_a_campaign(folder: CampaignFolder) -> None:
+    with pytest.raises(Mistakes, match="name: tiny is a campaign in"):
+        started_or_resumed(parse_config({"name": "tiny", **tiny()["base"]}), folder.runs)
+
+
+def test_the_table_has_the_shape_that_is_asked_for() -> None:
+    published = {"source": "p", "role": "chosen", "metrics": ["recall_at_1"], "cells": {"mpa 2": [64.38]}}
+    table = {"rows": ["K"], "metrics": [VALIDATION, "recall_at_1", "dists_intra"], "roles": ["chosen"]}
+    campaign = parse_campaign(tiny(table=table, published=[published]))
+    number = {"values": [0.5, 0.6], "seeds": 2, "mean": 0.55, "std": 0.0707}
+    entry = {"confirmed": number, "test": {"recall_at_1": number, "dists_intra": number}}
+    nothing = {"confirmed": None, "test": None}
+    summaries = [{"losses": {"mpa": entry, "pnp": entry}}, {"losses": {"mpa": entry, "pnp": nothing}}]
+    text_table = campaign_table(campaign, measured(campaign, summaries), "title", ["a note"])
+    columns = [f"{loss}\n{metric}" for loss in ("mpa", "pnp") for metric in (VALIDATION, "recall_at_1", "dists_intra")]
+    assert text_table.header == ("K", *columns)
+    three = ("55.00 ± 7.07", "55.00 ± 7.07", "0.550 ± 0.071")
+    assert text_table.rows == (
+        ("1", *three, *three),
+        ("2", "55.00 ± 7.07", "55.00 ± 7.07 (64.38)", "0.550 ± 0.071", "–", "–", "–"),
+    )
+    assert text_table.notes == ("configuration chosen", "a note")
+
+
+def test_what_follows_from_the_row_makes_no_column() -> None:
+    vary = {"method": {"a": {"losses": ["mpa"]}, "b": {"losses": ["pnp"]}}, "size": {"8": {}, "16": {}}}
+    campaign = parse_campaign(tiny(vary=vary, table={"rows": ["method"]}))
+    blank = [{"losses": dict.fromkeys(member.config.losses, NOTHING)} for member in campaign.members]
+    cells = measured(campaign, blank)
+    assert columns_of(campaign, cells) == ["size", "configuration"]
+    assert [row[0] for row in campaign_table(campaign, cells, "title", []).rows] == ["a", "b"]
+
+
+def test_only_studies_of_the_search_itself_have_curves(root: Root) -> None:
+    ways = {name: search_axes(shipped(name, root)) for name in campaigns()}
+    assert {name: axes for name, axes in ways.items() if axes} == {
+        "hyperparameter-search": ["sampler"],
+        "hyperparameter-search-cub200": ["sampler"],
+    }
+
+
+def test_curves_are_means_over_the_other_axis_and_cost_what_they_cost() -> None:
+    """Three samplers and two seeds: random's mean is at 0.4 after 2 epochs, TPE's after 1, the grid's never."""
+    vary = {
+        "seed": {"0": {"search.seed": 0}, "1": {"search.seed": 1}},
+        "sampler": {name: {"search.sampler": name} for name in ("random", "tpe", "qmc")},
+    }
+    campaign = parse_campaign(tiny(vary=vary, table={"rows": ["sampler"]}))
+    steps = {
+        ("0", "random"): [(1, 0.1, None), (2, 0.2, 0.15)], ("1", "random"): [(2, 0.6, 0.5)],
+        ("0", "tpe"): [(1, 0.5, 0.3)], ("1", "tpe"): [(1, 0.3, None), (3, 0.6, 0.6)],
+        ("0", "qmc"): [(1, 0.1, None)], ("1", "qmc"): [],
+    }  # fmt: skip
+    keys = ("epochs", "value", "confirmed")
+    summaries = [
+        {"losses": {"mpa": {"epochs": 4, "anytime": [dict(zip(keys, step, strict=True)) for step in steps[labels]]}}}
+        for labels in (member.labels for member in campaign.members)
+    ]
+    found = {curve["way"]: curve for curve in campaign_curves(campaign, summaries)}
+    assert {curve["loss"] for curve in found.values()} == {"mpa"}
+    values = {way: [place["value"] for place in curve["places"]] for way, curve in found.items()}
+    assert values["random"] == [None, *[pytest.approx(0.4)] * 3]
+    assert values["tpe"] == pytest.approx([0.4, 0.4, 0.55, 0.55])
+    assert values["qmc"] == [0.1] * 4, "the mean of those that have a value"
+    confirmed = {way: [place["confirmed"] for place in curve["places"]] for way, curve in found.items()}
+    assert confirmed["random"] == [None, *[pytest.approx(0.325)] * 3]
+    assert confirmed["tpe"] == [None, None, *[pytest.approx(0.45)] * 2]
+    assert {way: (curve["against"], curve["cost_ratio"]) for way, curve in found.items()} == {
+        "random": (None, None), "tpe": ("random", 0.5), "qmc": ("random", None),
+    }  # fmt: skip
+
+
+def test_the_tournament_of_the_printed_numbers_is_the_thesis_s(root: Root) -> None:
+    """Table 11 follows from Tables 6 to 8; the loss that only some searches have takes no part."""
+    campaign = shipped("loss-benchmark-cub200", root)
+    blank = [{"losses": dict.fromkeys(member.config.losses, NOTHING)} for member in campaign.members]
+    paper_grid = [replace(cell, mean=cell.published) for cell in measured(campaign, blank)]
+    found = {standing.loss: standing for standing in standings(campaign, paper_grid, "default")}
+    assert {loss: standing.total for loss, standing in found.items()} == {
+        "proxy_anchor": 12, "soft_triple": 38, "multi_similarity": 51, "contrastive": 52, "lifted_structure": 54,
+        "margin": 70, "arcface": 79, "proxy_nca": 81, "triplet": 103, "npair": 120,
+    }  # fmt: skip
+    assert round(found["triplet"].mean, 2) == 8.58
+    assert round(found["multi_similarity"].std or 0, 2) == 2.05
+    assert standings(campaign, paper_grid[:-4], "default") == []

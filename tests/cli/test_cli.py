@@ -1,0 +1,124 @@
+"""The command line: what there is, and mistakes typed on purpose."""
+
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import draw_folder, small_search
+from support.commands import holdout_here, plain, write_search
+
+from search.cluster.session import ensure_token
+from search.plan.search import Search
+from spaces.losses import SPACES
+from trainables.data import DATASETS
+from trainables.losses import LOSSES
+from trainables.models import BACKBONES
+
+
+def test_losses_come_with_paper_equation_defaults_and_ranges() -> None:
+    shown = plain(holdout_here("losses").stdout)
+    listed = json.loads(holdout_here("losses", "--json").stdout)
+    assert [entry["name"] for entry in listed] == list(LOSSES)
+    for entry in listed:
+        assert entry["name"] in shown
+        assert entry["paper"]
+        assert plain(entry["equation"]) in shown
+        assert entry["hyperparameters"].keys() == SPACES[entry["name"]].keys()
+    (pnp,) = [entry for entry in listed if entry["name"] == "pnp"]
+    assert pnp["hyperparameters"]["alpha"]["range"] == "1 to 8, where variant Dq"
+
+
+@pytest.mark.parametrize(("command", "table"), [("datasets", DATASETS), ("backbones", BACKBONES)])
+def test_tables_are_listed(command: str, table: dict[str, object]) -> None:
+    assert [entry["name"] for entry in json.loads(holdout_here(command, "--json").stdout)] == list(table)
+
+
+def test_backbones_say_what_they_want_and_where_their_weights_go() -> None:
+    (listed,) = json.loads(holdout_here("backbones", "bninception", "--json").stdout)
+    assert [255 * value for value in listed["mean"]] == pytest.approx([128, 117, 104])
+    assert listed["channels"] == "BGR"
+    shown = plain(holdout_here("backbones").stdout)
+    weights = listed["imagenet"]
+    for words in (*BACKBONES, weights["address"], weights["file"], "torchvision:NAME", "timm:NAME"):
+        assert words in shown
+
+
+def test_a_recipe_is_found_by_name(tmp_path: Path) -> None:
+    """It passes all checks; the command is refused for a mistake that is made on purpose, and for it alone."""
+    done = holdout_here("run", "quickstart", "--runs", tmp_path, "--set", "search.trials=0", code=2)
+    assert plain(done.stderr) == "search.trials: input should be greater than or equal to 1; it is 0."
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("run", "nowhere.yaml"), "There is no file 'nowhere.yaml' and no recipe of that name; recipes are "),
+        (("status", "nothing"), "There is no search 'nothing' in"),
+        (("compare", "nothing"), "There is no search 'nothing' in"),
+        (("select", "../up"), "There is no search '../up' in"),
+        (("test", "nothing"), "There is no search 'nothing' in"),
+    ],
+)
+def test_mistakes_are_sentences(arguments: tuple[str, ...], expected: str, tmp_path: Path) -> None:
+    done = holdout_here(*arguments, "--runs", tmp_path, code=2)
+    assert expected in plain(done.stderr)
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("arguments", [("run",), ("runn",), ("run", "quickstart", "--rnus", "x"), ()])
+def test_wrong_words_exit_with_2(arguments: tuple[str, ...]) -> None:
+    holdout_here(*arguments, code=2)
+
+
+def test_a_search_file_that_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "list.yaml"
+    file.write_text("- a\n- b\n")
+    assert "must hold keys and values" in plain(holdout_here("run", file, "--runs", tmp_path / "r", code=2).stderr)
+    done = holdout_here("run", write_search(tmp_path / "empty.yaml", {}), "--runs", tmp_path / "r", code=2)
+    for key in ("name", "dataset", "losses"):
+        assert f"{key}: missing; this key is required." in plain(done.stderr)
+    assert not (tmp_path / "r").exists()
+
+
+def test_an_empty_runs_folder_is_said_to_be_empty(tmp_path: Path) -> None:
+    assert "There is no search in" in plain(holdout_here("status", "--runs", tmp_path).stdout)
+
+
+def test_the_token_is_its_owner_s_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    ensure_token()
+    token = tmp_path / ".ray" / "auth_token"
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
+    first = token.read_text()
+    assert len(first) >= 32
+    ensure_token()
+    assert token.read_text() == first
+
+
+def test_unreadable_training_images_are_all_named_and_nothing_is_created(tmp_path: Path) -> None:
+    root = draw_folder(tmp_path / "images")
+    spoilt = [root / "class-00" / "03.png", root / "class-05" / "07.png"]
+    for image in spoilt:
+        image.write_bytes(b"garbage")
+    (root / "class-15" / "00.png").write_bytes(b"garbage")  # a test class: nobody's business now
+    file = write_search(tmp_path / "small.yaml", small_search(root))
+    said = plain(holdout_here("run", file, "--runs", tmp_path / "runs", code=2).stderr)
+    assert "2 of 80 images cannot be read: class-00/03.png" in said
+    assert "class-05/07.png" in said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_different_splits_are_not_compared(opened: Callable[..., Search], tmp_path: Path) -> None:
+    for name, seed in (("one", 0), ("two", 1), ("three", 0)):
+        opened(name=name, split={"seed": seed}).summary()
+    refusal = plain(holdout_here("compare", "one", "two", "--runs", tmp_path / "runs", code=2).stderr)
+    assert "These searches have different splits and cannot be compared (one: " in refusal
+    shown = holdout_here("compare", "one", "three", "--runs", tmp_path / "runs").stdout
+    assert "one, three: losses, default and tuned" in shown
+    assert "three/pnp" in shown

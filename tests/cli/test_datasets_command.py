@@ -1,0 +1,75 @@
+"""``holdout datasets``: what it lists, and what it says of a folder."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.commands import holdout_here, plain
+from support.trees import make_cub200, make_published
+
+from trainables.data import DATASETS
+
+
+def test_each_is_listed_with_publisher_layout_and_options() -> None:
+    shown = plain(holdout_here("datasets").stdout)
+    entries = json.loads(holdout_here("datasets", "--json").stdout)
+    assert [entry["name"] for entry in entries] == list(DATASETS)
+    for entry in entries:
+        for text in (entry["summary"], entry["publisher"], *entry["layout"], *entry["options"]):
+            assert plain(text) in shown
+    (alone,) = json.loads(holdout_here("datasets", "vehicleid", "--json").stdout)
+    assert alone["options"]["test"]["default"] == "small"
+
+
+def test_a_whole_data_set_is_counted(tmp_path: Path) -> None:
+    root = make_published("cub200", tmp_path, (100, 5_864), (100, 5_924), files=True)
+    found = json.loads(holdout_here("datasets", "cub200", "--root", root, "--json").stdout)
+    assert found.pop("name") == "cub200"
+    assert found.pop("identity") == "CUB-200-2011"
+    assert {part: counts["classes"] for part, counts in found.items()} == {
+        "train_half": 100,
+        "train": 90,
+        "validation": 10,
+        "test": 100,
+    }
+    assert found["train"]["images"] + found["validation"]["images"] == found["train_half"]["images"] == 5_864
+    assert found["test"]["images"] == 5_924
+    assert "test half │ 100 │ 5,924" in plain(holdout_here("datasets", "cub200", "--root", root).stdout)
+
+
+def test_a_part_is_counted_where_it_is_meant(tmp_path: Path) -> None:
+    root = make_cub200(tmp_path)
+    shown = plain(holdout_here("datasets", "cub200", "--root", root, "--set", "subset=true").stdout)
+    assert "cub200: a part of CUB-200-2011: 40 images" in shown
+    assert "training half │ 4 │ 20" in shown
+
+
+def test_data_without_a_folder_is_counted_too() -> None:
+    found = json.loads(holdout_here("datasets", "glyphs", "--set", "num_classes=40", "--json").stdout)
+    assert found["train_half"] == {"classes": 20, "images": 480}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("cub200", "--root", "{root}"), "lacks classes.txt of CUB-200-2011. Give the folder that holds them"),
+        (("cub200", "--root", "{root}/nowhere"), "nowhere', which does not exist. Give the folder"),
+        (("cub200", "--root", "{root}", "--set", "subst=true"), "no such option (did you mean subset?)"),
+        (("cub200", "--root", "{root}", "--set", "subset=7"), "subset: input should be a valid boolean; it is 7."),
+        (("vehicleid", "--root", "{root}", "--set", "test=tiny"), "must be one of small, medium, large; it is 'tiny'"),
+        (("cub200", "--set", "subset=true"), "dataset.root is missing"),
+        (("cub", "--root", "{root}"), "it is 'cub' (did you mean cub200?)"),
+        (("cub",), "it is 'cub' (did you mean cub200?)"),
+        (("--root", "{root}"), "--root and --set need the name of a data set"),
+    ],
+)
+@pytest.mark.parametrize("as_json", [(), ("--json",)])
+def test_mistakes_exit_with_2(
+    arguments: tuple[str, ...], expected: str, as_json: tuple[str, ...], tmp_path: Path
+) -> None:
+    make_cub200(tmp_path, classes_per_half=2, images_per_class=2)
+    (tmp_path / "classes.txt").unlink()
+    done = holdout_here("datasets", *(text.format(root=tmp_path) for text in arguments), *as_json, code=2)
+    assert expected in plain(done.stderr)
+    assert not plain(done.stderr).startswith(":")
+    assert done.stdout == ""

@@ -1,0 +1,59 @@
+"""How many trials fit on a cluster's nodes, and on a GPU's memory."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from support.services import ROOT
+
+from search.cluster.capacity import capacity, growth
+from search.config.search_config import ResourcesSection
+from search.stages.gpu_memory_check import CONTEXT_BYTES, too_tight
+from trainables.mistakes import Mistakes
+from trainables.train import DeviceMemory
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "nodes", "fit"),
+    [
+        (1, 0, [{"CPU": 2}, {"CPU": 3}], 5),
+        (2, 0, [{"CPU": 3}, {"CPU": 3}], 2),  # what is left of two nodes is no node
+        (0.1, 0, [{"CPU": 1}], 10),
+        (1, 0.5, [{"CPU": 8, "GPU": 2}], 4),
+        (1, 0.6, [{"CPU": 8, "GPU": 4}], 4),  # not six: a trial sits on one GPU
+        (1, 1, [{"CPU": 0}, {"CPU": 4, "GPU": 1}], 1),
+        (1, 2, [{"CPU": 4, "GPU": 3}, {"CPU": 4, "GPU": 4}], 3),
+    ],
+)
+def test_trials_are_counted_node_by_node(cpus: float, gpus: float, nodes: list[dict[str, float]], fit: int) -> None:
+    assert capacity(ResourcesSection(cpus_per_trial=cpus, gpus_per_trial=gpus), nodes) == fit
+
+
+def test_what_fits_nowhere_is_said() -> None:
+    wanted = ResourcesSection(cpus_per_trial=2, gpus_per_trial=1)
+    with pytest.raises(Mistakes, match="asks for 1 GPUs and no machine of the cluster has more than 0"):
+        capacity(wanted, [{"CPU": 8}])
+    with pytest.raises(Mistakes, match="has 2 CPUs and 1 GPUs together"):
+        capacity(wanted, [{"CPU": 8}, {"CPU": 1, "GPU": 1}])
+
+
+def test_a_cluster_counts_as_large_as_it_may_become(tmp_path: Path) -> None:
+    bootstrap = tmp_path / "ray_bootstrap_config.yaml"
+    assert growth(bootstrap) == []
+    bootstrap.write_text((ROOT / "ray_cluster.yaml").read_text())
+    wanted = ResourcesSection(cpus_per_trial=1, gpus_per_trial=0.5)
+    assert capacity(wanted, [{"CPU": 0}], growth(bootstrap)) == 8 * 2
+    smaller = {**yaml.safe_load(bootstrap.read_text()), "max_workers": 3}
+    bootstrap.write_text(yaml.safe_dump(smaller))
+    assert capacity(wanted, [{"CPU": 0}], growth(bootstrap)) == 3 * 2
+
+
+@pytest.mark.parametrize(("peak", "fraction"), [(7.4e9, "0.333"), (11.4e9, "0.5"), (3.4e9, "0.166"), (30e9, "1")])
+def test_a_fraction_that_packs_too_many_is_answered_with_one_that_fits(peak: float, fraction: str) -> None:
+    total = 24_000_000_000
+    sentence = too_tight(0.1, DeviceMemory(peak=int(peak), total=total))
+    assert sentence is not None
+    assert sentence.endswith(f"set it to {fraction}.")
+    packed = int(1 / float(fraction))
+    assert packed == 1 or packed * (peak + CONTEXT_BYTES) <= total < (packed + 1) * (peak + CONTEXT_BYTES)
+    assert too_tight(float(fraction), DeviceMemory(peak=int(peak), total=total)) is None

@@ -1,0 +1,197 @@
+"""A search on a cluster of two nodes, through the command line: submitted, listed, followed, stopped, resumed."""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+import yaml
+from conftest import SECRET, small_search
+from optuna.trial import TrialState
+from support.commands import holdout, holdout_here, plain, stored, write_search
+from support.mlflow_rows import assert_mlflow_equals_the_studies
+from support.services import Nodes, free_port
+
+from search.cluster.submission import submission
+from trainables.mistakes import Mistakes
+
+EPOCHS = 20
+MEMBERS = ("lot-6", "lot-8")
+
+
+@pytest.fixture(scope="module")
+def runs(nodes: Nodes, image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs folder of a campaign that was submitted, stopped half way and submitted again."""
+    place = tmp_path_factory.mktemp("cluster")
+    runs, there = place / "runs", ("--address", nodes.address)
+    (place / SECRET).mkdir()
+    tracking = {"uri": f"sqlite:///{place}/${{SECRET_WORD}}/mlflow.db"}
+    submit = ("submit", write_search(place / "lot.yaml", campaign(image_folder, tracking=tracking)), *there, "--runs")
+
+    lost = write_search(place / "lost.yaml", {**small_search(place / "nowhere"), "name": "lost"})
+    holdout_here("submit", lost, "--runs", place / "lost", *there)  # looked at below; side by side they are quicker
+    first = json.loads(holdout_here(*submit, runs, "--json").stdout)
+    assert first["state"] in ("pending", "running")
+    assert "is there already and runs" in plain(holdout_here(*submit, runs).stdout)
+    refusal = plain(holdout_here(*submit, runs, "--set", "base.search.trials=9", code=2).stderr)
+    assert "runs already with another file" in refusal
+    listed = json.loads(holdout_here("list", *there, "--json").stdout)
+    assert [(job["name"], job["runs"]) for job in listed] == [("lost", str(place / "lost")), ("lot", str(runs))]
+    (listed,) = json.loads(holdout_here("list", *there, "--runs", runs, "--json").stdout)
+    assert listed["job"] == first["job"]
+
+    deadline = time.monotonic() + 300
+    while not any(trial.intermediate_values for name in MEMBERS for trial in stored(runs, name, "pnp")):
+        (listed,) = json.loads(holdout_here("list", *there, "--runs", runs, "--json").stdout)
+        assert listed["state"] in ("pending", "running"), holdout_here("logs", "lot", *there).stdout
+        assert time.monotonic() < deadline, holdout_here("logs", "lot", *there).stdout
+        time.sleep(0.1)
+    assert json.loads(holdout_here("stop", "lot", *there, "--json").stdout)["state"] == "stopped"
+    assert any(not trial.state.is_finished() for name in MEMBERS for trial in stored(runs, name, "pnp"))
+    assert "does not run: it has stopped" in plain(holdout_here("stop", "lot", *there).stdout)
+    holdout_here("wait", "lot", *there, code=1)
+    said = holdout_here("logs", "lot", *there).stdout
+    assert "Interrupted. The same command goes on" in plain(said)
+    assert "SIGTERM" not in said
+    assert "Traceback" not in said
+    refusal = plain(holdout_here(*submit, place / "elsewhere", code=2).stderr)
+    assert f"The search lot is in the runs folder {runs} of this cluster" in refusal
+
+    second = json.loads(holdout_here(*submit, runs, "--json").stdout)
+    assert second["attempt"] == 2
+    said = plain(holdout_here("logs", "lot", "--follow", *there).stdout)
+    assert "trial 0: all 20 epochs trained" in said
+    assert "OPENMP DISPLAY ENVIRONMENT" in said  # by the second node's worker
+    assert json.loads(holdout_here("wait", "lot", "--runs", runs, *there, "--json").stdout)["state"] == "succeeded"
+    return runs
+
+
+def campaign(images: Path, **changes: Any) -> dict[str, Any]:
+    """A campaign file of two searches with one trial each."""
+    base = small_search(images, losses=["pnp"], search={"trials": 1}, stages=["search"], **changes)
+    del base["name"]
+    base["training"]["epochs"] = EPOCHS
+    return {
+        "name": "lot",
+        "study": "sizes of the embedding",
+        "base": base,
+        "vary": {"size": {"6": {"model.embedding_dim": 6}, "8": {"model.embedding_dim": 8}}},
+        "table": {"rows": ["size"], "metrics": ["validation"]},
+    }
+
+
+def test_a_stopped_campaign_went_on_and_finished_every_trial_once(runs: Path) -> None:
+    for name in MEMBERS:
+        (trial,) = stored(runs, name, "pnp")
+        assert trial.state == TrialState.COMPLETE
+        assert sorted(trial.intermediate_values) == list(range(1, EPOCHS + 1))
+        tracking = f"sqlite:///{runs.parent}/{SECRET}/mlflow.db"
+        assert_mlflow_equals_the_studies(runs, name, ("pnp",), "lot", tracking=tracking)
+
+
+def test_status_asks_the_cluster(runs: Path, nodes: Nodes) -> None:
+    there = json.loads(holdout_here("status", "lot", "--address", nodes.address, "--json").stdout)
+    assert there == json.loads(holdout_here("status", "lot", "--runs", runs, "--json").stdout)
+    assert [(entry["name"], entry["courses"][0]["complete"]) for entry in there] == [(name, 1) for name in MEMBERS]
+
+
+def test_no_secret_is_told(runs: Path, nodes: Nodes) -> None:
+    """Not in the runs folder, not by the jobs, not in their logs."""
+    from ray.job_submission import JobSubmissionClient
+
+    client = JobSubmissionClient(nodes.address)
+    jobs = client.list_jobs()
+    told = [str(jobs), *(client.get_job_logs(job.submission_id) for job in jobs if job.submission_id)]
+    written = [path.read_bytes() for path in runs.rglob("*") if path.is_file()]
+    for secret in (SECRET, Path(os.environ["RAY_AUTH_TOKEN_PATH"]).read_text()):
+        assert not any(secret in text for text in told)
+        assert not any(secret.encode() in content for content in written)
+
+
+def test_a_mistake_that_only_the_cluster_sees_comes_back(runs: Path, nodes: Nodes) -> None:
+    said = plain(holdout_here("wait", "lost", "--address", nodes.address, code=2).stderr)
+    assert "dataset.root is" in said
+    assert "which does not exist" in said
+    assert not (runs.parent / "lost").exists()
+
+
+@pytest.mark.parametrize("header", [{}, {"Authorization": "Bearer wrong"}])
+def test_who_has_no_token_is_refused(nodes: Nodes, header: dict[str, str]) -> None:
+    for path in ("/api/jobs/", "/api/version"):
+        with pytest.raises(HTTPError) as refusal:
+            urlopen(Request(nodes.address + path, headers=header), timeout=10)
+        assert refusal.value.code in (401, 403)
+        refusal.value.close()
+
+
+def test_a_wrong_token_is_said_in_a_sentence(nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = tmp_path / "token"
+    token.write_text("0" * 64)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
+    assert "does not take this machine's token" in plain(holdout("list", "--address", nodes.address, code=2).stderr)
+
+
+def test_a_search_that_is_not_there_is_said_in_a_sentence(nodes: Nodes) -> None:
+    said = plain(holdout_here("status", "nothing", "--address", nodes.address, code=2).stderr)
+    assert said.startswith("There is no search 'nothing' in runs")
+    for command in ("logs", "stop", "wait"):
+        said = plain(holdout_here(command, "nothing", "--address", nodes.address, code=2).stderr)
+        assert f"There is no search 'nothing' on the cluster at {nodes.address}" in said
+
+
+@pytest.mark.parametrize("command", [("list",), ("logs", "x"), ("stop", "x"), ("wait", "x"), ("status",)])
+def test_an_address_where_nobody_answers_is_said_in_a_sentence(command: tuple[str, ...]) -> None:
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    assert f"No cluster answers at {nowhere}" in plain(holdout_here(*command, "--address", nowhere, code=2).stderr)
+    said = plain(holdout_here(*command, "--address", "head:8265", code=2).stderr)
+    assert "must be the URL of Ray's dashboard" in said
+
+
+def test_only_the_cluster_looks_at_its_data(search_file: Callable[..., dict[str, Any]]) -> None:
+    content = search_file(dataset={"name": "folder", "root": "/on/the/cluster"})
+    submitted = submission(content)
+    assert (submitted.name, submitted.command) == ("small", "run")
+    assert yaml.safe_load(submitted.text) == content
+    content = campaign(Path("/on/the/cluster"))
+    submitted = submission(content)
+    assert (submitted.name, submitted.command) == ("lot", "campaign")
+    assert yaml.safe_load(submitted.text) == content
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"dataset": {"name": "folder", "root": "images"}}, "dataset.root must be a whole path on the cluster"),
+        ({"model": {"weights": "w.safetensors"}}, "model.weights must be a whole path on the cluster"),
+        ({"search": {"storage": "sqlite:///x.db"}}, "search.storage must hold a whole path"),
+        ({"tracking": {"uri": "sqlite:///x.db"}}, "tracking.uri must hold a whole path"),
+        ({"losses": ["mpa"], "space": {"pnp": {}}}, "space.pnp: this is none of the search's losses"),
+        ({"search": {"trials": 0}}, "search.trials"),
+        ({"dataset": {"name": "foldr"}}, "did you mean folder"),
+    ],
+)
+def test_what_can_be_seen_here_is_refused_here(
+    search_file: Callable[..., dict[str, Any]], changes: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(Mistakes, match=sentence):
+        submission(search_file(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"base": {}}, "^dataset: missing; this key is required.\nlosses: missing; this key is required.$"),
+        ({"vary": {}}, "vary"),
+        ({"vary": {"size": {"6": {}, "8": {"dataset.root": "images"}}}}, "^8: dataset.root must be a whole path"),
+        ({"vary": {"size": {"6": {}, "8": {"space.pnp.alpha": -5}}}}, "^8: space.pnp.alpha"),
+        ({"recipe": "mine.yaml"}, "recipe is 'mine.yaml', and only the recipes that come with Holdout"),
+    ],
+)
+def test_what_can_be_seen_of_a_campaign_is_refused_here(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(Mistakes, match=sentence):
+        submission({**campaign(Path("/on/the/cluster")), **changes})

@@ -1,0 +1,94 @@
+"""The cluster's and the servers' files, checked without a cloud and without containers."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+import yaml
+from support.services import ROOT
+
+from search.cluster.session import import_ray
+
+CLUSTER = yaml.safe_load((ROOT / "ray_cluster.yaml").read_text())
+COMPOSE = yaml.safe_load((ROOT / "mlflow" / "compose.yaml").read_text())
+PAGE = (ROOT / "CLUSTER.md").read_text()
+
+
+def test_ray_accepts_the_cluster_file() -> None:
+    import_ray()
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    config = prepare_config(CLUSTER)
+    validate_config(config)
+    assert config["head_setup_commands"][0] == "cd ~/holdout && make setup"
+
+
+def test_no_port_is_open_to_the_world() -> None:
+    """Ray makes a security group that opens SSH to everybody, unless every node type names its own."""
+    for node in CLUSTER["available_node_types"].values():
+        assert node["node_config"]["SecurityGroupIds"]
+    (start,) = CLUSTER["head_start_ray_commands"]
+    assert "--dashboard-host=127.0.0.1" in start
+
+
+def test_every_ray_start_asks_for_the_token_and_gives_jobs_our_python() -> None:
+    commands = [*CLUSTER["head_start_ray_commands"], *CLUSTER["worker_start_ray_commands"]]
+    commands += [line for line in PAGE.splitlines() if line.startswith("cd ") and "ray start" in line]
+    assert len(commands) == 4
+    for command in commands:
+        assert "RAY_AUTH_MODE=token ray start" in command
+        assert command.startswith("cd ~/holdout && . .venv/bin/activate && ")
+    assert CLUSTER["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
+
+
+def test_a_trainable_gpu_worker_may_be_taken_away_and_the_head_trains_nothing() -> None:
+    nodes = CLUSTER["available_node_types"]
+    assert nodes[CLUSTER["head_node_type"]]["resources"] == {"CPU": 0}
+    assert nodes["gpu"]["node_config"]["InstanceMarketOptions"] == {"MarketType": "spot"}
+
+
+@pytest.mark.parametrize("command", [*CLUSTER["initialization_commands"], *CLUSTER["setup_commands"]])
+def test_commands_are_shell(command: str) -> None:
+    subprocess.run(["bash", "-n", "-c", command], check=True)
+
+
+def test_the_set_up_is_the_page_s() -> None:
+    for command in CLUSTER["setup_commands"]:
+        assert f"\n{command}\n" in PAGE
+
+
+def interpolated(text: str) -> str:
+    """Compose's ``${NAME:-default}`` with nothing set."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
+
+
+def test_the_servers_listen_on_this_machine_alone() -> None:
+    for service in COMPOSE["services"].values():
+        for port in service["ports"]:
+            assert interpolated(port).startswith("127.0.0.1:")
+
+
+def test_no_password_stands_in_the_compose_file() -> None:
+    assert COMPOSE["secrets"] == {"password": {"file": "./secrets/password"}}
+    postgres, mlflow = COMPOSE["services"]["postgres"], COMPOSE["services"]["mlflow"]
+    assert postgres["environment"]["POSTGRES_PASSWORD_FILE"] == "/run/secrets/password"
+    assert "://holdout@postgres/" in str(mlflow)
+    ignored = subprocess.run(
+        ["git", "check-ignore", "mlflow/secrets/password"], cwd=ROOT, check=False, capture_output=True
+    )
+    assert ignored.returncode == 0
+
+
+def test_the_containers_run_our_versions() -> None:
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
+    build = COMPOSE["services"]["mlflow"]["build"]["dockerfile_inline"]
+    assert f"mlflow[auth]=={pins['mlflow']}" in build
+    assert f"psycopg[binary]=={pins['psycopg']}" in build
+
+
+def test_compose_understands_the_file() -> None:
+    if not shutil.which("docker") or subprocess.run(["docker", "compose", "version"], capture_output=True).returncode:
+        pytest.skip("no `docker compose` on this machine")
+    command = ["docker", "compose", "--file", str(ROOT / "mlflow" / "compose.yaml"), "config", "--quiet"]
+    subprocess.run(command, check=True)

@@ -1,0 +1,104 @@
+"""SIGKILL of a cluster's driver in the confirmation; the same command again; nothing lost, nothing doubled.
+
+The checkpoints are in a store on a server.
+"""
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import filelock
+import pytest
+from conftest import draw_folder, small_search
+from optuna.trial import TrialState
+from support.commands import holdout, holdout_here, kill_when, plain, stored, summary, write_search
+from support.mlflow_rows import assert_mlflow_equals_the_studies
+from support.stores import ftp_store
+
+from search.study.study import epochs_of
+
+LOSSES = ("mpa", "pnp")
+EPOCHS = 10
+TRIALS = 2
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The address of a store, and the folder behind it."""
+    folder = tmp_path_factory.mktemp("store") / "files"
+    with ftp_store(folder) as url:
+        yield f"{url}/models", folder / "models"
+
+
+@pytest.fixture(scope="module")
+def runs(on_nodes: None, store: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs folder of a search that was killed and went on."""
+    path = tmp_path_factory.mktemp("resume")
+    runs = path / "runs"
+    content = small_search(
+        draw_folder(path / "images"), losses=list(LOSSES), search={"trials": TRIALS, "pruner": "none"}
+    )
+    content["training"]["epochs"] = EPOCHS
+    content["checkpoints"] = {"place": store[0]}
+    file = write_search(path / "small.yaml", content)
+    arguments = ("run", file, "--runs", runs)
+
+    def half_way() -> bool:
+        trials = [trial for loss in LOSSES for trial in stored(runs, "small", f"{loss}@confirm")]
+        return any(trial.state == TrialState.RUNNING and len(trial.intermediate_values) > 2 for trial in trials)
+
+    kill_when(half_way, *arguments)
+    assert not (runs / "small" / "selection.json").exists()
+    holdout(*arguments)
+    return runs
+
+
+def test_exactly_the_asked_number_of_trials_is_finished(runs: Path) -> None:
+    for loss in LOSSES:
+        assert summary(runs, "small")["losses"][loss]["trials"] == {"complete": TRIALS, "pruned": 0, "failed": 0}
+        for course in (loss, f"{loss}@confirm", f"{loss}@final"):
+            trials = stored(runs, "small", course)
+            assert {trial.state for trial in trials} == {TrialState.COMPLETE}
+            for trial in trials:
+                assert sorted(trial.intermediate_values) == list(range(1, EPOCHS + 1))
+                assert [entry["epoch"] for entry in epochs_of(trial)] == list(range(1, EPOCHS + 1))
+        confirmed = [
+            (t.user_attrs["configuration"], t.user_attrs["seed"]) for t in stored(runs, "small", f"{loss}@confirm")
+        ]
+        assert len(set(confirmed)) == len(confirmed)
+
+
+def test_a_killed_trial_went_on_from_its_checkpoint(runs: Path, store: tuple[str, Path]) -> None:
+    """The second attempt did not begin again: the epochs of the first are on record with their first times."""
+    went_on = 0
+    for attempt in (store[1] / "small" / "trials").glob("*/*/attempt-2"):
+        loss, number = attempt.parts[-3], int(attempt.parts[-2])
+        records = epochs_of(stored(runs, "small", loss)[number])
+        if not str(records[0]["checkpoint"]).startswith("attempt-1/"):
+            continue  # killed within its first epoch: there was nothing to go on from
+        starts = [entry["start"] for entry in records]
+        assert starts == sorted(starts)
+        went_on += max(after - before for before, after in pairwise(starts)) > 2  # not where it had just ended
+    assert went_on, "no trial was taken up again"
+    assert not (runs / "small" / "trials").exists()
+
+
+def test_the_test_was_opened_once(runs: Path) -> None:
+    (line,) = (runs / "test_openings.jsonl").read_text().splitlines()
+    (opening,) = json.loads((runs / "small" / "test.json").read_text())["openings"]
+    assert json.loads(line)["id"] == opening["id"]
+    assert summary(runs, "small")["test_opened"] == 1
+
+
+def test_no_mlflow_run_is_left_running(runs: Path) -> None:
+    assert_mlflow_equals_the_studies(runs, "small", LOSSES)
+
+
+def test_a_second_driver_is_refused(runs: Path) -> None:
+    """Whoever holds the search is named."""
+    folder = runs / "small"
+    with filelock.FileLock(folder / ".driver.lock"):
+        (folder / ".driver").write_text("process 1 on another-host\n")
+        said = plain(holdout_here("test", "small", "--again", "no", "--runs", runs, code=2).stderr)
+    assert "is being run by process 1 on another-host" in said

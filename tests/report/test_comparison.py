@@ -1,0 +1,265 @@
+"""The comparison, on searches whose records are written by hand: one table, its pairs, its files."""
+
+import csv
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_rel
+from support.commands import holdout_here, plain
+
+from search.plan.runs import RunFolder
+from search.report.statistics.holm import holm
+from search.report.statistics.interval import over_seeds
+from search.selection.openings import Ledger
+from trainables.data.split import ClassSplit
+from trainables.files import write_json
+
+SPLIT = ClassSplit(
+    train=("a", "b", "c"),
+    validation=("d", "e"),
+    test=tuple(f"t{number}" for number in range(30)),
+    ratio=0.9,
+    seed=0,
+    identity="made",
+)
+LABELS = np.repeat(np.arange(30), 4)
+SEEDS = (11, 12, 13)
+Means = dict[str, tuple[float, float]]
+"""The mean test score of each loss: default, tuned."""
+
+
+def made_search(
+    runs: Path, name: str, means: Means, *, seeds: tuple[int, ...] = SEEDS, folds: int = 1, tested: bool = True
+) -> None:
+    """The records of a finished search, as far as a comparison reads them; each seed has a model a fold."""
+    folder = RunFolder(runs, name)
+    generator = np.random.default_rng(0)
+    per_class = generator.normal(0, 0.1, 30)
+    losses, scores = {}, []
+    for loss, by_role in means.items():
+        roles: dict[str, Any] = {}
+        for number, mean in zip((0, 7), by_role, strict=True):
+            found = []
+            for seed, fold in itertools.product(seeds, range(folds)):
+                values = mean + per_class[LABELS] + generator.normal(0, 0.02, len(LABELS))
+                path = folder.path / "test" / "first" / f"{loss}-{number}-{seed}{f'-{fold}' if fold else ''}.npz"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                keys = np.array([f"{index}.png" for index in range(len(LABELS))])
+                np.savez_compressed(path, labels=LABELS, keys=keys, map_at_r=values, recall_at_1=values)
+                scores.append({"loss": loss, "configuration": number, "seed": seed, "per_image": path.name})
+                found.append(float(values.mean()))
+            shared = [seed for seed in seeds for _ in range(folds)]
+            confirmed = {key: value for key, value in over_seeds(found, shared).items() if key != "ci95"}
+            roles |= {
+                number: {
+                    "confirmed": confirmed,
+                    "final": confirmed,
+                    "test": {metric: over_seeds(found, shared) for metric in ("map_at_r", "recall_at_1")}
+                    if tested
+                    else None,
+                }
+            }
+        steps = [(1, 0.1), (3, by_role[0]), (9, by_role[1])]
+        losses[loss] = {
+            "trials": {"complete": 5, "pruned": 2, "failed": 1},
+            "epochs": 12,
+            "ended_early": None,
+            "default": {"params": {"x": 1}, "value": by_role[0], "clipped": False, **roles[0]},
+            "best": {"params": {"x": 2}, "value": by_role[1], "number": 7},
+            **roles[7],
+            "confirmed": {"params": {"x": 2}, "number": 7, "search_value": by_role[1], **roles[7]["confirmed"]},
+            "anytime": [{"epochs": at, "value": value, "trial": 0, "confirmed": None} for at, value in steps],
+            "diagnostics": [{"kind": "edge", "parameters": ["x"], "sentence": "the best x lies at the high end"}],
+        }
+    counts = {"train_classes": 3, "validation_classes": 2, "test_classes": 30, "folds": 0, "merge": 1}
+    split = {"digest": SPLIT.digest, **counts}
+    summary = {
+        "name": name,
+        "split": split,
+        "objective": "map_at_r",
+        "noise": None,
+        "test_opened": int(tested),
+        "losses": losses,
+    }
+    write_json(folder.config, {"name": name})
+    write_json(folder.split, SPLIT.to_json())
+    write_json(folder.summary, summary)
+    if tested:
+        Ledger(folder.openings).open(
+            test_digest=SPLIT.test_digest, search=name, selections={name: name}, reason="the search's own test stage"
+        )
+        write_json(folder.test, {"openings": [{"id": "first", "scores": scores}]})
+
+
+def compared(runs: Path, *names: str) -> dict[str, Any]:
+    """What ``holdout compare --json`` says."""
+    content: dict[str, Any] = json.loads(holdout_here("compare", *names, "--runs", runs, "--json").stdout)
+    return content
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """One search: pnp and mpa differ, mpa's default does not."""
+    made_search(tmp_path, "one", {"mpa": (0.5, 0.5), "pnp": (0.3, 0.6)})
+    return tmp_path
+
+
+def test_each_loss_is_paired_with_its_default_and_with_each_other(runs: Path) -> None:
+    found = compared(runs, "one")
+    pairs = {(*pair["first"][1:], *pair["second"][1:]): pair for pair in found["pairs"]}
+    assert set(pairs) == {
+        ("mpa", "tuned", "mpa", "default"),
+        ("pnp", "tuned", "pnp", "default"),
+        ("mpa", "tuned", "pnp", "tuned"),
+    }
+    assert [pair["p_holm"] for pair in found["pairs"]] == holm([pair["p"] for pair in found["pairs"]])
+    assert not pairs["mpa", "tuned", "mpa", "default"]["differ"]
+    pair = pairs["pnp", "tuned", "pnp", "default"]
+    values = [entry["test"]["map_at_r"]["values"] for entry in found["rows"] if entry["loss"] == "pnp"]
+    assert pair["difference"] == pytest.approx(np.mean(values[1]) - np.mean(values[0]))
+    assert pair["p_seeds"] == pytest.approx(ttest_rel(*values).pvalue)
+    assert pair["differ"]
+    low, high = pair["ci95"]
+    assert low < 0.3 < high
+
+
+def test_the_table_says_all_of_it(runs: Path) -> None:
+    shown = plain(holdout_here("compare", "one", "--runs", runs).stdout)
+    for text in (
+        "one: losses, default and tuned",
+        "this test set: 1 opening by 1 search",
+        "indistinguishable at this budget",
+        "higher",
+        "pnp: the best x lies at the high end",
+        "Best map_at_r so far",
+        "0.3000 after 3",
+    ):
+        assert text in shown, shown
+
+
+def test_one_seed_alone_tells_no_difference(runs: Path) -> None:
+    """The classes' noise is known then, and the seeds' own is not."""
+    made_search(runs, "another", {"pnp": (0.3, 0.9)}, seeds=(13, 20, 21))
+    found = compared(runs, "one", "another")
+    assert not any(pair["first"][0] != pair["second"][0] for pair in found["pairs"] if pair["second"][1] == "pnp")
+    assert "one pnp tuned and another pnp tuned share one seed alone (final.seeds)" in " ".join(found["left_out"])
+
+
+def test_searches_compare_in_one_table_and_pair_by_their_shared_seeds(runs: Path) -> None:
+    made_search(runs, "two", {"pnp": (0.3, 0.6)}, seeds=(12, 13, 14))
+    made_search(runs, "other", {"pnp": (0.3, 0.6)}, seeds=(1, 2, 3))
+    made_search(runs, "sealed", {"pnp": (0.3, 0.6)}, tested=False)
+    found = compared(runs, "one", "two", "other", "sealed")
+    assert [(row["search"], row["loss"]) for row in found["rows"]][::2] == [
+        ("one", "mpa"), ("one", "pnp"), ("two", "pnp"), ("other", "pnp"), ("sealed", "pnp"),
+    ]  # fmt: skip
+    across = {(pair["first"][0], pair["second"][0]): pair["seeds"] for pair in found["pairs"]}
+    assert across["one", "two"] == 2
+    assert not {search for pair in across for search in pair} & {"sealed"}
+    assert all(first == second for first, second in across if "other" in (first, second))
+    assert "one pnp tuned and other pnp tuned share no seed of their final trainings" in " ".join(found["left_out"])
+    mean = next(entry for entry in found["anytime"] if entry["search"] is None)
+    assert (mean["loss"], mean["places"][-1]["value"]) == ("pnp", pytest.approx(0.6))
+    ratio = next(entry for entry in found["anytime"] if entry["search"] == "two")
+    assert (ratio["against"], ratio["cost_ratio"]) == ("one", 1)
+    shown = plain(holdout_here("compare", "one", "two", "other", "sealed", "--runs", runs).stdout)
+    assert "one, two, other, sealed: losses, default and tuned" in shown
+    assert "this test set: 3 openings by 3 searches" in shown
+
+
+def test_the_folds_of_a_seed_are_one_draw(tmp_path: Path) -> None:
+    """Pairs are paired by the seeds' means over their folds, and a seed that lacks a fold is not paired."""
+    made_search(tmp_path, "folds", {"pnp": (0.5, 0.51)}, folds=4)
+    found = compared(tmp_path, "folds")
+    (pair,), rows = found["pairs"], found["rows"]
+    means = [np.reshape(row["test"]["map_at_r"]["values"], (3, 4)).mean(1) for row in rows]
+    assert pair["seeds"] == 3
+    assert pair["p_seeds"] == pytest.approx(ttest_rel(*means).pvalue)
+    file = tmp_path / "table.csv"
+    holdout_here("compare", "folds", "--runs", tmp_path, "--output", file)
+    records = list(csv.DictReader(file.read_text().splitlines()))
+    assert {record["seeds"] for record in records if record["stage"] == "test"} == {"3"}
+    path = tmp_path / "folds" / "test.json"
+    content = json.loads(path.read_text())
+    del content["openings"][0]["scores"][-1]
+    write_json(path, content)
+    (pair,) = compared(tmp_path, "folds")["pairs"]
+    assert pair["seeds"] == 2
+
+
+def test_sealed_searches_compare_on_validation_alone(tmp_path: Path) -> None:
+    made_search(tmp_path, "sealed", {"pnp": (0.3, 0.6)}, tested=False)
+    found = compared(tmp_path, "sealed")
+    assert found["pairs"] == found["left_out"] == found["test_metrics"] == []
+    shown = holdout_here("compare", "sealed", "--runs", tmp_path).stdout
+    assert shown.count("sealed") >= 3
+    assert "Differences" not in shown
+
+
+def test_results_that_are_gone_are_said_to_be_gone(runs: Path) -> None:
+    gone = runs / "one" / "test" / "first" / "pnp-7-12.npz"
+    gone.unlink()
+    found = compared(runs, "one")
+    assert found["pairs"] == []
+    assert found["left_out"] == [f"no pairs: the per-image results {gone} are gone"]
+
+
+def test_other_images_are_not_paired(runs: Path) -> None:
+    made_search(runs, "two", {"pnp": (0.3, 0.6)})
+    path = runs / "two" / "test" / "first" / "pnp-7-12.npz"
+    with np.load(path) as content:
+        np.savez(path, **{**content, "keys": content["keys"][::-1]})
+    left_out = " ".join(compared(runs, "one", "two")["left_out"])
+    assert "one pnp tuned and two pnp tuned were not tested on the same images" in left_out
+
+
+def test_files_hold_the_same_numbers(runs: Path, tmp_path: Path) -> None:
+    made_search(runs, "two_b", {"pnp": (0.3, 0.6)})
+    files = [tmp_path / f"table{suffix}" for suffix in (".csv", ".md", ".tex")]
+    options = [option for file in files for option in ("--output", file)]
+    found = json.loads(holdout_here("compare", "one", "two_b", "--runs", runs, "--json", *options).stdout)
+    with files[0].open() as file:
+        records = list(csv.DictReader(file))
+    tests = [entry for entry in records if entry["stage"] == "test" and not entry["p"]]
+    assert len(tests) == 2 * len(found["rows"])
+    for entry, (row, metric) in zip(
+        tests, [(row, metric) for row in found["rows"] for metric in found["test_metrics"]], strict=True
+    ):
+        assert (entry["search"], entry["loss"], entry["role"], entry["metric"]) == (
+            row["search"], row["loss"], row["role"], metric,
+        )  # fmt: skip
+        assert float(entry["mean"]) == row["test"][metric]["mean"]
+        assert [float(entry["ci95_low"]), float(entry["ci95_high"])] == row["test"][metric]["ci95"]
+    assert [float(entry["p_holm"]) for entry in records if entry["p"]] == [pair["p_holm"] for pair in found["pairs"]]
+    markdown, latex = files[1].read_text(), files[2].read_text()
+    for pair in found["pairs"]:
+        assert f"{pair['difference']:+.4f}" in markdown
+        assert f"{pair['difference']:+.4f}" in latex
+    tables = [block for block in markdown.split("\n\n") if block.startswith("|")]
+    assert len(tables) == 3
+    for table in tables:
+        widths = {line.replace("\\|", "").count("|") for line in table.splitlines()}
+        assert len(widths) == 1, "every line has the same cells"
+    assert "two\\_b/pnp" in markdown
+    assert "two\\_b/pnp" in latex
+    assert "95 \\% interval" in latex
+    assert latex.count("\\begin{tabular}") == latex.count("\\end{tabular}") == 3
+
+
+def test_an_unknown_suffix_is_refused_before_anything_is_written(runs: Path, tmp_path: Path) -> None:
+    good, bad = tmp_path / "t.csv", tmp_path / "t.xlsx"
+    refusal = plain(holdout_here("compare", "one", "--runs", runs, "--output", good, "--output", bad, code=2).stderr)
+    assert "must be one of .csv, .md, .tex; it is '.xlsx'" in refusal
+    assert not good.exists()
+
+
+def test_different_objectives_are_not_compared(runs: Path) -> None:
+    made_search(runs, "two", {"pnp": (0.3, 0.6)})
+    path = runs / "two" / "summary.json"
+    path.write_text(path.read_text().replace('"objective": "map_at_r"', '"objective": "recall_at_1"'))
+    refusal = plain(holdout_here("compare", "one", "two", "--runs", runs, code=2).stderr)
+    assert "different objectives and cannot be compared (one: map_at_r; two: recall_at_1)" in refusal

@@ -1,0 +1,90 @@
+"""Statistics against closed forms, and against simulation."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from scipy.stats import sem, t, ttest_ind
+
+from search.report.statistics.anytime import cost_ratio, epochs_to_reach, mean_curve
+from search.report.statistics.detectable import minimum_detectable_difference
+from search.report.statistics.interval import over_seeds
+
+
+def test_mean_deviation_and_interval_of_three() -> None:
+    # t(0.975, 2) = 4.302653 and s = 1: the half width is 4.302653 / √3.
+    found = over_seeds([1.0, 2.0, 3.0])
+    assert found["mean"] == 2
+    assert found["std"] == pytest.approx(1)
+    assert found["ci95"] == pytest.approx([2 - 4.302652729911275 / math.sqrt(3), 2 + 4.302652729911275 / math.sqrt(3)])
+    assert found["values"] == [1.0, 2.0, 3.0]
+    assert found["seeds"] == 3
+
+
+def test_one_value_has_neither_deviation_nor_interval() -> None:
+    assert over_seeds([0.5]) == {"mean": 0.5, "std": None, "ci95": None, "seeds": 1, "values": [0.5]}
+
+
+def test_folds_of_a_seed_are_one_draw_of_the_interval() -> None:
+    values = [0.1, 0.3, 0.2, 0.6, 0.4, 0.8]
+    found = over_seeds(values, [7, 7, 8, 8, 9, 9])
+    expected = t.interval(0.95, 2, np.mean([0.2, 0.4, 0.6]), sem([0.2, 0.4, 0.6]))
+    assert found["ci95"] == pytest.approx(expected)
+    assert (found["mean"], found["std"], found["seeds"]) == (
+        pytest.approx(0.4),
+        pytest.approx(np.std(values, ddof=1)),
+        3,
+    )
+    assert over_seeds([0.1, 0.3], [7, 7])["ci95"] is None
+
+
+def test_intervals_of_correlated_folds_cover_the_truth() -> None:
+    """What a seed does to all of its folds, and what a fold is like for all seeds; the folds are always the same."""
+    generator = np.random.default_rng(1)
+    seeds, folds = np.repeat([0, 1, 2], 5), np.tile([0.04, 0.02, 0, -0.02, -0.04], 3)
+    by_seed = np.repeat(generator.normal(0, 0.03, (4000, 3)), 5, axis=1)
+    draws = 0.6 + by_seed + folds + generator.normal(0, 0.01, (4000, 15))
+
+    def coverage(of: Sequence[int] | None) -> float:
+        intervals = [over_seeds(row, of)["ci95"] for row in draws.tolist()]
+        return float(np.mean([low <= 0.6 <= high for low, high in intervals]))
+
+    assert coverage(seeds.tolist()) == pytest.approx(0.95, abs=0.012)
+    assert coverage(None) < 0.85, "folds taken for independent draws would cover it just as well"
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_intervals_cover_the_truth_95_times_in_100(seeds: int) -> None:
+    generator = np.random.default_rng(0)
+    draws = generator.normal(0.6, 0.03, (4000, seeds))
+    covered = [low <= 0.6 <= high for low, high in (over_seeds(row)["ci95"] for row in draws.tolist())]
+    assert np.mean(covered) == pytest.approx(0.95, abs=0.012)  # 3.5 standard errors of 4,000 draws
+
+
+@pytest.mark.parametrize(("seeds", "expected"), [(3, 3.0709), (5, 2.0244), (10, 1.3249)])
+def test_the_detectable_difference_is_detected_80_times_in_100(seeds: int, expected: float) -> None:
+    difference = minimum_detectable_difference(0.02, seeds)
+    assert difference == pytest.approx(0.02 * expected, rel=1e-3)
+    generator = np.random.default_rng(0)
+    draws = generator.normal(0, 0.02, (2, 8000, seeds))
+    found = ttest_ind(draws[0], draws[1] + difference, axis=1).pvalue <= 0.05
+    assert np.mean(found) == pytest.approx(0.8, abs=0.016)  # 3.5 standard errors of 8,000 draws
+
+
+def test_many_seeds_detect_what_the_normal_distribution_says() -> None:
+    assert minimum_detectable_difference(1.0, 2000) == pytest.approx((1.95996 + 0.84162) * math.sqrt(2 / 2000), 1e-3)
+    assert minimum_detectable_difference(1.0, 1) is None
+
+
+def test_a_mean_curve_goes_as_far_as_all_curves_do() -> None:
+    curves = [np.array([0.1, 0.3, 0.4, 0.4]), np.array([0.3, 0.3, 0.6])]
+    assert mean_curve(curves) == pytest.approx([0.2, 0.3, 0.5])
+
+
+def test_the_cost_ratio_compares_epochs_to_the_same_value() -> None:
+    fast, slow = np.array([0.2, 0.5, 0.5, 0.6]), np.array([0.1, 0.2, 0.3, 0.5])
+    assert epochs_to_reach(fast, 0.5) == 2
+    assert cost_ratio(fast, slow) == 0.5
+    assert cost_ratio(slow, fast) is None
+    assert cost_ratio(slow, slow) == 1

@@ -1,0 +1,160 @@
+"""Choosing, freezing, and the ledger of test openings."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from optuna.distributions import FloatDistribution
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from search.selection.openings import Ledger
+from search.selection.selection import RULE, Confirmation, Selection, choose, confirmations, finalists, study_digest
+from trainables.mistakes import Mistakes
+
+
+def trial(number: int, value: float | None, x: float, **attributes: Any) -> FrozenTrial:
+    """A stored trial with one parameter x, best in its second epoch."""
+    values = [] if value is None else [value / 2, value, value / 3]
+    made = create_trial(
+        state=TrialState.FAIL if value is None else TrialState.COMPLETE,
+        value=value,
+        params={"x": x},
+        distributions={"x": FloatDistribution(0, 10)},
+        user_attrs={
+            "params": {"x": x},
+            **{
+                f"epoch:{n:06d}": {"epoch": n, "metrics": {"m": trial_value}}
+                for n, trial_value in enumerate(values, start=1)
+            },
+            **attributes,
+        },
+        intermediate_values={} if value is None else {1: value / 2, 2: value, 3: value},
+    )
+    made.number = number
+    return made
+
+
+def confirmation(number: int, *values: float, failed: int = 0) -> Confirmation:
+    return Confirmation(
+        number=number,
+        params={"x": number},
+        search_value=1.0,
+        values=values,
+        best_epochs=(2,) * len(values),
+        failed=failed,
+    )
+
+
+def selection(**changes: Any) -> Selection:
+    content: dict[str, Any] = {
+        "search": "s", "objective": "map_at_r", "split_digest": "a", "test_digest": "b", "studies": {"s/mpa": "c"},
+        "rule": RULE, "chosen": {"mpa": confirmation(3, 0.5, 0.7)}, "defaults": {"mpa": confirmation(0, 0.4)},
+        "reasons": {"mpa": "best"},
+    }  # fmt: skip
+    return Selection(**{**content, **changes})
+
+
+def test_finalists_are_the_best_that_differ_and_the_default() -> None:
+    trials = [
+        trial(0, 0.1, 1),
+        trial(1, 0.9, 2),
+        trial(2, 0.9, 2),
+        trial(3, 0.8, 3),
+        trial(4, None, 4),
+        trial(5, 0.7, 5),
+    ]
+    assert [entry.number for entry in finalists(trials, 2)] == [1, 3, 0]
+    assert [entry.number for entry in finalists(trials[:1], 2)] == [0]
+    assert finalists([trial(0, None, 1)], 2) == []
+
+
+def test_replicates_count_by_their_mean() -> None:
+    trials = [trial(0, 0.2, 1), trial(1, 0.9, 2), trial(2, 0.7, 3), trial(3, 0.1, 2), trial(4, 0.6, 1)]
+    assert [entry.number for entry in finalists(trials, 2)] == [2, 1, 0]
+    found = confirmations(trials, [], [0, 1, 2], "map_at_r")
+    assert [found[number].search_value for number in (0, 1, 2)] == pytest.approx([0.4, 0.5, 0.7])
+
+
+def test_pruned_trials_that_got_far_fill_the_places() -> None:
+    def pruned(number: int, *values: float) -> FrozenTrial:
+        made = create_trial(
+            state=TrialState.PRUNED,
+            value=values[-1],
+            params={"x": number},
+            distributions={"x": FloatDistribution(0, 10)},
+            user_attrs={"params": {"x": number}},
+            intermediate_values={2 * rung: value for rung, value in enumerate(values, start=1)},
+        )
+        made.number = number
+        return made
+
+    trials = [trial(0, 0.3, 0), pruned(1, 0.5), pruned(2, 0.1, 0.2), pruned(3, 0.1, 0.4), trial(4, 0.2, 4)]
+    assert [entry.number for entry in finalists(trials, 4)] == [0, 4, 3, 2]
+
+
+def test_the_default_is_confirmed_even_where_it_failed() -> None:
+    assert [entry.number for entry in finalists([trial(0, None, 1), trial(1, 0.3, 2)], 2)] == [1, 0]
+
+
+def test_the_highest_mean_is_chosen_and_ties_go_to_the_lower_number() -> None:
+    best, reason = choose(
+        {0: confirmation(0, 0.5, 0.5), 3: confirmation(3, 0.9, 0.2), 7: confirmation(7, 0.4, 0.7)}
+    ) or (None, "")
+    assert best is not None
+    assert best.number == 3
+    assert reason == "trial 3 has the highest confirmed mean, 0.5500 over 2 seeds; next is trial 7 with 0.5500"
+
+
+def test_a_configuration_with_a_failed_seed_comes_last() -> None:
+    best, _ = choose({0: confirmation(0, 0.1, 0.1), 3: confirmation(3, 0.9, failed=1)}) or (None, "")
+    assert best is not None
+    assert best.number == 0
+    assert choose({0: confirmation(0, failed=2)}) is None
+    assert choose({}) is None
+
+
+def test_confirmations_gather_the_seeds() -> None:
+    searched = [trial(0, 0.1, 1), trial(1, 0.9, 2)]
+    confirmed = [
+        trial(0, 0.5, 2, configuration=1),
+        trial(1, None, 2, configuration=1),
+        trial(2, 0.2, 1, configuration=0),
+    ]
+    entry = confirmations(searched, confirmed, [1], "m")[1]
+    assert (entry.values, entry.failed, entry.best_epochs, entry.params) == ((0.5,), 1, (2,), {"x": 2})
+    assert entry.median_best_epoch == 2
+
+
+def test_a_selection_is_read_back_and_an_edited_one_refused(tmp_path: Path) -> None:
+    path = tmp_path / "selection.json"
+    with pytest.raises(Mistakes, match="Nothing is selected yet"):
+        Selection.load(path)
+    selection().save(path)
+    assert Selection.load(path) == selection()
+    content = json.loads(path.read_text())
+    content["chosen"]["mpa"]["params"] = {"x": 9}
+    path.write_text(json.dumps(content))
+    with pytest.raises(Mistakes, match="was changed after it was frozen"):
+        Selection.load(path)
+
+
+def test_a_study_digest_sees_every_value() -> None:
+    trials = [trial(0, 0.1, 1), trial(1, 0.9, 2)]
+    assert study_digest(trials) == study_digest([trial(0, 0.1, 1), trial(1, 0.9, 2)])
+    assert study_digest(trials) != study_digest([trial(0, 0.1, 1), trial(1, 0.8, 2)])
+    assert study_digest(trials) != study_digest(trials[:1])
+
+
+def test_the_ledger_counts_openings_of_a_test_set_whatever_the_search_is_called(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "runs" / "test_openings.jsonl")
+    assert ledger.openings() == []
+    first = ledger.open(test_digest="b", search="one", selections={"one": "s1"}, reason="first")
+    ledger.open(test_digest="b", search="two", selections={"two": "s2"}, reason="first")
+    ledger.open(test_digest="b", search="two", selections={"two": "s2"}, reason="again")
+    lot = ledger.open(test_digest="other", search="lot", selections={"three": "s3", "four": "s4"}, reason="first")
+    assert ledger.of_selection("s1") == [first]
+    assert ledger.of_selection("s3") == ledger.of_selection("s4") == [lot]
+    assert len(ledger.openings("b")) == 3
+    assert ledger.sentence("b") == "this test set: 3 openings by 2 searches"
+    assert ledger.sentence("other") == "this test set: 1 opening by 2 searches"

@@ -1,0 +1,89 @@
+"""A search file's word on a space: it narrows, pins or widens, and says what became of the papers' default."""
+
+from typing import Any
+
+import optuna
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+from spaces.losses import SPACES
+from spaces.override import nearest
+from spaces.search_space import SearchSpace, search_space, split_values
+from trainables.mistakes import Mistakes
+from trainables.training_config import TrainingConfig
+
+TRAINING = TrainingConfig(lr=2e-3)
+
+
+def space(loss: str, wishes: dict[str, Any] | None = None, training: dict[str, Any] | None = None) -> SearchSpace:
+    return search_space(loss, TRAINING, wishes or {}, training or {})
+
+
+@pytest.mark.parametrize("loss", SPACES)
+def test_without_a_word_the_declared_space_is_searched(loss: str) -> None:
+    found = space(loss)
+    assert found.parameters == SPACES[loss]
+    assert found.clipped == ()
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    study.enqueue_trial(found.default)
+    assert found.suggest(study.ask()) == found.default
+    for _ in range(5):
+        values = found.suggest(study.ask())
+        assert all(found.parameters[name].contains(value) for name, value in values.items())
+
+
+def test_the_contract_s_example() -> None:
+    wishes = {"proxies_per_class": [1, 2, 4, 8], "margin": {"low": 0, "high": 1, "step": 0.1}, "scale": 32}
+    found = space("mpa", wishes, {"lr": {"low": 1e-4, "high": 1e-2, "log": True}})
+    distributions = {name: entry.distribution for name, entry in found.parameters.items()}
+    assert distributions["proxies_per_class"] == CategoricalDistribution((1, 2, 4, 8))
+    assert distributions["margin"] == FloatDistribution(0, 1, step=0.1)
+    assert distributions["scale"] == CategoricalDistribution((32,))
+    assert distributions["training.lr"] == FloatDistribution(1e-4, 1e-2, log=True)
+    assert found.default["training.lr"] == 2e-3
+    assert found.clipped == ("proxies_per_class",)  # the paper's 10 is not among the choices
+    assert found.default["proxies_per_class"] == 8
+    hyperparameters, training = split_values(found.default)
+    assert hyperparameters["scale"] == 32
+    assert training == {"lr": 2e-3}
+
+
+def test_a_default_that_trial_0_does_not_have_is_not_clipped() -> None:
+    assert space("pnp", {"bound": 7}).clipped == ()  # Dq, the default, has no bound
+    assert space("pnp", {"variant": "Ib", "bound": 7}).clipped == ("variant", "bound")
+
+
+def test_a_range_may_be_widened_up_to_the_domain() -> None:
+    assert space("pnp", {"alpha": {"high": 20}}).parameters["alpha"].distribution == FloatDistribution(1, 20)
+    with pytest.raises(Mistakes, match=r"space\.pnp\.alpha: alpha must be"):
+        space("pnp", {"alpha": {"low": 0.5}})
+
+
+def test_every_wrong_wish_is_named_at_once() -> None:
+    with pytest.raises(Mistakes) as caught:
+        space("mpa", {"margn": 1, "scale": -1, "proxies_per_class": []}, {"lr": {"low": 2, "high": 1}, "epochs": 3})
+    text = "\n".join(caught.value.sentences)
+    for part in ("space.mpa.margn", "space.mpa.scale", "space.mpa.proxies_per_class", "training.lr", "training.epochs"):
+        assert part in text
+
+
+def test_proxies_learn_at_the_loss_s_own_rate_and_losses_without_them_not_at_all() -> None:
+    wish = {"proxy_lr": {"low": 1e-4, "high": 1e-1, "log": True}}
+    assert space("mpa", None, wish).default["training.proxy_lr"] == 1e-2
+    assert "training.proxy_lr" not in space("pnp", None, wish).parameters
+
+
+@pytest.mark.parametrize(
+    ("distribution", "value", "expected"),
+    [
+        (FloatDistribution(0, 1), 2.0, 1.0),
+        (FloatDistribution(0, 1), 0.25, 0.25),
+        (FloatDistribution(0, 1, step=0.1), 0.34, 0.3),
+        (IntDistribution(1, 9, step=2), 4, 5),
+        (CategoricalDistribution((1, 4, 16)), 10, 4),
+        (CategoricalDistribution(("Ib", "Ds")), "Dq", "Ib"),
+        (CategoricalDistribution((None, 0.1)), 0.3, 0.1),
+    ],
+)
+def test_the_nearest_value_that_is_allowed(distribution: Any, value: Any, expected: Any) -> None:
+    assert nearest(distribution, value) == expected

@@ -1,0 +1,89 @@
+"""A budget in epochs: what counts, when a loss starts no further trial, and what is said of it."""
+
+from collections.abc import Callable
+
+import pytest
+from support.driving import drive, only, record, train
+
+from search.plan.search import Search, open_search
+from search.plan.status import status_of
+from search.stages.progress import Progress
+from search.study.names import Stage
+from search.study.trial_queue import RunningTrial, TrialQueue
+
+Opened = Callable[..., Search]
+
+
+def falling(job: RunningTrial, epoch: int) -> float:
+    """Every trial is worse than the one before it, so that most are pruned at the first rung."""
+    return 1.0 - job.number / 100
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_a_loss_trains_its_budget_and_less_than_one_training_more(opened: Opened, slots: int) -> None:
+    search = opened(
+        losses=["pnp"],
+        training={"epochs": 4, "batch_size": 20, "images_per_class": 5, "image_size": 16},
+        search={"trials": 40, "epochs": 21},
+    )
+    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    live: list[RunningTrial] = []
+    while not queue.done:
+        while len(live) < slots and (job := queue.next_trial()):
+            live.append(job)
+        if live:
+            train(queue, live.pop(0), falling)
+    trials = search.study("pnp", Stage.SEARCH).trials()
+    assert 21 <= sum(len(trial.intermediate_values) for trial in trials) < 21 + 4
+    assert len(trials) > 21 / 4, "what pruning left over was not spent"
+    assert search.is_done(Stage.SEARCH)
+
+
+def test_running_trials_count_whole_until_they_end(opened: Opened) -> None:
+    search = opened(losses=["pnp"], search={"trials": 9, "epochs": 6})  # two trainings of three epochs
+    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    first, second = queue.next_trial(), queue.next_trial()
+    assert first is not None
+    assert second is not None
+    assert queue.next_trial() is None
+    assert queue.has_to_wait
+    queue.on_trial_result(second, {"records": [record(1, 0.1)], "finished": False})
+    assert queue.next_trial() is None
+    queue.on_trial_result(second, {"failure": {"cause": "DIVERGED", "reason": "x"}})  # two of its three epochs are free
+    third = queue.next_trial()
+    assert third is not None
+    assert queue.next_trial() is None
+    train(queue, third, falling)
+    train(queue, first, falling)
+    assert queue.next_trial() is None
+    assert queue.done
+
+
+def test_a_budget_outlives_the_driver_and_is_told(opened: Opened) -> None:
+    search = opened(losses=["pnp"], search={"trials": 9, "epochs": 6, "pruner": "none"})
+    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    job = queue.next_trial()
+    assert job is not None
+    train(queue, job, falling)
+    assert not search.is_done(Stage.SEARCH)
+    (row,) = status_of(search.plan.folder)["courses"]
+    assert (row["epochs"], row["budget"], row["target"], row["ended_early"]) == (3, 6, 9, None)
+    again = open_search(search.plan, search.console)
+    assert [job.number for job in drive(again, falling)] == [1]
+    assert again.is_done(Stage.SEARCH)
+    assert drive(again, falling) == []
+    reason = "6 epochs are trained, and its budget is 6"
+    assert again.summary()["losses"]["pnp"]["ended_early"] == reason
+    (row,) = status_of(search.plan.folder)["courses"]
+    assert (row["epochs"], row["target"], row["ended_early"]) == (6, 2, reason)
+
+
+def test_the_time_left_knows_the_budget(opened: Opened) -> None:
+    """Three epochs of a budget of six are left, at a second each, whatever the number of trials."""
+    search = opened(losses=["pnp"], search={"trials": 1000, "epochs": 6, "pruner": "none"})
+    progress = Progress(search.console)
+    queue = TrialQueue(only(search.plan.search_stage(search.storage)), listeners=[progress])
+    job = queue.next_trial()
+    assert job is not None
+    train(queue, job, falling)
+    assert progress._time_left() == "00:00:03"

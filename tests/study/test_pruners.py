@@ -1,0 +1,134 @@
+"""Every pruner's plan, beside what Optuna then does."""
+
+import statistics
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from search.study.pruners import PRUNERS, Hyperband, SuccessiveHalving
+from trainables.spec import derived_seed
+
+EPOCHS = 16
+
+
+def curve(number: int) -> list[float]:
+    """A made-up trial: where it ends, and how fast it gets there."""
+    end, speed = (derived_seed(word, number) / 2**31 for word in ("end", "speed"))
+    return [end * (1 - 2 ** (-epoch * (0.2 + speed))) for epoch in range(1, EPOCHS + 1)]
+
+
+def simulate(name: str, trials: int = 60) -> dict[int, tuple[int, str]]:
+    """Run trials one after another under a pruner: the last epoch and the reason of those that it ended."""
+    study = optuna.create_study(direction="maximize", study_name="simulated", pruner=optuna.pruners.NopPruner())
+    ended = {}
+    for number in range(trials):
+        pruner = PRUNERS[name](steps=EPOCHS)  # a new driver each time
+        trial = study.ask()
+        state = TrialState.COMPLETE
+        for epoch, value in enumerate(curve(number), start=1):
+            trial.report(value, epoch)
+            reason = pruner.verdict(study, study.trials[number])
+            if reason and epoch < EPOCHS:
+                ended[number] = (epoch, reason)
+                state = TrialState.PRUNED
+                break
+        study.tell(trial, curve(number)[-1] if state == TrialState.COMPLETE else None, state=state)
+    return ended
+
+
+def halving(rungs: tuple[int, ...], numbers: list[int]) -> dict[int, int]:
+    """Successive halving in loops: a trial ends at a rung where it is not among the best half of those that came."""
+    ended = {}
+    came: dict[int, list[float]] = {rung: [] for rung in rungs}
+    for number in numbers:
+        for rung in rungs:
+            value = curve(number)[rung - 1]
+            came[rung].append(value)
+            if sorted(came[rung], reverse=True).index(value) >= max(1, len(came[rung]) // 2):
+                ended[number] = rung
+                break
+    return ended
+
+
+def test_halving_is_what_its_plan_says() -> None:
+    assert {number: epoch for number, (epoch, _) in simulate("asha").items()} == halving((2, 4, 8), list(range(60)))
+
+
+def test_hyperband_s_brackets_are_what_its_plan_says() -> None:
+    """Whatever bracket a trial is in, it ends at one of that bracket's rungs, as halving among the bracket's trials."""
+    ended = simulate("hyperband", 150)
+    pruner = Hyperband(steps=EPOCHS)
+    rule = pruner._rule
+    assert isinstance(rule, optuna.pruners.HyperbandPruner)
+    study = optuna.create_study(study_name="simulated")
+    rule.prune(study, study.ask() and study.trials[0])  # Optuna makes its brackets at the first question
+    for _ in range(1, 150):
+        study.add_trial(optuna.trial.create_trial(value=0.0))
+    of = [rule._get_bracket_id(study, trial) for trial in study.trials]
+    assert len(pruner.brackets) == rule._n_brackets == 4
+    for bracket, (rungs, share) in enumerate(pruner.brackets):
+        members = [number for number in range(150) if of[number] == bracket]
+        assert len(members) == pytest.approx(150 * share, rel=0.5)
+        expected = halving(rungs, members)
+        assert {number: ended[number][0] for number in members if number in ended} == expected
+        for number in expected:
+            before = [other for other in members if other <= number]
+            assert (
+                f" of {sum(ended.get(other, (EPOCHS, ''))[0] >= expected[number] for other in before)} "
+                in ended[number][1]
+            )
+
+
+def test_the_median_rule_is_what_its_plan_says() -> None:
+    ended = simulate("median")
+    complete: list[int] = []
+    expected = {}
+    for number in range(60):
+        for epoch in range(2, EPOCHS):
+            median = statistics.median(curve(other)[epoch - 1] for other in complete) if len(complete) >= 4 else 0
+            if curve(number)[epoch - 1] < median:
+                expected[number] = (
+                    epoch,
+                    f"was below {median:.4f}, the median of the {len(complete)} complete trials after this epoch",
+                )
+                break
+        else:
+            complete.append(number)
+    assert ended == expected
+
+
+@pytest.mark.parametrize("name", PRUNERS)
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_short_trainings_are_not_pruned(name: str, epochs: int) -> None:
+    pruner = PRUNERS[name](steps=epochs)
+    assert "no trial is pruned" in pruner.plan
+    study = optuna.create_study(direction="maximize")
+    for value in range(10, 0, -1):
+        trial = study.ask()
+        trial.report(value, 1)
+        assert pruner.verdict(study, study.trials[-1]) is None
+        study.tell(trial, value)
+
+
+def test_rungs_double_from_an_eighth_of_the_epochs() -> None:
+    assert SuccessiveHalving(steps=8).rungs == (2, 4)
+    assert SuccessiveHalving(steps=60).rungs == (8, 16, 32)
+    assert [rungs for rungs, _ in Hyperband(steps=60).brackets] == [(8, 16, 32), (16, 32), (32,)]
+
+
+def test_plans_are_told_in_words() -> None:
+    plans = {name: pruner(steps=8).plan for name, pruner in PRUNERS.items()}
+    assert plans == {
+        "asha": "after epochs 2, 4 the best half goes on",
+        "hyperband": "40% of the trials are compared after epochs 2, 4, 30% of the trials are compared after epoch 4, "
+        "30% are never pruned; each time the best half of a bracket goes on",
+        "median": "after each epoch from 2 on, once 4 trials are complete, what is below their median at that epoch "
+        "ends",
+        "none": "no trial is pruned",
+    }
+
+
+def test_folds_are_compared_like_epochs() -> None:
+    assert PRUNERS["asha"](steps=10, unit="fold").plan == "after folds 2, 4, 8 the best half goes on"
+    assert PRUNERS["asha"](steps=2, unit="fold").plan == "no trial is pruned, 2 folds are too few"

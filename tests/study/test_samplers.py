@@ -1,0 +1,318 @@
+"""The contract of every sampler, over studies in memory: proposals inside the space, and the same after any death."""
+
+import math
+from collections.abc import Callable
+from itertools import count, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages import RDBStorage
+from rich.console import Console
+from support.driving import drive, only, train
+
+from search.config.search_config import parse_config
+from search.plan.checks import make_plan
+from search.plan.search import Search
+from search.study.names import Stage
+from search.study.samplers.qmc import at
+from search.study.samplers.table import SAMPLERS
+from search.study.study import open_storage
+from search.study.trial_queue import RunningTrial, TrialQueue
+from spaces.space import steps
+from trainables.mistakes import Mistakes
+from trainables.spec import derived_seed
+
+Make = Callable[..., Search]
+
+CONDITIONAL = {
+    "pnp": {"temperature": [0.01, 0.02], "alpha": {"low": 2, "high": 4, "step": 2}, "bound": [4, 1, 2]},
+}
+CASES: dict[str, dict[str, Any]] = {
+    "tpe": {"losses": ["pnp"], "trials": 8},
+    "random": {"losses": ["pnp"], "trials": 8},
+    "qmc": {"losses": ["pnp"], "trials": 8},
+    "grid": {"losses": ["pnp"], "space": CONDITIONAL},
+    "coordinate": {"losses": ["pnp"], "space": CONDITIONAL},
+    "gp": {"losses": ["proxy_anchor"], "trials": 6},  # it models from the fifth on, and takes its time
+    "cmaes": {"losses": ["proxy_anchor"], "trials": 12},  # with a third generation of five
+}
+PINNED = {"losses": ["proxy_anchor"], "space": {"proxy_anchor": {"margin": 0.1, "scale": 32}}}
+numbers = count(1)
+each_sampler = pytest.mark.parametrize("sampler", SAMPLERS)
+
+
+@pytest.fixture(scope="module")
+def memory() -> RDBStorage:
+    """A database in memory that all searches of this file share."""
+    return open_storage("sqlite://")
+
+
+@pytest.fixture
+def make(search_file: Callable[..., Any], memory: RDBStorage, tmp_path: Path) -> Make:
+    """Makes searches of trainings of one epoch."""
+
+    def make_one(sampler: str, *, trials: int = 16, **changes: Any) -> Search:
+        content = search_file(
+            name=f"search-{next(numbers)}", search={"sampler": sampler, "pruner": "none", "trials": trials}, **changes
+        )
+        content["training"]["epochs"] = 1
+        return Search(plan=make_plan(parse_config(content), tmp_path), storage=memory, console=Console(quiet=True))
+
+    return make_one
+
+
+def hashed(job: RunningTrial, epoch: int) -> float:
+    """A value that says nothing about its neighbours'."""
+    return derived_seed(str(sorted(job.spec.hyperparameters.items()))) / 2**31
+
+
+def proposals(search: Search) -> list[dict[str, Any]]:
+    (loss,) = search.config.losses
+    return [trial.user_attrs["params"] for trial in search.study(loss, Stage.SEARCH).trials()]
+
+
+def test_every_row_is_tested() -> None:
+    assert list(CASES) == list(SAMPLERS)
+    assert all(row.summary for row in SAMPLERS.values())
+
+
+@each_sampler
+def test_a_search_that_died_again_and_again_proposes_what_one_that_lived_does(make: Make, sampler: str) -> None:
+    lived = make(sampler, **CASES[sampler])
+    drive(lived, hashed)
+    died = make(sampler, **CASES[sampler])
+    queue = TrialQueue(only(died.plan.search_stage(died.storage)))
+    while queue.next_trial():  # its driver dies, and the next one takes it up
+        queue = TrialQueue(only(died.plan.search_stage(died.storage)))
+        job = queue.next_trial()
+        assert job is not None
+        train(queue, job, hashed)
+        if not died.is_done(Stage.SEARCH):  # another dies between Optuna's ask and the first value
+            died.study(job.course.loss, Stage.SEARCH)._study.ask()
+        queue = TrialQueue(only(died.plan.search_stage(died.storage)))
+    assert queue.done
+    assert proposals(died) == proposals(lived)
+    assert_inside(lived)
+
+
+def assert_inside(search: Search) -> None:
+    """The default comes first, and what exists lies in its range and on its steps."""
+    (space,) = search.plan.spaces.values()
+    found = proposals(search)
+    assert found[0] == space.default
+    assert len({str(values) for values in found}) > len(found) / 2
+    for values in found:
+        assert list(values) == list(space.complete(values))
+        for name, value in values.items():
+            assert space.parameters[name].contains(value)
+            if allowed := steps(space.parameters[name].distribution):
+                assert any(value == (pytest.approx(other) if isinstance(other, float) else other) for other in allowed)
+
+
+@each_sampler
+def test_a_space_without_a_choice_gives_other_seeds_of_the_default(make: Make, sampler: str) -> None:
+    search = make(sampler, trials=3, **PINNED)
+    drive(search)
+    trials = search.study("proxy_anchor", Stage.SEARCH).trials()
+    assert len(trials) == (1 if sampler in ("grid", "coordinate") else 3)
+    assert [trial.user_attrs["params"] for trial in trials] == [search.plan.spaces["proxy_anchor"].default] * len(
+        trials
+    )
+    assert [trial.user_attrs.get("replicate_of") for trial in trials] == [None, 0, 0][: len(trials)]
+    assert len({trial.user_attrs["seed"] for trial in trials}) == len(trials)
+    assert search.is_done(Stage.SEARCH)
+
+
+@each_sampler
+def test_trials_side_by_side_differ(make: Make, sampler: str) -> None:
+    search = make(sampler, **CASES[sampler])
+    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    live: list[RunningTrial] = []
+    while not queue.done:
+        while len(live) < 3 and (job := queue.next_trial()):
+            live.append(job)
+        if live:
+            train(queue, live.pop(0), hashed)
+    found = proposals(search)
+    assert len({str(values) for values in found}) > len(found) / 2
+    assert search.is_done(Stage.SEARCH)
+
+
+def test_the_grid_has_every_cell_once(make: Make) -> None:
+    search = make("grid", **CASES["grid"])
+    drive(search, hashed)
+    expected = [
+        {"variant": variant, "temperature": temperature, **extra}
+        for variant, extras in {
+            "Ib": [{"bound": bound} for bound in (4, 1, 2)],
+            "Ds": [{}],
+            "Dq": [{"alpha": alpha} for alpha in (2.0, 4.0)],
+        }.items()
+        for temperature, extra in product((0.01, 0.02), extras)
+    ]
+    found = proposals(search)
+    assert len(found) == len(expected) == 12
+    assert all(cell in found for cell in expected)
+    (trials,) = [search.study("pnp", Stage.SEARCH).trials()]
+    assert search.plan.budget("pnp").early_end(trials) == "each of the grid's 12 cells has had its trial"
+
+
+def naive_coordinate_search(
+    default: dict[str, Any], grids: dict[str, list[Any]], trial_value: Callable[[dict[str, Any]], float]
+) -> list[dict[str, Any]]:
+    """What the thesis describes, in loops over a space without conditions."""
+    tried = [default]
+    held = dict(default)
+    for name, grid in grids.items():
+        scores = {}
+        for value in grid:
+            candidate = {**held, name: value}
+            scores[value] = trial_value(candidate)
+            if candidate not in tried:
+                tried.append(candidate)
+        best = max(scores.values())
+        if scores[held[name]] < best:
+            held[name] = next(value for value in grid if scores[value] == best)
+    return tried
+
+
+def test_coordinates_are_gone_over_as_the_thesis_does(make: Make) -> None:
+    """Multi-similarity over grids of its four hyperparameters, on a function with a valley between two hills."""
+    wishes = {
+        "pos_scale": {"low": 2, "high": 20, "step": 6},
+        "neg_scale": [30, 50, 70],
+        "epsilon": {"low": 0, "high": 0.4, "step": 0.1},
+    }
+    search = make("coordinate", trials=40, losses=["multi_similarity"], space={"multi_similarity": wishes})
+
+    def trial_value(values: dict[str, Any]) -> float:
+        return float(
+            math.sin(9 * values["margin"]) + math.cos(values["pos_scale"]) * values["margin"] + values["epsilon"]
+        )
+
+    drive(search, lambda job, epoch: trial_value(dict(job.spec.hyperparameters)))
+    grids = {
+        "margin": [round(0.1 * step, 12) for step in range(11)],
+        "pos_scale": [2.0, 8.0, 14.0, 20.0],
+        "neg_scale": [30, 50, 70],
+        "epsilon": [0.0, 0.1, 0.2, 0.3, 0.4],
+    }
+    default = search.plan.spaces["multi_similarity"].default
+    expected = naive_coordinate_search(default, grids, trial_value)
+    assert proposals(search) == expected
+    assert len(expected) == search.plan.budget("multi_similarity").most == 1 + 10 + 3 + 2 + 4
+
+
+def test_the_next_coordinate_waits_for_the_best_value_of_the_last_one(make: Make) -> None:
+    search = make(
+        "coordinate", losses=["proxy_anchor"], space={"proxy_anchor": {"margin": [0.1, 0.2], "scale": [8, 32]}}
+    )
+    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    default, other = queue.next_trial(), queue.next_trial()
+    assert default is not None
+    assert other is not None
+    assert queue.next_trial() is None
+    assert queue.has_to_wait
+    train(queue, other, lambda job, epoch: 0.5)
+    assert queue.next_trial() is None
+    assert not search.is_done(Stage.SEARCH)
+    queue.on_trial_result(default, {"failure": {"cause": "DIVERGED", "reason": "x"}})
+    last = queue.next_trial()
+    assert last is not None
+    assert last.spec.hyperparameters == {"margin": 0.2, "scale": 8}
+
+
+def test_the_thesis_s_grids_are_those_of_its_table(make: Make) -> None:
+    multi_similarity, soft_triple = (
+        SAMPLERS["coordinate"](loss=loss, space=make_space(loss, make), seed=0, trials=1)
+        for loss in ("multi_similarity", "soft_triple")
+    )
+    grids = {name: entry.grid for name, entry in multi_similarity.space.searched.items()}
+    assert list(grids) == ["margin", "pos_scale", "neg_scale", "epsilon"]
+    assert grids["margin"] == grids["epsilon"] == (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+    assert grids["pos_scale"] == grids["neg_scale"] == tuple(float(value) for value in range(2, 101, 2))
+    gamma = soft_triple.space.parameters["gamma"].grid
+    assert gamma is not None
+    assert [round(1 / float(value or 0), 9) for value in gamma] == list(range(10, 101, 10))
+    assert multi_similarity.size == 1 + 10 + 49 + 49 + 10
+
+
+def make_space(loss: str, make: Make) -> Any:
+    return make("tpe", losses=[loss]).plan.spaces[loss]
+
+
+def test_quasi_random_points_fall_into_every_eighth_of_every_range(make: Make) -> None:
+    """The property that makes the sequence trial_value its name, after a restart in the middle."""
+    wishes = {"margin": {"low": 0, "high": 1}, "scale": {"low": 1, "high": 256, "log": True}}
+    search = make("qmc", trials=9, losses=["proxy_anchor"], space={"proxy_anchor": wishes})
+    drive(search)
+    points = [(values["margin"], math.log(values["scale"]) / math.log(256)) for values in proposals(search)[1:]]
+    for axis in np.array(points).T:
+        assert sorted(int(8 * value) for value in axis) == list(range(8))
+
+
+@pytest.mark.parametrize(
+    "distribution",
+    [
+        CategoricalDistribution(("a", "b", "c")),
+        IntDistribution(1, 9, step=2),
+        IntDistribution(1, 64, log=True),
+        FloatDistribution(0, 1, step=0.1),
+        FloatDistribution(-1, 1),
+        FloatDistribution(1e-4, 1, log=True),
+    ],
+)
+def test_shares_cover_a_distribution(distribution: Any) -> None:
+    values = [at(distribution, share) for share in np.linspace(0, 1, 1001)[:-1]]
+    assert all(distribution._contains(distribution.to_internal_repr(value)) for value in values)
+    if isinstance(distribution, CategoricalDistribution):
+        assert {values.count(choice) for choice in distribution.choices} == {333, 334}
+        return
+    assert values == sorted(values)
+    assert values[0] == pytest.approx(distribution.low)
+    assert values[-1] == pytest.approx(distribution.high, rel=0.02)
+    if isinstance(distribution, FloatDistribution):
+        low, high = distribution.low, distribution.high
+        assert values[500] == pytest.approx(math.sqrt(low * high) if distribution.log else (low + high) / 2, abs=0.06)
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"search": {"sampler": "gp"}}, "search: sampler gp models complete trials alone, of which a pruner leaves few"),
+    ({"search": {"sampler": "cmaes"}}, "search: sampler cmaes learns from complete trials alone"),
+    ({"search": {"sampler": "coordinate", "pruner": "median"}}, "(it is median) or sampler to tpe."),
+    ({"search": {"sampler": "cmaes", "pruner": "none"}}, "space.pnp.variant is a choice of Ib, Ds, Dq; pin it"),
+    ({"search": {"sampler": "cmaes", "pruner": "none"}}, "space.pnp.bound exists only for some values of variant"),
+    ({"search": {"sampler": "gp", "pruner": "none"}}, "space.pnp.alpha exists only for some values of variant; pin"),
+    ({"search": {"sampler": "grid"}}, "space.pnp.temperature is a range without steps (0.001 to 0.1); give it a step"),
+    ({"search": {"sampler": "coordinate", "pruner": "none"}}, "space.pnp.alpha is a range without steps (1 to 8)"),
+    (
+        {"search": {"sampler": "grid"}, "space": {"training": {"lr": {"low": 1e-4, "high": 1e-2}}}},
+        "space.training.lr is a range without steps",
+    ),
+    (
+        {"search": {"sampler": "grid"}, "losses": ["multi_similarity"]},
+        "search.trials is 16 and the grid of multi_similarity has 302,500 cells; ask for as many trials, or override",
+    ),
+    (
+        {"search": {"sampler": "coordinate", "pruner": "none"}, "losses": ["multi_similarity"]},
+        "search.trials is 16 and going over all hyperparameters of multi_similarity takes up to 119 trials",
+    ),
+    ({"search": {"epochs": 2}}, "search.epochs is 2 and one training takes 3"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "expected"), REFUSED, ids=[expected[:50] for _, expected in REFUSED])
+def test_what_cannot_work_is_refused(search_file: Callable[..., Any], changes: dict[str, Any], expected: str) -> None:
+    with pytest.raises(Mistakes) as caught:
+        make_plan(parse_config(search_file(**changes)), Path("/nonexistent-runs"))
+    assert any(expected in sentence for sentence in caught.value.sentences), caught.value.sentences
+
+
+def test_a_pinned_variant_makes_its_hyperparameters_unconditional(make: Make) -> None:
+    search = make("gp", trials=2, losses=["pnp"], space={"pnp": {"variant": "Dq"}})
+    space = search.plan.spaces["pnp"]
+    assert list(space.searched) == ["temperature", "alpha"]
+    assert space.conditional == ()

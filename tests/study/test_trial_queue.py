@@ -1,0 +1,255 @@
+"""Studies and queue without a cluster: what is started, what is told, and what survives a driver's death."""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+from optuna.exceptions import StorageInternalError
+from optuna.trial import TrialState
+from support.driving import drive, only, record, train
+
+from search.plan.search import Search, open_search
+from search.stages.freeze import NothingToSelect, freeze
+from search.study.names import Stage
+from search.study.study import epochs_of
+from search.study.trial_queue import MAX_CRASHES, Stage, TrialQueue
+
+Opened = Callable[..., Search]
+
+
+def test_every_loss_gets_its_trials_in_turn_and_the_default_first(opened: Opened) -> None:
+    search = opened(search={"trials": 4, "pruner": "none"})
+    jobs = drive(search)
+    assert [job.course.loss for job in jobs] == ["proxy_anchor", "pnp"] * 4
+    for loss in search.config.losses:
+        trials = search.study(loss, Stage.SEARCH).trials()
+        assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 4
+        assert trials[0].user_attrs["params"] == search.plan.spaces[loss].default
+        assert len({trial.user_attrs["seed"] for trial in trials}) == 4
+
+
+def test_a_value_is_the_running_maximum(opened: Opened) -> None:
+    search = opened(search={"trials": 1}, losses=["mpa"])
+    values = {1: 0.3, 2: 0.5, 3: 0.2}
+    drive(search, lambda job, epoch: values[epoch])
+    (trial,) = search.study("mpa", Stage.SEARCH).trials()
+    assert trial.intermediate_values == {1: 0.3, 2: 0.5, 3: 0.5}
+    assert trial.value == 0.5
+    assert [entry["metrics"]["map_at_r"] for entry in epochs_of(trial)] == [0.3, 0.5, 0.2]
+
+
+def test_bad_trials_are_pruned_with_a_reason_and_never_the_default(opened: Opened) -> None:
+    search = opened(search={"trials": 9}, losses=["mpa"], training={"epochs": 4, "batch_size": 20})
+    # Every trial is better than the default, and worse than the one before it.
+    drive(search, lambda job, epoch: 0.0 if job.number == 0 else 1.0 - job.number / 100)
+    trials = search.study("mpa", Stage.SEARCH).trials()
+    assert trials[0].state == TrialState.COMPLETE
+    assert trials[1].state == TrialState.COMPLETE
+    assert {trial.state for trial in trials[2:]} == {TrialState.PRUNED}
+    assert trials[5].intermediate_values == {1: 0.95, 2: 0.95}
+    assert trials[5].user_attrs["outcome"] == (
+        "pruned after epoch 2: its map_at_r 0.9500 was number 5 of 6 at this rung, and the best half goes on"
+    )
+
+
+def test_failures_are_named_and_count(opened: Opened) -> None:
+    search = opened(search={"trials": 2}, losses=["mpa"])
+    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    while job := queue.next_trial():
+        failure = {"cause": "DIVERGED", "reason": "The training loss became nan in epoch 1."}
+        assert not queue.on_trial_result(job, {"failure": failure})
+    trials = search.study("mpa", Stage.SEARCH).trials()
+    assert [trial.state for trial in trials] == [TrialState.FAIL] * 2
+    assert trials[1].user_attrs["failure"]["cause"] == "DIVERGED"
+    assert trials[1].user_attrs["outcome"].startswith("DIVERGED: ")
+
+
+def test_a_lost_trial_is_tried_again_under_its_number(opened: Opened) -> None:
+    search = opened(search={"trials": 2, "pruner": "none"}, losses=["mpa"])
+    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    first = queue.next_trial()
+    assert first is not None
+    queue.on_trial_result(first, {"records": [record(1, 0.1)], "finished": False})
+    queue.on_trial_crash(first, "ActorDiedError")
+    assert queue.next_trial() is first
+    # The attempt that goes on tells again what was told before; it changes nothing.
+    assert queue.on_trial_result(first, {"records": [record(1, 0.9), record(2, 0.2)], "finished": False})
+    assert search.study("mpa", Stage.SEARCH).trial(0).intermediate_values == {1: 0.1, 2: 0.2}
+
+
+def test_a_trial_that_kills_its_actors_fails(opened: Opened) -> None:
+    search = opened(search={"trials": 1}, losses=["mpa"])
+    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    for _ in range(MAX_CRASHES):
+        job = queue.next_trial()
+        assert job is not None
+        queue.on_trial_crash(job, "ActorDiedError")
+    assert queue.next_trial() is None
+    assert queue.done
+    trial = search.study("mpa", Stage.SEARCH).trial(0)
+    assert trial.state == TrialState.FAIL
+    assert trial.user_attrs["failure"]["cause"] == "LOST"
+
+
+def test_a_new_driver_takes_up_what_the_last_one_left(opened: Opened) -> None:
+    """Two trials run when the driver dies: they go on with their parameters and seeds, and none is added."""
+    search = opened(search={"trials": 5, "pruner": "none"}, losses=["pnp"])
+    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    jobs = [queue.next_trial() for _ in range(3)]
+    assert jobs[0] is not None
+    train(queue, jobs[0], lambda job, epoch: epoch / 10)
+    before = [(trial.params, trial.user_attrs["seed"]) for trial in search.study("pnp", Stage.SEARCH).trials()]
+
+    again = open_search(search.plan, search.console)
+    done = drive(again)
+    assert [job.number for job in done] == [1, 2, 3, 4]
+    after = [(trial.params, trial.user_attrs["seed"]) for trial in again.study("pnp", Stage.SEARCH).trials()]
+    assert after[:3] == before
+    assert len(after) == 5
+    assert drive(again) == []
+
+
+def test_a_trial_that_died_before_its_proposal_was_stored_gets_one(opened: Opened) -> None:
+    search = opened(search={"trials": 2}, losses=["pnp"])
+    study = search.study("pnp", Stage.SEARCH)
+    search.plan.search_stage(search.storage)  # enqueues the default
+    study._study.ask()  # the driver dies between Optuna's ask and the first suggestion
+    assert [job.number for job in drive(search)] == [0, 1]
+    assert study.trial(0).user_attrs["params"] == search.plan.spaces["pnp"].default
+
+
+def test_proposals_do_not_repeat_after_a_restart(opened: Opened) -> None:
+    search = opened(search={"trials": 6, "sampler": "random"}, losses=["mpa"])
+    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    for _ in range(3):
+        job = queue.next_trial()
+        assert job is not None
+        train(queue, job, lambda job, epoch: 0.1)
+    drive(open_search(search.plan, search.console))
+    params = [tuple(trial.params.items()) for trial in search.study("mpa", Stage.SEARCH).trials()]
+    assert len(set(params)) == 6
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_the_same_search_proposes_the_same(opened: Opened, sampler: str) -> None:
+    proposals = []
+    for name in ("first", "second"):
+        search = opened(name=name, search={"trials": 8, "sampler": sampler, "pruner": "none"}, losses=["pnp"])
+        drive(search, lambda job, epoch: len(str(job.spec.hyperparameters)) / 1000)
+        proposals.append([trial.params for trial in search.study("pnp", Stage.SEARCH).trials()])
+    assert proposals[0] == proposals[1]
+
+
+def test_conditional_parameters_exist_only_where_they_mean_something(opened: Opened) -> None:
+    search = opened(search={"trials": 12, "sampler": "random", "pruner": "none"}, losses=["pnp"])
+    drive(search)
+    for trial in search.study("pnp", Stage.SEARCH).trials():
+        assert ("alpha" in trial.params) == (trial.params["variant"] == "Dq")
+        assert ("bound" in trial.params) == (trial.params["variant"] == "Ib")
+
+
+def test_stages_follow_each_other_and_wait(opened: Opened) -> None:
+    search = opened(search={"trials": 1}, losses=["pnp"])
+    order: list[str] = []
+
+    def stages() -> Iterator[Stage]:
+        yield search.plan.search_stage(search.storage)
+        order.append("between")
+        yield search.plan.confirm_stage(search.storage)
+        order.append("after")
+
+    queue = TrialQueue(stages())
+    first = queue.next_trial()
+    assert first is not None
+    assert queue.next_trial() is None
+    assert queue.has_to_wait
+    assert not order
+    train(queue, first, lambda job, epoch: 0.1)
+    assert not queue.has_to_wait
+    second = queue.next_trial()
+    assert second is not None
+    assert (second.stage, order) == (Stage.SELECT, ["between"])
+
+
+def test_confirmations_have_fresh_seeds_that_all_losses_share(opened: Opened) -> None:
+    search = opened(search={"trials": 3, "pruner": "none"}, selection={"finalists": 2, "seeds": 2})
+    values = count(1)
+    drive(search, lambda job, epoch: next(values) / 1000)
+    search.plan.confirm_stage(search.storage)
+    search.plan.confirm_stage(search.storage)  # asked for again by a second driver: nothing is doubled
+    seeds = {}
+    for loss in search.config.losses:
+        rows = [trial.user_attrs for trial in search.study(loss, Stage.SELECT).trials()]
+        assert sorted({row["configuration"] for row in rows}) == [0, 1, 2]  # two finalists and the default
+        assert len(rows) == 6
+        seeds[loss] = {row["seed"] for row in rows}
+        assert len(seeds[loss]) == 2
+        assert not seeds[loss] & {trial.user_attrs["seed"] for trial in search.study(loss, Stage.SEARCH).trials()}
+    assert seeds["proxy_anchor"] == seeds["pnp"]
+
+
+@pytest.mark.parametrize("train_on", ["train", "all"])
+def test_from_the_search_to_the_final_trainings(opened: Opened, train_on: str) -> None:
+    """The chosen configuration and the default are trained again, on the 90 % or on every training class."""
+    search = opened(search={"trials": 3, "pruner": "none"}, final={"seeds": 2, "train_on": train_on}, losses=["pnp"])
+    drive(search, lambda job, epoch: job.number / 10 if epoch == 2 else 0.0)
+    confirm = search.plan.confirm_stage(search.storage)
+    queue = TrialQueue(only(confirm))
+    while job := queue.next_trial():
+        chosen = search.study("pnp", Stage.SELECT).trial(job.number).user_attrs["configuration"]
+        train(queue, job, lambda job, epoch, chosen=chosen: chosen / 10 if epoch == 2 else 0.0)
+    selection = freeze(search)
+    assert selection.chosen["pnp"].number == 2
+    assert selection.defaults["pnp"].number == 0
+    assert selection.chosen["pnp"].best_epochs == (2, 2)
+
+    (course,) = search.plan.final_stage(search.storage, selection).courses
+    jobs = list(iter(TrialQueue(only(Stage(name=Stage.TEST, courses=[course]))).next_trial, None))
+    assert len(jobs) == 4
+    split = search.plan.split
+    for job in jobs:
+        if train_on == "all":
+            assert job.spec.validation_classes == ()
+            assert set(job.spec.train_classes) == {*split.train, *split.validation}
+            assert job.spec.training.epochs == (2 if job.number < 2 else 1)  # the median best epoch
+        else:
+            assert (job.spec.train_classes, job.spec.validation_classes) == (split.train, split.validation)
+            assert job.spec.training.epochs == 3
+        assert not {*split.test} & {*job.spec.train_classes, *job.spec.images.class_names}
+
+
+def test_when_nothing_finished_nothing_is_selected(opened: Opened) -> None:
+    search = opened(search={"trials": 1}, losses=["mpa"])
+    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    job = queue.next_trial()
+    assert job is not None
+    queue.on_trial_result(job, {"failure": {"cause": "CODE_ERROR", "reason": "x"}})
+    with pytest.raises(NothingToSelect, match="No trial of mpa could be confirmed"):
+        freeze(search)
+    assert search.summary()["losses"]["mpa"]["best"] is None
+
+
+@pytest.mark.parametrize("place", ["_set_trial_param", "set_trial_user_attr", "_create_new_trial"])
+def test_a_storage_that_goes_away_while_a_trial_starts_costs_no_trial(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """The call was carried out and its answer lost: the same trial is gone on with."""
+    search = opened(search={"trials": 3, "pruner": "none"}, losses=["mpa"])
+    study = search.study("mpa", Stage.SEARCH)
+    original = getattr(search.storage, place)
+    broken: list[str] = []
+
+    def break_once(*arguments: Any, **named: Any) -> Any:
+        answer = original(*arguments, **named)
+        if len(study.trials()) > 1 and not broken:
+            broken.append(place)
+            raise StorageInternalError("gone")
+        return answer
+
+    monkeypatch.setattr(search.storage, place, break_once)
+    drive(search)
+    assert broken
+    trials = study.trials()
+    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 3
+    assert all(trial.user_attrs["params"].keys() == search.plan.spaces["mpa"].default.keys() for trial in trials)

@@ -1,0 +1,222 @@
+"""Real services for tests: a Ray cluster of several nodes on this machine, PostgreSQL, an MLflow server."""
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import psycopg
+import pytest
+from psycopg import sql
+
+ROOT = Path(__file__).parents[2]
+JOIN_S = 120
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        port: int = opened.getsockname()[1]
+        return port
+
+
+class Nodes:
+    """A Ray cluster on this machine whose nodes can be killed."""
+
+    def __init__(self, cpus: int) -> None:
+        from ray.cluster_utils import Cluster
+
+        self.port = free_port()
+        # An agent's own default port may be taken by another Ray of this machine, and then no job can be submitted.
+        agent = {"dashboard_agent_listen_port": free_port()}
+        head = {"num_cpus": cpus, "include_dashboard": True, "dashboard_port": self.port, **agent}
+        self._cluster = Cluster(initialize_head=True, head_node_args={**head, "wait": False})
+        self._cluster.wait_for_nodes(JOIN_S)
+
+    @property
+    def address(self) -> str:
+        """The dashboard's address."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def gcs_address(self) -> str:
+        """The address that drivers connect to."""
+        address: str = self._cluster.gcs_address
+        return address
+
+    def add(self, cpus: int) -> Any:
+        """One node more, which has joined when this returns."""
+        node = self._cluster.add_node(wait=False, num_cpus=cpus, dashboard_agent_listen_port=free_port())
+        self._cluster.wait_for_nodes(JOIN_S)
+        return node
+
+    def kill(self, node: Any) -> None:
+        """A node dies, without a word to anybody."""
+        self._cluster.remove_node(node, allow_graceful=False)
+
+    def shutdown(self) -> None:
+        """End all that was started."""
+        self._cluster.shutdown()
+
+
+@contextmanager
+def ray_nodes(token_file: Path, cpus: int = 1, **environment: str) -> Iterator[Nodes]:
+    """A Ray cluster of one node, with a token of its own; ``environment`` is its programs' and this process's."""
+    token_file.write_text(secrets.token_hex(32))
+    token_file.chmod(0o600)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_TOKEN_PATH", str(token_file))
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        patch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+        from search.cluster.session import import_ray
+
+        import_ray()
+        nodes = Nodes(cpus)
+        try:
+            yield nodes
+        finally:
+            nodes.shutdown()
+
+
+def run(*command: str | Path, **options: Any) -> str:
+    """Run a program to its end and return what it prints."""
+    return subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True, **options).stdout
+
+
+class Postgres:
+    """A PostgreSQL server of this machine's own packages, for this test alone; it asks for a password."""
+
+    def __init__(self, place: Path) -> None:
+        self.port = free_port()
+        self.password_file = place / "pgpass"
+        password = secrets.token_hex(16)
+        self.password_file.write_text(f"127.0.0.1:{self.port}:*:holdout:{password}\n")
+        self.password_file.chmod(0o600)
+        # Not below pytest's folder, which is its owner's alone: the server runs as a user of its own.
+        self._data = Path(tempfile.mkdtemp(prefix="holdout-postgres-"))
+        secret = self._data / "password"
+        secret.write_text(password)
+        shutil.chown(self._data, "postgres", "postgres")
+        shutil.chown(secret, "postgres", "postgres")
+        self._server("initdb", "--username=holdout", f"--pwfile={secret}", "--auth=scram-sha-256", self._data / "db")
+        secret.unlink()
+        self.start()
+
+    @staticmethod
+    def binaries() -> Path | None:
+        """Where this machine's newest PostgreSQL is; None where there is none."""
+        found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+        return found[-1].parent if found else None
+
+    def _server(self, program: str, *arguments: str | Path) -> None:
+        binaries = self.binaries()
+        assert binaries is not None
+        run("runuser", "-u", "postgres", "--", binaries / program, *arguments, cwd="/")
+
+    def start(self) -> None:
+        """Start it; it answers when this returns."""
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self._data}"
+        log = self._data / "log"
+        self._server("pg_ctl", "start", "-w", "-t", "300", "-D", self._data / "db", "-l", log, "-o", options)
+
+    def stop(self) -> None:
+        """Stop it as an administrator does who does not wait: connections are cut."""
+        self._server("pg_ctl", "stop", "-w", "-t", "300", "-m", "fast", "-D", self._data / "db")
+
+    def url(self, database: str) -> str:
+        """The address of a database, without the password."""
+        return f"postgresql+psycopg://holdout@127.0.0.1:{self.port}/{database}"
+
+    def remove(self) -> None:
+        """Stop it and forget its data."""
+        self.stop()
+        shutil.rmtree(self._data)
+
+
+@contextmanager
+def postgres(place: Path, *databases: str) -> Iterator[Postgres]:
+    """A PostgreSQL server with ``databases``; skips the test where the packages are missing."""
+    if Postgres.binaries() is None or os.getuid() != 0:
+        pytest.skip("needs Debian's postgresql package, and root to start it as its own user")
+    server = Postgres(place)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PGPASSFILE", str(server.password_file))
+        try:
+            with psycopg.connect(
+                f"postgresql://holdout@127.0.0.1:{server.port}/postgres", autocommit=True
+            ) as connection:
+                for database in databases:
+                    connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))
+            yield server
+        finally:
+            server.remove()
+
+
+class MlflowServer:
+    """The server of ``mlflow/serve.sh``, which asks for a user and a password."""
+
+    def __init__(self, place: Path, database: str) -> None:
+        self.port = free_port()
+        self._command = [ROOT / "mlflow" / "serve.sh", "--database", database, "--auth", place, str(self.port)]
+        self._log = place / "mlflow.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it; it answers when this returns."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                list(map(str, self._command)), stdout=log, stderr=log, start_new_session=True
+            )
+        deadline = time.monotonic() + 300
+        while True:
+            assert self._process.poll() is None, self._log.read_text()
+            assert time.monotonic() < deadline, self._log.read_text()
+            try:
+                with urlopen(f"{self.url}/health", timeout=5):
+                    return
+            except OSError:
+                time.sleep(0.5)
+
+    def stop(self) -> None:
+        """End it and its workers at once."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):  # it ended by itself; its log says why
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+
+@contextmanager
+def mlflow_server(place: Path, database: str) -> Iterator[MlflowServer]:
+    """An MLflow server on ``database``; this process, and those that it starts, know the password."""
+    place.mkdir(parents=True, exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(place))  # where serve.sh keeps its key
+        password = secrets.token_hex(16)
+        patch.setenv("MLFLOW_AUTH_ADMIN_PASSWORD", password)
+        server = MlflowServer(place, database)
+        try:
+            server.start()
+            patch.delenv("MLFLOW_AUTH_ADMIN_PASSWORD")
+            patch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
+            patch.setenv("MLFLOW_TRACKING_PASSWORD", password)
+            yield server
+        finally:
+            server.stop()

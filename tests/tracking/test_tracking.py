@@ -1,0 +1,92 @@
+"""MLflow as a projection of the studies: made whole from them, and nothing lost while it is away."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from support.driving import drive, only, record
+from support.mlflow_rows import assert_mlflow_equals_the_studies
+
+from search.plan.search import Search
+from search.report.tracked import make_projection, synchronise
+from search.study.trial_queue import TrialQueue
+from search.tracking.tracking import Projection, Tracker
+
+Opened = Callable[..., Search]
+
+
+@pytest.fixture
+def search(opened: Opened) -> Search:
+    search = opened(losses=["pnp"], search={"trials": 4})
+    drive(search, lambda job, epoch: 0.5 - job.number / 10 + epoch / 100)
+    return search
+
+
+def runs_of(search: Search) -> Path:
+    return search.plan.folder.runs
+
+
+def test_a_study_is_projected_whole_and_only_once(search: Search) -> None:
+    for _ in range(2):  # by a process that knows nothing of the first one's runs
+        assert synchronise(search, make_projection(search.plan)) == 4
+        assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
+
+
+def test_what_a_killed_process_left_is_completed(opened: Opened) -> None:
+    search = opened(losses=["pnp"], search={"trials": 1})
+    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    job = queue.next_trial()
+    assert job is not None
+    queue.on_trial_result(job, {"records": [record(1, 0.1)], "finished": False})
+    synchronise(search, make_projection(search.plan))
+    client = MlflowClient(search.plan.folder.tracking)
+    (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
+    assert {run.info.status for run in client.search_runs([experiment.experiment_id])} == {"RUNNING"}
+
+    queue.on_trial_result(job, {"records": [record(2, 0.3), record(3, 0.2)], "finished": True})
+    synchronise(search, make_projection(search.plan))
+    assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
+
+
+def test_tables_whose_making_was_killed_are_made_anew(search: Search) -> None:
+    place = search.plan.folder.tracking.removeprefix("sqlite:///")
+    draft = Path(f"{place}.draft")
+    code = f"from search.tracking import login_refusal; login_refusal('sqlite:///{place}')"
+    maker = subprocess.Popen([sys.executable, "-c", code])
+    while not (draft.exists() and draft.stat().st_size):
+        assert maker.poll() is None, "it made the tables before it could be killed"
+        time.sleep(0.01)
+    maker.kill()
+    maker.wait()
+    assert not Path(place).exists()
+    synchronise(search, make_projection(search.plan))
+    assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
+
+
+def test_parents_show_what_a_loss_came_to(search: Search) -> None:
+    synchronise(search, make_projection(search.plan))
+    client = MlflowClient(search.plan.folder.tracking)
+    (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
+    (parent,) = client.search_runs([experiment.experiment_id], "tags.`holdout.study` = 'small/pnp'")
+    best = search.summary()["losses"]["pnp"]["best"]["value"]
+    assert parent.data.metrics["search_value"] == best
+    assert parent.data.tags["holdout.split"] == search.plan.split.digest
+
+
+def test_an_outage_costs_the_training_nothing_and_is_said_once(
+    search: Search, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracker = Tracker({"small": Projection("http://127.0.0.1:9", "small", None, {})})
+    study = search.study("pnp", "search")
+    queue = TrialQueue(only(search.plan.confirm_stage(search.storage)), listeners=[tracker])
+    while job := queue.next_trial():
+        queue.on_trial_result(job, {"records": [record(1, 0.1), record(2, 0.2), record(3, 0.3)], "finished": True})
+    assert not tracker.close()
+    assert sum("MLflow cannot be written" in message for message in caplog.messages) == 1
+    assert len(study.trials()) == 4
+    synchronise(search, make_projection(search.plan))
+    assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))

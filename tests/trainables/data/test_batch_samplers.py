@@ -1,0 +1,125 @@
+"""Batch samplers by their invariants."""
+
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from trainables.data.batch_samplers import BATCH_SAMPLERS
+from trainables.mistakes import Mistakes
+
+SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=12)
+
+
+def labels_of(sizes: list[int], seed: int) -> torch.Tensor:
+    """Labels with gaps between their numbers, in no order."""
+    labels_N = torch.tensor([3 * label + 5 for label, size in enumerate(sizes) for _ in range(size)])
+    return labels_N[torch.randperm(len(labels_N), generator=torch.Generator().manual_seed(seed))]
+
+
+@pytest.mark.parametrize("name", BATCH_SAMPLERS)
+@settings(max_examples=60, deadline=None)
+@given(sizes=SIZES, batch_size=st.integers(1, 24), m=st.integers(1, 6), seed=st.integers(0, 99))
+def test_every_sampler(name: str, sizes: list[int], batch_size: int, m: int, seed: int) -> None:
+    labels_N = labels_of(sizes, seed)
+    problems = BATCH_SAMPLERS[name].problems(sizes, batch_size, m)
+    if problems:
+        with pytest.raises(Mistakes) as caught:
+            BATCH_SAMPLERS[name](labels_N, batch_size=batch_size, images_per_class=m, seed=seed)
+        assert caught.value.sentences == tuple(problems)
+        return
+    sampler = BATCH_SAMPLERS[name](labels_N, batch_size=batch_size, images_per_class=m, seed=seed)
+    batches = list(sampler.batches(3))
+    assert len(batches) == len(sampler) == max(len(labels_N) // batch_size, 1)
+    again = BATCH_SAMPLERS[name](labels_N, batch_size=batch_size, images_per_class=m, seed=seed).batches(3)
+    assert all(torch.equal(batch, other) for batch, other in zip(batches, again, strict=True))
+    for batch_B in batches:
+        assert batch_B.dtype == torch.int64
+        assert 0 < len(batch_B) <= batch_size
+        assert batch_B.min() >= 0
+        assert batch_B.max() < len(labels_N)
+        counts = Counter(labels_N[batch_B].tolist())
+        if name == "balanced":
+            assert set(counts.values()) == {m}
+        if name == "up_to":
+            assert all(count == min(m, sizes[(label - 5) // 3]) for label, count in counts.items())
+        if name != "up_to":
+            assert len(batch_B) == batch_size
+
+
+@pytest.mark.parametrize("name", BATCH_SAMPLERS)
+def test_epochs_and_seeds_differ(name: str) -> None:
+    labels_N = labels_of([6] * 10, 0)
+
+    def first(seed: int, epoch: int) -> list[int]:
+        sampler = BATCH_SAMPLERS[name](labels_N, batch_size=20, images_per_class=4, seed=seed)
+        return next(sampler.batches(epoch)).tolist()
+
+    batches = [first(0, 0), first(0, 1), first(1, 0), first(1, 1)]
+    assert len({tuple(batch) for batch in batches}) == 4
+
+
+@settings(max_examples=40, deadline=None)
+@given(sizes=SIZES, classes=st.integers(1, 6), m=st.integers(1, 4))
+def test_classes_come_in_rounds(sizes: list[int], classes: int, m: int) -> None:
+    assume(classes <= len(sizes) and classes * m >= 2)
+    labels_N = labels_of(sizes, 1)
+    sampler = BATCH_SAMPLERS["balanced"](labels_N, batch_size=classes * m, images_per_class=m, seed=0)
+    seen: Counter[int] = Counter()
+    for batch_B in sampler.batches(0):
+        labels = labels_N[batch_B].unique().tolist()
+        seen.update(labels)
+        counts = [seen[label] for label in labels_N.unique().tolist()]
+        # a batch may hold the end of one round and the beginning of the next
+        assert max(counts) - min(counts) <= 2
+        unfinished = [label for label in seen if seen[label] == max(counts)]
+        assert max(counts) - min(counts) < 2 or set(unfinished) <= set(labels)
+
+
+def test_images_of_a_class_come_in_rounds() -> None:
+    labels_N = labels_of([7, 7], 2)
+    sampler = BATCH_SAMPLERS["balanced"](labels_N, batch_size=4, images_per_class=2, seed=0)
+    counts = Counter(image for batch_B in sampler.batches(0) for image in batch_B.tolist())
+    assert max(counts.values()) == 1
+    assert sum(counts.values()) == 12
+
+
+def test_a_small_class_is_repeated_evenly() -> None:
+    labels_N = torch.tensor([0, 0, 1, 1, 1, 1, 1])
+    sampler = BATCH_SAMPLERS["balanced"](labels_N, batch_size=10, images_per_class=5, seed=0)
+    (batch_B,) = sampler.batches(0)
+    assert sorted(Counter(batch_B.tolist()).values()) == [1, 1, 1, 1, 1, 2, 3]
+
+
+def test_random_has_every_image_once() -> None:
+    sampler = BATCH_SAMPLERS["random"](torch.zeros(23), batch_size=5, images_per_class=1, seed=0)
+    images = torch.cat(list(sampler.batches(0)))
+    assert len(images) == len(images.unique()) == 20
+
+
+def test_up_to_fills_batches_with_what_fits() -> None:
+    labels_N = labels_of([11, 3, 8, 1, 2, 9, 1, 5, 1, 1], 3)
+    sampler = BATCH_SAMPLERS["up_to"](labels_N, batch_size=16, images_per_class=11, seed=0)
+    lengths = [len(batch_B) for epoch in range(20) for batch_B in sampler.batches(epoch)]
+    assert max(lengths) == 16
+    assert sum(lengths) / len(lengths) > 15
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "batch_size", "m", "sentence"),
+    [
+        ("random", [3, 4], 8, 1, "A batch of 8 cannot be filled: the training has 7 images. Give a batch_size of at"),
+        ("balanced", [9] * 4, 10, 4, "A balanced batch_size must be a multiple of images_per_class, and 10 is none"),
+        ("balanced", [9] * 4, 20, 4, "A balanced batch of 20 with 4 images a class needs 5 classes, and the training"),
+        ("up_to", [9, 1, 2], 12, 4, "A batch of 12 cannot be filled: up to 4 a class, the training has 7 images."),
+        ("random", [3, 4], 1, 1, "batch_size must be at least 2"),
+        ("balanced", [3, 4], 4, 0, "images_per_class must be at least 1, not 0"),
+    ],
+)
+def test_what_cannot_be_filled_is_a_sentence(
+    name: str, sizes: list[int], batch_size: int, m: int, sentence: str
+) -> None:
+    (problem,) = BATCH_SAMPLERS[name].problems(sizes, batch_size, m)
+    assert problem.startswith(sentence)

@@ -1,0 +1,175 @@
+"""Data sets: what holds for every row of the table, then each one's own."""
+
+import dataclasses
+import hashlib
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.trees import make_tree
+from torchvision.datasets import ImageFolder
+
+from trainables.data import DATASETS, Dataset
+from trainables.mistakes import Mistakes
+
+
+def write_images(root: Path, classes: dict[str, int]) -> Path:
+    """One sub-folder a class, with so many small images."""
+    random = np.random.default_rng(0)
+    for name, count in classes.items():
+        (root / name).mkdir(parents=True)
+        for index in range(count):
+            pixels = random.integers(0, 256, (10, 12, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(root / name / f"{index}.png")
+    return root
+
+
+def small(name: str, root: Path) -> Dataset:
+    """A small instance of a row of the table."""
+    if name == "glyphs":
+        return DATASETS[name](num_classes=8, images_per_class=6)
+    if name == "folder":
+        return DATASETS[name](root=write_images(root / name, {"b": 2, "a": 3, "C": 4}))
+    return DATASETS[name](root=make_tree(name, root / name), subset=True)
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_every_data_set(name: str, tmp_path: Path) -> None:
+    dataset = small(name, tmp_path)
+    assert dataclasses.is_dataclass(dataset)
+    assert type(dataset).__dataclass_params__.frozen
+    assert all(field.kw_only for field in dataclasses.fields(dataset))
+    assert all(field.metadata["about"] for field in dataclasses.fields(dataset))
+    assert dataset.summary
+    assert dataset.publisher
+    assert dataset.layout
+    classes = dataset.classes()
+    assert list(classes) == list(dataset.classes())
+    keys = [key for keys in classes.values() for key in keys]
+    assert len(keys) == len(set(keys))
+    assert dataset.identity() == dataclasses.replace(dataset).identity()
+    assert str(tmp_path) not in dataset.identity()
+    for key in (keys[0], keys[-1]):
+        pixels = dataset.read(key)
+        assert pixels.dtype == np.uint8
+        assert pixels.ndim == 3
+        assert pixels.shape[2] == 3
+        assert np.array_equal(pixels, dataset.read(key))
+        assert dataset.stamp(key) == dataset.stamp(key)
+    published = dataset.published_split()
+    if published is not None:
+        assert not set(published[0]) & set(published[1])
+        assert {*published[0], *published[1]} <= set(classes)
+
+
+def test_folder_reads_what_torchvisions_reads(tmp_path: Path) -> None:
+    root = write_images(tmp_path, {"b": 2, "a": 3, "C": 11, "10": 2, "9": 2})
+    (root / "a" / "deeper").mkdir()
+    (root / "a" / "0.png").rename(root / "a" / "deeper" / "0.PNG")
+    (root / "a" / "notes.txt").write_text("not an image")
+    (root / "readme.md").write_text("not a class")
+    dataset, theirs = DATASETS["folder"](root=root), ImageFolder(str(root))
+    assert list(dataset.classes()) == theirs.classes
+    ours = [str(root / key) for keys in dataset.classes().values() for key in keys]
+    assert sorted(ours) == sorted(path for path, _ in theirs.samples)
+    assert np.array_equal(dataset.read("a/deeper/0.PNG"), np.asarray(theirs.loader(str(root / "a/deeper/0.PNG"))))
+
+
+def test_folder_ignores_hidden_and_follows_links(tmp_path: Path) -> None:
+    root = write_images(tmp_path / "root", {"a": 2, ".hidden": 1})
+    (root / "a" / "._0.png").write_bytes(b"a resource fork")
+    elsewhere = write_images(tmp_path / "elsewhere", {"x": 3})
+    (root / "linked").symlink_to(elsewhere / "x")
+    classes = DATASETS["folder"](root=str(root)).classes()
+    assert classes == {"a": ("a/0.png", "a/1.png"), "linked": ("linked/0.png", "linked/1.png", "linked/2.png")}
+
+
+def test_folder_stamps_change_with_the_file(tmp_path: Path) -> None:
+    dataset = small("folder", tmp_path)
+    before = dataset.stamp("a/0.png")
+    path = tmp_path / "folder" / "a" / "0.png"
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1000))
+    assert dataset.stamp("a/0.png") != before
+
+
+def test_folder_names_what_is_wrong_with_its_root(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    for root, words in [
+        (None, "root is missing"),
+        (tmp_path / "nowhere", "does not exist"),
+        (tmp_path / "file", "is not a folder"),
+        (tmp_path / "empty", "no sub-folder"),
+    ]:
+        with pytest.raises(Mistakes, match=words) as mistake:
+            DATASETS["folder"](root=root)
+        assert root is None or str(root) in str(mistake.value)
+
+
+def test_folder_names_all_classes_without_images_and_all_odd_file_names(tmp_path: Path) -> None:
+    root = write_images(tmp_path, {"a": 1, "b": 0, "c": 0})
+    (root / "b" / "picture.txt").touch()
+    Path(os.fsdecode(os.fsencode(root / "a") + b"/\xff.png")).touch()
+    with pytest.raises(Mistakes) as mistake:
+        DATASETS["folder"](root=root).classes()
+    empty, odd = mistake.value.sentences
+    assert "2 of the 3" in empty
+    assert "b, c" in empty
+    assert "1 file names are not UTF-8" in odd
+    assert str(mistake.value).encode()
+
+
+def test_glyphs_are_the_same_on_every_machine() -> None:
+    dataset = DATASETS["glyphs"]()
+    pixels = b"".join(
+        dataset.read(f"glyph-{label:03d}/{image:03d}").tobytes() for label in (0, 47, 95) for image in (0, 23)
+    )
+    assert hashlib.sha256(pixels).hexdigest() == "079d8ba3a2c0eab62f9f278840a2003bb4d5ee03c17869e913051fdb1bc11966"
+
+
+def test_glyphs_come_as_asked_and_fast() -> None:
+    dataset = DATASETS["glyphs"](num_classes=3, images_per_class=7, size=28)
+    assert {name: len(keys) for name, keys in dataset.classes().items()} == dict.fromkeys(dataset.classes(), 7)
+    assert len(dataset.classes()) == 3
+    assert dataset.read("glyph-000/000").shape == (28, 28, 3)
+    assert len(DATASETS["glyphs"]().classes()) >= 80
+    start = time.perf_counter()
+    for image in range(50):
+        DATASETS["glyphs"]().read(f"glyph-001/{image % 24:03d}")
+    assert (time.perf_counter() - start) / 50 < 0.02  # 2,304 images in seconds
+
+
+def test_glyphs_of_other_parameters_are_other_glyphs() -> None:
+    base = DATASETS["glyphs"]()
+    for change in ({"seed": 1}, {"size": 41}):
+        other = dataclasses.replace(base, **change)
+        assert other.identity() != base.identity()
+        assert not np.array_equal(other.read("glyph-000/000"), base.read("glyph-000/000"))
+
+
+def mean_ink(dataset: Dataset, keys: Sequence[str]) -> np.ndarray:
+    """The mean over images of where it is darker than usual, flat."""
+    greys = np.stack([dataset.read(key).mean(axis=2).ravel() for key in keys])
+    return ((np.median(greys, axis=1, keepdims=True) - greys) / greys.std(axis=1, keepdims=True)).mean(axis=0)
+
+
+def test_centres_are_distinct_shapes_and_images_of_one_are_alike() -> None:
+    dataset = DATASETS["glyphs"](num_classes=6, images_per_class=180)
+    for keys in dataset.classes().values():
+        halves = [[mean_ink(dataset, keys[centre + 3 * half :: 6]) for centre in range(3)] for half in range(2)]
+        alike = np.corrcoef(*halves)[:3, 3:]  # rows: centres in one half of the images; columns: in the other
+        assert alike.argmax(axis=1).tolist() == [0, 1, 2]
+
+
+def test_glyphs_name_all_mistakes_at_once() -> None:
+    with pytest.raises(Mistakes) as mistake:
+        DATASETS["glyphs"](num_classes=0, size=4, seed=1.5)
+    assert len(mistake.value.sentences) == 3
+    assert "num_classes" in str(mistake.value)
+    assert "1.5" in str(mistake.value)
+    with pytest.raises(Mistakes, match="2, but each of the 3 centres"):
+        DATASETS["glyphs"](images_per_class=2)

@@ -1,0 +1,272 @@
+"""The readers of published data sets: what is listed, what is refused, and what a part of the whole is."""
+
+import hashlib
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.trees import WRITERS, make_omniglot, make_published, make_tree
+from torchvision.datasets import Omniglot
+
+from trainables.data import DATASETS
+from trainables.data.published import PublishedDataset
+from trainables.data.split import make_split
+from trainables.data.store_spec import StoreSpec
+from trainables.mistakes import Mistakes
+from trainables.models import ModelConfig
+from trainables.spec import TrialSpec
+from trainables.train import train
+from trainables.training_config import TrainingConfig
+
+NAMES = [name for name, dataset in DATASETS.items() if issubclass(dataset, PublishedDataset)]
+LISTS = {
+    "cub200": ("images.txt", "image_class_labels.txt", "classes.txt"),
+    "cars196": ("cars_annos.mat",),
+    "sop": ("Ebay_train.txt", "Ebay_test.txt"),
+    "vehicleid": ("train_test_split/train_list.txt", "train_test_split/test_list_800.txt"),
+    "inaturalist": ("train2018.json", "val2018.json"),
+}
+PUBLISHED = {  # (classes, images) of the training half and of the test half
+    "omniglot": ((964, 19_280), (659, 13_180)),
+    "cub200": ((100, 5_864), (100, 5_924)),
+    "cars196": ((98, 8_054), (98, 8_131)),
+    "sop": ((11_318, 59_551), (11_316, 60_502)),
+    "vehicleid": ((13_164, 113_346), (800, 6_493)),
+}
+
+
+def part(name: str, root: Path, **options: Any) -> PublishedDataset:
+    dataset = DATASETS[name](root=str(root), subset=True, **options)
+    assert isinstance(dataset, PublishedDataset)
+    return dataset
+
+
+def refusal(dataset: PublishedDataset) -> tuple[str, ...]:
+    with pytest.raises(Mistakes) as mistake:
+        dataset.classes()
+    return mistake.value.sentences
+
+
+def keys_of(dataset: PublishedDataset) -> list[str]:
+    return [key for keys in dataset.classes().values() for key in keys]
+
+
+@pytest.fixture(params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_every_reader_has_a_tree() -> None:
+    assert set(WRITERS) == set(NAMES)
+
+
+def test_classes_hold_the_images_that_were_written_and_no_image_is_opened(name: str, tmp_path: Path) -> None:
+    train_sizes, test_sizes = [3, 1, 4, 2], [2, 5, 1]
+    expected: dict[int, set[str]] = {}
+    for path, label in WRITERS[name](tmp_path, train_sizes, test_sizes).items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+        if label < 7:  # VehicleID's larger test sets have more
+            expected.setdefault(label, set()).add(path.removeprefix("omniglot-py/"))
+    halved = name in ("cub200", "cars196")
+    options = {"class_list": "training.txt"} if name == "inaturalist" else {}
+    dataset = part(name, tmp_path, **options)
+    assert [set(keys) for keys in dataset.classes().values()] == [expected[label] for label in range(7)]
+    train, test = dataset.published_split()
+    assert (*train, *test) == tuple(dataset.classes())
+    assert len(train) == (3 if halved else 4)  # seven classes by halves: three and four
+
+
+def test_missing_lists_are_all_named(tmp_path: Path) -> None:
+    for name, lists in LISTS.items():
+        root = make_tree(name, tmp_path / name)
+        for number, path in enumerate(lists, start=1):
+            (root / path).unlink()
+            (sentence,) = refusal(part(name, root))
+            assert f"lacks {', '.join(lists[:number])} of " in sentence
+    (sentence,) = refusal(part("omniglot", tmp_path))
+    assert "lacks images_background, images_evaluation of Omniglot" in sentence
+
+
+@pytest.mark.parametrize(("name", "path"), [(name, path) for name in LISTS for path in LISTS[name]])
+def test_a_list_that_is_cut_off_is_refused(name: str, path: str, tmp_path: Path) -> None:
+    root = make_tree(name, tmp_path)
+    content = (root / path).read_bytes()
+    middle = len(content) // 2
+    (root / path).write_bytes(
+        content[: middle if path.endswith((".json", ".mat")) else content.rindex(b" ", 0, middle)]
+    )
+    (sentence,) = refusal(part(name, root))
+    assert Path(path).name in sentence
+    assert "Restore" in sentence
+
+
+@pytest.mark.parametrize("path", LISTS["cub200"])
+def test_lists_of_birds_have_to_agree(path: str, tmp_path: Path) -> None:
+    root = make_tree("cub200", tmp_path)
+    (root / path).write_text("".join((root / path).read_text().splitlines(keepends=True)[:-1]))
+    (sentence,) = refusal(part("cub200", root))
+    assert ("1 classes" if path == "classes.txt" else "1 images") in sentence
+
+
+def test_lists_that_are_not_text_are_refused(tmp_path: Path) -> None:
+    root = make_tree("sop", tmp_path)
+    (root / "Ebay_test.txt").write_bytes(b"\xff\xfe")
+    assert "Ebay_test.txt' cannot be read: it is not UTF-8 text" in refusal(part("sop", root))[0]
+
+
+def test_absent_images_are_counted_and_a_part_does_without_them(name: str, tmp_path: Path) -> None:
+    root = make_tree(name, tmp_path)
+    whole = part(name, root)
+    inner = root / "omniglot-py" if name == "omniglot" else root
+    kept, lost = list(whole.classes())[1], list(whole.classes())[2]
+    absent = [whole.classes()[kept][0], *whole.classes()[lost]]
+    for key in absent:
+        (inner / key).unlink()
+
+    dataset = part(name, root)
+    assert keys_of(dataset) == [key for key in keys_of(whole) if key not in absent]
+    assert lost not in dataset.classes()
+    assert lost not in {name for half in dataset.published_split() for name in half}
+    assert dataset.identity() != whole.identity()
+
+    said = " ".join(refusal(replace(dataset, subset=False)))
+    if name != "omniglot":  # which has no lists
+        assert "6 of the 40 listed images" in said
+        assert absent[0] in said
+        assert "and 1 more" in said
+    assert "subset to true" in said
+
+
+def test_a_part_without_any_image_is_refused(name: str, tmp_path: Path) -> None:
+    dataset = part(name, make_tree(name, tmp_path))
+    inner = tmp_path / "omniglot-py" if name == "omniglot" else tmp_path
+    for key in keys_of(dataset):
+        (inner / key).unlink()
+    (sentence,) = refusal(replace(dataset))
+    assert ("has no image" if name == "omniglot" else "40 of the 40") in sentence
+
+
+def test_the_identity_of_a_part_is_not_that_of_the_whole(name: str, tmp_path: Path) -> None:
+    dataset = part(name, make_tree(name, tmp_path / "one"))
+    assert dataset.identity() == part(name, make_tree(name, tmp_path / "two")).identity()
+    assert "part" in dataset.identity()
+    assert replace(dataset, subset=False).identity() == dataset.title
+
+
+@pytest.mark.parametrize("name", ["cub200", "sop", "vehicleid"])  # the quickest to write
+def test_the_published_counts_are_right_and_others_are_not(name: str, tmp_path: Path) -> None:
+    (classes, images), test = PUBLISHED[name]
+    (sentence,) = refusal(DATASETS[name](root=make_published(name, tmp_path, (classes, images), test, files=False)))
+    assert f"{images + test[1]:,} of the {images + test[1]:,} listed images" in sentence  # the lists are right
+    make_published(name, tmp_path, (classes, images - 1), test, files=False)
+    sentence, _ = refusal(DATASETS[name](root=tmp_path))
+    assert f"has {images - 1:,} training images (published: {images:,}" in sentence
+
+
+def test_wrong_counts_are_said_at_once(name: str, tmp_path: Path) -> None:
+    (sentence,) = refusal(DATASETS[name](root=make_tree(name, tmp_path)))
+    assert str(tmp_path) in sentence
+    published = ["5,690", "2,452", "461,939"] if name == "inaturalist" else []
+    for number in published or [f"{number:,}" for half in PUBLISHED[name] for number in half]:
+        assert number in sentence
+
+
+def test_only_the_options_travel_to_other_processes(name: str, tmp_path: Path) -> None:
+    dataset = part(name, make_tree(name, tmp_path))
+    keys = keys_of(dataset)
+    content = pickle.dumps(dataset)
+    assert keys[0].encode() not in content
+    copy = pickle.loads(content)
+    assert copy == dataset
+    assert hash(copy) == hash(dataset)
+    assert copy.classes() == dataset.classes()
+
+
+def test_a_training_step_on_each(name: str, tmp_path: Path) -> None:
+    dataset = part(name, make_tree(name, tmp_path / "root"))
+    published = dataset.published_split()
+    split = make_split(dataset.identity(), list(dataset.classes()), published, ratio=0.5, seed=0)
+    half = split.train + split.validation
+    spec = TrialSpec(
+        loss="proxy_anchor",
+        hyperparameters={},
+        model=ModelConfig(embedding_dim=4),
+        training=TrainingConfig(epochs=1, batch_size=10, images_per_class=5, image_size=16),
+        images=StoreSpec(dataset=dataset, class_names=half, short_side=16, cache=str(tmp_path / "cache")),
+        train_classes=split.train,
+        validation_classes=split.validation,
+        metrics=("recall_at_1",),
+        objective="recall_at_1",
+        seed=0,
+        directory=str(tmp_path / "trial"),
+    )
+    (record,) = train(spec)
+    assert 0 <= record["metrics"]["recall_at_1"] <= 1
+    assert set(spec.images.open().image_keys) == {key for name in half for key in dataset.classes()[name]}
+
+
+@pytest.mark.parametrize(("test", "vehicles"), [("small", 4), ("medium", 6), ("large", 8)])
+def test_vehicles_of_three_test_sets(test: str, vehicles: int, tmp_path: Path) -> None:
+    root = make_tree("vehicleid", tmp_path)
+    dataset = part("vehicleid", root, test=test)
+    assert [len(half) for half in dataset.published_split()] == [4, vehicles]
+    assert part("vehicleid", root).published_split() == part("vehicleid", root, test="small").published_split()
+    with pytest.raises(Mistakes, match="small, medium, large; it is '800'"):
+        part("vehicleid", root, test="800")
+
+
+def test_a_vehicle_cannot_train_and_test(tmp_path: Path) -> None:
+    root = make_tree("vehicleid", tmp_path)
+    with (root / "train_test_split/train_list.txt").open("a") as file:
+        file.write("0007020 112\n")
+    assert "1 classes of VehicleID" in refusal(part("vehicleid", root))[0]
+
+
+def test_species_are_split_by_a_hash_where_no_list_is_given(tmp_path: Path) -> None:
+    root = make_tree("inaturalist", tmp_path, classes_per_half=10, images_per_class=2)
+    expected = sorted(range(20), key=lambda label: hashlib.sha256(f"inaturalist:{label}".encode()).hexdigest())[:13]
+    assert part("inaturalist", root).published_split()[0] == tuple(map(str, sorted(expected)))
+
+
+@pytest.mark.parametrize("lines", [["2", "0", "5"], ["Aves/2", "x/Plantae/0/a.jpg", "", "x/Plantae/0/b.JPG", "5"]])
+def test_species_are_split_by_a_list_of_categories_or_images(lines: list[str], tmp_path: Path) -> None:
+    root = make_tree("inaturalist", tmp_path / "root")
+    elsewhere = tmp_path / "list.txt"
+    for file in (elsewhere, root / "list.txt"):
+        file.write_text("\r\n".join(lines))
+    for place in ("list.txt", str(elsewhere)):
+        train, test = part("inaturalist", root, class_list=place).published_split()
+        assert train == ("0", "2", "5")
+        assert test == ("1", "3", "4", "6", "7")
+
+
+def test_lists_of_species_that_cannot_be_used(tmp_path: Path) -> None:
+    root = make_tree("inaturalist", tmp_path)
+    assert (
+        "nowhere.txt' cannot be read: No such file" in refusal(part("inaturalist", root, class_list="nowhere.txt"))[0]
+    )
+    (root / "list.txt").write_text("0\n8142\nSturnus vulgaris\n")
+    assert "2 of the 3 categories in it" in refusal(part("inaturalist", root, class_list="list.txt"))[0]
+
+
+def test_omniglot_is_read_as_torchvision_does(tmp_path: Path) -> None:
+    class Unzipped(Omniglot):
+        def _check_integrity(self) -> bool:
+            return True  # torchvision wants the archives too
+
+    root = make_omniglot(tmp_path)
+    for place in (root, root / "omniglot-py"):
+        dataset = part("omniglot", place)
+        for background, half in zip((True, False), dataset.published_split(), strict=True):
+            theirs = Unzipped(str(root), background=background)
+            assert sorted(theirs._characters) == list(half)
+            folder = Path(theirs.target_folder).name
+            images = {f"{folder}/{theirs._characters[label]}/{file}" for file, label in theirs._flat_character_images}
+            assert {key for name in half for key in dataset.classes()[name]} == images
+        key = keys_of(dataset)[0]
+        assert dataset.read(key).dtype == np.uint8
+        assert dataset.stamp(key) == part("omniglot", root).stamp(key)

@@ -1,0 +1,265 @@
+"""The image store: what is in it, and what happens when many ask, some die and disks fill."""
+
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from trainables.data import DATASETS, Dataset
+from trainables.data.glyphs import Glyphs
+from trainables.data.resident import ResidentStore
+from trainables.data.store import Store, StoreView, build_store
+from trainables.mistakes import Mistakes
+
+SIZES = {"b": [(30, 40), (64, 20), (10, 12)], "a": [(33, 33), (21, 80)], "c": [(50, 50), (7, 90), (40, 30), (16, 16)]}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Dataset:
+    """Images of many sizes and some modes, in three classes."""
+    random = np.random.default_rng(0)
+    for name, sizes in SIZES.items():
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for index, size in enumerate(sizes):
+            pixels = random.integers(0, 256, (*size, 3) if index else size, dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "images" / name / f"{index}.png")
+    return DATASETS["folder"](root=tmp_path / "images")
+
+
+def build(dataset: Dataset, cache: Path, class_names: tuple[str, ...] = ("a", "b", "c"), short_side: int = 16) -> Store:
+    return build_store(dataset, class_names, short_side=short_side, cache=cache, workers=2)
+
+
+def image_of(images: Store | StoreView, index: int) -> np.ndarray:
+    """The whole of one image, height × width × 3."""
+    at = torch.tensor([index])
+    sizes = images.store.sizes_N2[images.rows_N[at]] if isinstance(images, StoreView) else images.sizes_N2[at]
+    windows = torch.cat([torch.zeros_like(sizes), sizes], dim=1)
+    return images.gather(at, windows)[0].permute(1, 0, 2).numpy()
+
+
+def expected_pixels(path: Path, short_side: int) -> np.ndarray:
+    """The image by Pillow alone, its short side cut to ``short_side``."""
+    image = Image.open(path).convert("RGB")
+    short = min(image.size)
+    if short > short_side:
+        image = image.resize([side * short_side // short for side in image.size], Image.Resampling.BILINEAR)
+    return np.asarray(image)
+
+
+def test_the_store_holds_every_image_scaled_down(folder: Dataset, tmp_path: Path) -> None:
+    store = build(folder, tmp_path / "cache")
+    assert store.class_names == ("a", "b", "c")
+    assert store.image_keys == tuple(f"{name}/{index}.png" for name in "abc" for index in range(len(SIZES[name])))
+    assert store.labels_N.tolist() == [0, 0, 1, 1, 1, 2, 2, 2, 2]
+    assert store.labels_N.dtype == torch.int64
+    assert len(store) == 9
+    for row, key in enumerate(store.image_keys):
+        expected = expected_pixels(tmp_path / "images" / key, 16)
+        assert store.sizes_N2[row].tolist() == list(expected.shape[:2])
+        assert np.array_equal(image_of(store, row), expected)
+
+
+@pytest.fixture(params=["mapped", "resident"])
+def wide_store(request: pytest.FixtureRequest, folder: Dataset, tmp_path: Path) -> Store:
+    """A store as a CPU reads it, and as a GPU holds it (here on the CPU)."""
+    store = build(folder, tmp_path / "cache", short_side=256)
+    return store if request.param == "mapped" else ResidentStore(store.path, torch.device("cpu"))
+
+
+def test_gather_reads_a_window_of_each_image(wide_store: Store) -> None:
+    rows = [3, 6, 3, 8]
+    windows = []
+    for row in rows:
+        height, width = wide_store.sizes_N2[row].tolist()
+        windows.append([row % height // 2, width // 3, height - row % height // 2, width - width // 3])
+    pixels = wide_store.gather(torch.tensor(rows), torch.tensor(windows))
+    assert pixels.dtype == torch.uint8
+    assert pixels.shape == (4, max(window[3] for window in windows), max(window[2] for window in windows), 3)
+    for row, (top, left, tall, wide), found in zip(rows, windows, pixels, strict=True):
+        expected = image_of(wide_store, row)[top : top + tall, left : left + wide]
+        assert np.array_equal(found[:wide, :tall].permute(1, 0, 2).numpy(), expected)
+
+
+def test_gather_pads_with_zeros(folder: Dataset, tmp_path: Path) -> None:
+    store = build(folder, tmp_path / "cache", short_side=256)
+    pixels = store.gather(torch.tensor([3, 6]), torch.tensor([[0, 0, 64, 20], [0, 0, 7, 90]]))
+    assert pixels.shape == (2, 90, 64, 3)
+    assert pixels[0, 20:].sum() == 0
+    assert pixels[1, :, 7:].sum() == 0
+
+
+def test_a_view_relabels_its_classes_in_the_given_order(folder: Dataset, tmp_path: Path) -> None:
+    store = build(folder, tmp_path / "cache")
+    view = store.subset(("c", "a"))
+    assert view.class_names == ("c", "a")
+    assert len(view) == 6
+    for index, key in enumerate(view.image_keys):
+        assert view.class_names[view.labels_N[index]] == key[0]
+        assert np.array_equal(image_of(view, index), image_of(store, store.image_keys.index(key)))
+        assert torch.equal(view.sizes(torch.tensor(index)), store.sizes_N2[store.image_keys.index(key)])
+    with pytest.raises(Mistakes, match="no class d, e"):
+        store.subset(("a", "d", "e"))
+
+
+def test_stores_are_found_again_whatever_the_order_of_classes(folder: Dataset, tmp_path: Path) -> None:
+    first = build(folder, tmp_path / "cache")
+    opened = Store.open(first.path)
+    assert opened.image_keys == first.image_keys
+    before = (first.path / "pixels.bin").stat().st_mtime_ns
+    assert build(folder, tmp_path / "cache", ("c", "b", "a")).path == first.path
+    assert (first.path / "pixels.bin").stat().st_mtime_ns == before
+
+
+def test_what_differs_has_a_store_of_its_own(folder: Dataset, tmp_path: Path) -> None:
+    paths = {build(folder, tmp_path / "cache").path}
+    paths.add(build(folder, tmp_path / "cache", short_side=17).path)
+    paths.add(build(folder, tmp_path / "cache", ("a", "b")).path)
+    os.utime(tmp_path / "images" / "a" / "0.png", ns=(0, 0))
+    paths.add(build(folder, tmp_path / "cache").path)
+    assert len(paths) == 4
+
+
+def test_only_the_asked_classes_are_read(folder: Dataset, tmp_path: Path) -> None:
+    for path in (tmp_path / "images" / "c").iterdir():
+        path.write_bytes(b"garbage")
+    assert build(folder, tmp_path / "cache", ("a", "b")).class_names == ("a", "b")
+
+
+def test_a_pickled_store_is_its_path(folder: Dataset, tmp_path: Path) -> None:
+    store = build(folder, tmp_path / "cache", short_side=256)
+    content = pickle.dumps(store.subset(("c", "a")))
+    assert len(content) < 2000 < store.sizes_N2.prod(dim=1).sum() * 3
+    assert np.array_equal(image_of(pickle.loads(content), 5), image_of(store.subset(("c", "a")), 5))
+
+
+def test_progress_counts_every_image(folder: Dataset, tmp_path: Path) -> None:
+    calls = []
+    build_store(
+        folder, "abc", short_side=16, cache=tmp_path, workers=2, on_progress=lambda *counts: calls.append(counts)
+    )
+    assert calls == [(done, 9) for done in range(1, 10)]
+
+
+def test_all_unreadable_images_are_named_and_nothing_is_left(folder: Dataset, tmp_path: Path) -> None:
+    (tmp_path / "images" / "a" / "0.png").write_bytes(b"")
+    (tmp_path / "images" / "c" / "3.png").write_bytes((tmp_path / "images" / "c" / "3.png").read_bytes()[:200])
+    (tmp_path / "images" / "c" / "gone.png").symlink_to(tmp_path / "nowhere.png")
+    with pytest.raises(Mistakes) as mistake:
+        build(folder, tmp_path / "cache")
+    (sentence,) = mistake.value.sentences
+    assert sentence.startswith("3 of 10 images cannot be read: a/0.png (not an image of a known format); ")
+    assert "c/3.png (image file is truncated" in sentence
+    assert "c/gone.png (No such file or directory)" in sentence
+    assert {path.suffix for path in (tmp_path / "cache").iterdir()} <= {".lock"}
+
+
+def test_a_long_list_of_unreadable_images_is_cut(tmp_path: Path) -> None:
+    (tmp_path / "images" / "a").mkdir(parents=True)
+    for index in range(25):
+        (tmp_path / "images" / "a" / f"{index:02}.png").touch()
+    with pytest.raises(Mistakes, match=r"25 of 25 images .*a/19\.png .*; and 5 more\. Replace") as mistake:
+        build(DATASETS["folder"](root=tmp_path / "images"), tmp_path / "cache", ("a",))
+    assert "a/20.png" not in str(mistake.value)
+
+
+def test_a_cache_that_cannot_be_written_is_named(folder: Dataset, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Mistakes, match=r"cannot be written below .*Not a directory.*dataset\.cache"):
+        build(folder, tmp_path / "file" / "cache")
+
+
+def test_damaged_and_missing_stores_are_named(folder: Dataset, tmp_path: Path) -> None:
+    store = build(folder, tmp_path / "cache")
+    with pytest.raises(Mistakes, match="no readable image store"):
+        Store.open(tmp_path / "nowhere")
+    with (store.path / "pixels.bin").open("r+b") as file:
+        file.truncate(100)
+    with pytest.raises(Mistakes, match="is damaged"):
+        Store.open(store.path)
+
+
+GLYPHS = Glyphs(num_classes=4, images_per_class=12)
+
+SLOW_BUILD = """
+import sys, time
+from pathlib import Path
+from trainables.data.glyphs import Glyphs
+from trainables.data.store import build_store
+
+class SlowGlyphs(Glyphs):
+    def read(self, key):
+        print(key, flush=True)
+        time.sleep(0.02)
+        return super().read(key)
+
+dataset = SlowGlyphs(num_classes=4, images_per_class=12)
+build_store(dataset, list(dataset.classes()), short_side=40, cache=Path(sys.argv[1]), workers=1)
+"""
+
+
+def slow_build(cache: Path, *, drawn: int) -> subprocess.Popen[str]:
+    """A process that builds the store of ``GLYPHS`` in a second and has drawn so many of its 48 images."""
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", SLOW_BUILD, str(cache)],
+        stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3],
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert all(process.stdout.readline().startswith("glyph-") for _ in range(drawn))
+    return process
+
+
+def test_of_two_processes_that_ask_at_once_one_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = slow_build(tmp_path, drawn=1)
+    monkeypatch.setattr(Glyphs, "read", None)  # whoever waits must not read
+    store = build(GLYPHS, tmp_path, tuple(GLYPHS.classes()), short_side=40)
+    output, _ = process.communicate()
+    assert process.returncode == 0
+    assert len(output.splitlines()) == 47
+    assert len(store) == 48
+    assert {path.suffix for path in tmp_path.iterdir()} <= {"", ".lock"}
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    process = slow_build(tmp_path, drawn=40)  # more than are drawn ahead of writing
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    (draft,) = tmp_path.glob("*.draft")
+    assert not draft.with_suffix("").exists()
+    store = build(GLYPHS, tmp_path, tuple(GLYPHS.classes()), short_side=40)
+    assert store.path == draft.with_suffix("")
+    assert np.array_equal(image_of(store, 47), GLYPHS.read("glyph-003/011"))
+    assert not draft.exists()
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(Mistakes, match=r"cannot be written below .*File too large"):
+            build(GLYPHS, tmp_path, tuple(GLYPHS.classes()), short_side=40)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.glob("*.draft"))
+
+
+@pytest.mark.skipif("HOLDOUT_TEST_IMAGES" not in os.environ, reason="HOLDOUT_TEST_IMAGES is not set")
+def test_real_photographs(tmp_path: Path) -> None:
+    root = Path(os.environ["HOLDOUT_TEST_IMAGES"], "grocery", "images")
+    dataset = DATASETS["folder"](root=root)
+    names = list(dataset.classes())[:2]
+    began = time.perf_counter()
+    store = build_store(dataset, names, short_side=64, cache=tmp_path, workers=2)
+    assert len(store) / (time.perf_counter() - began) > 20  # images a second
+    for row in range(0, len(store), 20):
+        expected = expected_pixels(root / store.image_keys[row], 64)
+        assert np.array_equal(image_of(store, row), expected)

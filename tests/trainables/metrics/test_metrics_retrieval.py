@@ -1,0 +1,212 @@
+"""Retrieval metrics against the papers' tables, plain loops and scikit-learn.
+
+Shapes: N images, D embedding, Q queries, K ranks.
+"""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, ndcg_score
+
+from trainables.metrics import METRICS, evaluate, per_query_metrics, retrieval_metrics, unknown_metrics
+from trainables.metrics import evaluate as evaluate_all
+from trainables.metrics import ranking as ranking_module
+from trainables.metrics.evaluate import all_metrics, largest_k
+from trainables.metrics.retrieval import AT_K, AT_R, WHOLE, Ranking
+from trainables.mistakes import Mistakes
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden.json").read_text(encoding="utf-8"))
+TIES = GOLDEN["tie_set"]
+
+
+@pytest.mark.parametrize("row", GOLDEN["table3"], ids=lambda row: "".join(map(str, row["ranking"])))
+def test_table_3_of_the_mpa_paper(row: dict[str, Any]) -> None:
+    """Percent to the digit paper_grid; R is 4 in all rows."""
+    ranking = Ranking(relevant_QK=torch.tensor([row["ranking"]]).bool(), positives_Q=torch.tensor([4]))
+    for name, paper_grid in row["paper_grid"].items():
+        at_k = name.replace("@10", "_at_k")
+        score = AT_K[at_k](ranking, 10) if at_k in AT_K else AT_R[name.replace("@", "_at_")](ranking, 4)
+        assert round(100 * score.item(), 1) == paper_grid, name
+
+
+@pytest.mark.parametrize("exclude", [False, True])
+def test_ties_rank_by_index(exclude: bool) -> None:
+    """Vectors of ±1 have many equal similarities, and some are duplicates of each other."""
+    embeddings_ND = torch.tensor(TIES["x_pm1"], dtype=torch.float32)
+    values = retrieval_metrics(embeddings_ND, torch.tensor(TIES["y"]), (1, 2, 4, 8, 10), exclude_singletons=exclude)
+    expected = TIES["values"]["valid_queries" if exclude else "all_queries_singletons_as_0"]
+    for name, value in values.items():
+        key = name.replace("map_at_", "map_at_k_div_k@") if name[-1].isdigit() else name
+        key = key if "@" in key or not name[-1].isdigit() else name.replace("_at_", "@")
+        assert value == pytest.approx(expected[key], abs=1e-11), name
+
+
+def naive(embeddings_ND: torch.Tensor, labels: list[int], name: str) -> list[float]:
+    """One metric of every query, from its definition."""
+    rows = torch.nn.functional.normalize(embeddings_ND.double()).tolist()
+    scores = []
+    for q in range(len(rows)):
+        cosine = {j: round(sum(a * b for a, b in zip(rows[q], rows[j])), 11) for j in range(len(rows)) if j != q}
+        order = sorted(cosine, key=lambda j: (-cosine[j], j))
+        hits = [labels[j] == labels[q] for j in order]
+        total = sum(hits)
+        k = total if name in ("map_at_r", "r_precision") else len(hits) if name == "map" else int(name.split("_")[-1])
+        first = hits[:k]
+        precisions = [sum(hits[: i + 1]) / (i + 1) for i in range(len(first)) if hits[i]]
+        if name.startswith("recall"):
+            score = float(any(first))
+        elif name.startswith("precision") or name == "r_precision":
+            score = sum(first) / max(k, 1)
+        elif name.startswith("ndcg"):
+            ideal = sum(1 / math.log2(i + 2) for i in range(min(total, k)))
+            score = sum(hit / math.log2(i + 2) for i, hit in enumerate(first)) / ideal if ideal else 0.0
+        else:
+            score = sum(precisions) / max(total if name == "map" else k, 1)
+        scores.append(score)
+    return scores
+
+
+def clustered(labels: list[int], seed: int = 0, duplicates: bool = True) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    centres_CD = torch.randn(max(labels) + 1, 7, generator=generator)
+    embeddings_ND = centres_CD[torch.tensor(labels)] + torch.randn(len(labels), 7, generator=generator)
+    if duplicates and len(labels) > 4:
+        embeddings_ND[3], embeddings_ND[4] = embeddings_ND[0], embeddings_ND[1]
+    return embeddings_ND
+
+
+@settings(max_examples=30, deadline=None)
+@given(labels=st.lists(st.integers(0, 6), min_size=2, max_size=24), seed=st.integers(0, 1000))
+def test_every_metric_of_every_query(labels: list[int], seed: int) -> None:
+    embeddings_ND = clustered(labels, seed)
+    scores = per_query_metrics(embeddings_ND, torch.tensor(labels), ks=(1, 3, 40))
+    for name, score_N in scores.items():
+        np.testing.assert_allclose(score_N.numpy(), naive(embeddings_ND, labels, name), atol=1e-12, err_msg=name)
+    means = retrieval_metrics(embeddings_ND, torch.tensor(labels), (1, 3, 40))
+    assert means == {name: score_N.mean().item() for name, score_N in scores.items()}
+
+
+LARGE_LABELS = torch.arange(600) % 97
+
+
+@pytest.fixture(scope="module")
+def large() -> torch.Tensor:
+    """More images than one candidate list, with duplicates across classes and embeddings a rounding apart."""
+    embeddings_ND = clustered(LARGE_LABELS.tolist(), duplicates=False)
+    embeddings_ND[100:140] = embeddings_ND[7]
+    embeddings_ND[200:260] = embeddings_ND[11:71]
+    embeddings_ND[300:330] = embeddings_ND[8] * (1 + 1e-6 * torch.arange(30)[:, None])
+    return embeddings_ND
+
+
+def test_candidates_rank_as_the_whole_does(large: torch.Tensor) -> None:
+    names = ["recall_at_1", "precision_at_4", "ndcg_at_8", "map_at_r", "r_precision"]
+    few = per_query_metrics(large, LARGE_LABELS, names)
+    whole = per_query_metrics(large, LARGE_LABELS, [*names, "map"])
+    for name in names:
+        assert torch.equal(few[name], whole[name])
+    for name in ("map_at_r", "ndcg_at_8"):
+        np.testing.assert_allclose(few[name].numpy(), naive(large, LARGE_LABELS.tolist(), name), atol=1e-12)
+
+
+@pytest.mark.parametrize("block", [1, 7, 64])
+def test_blocks_change_nothing(large: torch.Tensor, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = retrieval_metrics(large, LARGE_LABELS)
+    monkeypatch.setattr(ranking_module, "_BLOCK_QUERIES", block)
+    monkeypatch.setattr(ranking_module, "_BLOCK_BYTES", 8 * 600 * block)
+    assert retrieval_metrics(large, LARGE_LABELS) == expected
+
+
+def test_threads_change_nothing(large: torch.Tensor) -> None:
+    expected = retrieval_metrics(large, LARGE_LABELS)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        assert retrieval_metrics(large, LARGE_LABELS) == expected
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_without_faiss_the_same(large: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["recall_at_1", "map_at_r", "ndcg_at_8", "dists_intra"]
+    expected = evaluate(large, LARGE_LABELS, names)
+    monkeypatch.setattr("trainables.metrics.nearest.faiss", None)
+    assert evaluate(large, LARGE_LABELS, names) == expected
+
+
+def test_collapsed_embeddings_rank_by_index() -> None:
+    """Image 0 is nearest to all others, which 19 of its class score by; 7, 8 and 9 lack themselves in the first 16."""
+    labels_N = torch.arange(200) % 10
+    values = evaluate(torch.ones(200, 8), labels_N, ["recall_at_1", "recall_at_16"])
+    assert values == {"recall_at_1": 19 / 200, "recall_at_16": 197 / 200}
+
+
+def test_scikit_learn_agrees() -> None:
+    labels = [i % 5 for i in range(40)]
+    embeddings_ND = clustered(labels, duplicates=False)
+    scores = per_query_metrics(embeddings_ND, torch.tensor(labels), ["map", "ndcg_at_8", "ndcg_at_39"])
+    unit_ND = torch.nn.functional.normalize(embeddings_ND.double()).numpy()
+    for query in range(40):
+        others = np.arange(40) != query
+        relevant = (np.array(labels) == labels[query])[others]
+        cosine = (unit_ND @ unit_ND[query])[others]
+        assert scores["map"][query].item() == pytest.approx(average_precision_score(relevant, cosine))
+        for k in (8, 39):
+            expected = ndcg_score(relevant[None].astype(int), cosine[None], k=k)
+            assert scores[f"ndcg_at_{k}"][query].item() == pytest.approx(expected)
+
+
+def test_names() -> None:
+    names = all_metrics((1, 10))
+    assert unknown_metrics(names) == []
+    wrong = ["recall", "recall_at_0", "recall_at_k", "recall_at_-1", "map_at_x", "recall@1", "r_precision_at_2", ""]
+    assert unknown_metrics(wrong) == wrong
+    assert largest_k(["recall_at_1", "ndcg_at_100", "map", "nmi"]) == 100
+    assert largest_k(["map", "nmi"]) == 0
+    assert list(evaluate_all(torch.eye(6), torch.arange(6) // 2, "all", ks=(1, 10))) == list(names)
+    assert all(METRICS.values())
+
+
+@pytest.mark.parametrize("score", [*AT_K.values(), *AT_R.values(), *WHOLE.values()])
+def test_every_formula_has_an_example(score: Any) -> None:
+    assert "Example" in score.__doc__
+
+
+@pytest.mark.parametrize(
+    ("embeddings", "labels", "sentence"),
+    [
+        (torch.zeros(0, 3), torch.zeros(0), "Embeddings must be N rows of D numbers, not of shape (0, 3)"),
+        (torch.tensor([[1.0, math.nan], [1, 1]]), torch.zeros(2), "1 of 2 embeddings are not finite"),
+        (torch.tensor([[1.0, math.inf], [1, 1]]), torch.zeros(2), "1 of 2 embeddings are not finite"),
+        (torch.ones(3, 2), torch.zeros(2), "Labels must be one an embedding"),
+    ],
+)
+@pytest.mark.parametrize("name", ["recall_at_1", "nmi", "dists_intra"])
+def test_what_cannot_be_scored_is_a_sentence(
+    embeddings: torch.Tensor, labels: torch.Tensor, sentence: str, name: str
+) -> None:
+    with pytest.raises(Mistakes, match=sentence.replace("(", r"\(").replace(")", r"\)")):
+        evaluate(embeddings, labels, [name])
+
+
+def test_an_unknown_metric_is_a_sentence() -> None:
+    with pytest.raises(Mistakes, match="recal_at_1 cannot be scored"):
+        evaluate(torch.eye(3), torch.zeros(3), ["recal_at_1"])
+
+
+def test_one_image_is_a_miss() -> None:
+    assert set(retrieval_metrics(torch.ones(1, 3), torch.zeros(1)).values()) == {0.0}
+
+
+def test_counting_ranks_is_sorting(large: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = per_query_metrics(large, LARGE_LABELS)
+    monkeypatch.setattr(ranking_module, "_COUNTED", 0)
+    for name, score_N in per_query_metrics(large, LARGE_LABELS).items():
+        assert torch.equal(score_N, counted[name])

@@ -1,0 +1,223 @@
+"""Networks of torchvision and timm against those libraries' own, and the names they go by."""
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torchvision
+from torch import Tensor, nn
+
+from trainables.mistakes import Mistakes
+from trainables.models import BACKBONES, EmbeddingModel, ModelConfig, torchvision_networks
+from trainables.models.backbones import backbone
+from trainables.models.smoke_test import smoke_test
+from trainables.models.torchvision_networks import network
+from trainables.models.weights import load_weights, place
+
+needs_timm = pytest.mark.skipif(not importlib.util.find_spec("timm"), reason="timm is absent")
+
+
+def random_images(side: int) -> Tensor:
+    return torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0))
+
+
+def entering(part: str) -> Callable[[Any, Tensor], Tensor]:
+    """What the library's whole network gives to its part of that name."""
+
+    def run(whole: nn.Module, images: Tensor) -> Tensor:
+        seen: list[Tensor] = []
+        whole.get_submodule(part).register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+        whole(images)
+        return seen[0]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("googlenet", entering("avgpool")),
+        ("densenet201", lambda whole, images: whole.features(images).relu()),
+    ],
+)
+def test_rows_compute_what_torchvisions_do(name: str, expected: Callable[[nn.Module, Tensor], Tensor]) -> None:
+    torch.manual_seed(0)
+    whole, trunk = network(name).eval(), BACKBONES[name].build().eval()
+    trunk.load_state_dict({key: value for key, value in whole.state_dict().items() if key in trunk.state_dict()})
+    with torch.no_grad():
+        torch.testing.assert_close(trunk(random_images(32)), expected(whole, random_images(32)))
+
+
+# One network a family: the side of an image, and its last maps by torchvision's own modules.
+FAMILIES: dict[str, tuple[int, Callable[[Any, Tensor], Tensor]]] = {
+    "convnext_tiny": (64, lambda whole, images: whole.features(images)),
+    "efficientnet_b0": (64, lambda whole, images: whole.features(images)),
+    "mobilenet_v3_small": (64, lambda whole, images: whole.features(images)),
+    "regnet_y_400mf": (64, lambda whole, images: whole.trunk_output(whole.stem(images))),
+    "shufflenet_v2_x0_5": (64, entering("fc")),
+    "squeezenet1_1": (64, lambda whole, images: whole.features(images)),
+    "swin_t": (64, lambda whole, images: whole.norm(whole.features(images)).permute(0, 3, 1, 2)),
+    "vgg11": (64, lambda whole, images: whole.features(images)),
+    "vit_b_32": (224, entering("heads")),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_of_torchvision(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    side, expected = FAMILIES[name]
+    whole = network(name).eval()
+    # Random weights take seconds: they are drawn once, and the network is taken apart in copies.
+    monkeypatch.setattr(torchvision_networks, "network", lambda name: deepcopy(whole))
+    row = backbone(f"torchvision:{name}")
+    assert row.imagenet is not None
+    assert row.imagenet.address == torchvision.models.get_model_weights(name).DEFAULT.url
+    model = EmbeddingModel(ModelConfig(backbone=f"torchvision:{name}", embedding_dim=8)).eval()
+    with torch.no_grad():
+        maps = model.backbone(random_images(side))
+        assert maps.ndim == 4
+        assert maps.shape[1] == row.features
+        assert model(random_images(side)).shape == (2, 8)
+        wanted = expected(whole, random_images(side))
+        torch.testing.assert_close(maps.mean(dim=(2, 3)) if wanted.ndim == 2 else maps, wanted)
+    model.train()
+    assert model.backbone.training
+
+
+def test_inceptions_scale_their_input_as_torchvision_does() -> None:
+    """torchvision's GoogLeNet is fed ImageNet's mean and scale, and undoes them itself."""
+    model = EmbeddingModel(ModelConfig(backbone="googlenet")).eval()
+    theirs = torchvision.models.googlenet(weights=None, aux_logits=False, init_weights=False, transform_input=True)
+    theirs.load_state_dict(model.backbone.state_dict(), strict=False)
+    images = random_images(64)
+    normalise = torchvision.models.GoogLeNet_Weights.DEFAULT.transforms()
+    fed = torchvision.transforms.functional.normalize(images, normalise.mean, normalise.std)
+    theirs.fc = nn.Identity()
+    with torch.no_grad():
+        features = model.head[:2](model.backbone((images - 0.5) / 0.5))
+        torch.testing.assert_close(features, theirs.eval()(fed), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(model(images), model.head[2](features))
+
+
+def test_to_ask_for_a_network_leaves_the_random_numbers_alone() -> None:
+    backbone.cache_clear()
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    backbone("torchvision:squeezenet1_1")
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_torchvision_is_imported_where_it_is_needed_and_not_before() -> None:
+    program = (
+        "import sys\n"
+        "from trainables.models import EmbeddingModel, ModelConfig\n"
+        "EmbeddingModel(ModelConfig(backbone='bninception'))\n"
+        "assert 'torchvision' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[3], check=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("resnet51", r"convnet, .*, or torchvision:NAME or timm:NAME; it is 'resnet51' \(did you mean resnet50\?\)"),
+        ("torchvision:resnet51", r"which torchvision does not have \(did you mean resnet50\?\)"),
+        ("torchvision:fcn_resnet50", "which classifies no images and so has no one last map"),
+        ("torchvisoin:vgg11", "torchvision:NAME"),
+    ],
+)
+def test_names_that_are_none(name: str, words: str) -> None:
+    with pytest.raises(Mistakes, match=words):
+        ModelConfig(backbone=name)
+
+
+def test_timm_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    backbone.cache_clear()
+    with pytest.raises(Mistakes, match=r"pip install 'holdout\[timm\]'"):
+        ModelConfig(backbone="timm:resnet18")
+
+
+def test_sizes_that_a_network_cannot_take_are_found_before_training() -> None:
+    smoke_test(ModelConfig(), 32)
+    for name, side in (("convnet", 8), ("torchvision:vit_b_32", 64)):
+        with pytest.raises(Mistakes, match=f"training.image_size is {side}, and {name} cannot take such images"):
+            smoke_test(ModelConfig(backbone=name), side)
+
+
+def test_imagenet_weights_of_any_network_are_never_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    for name in [*(name for name, row in BACKBONES.items() if row.imagenet), "torchvision:squeezenet1_1"]:
+        imagenet = backbone(name).imagenet
+        assert imagenet is not None
+        with pytest.raises(Mistakes) as mistake:
+            EmbeddingModel(ModelConfig(backbone=name, weights="imagenet"))
+        assert f"Fetch {imagenet.address} and put it at {place(imagenet)}." in str(mistake.value)
+        assert place(imagenet).is_relative_to(tmp_path)
+
+
+def test_densenets_published_names(tmp_path: Path) -> None:
+    """torchvision's files say denselayer1.norm.1.weight where its networks say denselayer1.norm1.weight."""
+    trunk = backbone("torchvision:densenet121").build()
+    state = {
+        name.replace(".norm1.", ".norm.1.").replace(".norm2.", ".norm.2.")
+        .replace(".conv1.", ".conv.1.").replace(".conv2.", ".conv.2."): torch.rand_like(tensor)
+        for name, tensor in trunk.state_dict().items()
+        if tensor.is_floating_point()
+    }  # fmt: skip
+    torch.save(state, tmp_path / "densenet.pth")
+    load_weights(trunk, tmp_path / "densenet.pth")
+    named = "features.denseblock1.denselayer2"
+    assert torch.equal(trunk.state_dict()[f"{named}.conv2.weight"], state[f"{named}.conv.2.weight"])
+    assert torch.equal(trunk.state_dict()["features.conv0.weight"], state["features.conv0.weight"])
+
+
+def test_vision_transformers_published_names(tmp_path: Path) -> None:
+    transformer = torchvision.models.VisionTransformer(32, 16, 1, 2, 8, 16)
+    state = {
+        name.replace(".mlp.0.", ".mlp.linear_1.").replace(".mlp.3.", ".mlp.linear_2."): torch.rand_like(tensor)
+        for name, tensor in transformer.state_dict().items()
+    }
+    torch.save(state, tmp_path / "vit.pth")
+    load_weights(transformer, tmp_path / "vit.pth")
+    layer = "encoder.layers.encoder_layer_0.mlp"
+    assert torch.equal(transformer.state_dict()[f"{layer}.3.bias"], state[f"{layer}.linear_2.bias"])
+
+
+@needs_timm
+@pytest.mark.parametrize(
+    ("name", "side", "sides"),
+    [
+        ("resnet18.tv_in1k", 64, 2),
+        ("mobilenetv3_small_100", 64, 2),
+        ("swin_tiny_patch4_window7_224", 224, 7),
+        ("vit_tiny_patch16_224", 224, 1),
+    ],
+)
+def test_networks_of_timm(name: str, side: int, sides: int) -> None:
+    import timm
+
+    row = backbone(f"timm:{name}")
+    assert row.imagenet is not None
+    assert name.split(".")[0] in row.imagenet.file
+    model = EmbeddingModel(ModelConfig(backbone=f"timm:{name}", embedding_dim=8)).eval()
+    theirs = timm.create_model(name, num_classes=0).eval()
+    theirs.load_state_dict(model.backbone.state_dict())
+    with torch.no_grad():
+        maps = model.backbone(random_images(side))
+        assert maps.shape == (2, row.features, sides, sides)
+        assert model(random_images(side)).shape == (2, 8)
+        if "mobilenet" not in name:  # which convolves once more after pooling, and ours before
+            torch.testing.assert_close(maps.mean(dim=(2, 3)), theirs(random_images(side)), rtol=1e-4, atol=1e-4)
+
+
+@needs_timm
+def test_a_network_that_timm_does_not_have() -> None:
+    with pytest.raises(Mistakes, match=r"which timm does not have \(did you mean resnet"):
+        ModelConfig(backbone="timm:resnet19")

@@ -1,0 +1,114 @@
+"""Checkpoints in a folder of this machine, and in stores elsewhere: the same behaviour."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.stores import ftp_store
+
+from search.cluster.probe_file import probe_file
+from search.config.search_config import parse_config
+from search.plan.checks import make_plan
+from trainables.checkpoints import Checkpoints, finished_records, forget_last, load_checkpoint
+from trainables.files import place, write_json, write_whole
+from trainables.mistakes import Mistakes
+
+
+@pytest.fixture(params=["folder", "memory", "ftp"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A folder of this machine, a store without folders, a server."""
+    if request.param == "ftp":
+        with ftp_store(tmp_path / "ftp") as url:
+            yield f"{url}/models/loss@final/0001"
+    else:
+        yield {"folder": f"{tmp_path}/models/0001", "memory": f"memory:/{tmp_path}/models/0001"}[request.param]
+
+
+def test_an_attempt_goes_on_from_the_last_one(address: str) -> None:
+    first = Checkpoints(address, "digest")
+    assert first.load_last() is None
+    first.save_last({"epoch": 1})
+    first.save_last({"epoch": 2})
+    assert first.save_best({"weights": torch.arange(3)}) == "attempt-1/best.pt"
+    second = Checkpoints(address, "digest")
+    state = second.load_last()
+    assert state is not None
+    assert state["epoch"] == 2
+    assert second.save_best({"weights": torch.arange(4)}) == "attempt-2/best.pt"
+    first.save_last({"epoch": 9})  # believed dead, and still writing
+    second.save_last({"epoch": 3})
+    third = Checkpoints(address, "digest").load_last()
+    assert third is not None
+    assert third["epoch"] == 3
+    assert Checkpoints(address, "another").load_last() is None
+    for attempt, count in ((1, 3), (2, 4)):
+        best = load_checkpoint(place(f"{address}/attempt-{attempt}/best.pt"))
+        assert torch.equal(best["weights"], torch.arange(count))
+
+
+def test_an_attempt_that_has_written_nothing_keeps_its_number(address: str) -> None:
+    Checkpoints(address, "digest")
+    assert Checkpoints(address, "digest").save_best({}) == "attempt-2/best.pt"
+
+
+def test_what_only_an_unfinished_training_needs_goes(address: str) -> None:
+    for fold in (1, 2):
+        checkpoints = Checkpoints(f"{address}/fold-{fold}", "digest")
+        checkpoints.save_last({})
+        checkpoints.save_best({})
+    checkpoints.close([{"epoch": 1}])
+    assert finished_records(f"{address}/fold-1", "digest") is None
+    assert finished_records(f"{address}/fold-2", "digest") == [{"epoch": 1}]
+    forget_last(address)
+    assert {path.name for path in place(address).rglob("attempt-*/*")} == {"best.pt"}
+
+
+def test_a_file_is_written_whole_or_not_at_all(address: str) -> None:
+    file = place(f"{address}/value.json")
+    write_json(file, {"value": 1})
+
+    def fail(opened: Any) -> None:
+        opened.write(b"half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(file, fail)
+    assert file.read_text() == '{\n  "value": 1\n}\n'
+    assert [path.name for path in file.parent.glob("*")] == ["value.json"]
+
+
+def test_a_witness_is_there_for_a_while(address: str) -> None:
+    with probe_file(address) as file:
+        assert place(file).exists()
+    assert not place(file).exists()
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Mistakes, match=r"Checkpoints cannot be written to .*file \("), probe_file(f"{tmp_path}/file"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ("models", "a whole path, or a URL such as s3://bucket/folder; it is 'models'"),
+        ("s4://bucket/models", "fsspec knows no s4://"),
+        ("sftp://me:secret@host/models", "it names a user"),
+        ("", "at least 1"),
+    ],
+)
+def test_a_wrong_place_is_refused(search_file: Callable[..., dict[str, Any]], value: str, sentence: str) -> None:
+    with pytest.raises(Mistakes, match=r"checkpoints\.place") as refusal:
+        parse_config(search_file(checkpoints={"place": value}))
+    assert sentence in str(refusal.value)
+    assert "secret" not in str(refusal.value)
+
+
+def test_a_store_that_does_not_answer_is_refused(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    with ftp_store(tmp_path / "ftp") as url:
+        pass
+    with pytest.raises(Mistakes, match=f"checkpoints.place: {url}/models cannot be looked at"):
+        make_plan(parse_config(search_file(checkpoints={"place": f"{url}/models"})), tmp_path / "runs")

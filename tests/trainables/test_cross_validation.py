@@ -1,0 +1,128 @@
+"""Cross-validation: the folds' trainings, one after the other, whenever and however often they are interrupted."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import draw_folder
+
+from trainables.checkpoints import forget_last, load_checkpoint
+from trainables.cross_validation import CrossValidation, begin
+from trainables.data.folder import Folder
+from trainables.data.store_spec import StoreSpec
+from trainables.models import ModelConfig
+from trainables.spec import TrialSpec
+from trainables.train import EpochRecord, Training, train
+from trainables.training_config import TrainingConfig
+
+CPU = torch.device("cpu")
+EPOCHS = 2
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
+    path = tmp_path_factory.mktemp("folds")
+    dataset = Folder(root=str(draw_folder(path / "images", classes=6)))
+    return StoreSpec(dataset=dataset, class_names=tuple(dataset.classes()), short_side=18, cache=str(path / "cache"))
+
+
+@pytest.fixture
+def spec(images: StoreSpec, tmp_path: Path) -> TrialSpec:
+    return make_spec(images, tmp_path)
+
+
+def make_spec(images: StoreSpec, directory: Path) -> TrialSpec:
+    names = images.class_names
+    return TrialSpec(
+        loss="mpa",
+        hyperparameters={"proxies_per_class": 2},
+        model=ModelConfig(embedding_dim=8),
+        training=TrainingConfig(epochs=EPOCHS, batch_size=20, images_per_class=5, image_size=16),
+        images=images,
+        train_classes=names,
+        validation_classes=(),
+        metrics=("map_at_r",),
+        objective="map_at_r",
+        seed=7,
+        directory=str(directory / "trial"),
+        folds=(names[:2], names[3:5], (names[2], names[5])),
+    )
+
+
+def told(records: list[EpochRecord]) -> list[Any]:
+    """What does not depend on when and in which attempt an epoch was trained."""
+    return [(record.get("fold"), record["epoch"], record["loss"], record["metrics"]) for record in records]
+
+
+@pytest.fixture(scope="module")
+def expected(images: StoreSpec, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """Each fold trained by itself."""
+    spec = make_spec(images, tmp_path_factory.mktemp("alone"))
+    records = [{**record, "fold": fold} for fold in (1, 2, 3) for record in train(spec.of_fold(fold))]
+    return told(records)
+
+
+def test_a_fold_validates_while_the_others_train(spec: TrialSpec) -> None:
+    folds = [spec.of_fold(fold) for fold in (1, 2, 3)]
+    for fold, validation in zip(folds, spec.folds, strict=True):
+        assert fold.validation_classes == validation
+        assert fold.train_classes == tuple(name for name in spec.train_classes if name not in validation)
+        assert fold.folds == ()
+    assert len({fold.seed for fold in folds}) == len({fold.directory for fold in folds}) == 3
+    assert spec.epochs == 3 * EPOCHS
+    assert isinstance(begin(folds[0], CPU), Training)
+
+
+@pytest.mark.parametrize("lives", [6, 3, 1], ids=lambda lives: f"dies after every {lives} epochs")
+def test_a_cross_validation_is_its_folds_however_often_it_dies(
+    spec: TrialSpec, expected: list[Any], lives: int
+) -> None:
+    """Within a fold, between two folds, and after each epoch; and what was told is told again as it was."""
+    attempts: list[list[EpochRecord]] = []
+    while not attempts or len(attempts[-1]) < 3 * EPOCHS:
+        attempt = begin(spec, CPU)
+        assert isinstance(attempt, CrossValidation)
+        assert attempt.records == (attempts[-1] if attempts else [])
+        for _ in range(lives):
+            attempt.run_epoch()
+        attempts.append(attempt.records)
+    assert attempt.finished
+    assert len(attempts) == 6 // lives
+    assert told(attempt.records) == expected
+    assert begin(spec, CPU).records == attempt.records
+
+
+def test_a_death_between_the_last_epoch_and_closing_loses_nothing(spec: TrialSpec, expected: list[Any]) -> None:
+    first = Training(spec.of_fold(1), CPU)
+    while not first.finished:
+        first.run_epoch()
+    second = begin(spec, CPU)
+    assert told(second.records) == expected[:EPOCHS]
+    while not second.finished:
+        second.run_epoch()
+    assert told(second.records) == expected
+
+
+def test_every_fold_keeps_its_best_model_and_a_done_one_nothing_to_go_on_from(spec: TrialSpec) -> None:
+    running = begin(spec, CPU)
+    for _ in range(EPOCHS + 1):
+        running.run_epoch()
+    directory = Path(spec.directory)
+    assert [path.parts[-3] for path in directory.rglob("last.pt")] == ["fold-2"]
+    best = {record["fold"]: record for record in running.records if record["checkpoint"]}
+    for fold, record in best.items():
+        assert record["checkpoint"] == f"fold-{fold}/attempt-1/best.pt"
+        assert load_checkpoint(directory / record["checkpoint"])["epoch"] == record["epoch"]
+    forget_last(spec.directory)
+    assert {path.name for path in directory.rglob("*.*")} == {"best.pt"}
+
+
+def test_another_spec_s_records_are_not_taken(spec: TrialSpec) -> None:
+    running = begin(spec, CPU)
+    for _ in range(EPOCHS):
+        running.run_epoch()
+    assert begin(replace(spec, seed=8), CPU).records == []
+    assert all(before["end"] <= after["start"] for before, after in pairwise(running.records))

@@ -1,0 +1,212 @@
+"""The training loop: it learns, a resumed training is the same training, and it ends honestly."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import draw_folder
+
+from trainables.checkpoints import load_checkpoint
+from trainables.data.folder import Folder
+from trainables.data.store_spec import StoreSpec
+from trainables.losses import LOSSES
+from trainables.mistakes import Mistakes
+from trainables.models import ModelConfig
+from trainables.spec import TrialSpec, derived_seed
+from trainables.train import Diverged, Training, failure_of, train
+from trainables.training_config import Schedule, TrainingConfig
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
+    path = tmp_path_factory.mktemp("train")
+    dataset = Folder(root=str(draw_folder(path / "images", classes=8)))
+    return StoreSpec(dataset=dataset, class_names=tuple(dataset.classes()), short_side=18, cache=str(path / "cache"))
+
+
+@pytest.fixture
+def spec(images: StoreSpec, tmp_path: Path) -> TrialSpec:
+    return TrialSpec(
+        loss="mpa",
+        hyperparameters={"proxies_per_class": 2},
+        model=ModelConfig(embedding_dim=8),
+        training=TrainingConfig(epochs=4, batch_size=20, images_per_class=5, image_size=16),
+        images=images,
+        train_classes=images.class_names[:6],
+        validation_classes=images.class_names[6:],
+        metrics=("recall_at_1", "map_at_r"),
+        objective="map_at_r",
+        seed=7,
+        directory=str(tmp_path / "trial"),
+    )
+
+
+def trained(spec: TrialSpec, **changes: Any) -> TrialSpec:
+    return replace(spec, training=replace(spec.training, **changes))
+
+
+def without_times(records: list[Any]) -> list[Any]:
+    return [
+        {key: value for key, value in record.items() if key not in ("start", "end", "checkpoint")} for record in records
+    ]
+
+
+def test_it_learns(spec: TrialSpec) -> None:
+    records = list(train(trained(spec, epochs=8)))
+    assert [record["epoch"] for record in records] == list(range(1, 9))
+    assert records[-1]["loss"] < records[0]["loss"]
+    assert all(set(record["metrics"]) == {"recall_at_1", "map_at_r"} for record in records)
+    assert all(record["start"] <= record["end"] for record in records)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_loss_trains_an_epoch(spec: TrialSpec, loss: str) -> None:
+    (record,) = train(replace(trained(spec, epochs=1), loss=loss, hyperparameters={}))
+    assert record["checkpoint"] == "attempt-1/best.pt"
+
+
+@pytest.mark.parametrize("loss", ["mpa", "triplet", "margin"])
+def test_a_resumed_training_is_the_same_training(spec: TrialSpec, tmp_path: Path, loss: str) -> None:
+    """Weights, values and learning rates do not tell whether a training was interrupted after its second epoch."""
+    spec = replace(trained(spec, schedule=Schedule(step=1, gamma=0.5)), loss=loss, hyperparameters={})
+    whole = Training(replace(spec, directory=str(tmp_path / "whole")), CPU)
+    while not whole.finished:
+        whole.run_epoch()
+
+    first = Training(spec, CPU)
+    first.run_epoch()
+    first.run_epoch()
+    second = Training(spec, CPU)
+    assert second.records == first.records
+    while not second.finished:
+        second.run_epoch()
+    assert without_times(second.records) == without_times(whole.records)
+    states = [load_checkpoint(tmp_path / place) for place in ("whole/attempt-1/last.pt", "trial/attempt-2/last.pt")]
+    for part in ("model", "loss"):
+        for name, value in states[0][part].items():
+            assert torch.equal(value, states[1][part][name]), name
+    assert states[0]["schedule"]["_last_lr"] == states[1]["schedule"]["_last_lr"]
+
+
+def test_another_training_s_checkpoint_is_not_taken(spec: TrialSpec) -> None:
+    Training(spec, CPU).run_epoch()
+    assert Training(replace(spec, seed=8), CPU).records == []
+
+
+def test_a_damaged_checkpoint_is_passed_over(spec: TrialSpec) -> None:
+    Training(spec, CPU).run_epoch()
+    Training(spec, CPU).run_epoch()
+    (Path(spec.directory) / "attempt-2" / "last.pt").write_bytes(b"half")
+    assert len(Training(spec, CPU).records) == 1
+
+
+def test_the_best_checkpoint_holds_the_first_best_epoch(spec: TrialSpec) -> None:
+    training = Training(spec, CPU)
+    while not training.finished:
+        training.run_epoch()
+    values = [record["metrics"]["map_at_r"] for record in training.records]
+    best = load_checkpoint(Path(spec.directory) / "attempt-1" / "best.pt")
+    assert best["epoch"] == values.index(max(values)) + 1
+
+
+def test_training_on_all_classes_keeps_the_last_epoch(spec: TrialSpec) -> None:
+    everything = replace(spec, train_classes=spec.images.class_names, validation_classes=())
+    records = list(train(everything))
+    assert [record["metrics"] for record in records] == [{}] * 4
+    assert load_checkpoint(Path(spec.directory) / "attempt-1" / "best.pt")["epoch"] == 4
+
+
+@pytest.mark.parametrize("validates", [True, False])
+def test_merged_classes_are_learned_as_one(spec: TrialSpec, validates: bool) -> None:
+    """Every third class boundary stays: 7 classes make groups of 3, 3 and 1, with a proxy set each."""
+    train_classes = spec.images.class_names[: 6 if validates else 7]
+    spec = replace(
+        trained(spec, epochs=2, batch_size=10),
+        merge=3,
+        train_classes=train_classes,
+        validation_classes=spec.images.class_names[6:] if validates else (),
+    )
+    training = Training(spec, CPU)
+    groups = 2 if validates else 3
+    assert training._loss.proxies.shape == (groups, 2, 8)
+    assert training._labels_N.bincount().tolist() == [30, 30, 10][:groups]
+    while not training.finished:
+        record = training.run_epoch()
+    assert bool(record["metrics"]) == validates
+    assert replace(spec, merge=2).digest != spec.digest
+
+
+def test_a_loss_that_is_not_finite_ends_the_training(spec: TrialSpec) -> None:
+    with pytest.raises(Diverged, match=r"not finite|became"):
+        list(train(trained(spec, lr=1e30, clip_grad=None)))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "factors"),
+    [
+        (Schedule(), (1, 1, 1, 1)),
+        (Schedule(step=2, gamma=0.5), (1, 1, 0.5, 0.5)),
+        (Schedule(step=1, gamma=0.1), (1, 0.1, 0.01, 0.001)),
+        (Schedule(milestones=(1, 3, 200), gamma=0.1), (1, 0.1, 0.1, 0.01)),
+    ],
+)
+def test_learning_rates_follow_the_schedule(spec: TrialSpec, schedule: Schedule, factors: tuple[float, ...]) -> None:
+    training = Training(trained(spec, schedule=schedule, lr=1e-3, proxy_lr=1e-2), CPU)
+    for factor in factors:
+        rates = {group["lr"] for group in training._optimizer.param_groups}
+        assert sorted(rates) == pytest.approx([1e-3 * factor, 1e-2 * factor])
+        training.run_epoch()
+
+
+def test_warm_up_trains_head_and_proxies_alone(spec: TrialSpec) -> None:
+    training = Training(trained(spec, warmup_epochs=1), CPU)
+    first = {name: value.clone() for name, value in training._model.named_parameters()}
+    proxies = training._loss.proxies.clone()
+    training.run_epoch()
+    moved = {name for name, value in training._model.named_parameters() if not torch.equal(value, first[name])}
+    assert moved
+    assert all(name.startswith("head") for name in moved), moved
+    assert not torch.equal(proxies, training._loss.proxies)
+    training.run_epoch()
+    moved = {name for name, value in training._model.named_parameters() if not torch.equal(value, first[name])}
+    assert any(name.startswith("backbone") for name in moved)
+
+
+def test_each_part_has_its_learning_rate(spec: TrialSpec) -> None:
+    training = Training(trained(spec, lr=1e-3, head_lr=2e-3, proxy_lr=3e-3), CPU)
+    assert [group["lr"] for group in training._optimizer.param_groups] == [1e-3, 2e-3, 3e-3]
+    default = Training(replace(spec, directory=f"{spec.directory}-default"), CPU)
+    assert [group["lr"] for group in default._optimizer.param_groups] == [1e-3, 1e-3, LOSSES["mpa"].proxy_lr]
+
+
+def test_the_seed_decides(spec: TrialSpec, tmp_path: Path) -> None:
+    runs = [
+        without_times(list(train(replace(trained(spec, epochs=1), seed=seed, directory=str(tmp_path / str(place))))))
+        for place, seed in enumerate((7, 7, 8))
+    ]
+    assert runs[0] == runs[1]
+    assert runs[0] != runs[2]
+
+
+def test_failures_have_names() -> None:
+    assert failure_of(Diverged("x"))["cause"] == "DIVERGED"
+    assert failure_of(torch.OutOfMemoryError("x"))["cause"] == "OUT_OF_MEMORY"
+    assert failure_of(MemoryError())["cause"] == "OUT_OF_MEMORY"
+    assert failure_of(KeyError("x")) == {"cause": "CODE_ERROR", "reason": "KeyError: 'x'"}
+
+
+def test_derived_seeds_differ_and_fit_every_library() -> None:
+    seeds = {derived_seed(0, loss, number) for loss in ("mpa", "pnp") for number in range(1000)}
+    assert len(seeds) == 2000
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    assert derived_seed(1, 23) != derived_seed(12, 3)
+
+
+def test_wrong_settings_come_all_at_once() -> None:
+    with pytest.raises(Mistakes) as caught:
+        TrainingConfig(epochs=0, lr=-1, sampler="x", warmup_epochs=9)
+    assert len(caught.value.sentences) == 4
