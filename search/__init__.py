@@ -1,6 +1,1 @@
-"""Many training runs: configuration, study, tuner, tracking, selection, sealed test, comparison."""
-
-import time
-
-STARTED = time.time()
-"""When this process began to be a driver: what its start-up is counted from, imports included."""
+"""Many training runs: what the command line and the library do, from the search file to the report."""

@@ -5,8 +5,9 @@ import gc
 import torch
 
 from trainables.checkpoints import finished_records
+from trainables.epoch_record import EpochRecord
 from trainables.spec import TrialSpec
-from trainables.train import EpochRecord, Training
+from trainables.train import Training
 
 
 class CrossValidation:

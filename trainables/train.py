@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from trainables.data.merge import merged_labels
 from trainables.data.resident import on_device
 from trainables.data.store import StoreView
 from trainables.data.store_spec import opened_store
+from trainables.epoch_record import DeviceMemory, EpochRecord
 from trainables.losses import LOSSES
 from trainables.metrics import evaluate
 from trainables.models import EmbeddingModel
@@ -32,29 +33,6 @@ logger = logging.getLogger(__name__)
 
 class Diverged(ArithmeticError):
     """The loss or the embeddings stopped being finite."""
-
-
-class DeviceMemory(TypedDict):
-    """Bytes of a GPU: what PyTorch held at most, and what there is."""
-
-    peak: int
-    total: int
-
-
-class EpochRecord(TypedDict):
-    """What one epoch came to. ``start`` and ``end`` are seconds since 1970, ``metrics`` are of the validation.
-
-    In a cross-validation ``fold`` (from 1) says whose epoch it is. On a GPU ``memory`` is what the training has taken.
-    """
-
-    epoch: int
-    loss: float
-    metrics: dict[str, float]
-    start: float
-    end: float
-    checkpoint: str | None
-    fold: NotRequired[int]
-    memory: NotRequired[DeviceMemory]
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:

@@ -100,19 +100,19 @@ def _disk(plan: Plan) -> Iterator[CheckResult]:
     models = len(plan.config.losses) * trials * 4 * _weights(plan.config)
     yield from _space("store", Path(plan.images.cache), store, f"{images:,} images decoded")
     kept = f"the best models of {len(plan.config.losses)} losses"
-    if "://" in plan.shared:
+    if "://" in plan.checkpoint_storage:
         yield CheckResult(
-            check="checkpoints", state="ok", found=f"{kept}: about {_gigabytes(models)}, in {plan.shared}"
+            check="checkpoints", state="ok", found=f"{kept}: about {_gigabytes(models)}, in {plan.checkpoint_storage}"
         )
     else:
-        yield from _space("checkpoints", Path(plan.shared), models, kept)
+        yield from _space("checkpoints", Path(plan.checkpoint_storage), models, kept)
 
 
 def _space(check: str, place: Path, need: int, what: str) -> Iterator[CheckResult]:
     there = next(path for path in (place, *place.resolve().parents) if path.exists())
     free = shutil.disk_usage(there).free
     found = f"{what}: about {_gigabytes(need)}, {_gigabytes(free)} free in {place}"
-    mend = "Free some space, or name another place (dataset.cache, checkpoints.place, --runs)."
+    mend = "Free some space, or name another place (dataset.cache, checkpoints.storage_path, --runs)."
     yield (
         CheckResult(check=check, state="ok", found=found)
         if need < free

@@ -36,7 +36,7 @@ def _ready(images: Sequence[StoreSpec], probe_files: dict[str, str]) -> tuple[st
     if missing:
         return tuple(
             f"{folder} is not the same on {node}, and checkpoints go there; name a folder that all machines of the "
-            "cluster share with --runs, or a place with checkpoints.place."
+            "cluster share with --runs, or a place with checkpoints.storage_path."
             for folder in missing
         )
     try:

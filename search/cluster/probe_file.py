@@ -23,7 +23,7 @@ def probe_file(folder: str) -> Iterator[str]:
     except Exception as error:  # every store's library has its own
         raise Mistakes(
             f"Checkpoints cannot be written to {folder} ({type(error).__name__}: {error}); see that this machine may, "
-            "or name another place (--runs, checkpoints.place)."
+            "or name another place (--runs, checkpoints.storage_path)."
         ) from error
     try:
         yield address

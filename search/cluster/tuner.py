@@ -1,4 +1,4 @@
-"""Ray Tune, wrapped once: it runs the queue's jobs side by side on actors that it uses again and again.
+"""Ray Tune, wrapped once: it runs the queue's trials side by side on actors that it uses again and again.
 
 Tune's own searchers and schedulers are not used: they keep a truth of their own (``OptunaSearch`` tells a trial that a
 scheduler stopped COMPLETE). Here the study decides and Tune carries out.
@@ -24,12 +24,12 @@ from trainables.trial import TrainingTrial
 logger = logging.getLogger(__name__)
 
 
-class _Desk:
-    """Which of Tune's trials does which job, and the first error of our own, which ends the run."""
+class _Assignments:
+    """Which of Tune's trials trains which of ours, and the first error of our own, which ends the run."""
 
     def __init__(self, queue: TrialQueue) -> None:
         self.queue = queue
-        self.jobs: dict[str, RunningTrial] = {}
+        self.running: dict[str, RunningTrial] = {}
         self.error: Exception | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -37,25 +37,25 @@ class _Desk:
 
 
 class _StudySearcher(Searcher):
-    def __init__(self, desk: _Desk) -> None:
+    def __init__(self, assignments: _Assignments) -> None:
         super().__init__(metric="training_iteration", mode="max")
-        self._desk = desk
+        self._assignments = assignments
 
     def suggest(self, trial_id: str) -> Any:
-        desk = self._desk
-        if desk.error:
+        assignments = self._assignments
+        if assignments.error:
             return Searcher.FINISHED
         try:
-            job = desk.queue.next_trial()
+            running = assignments.queue.next_trial()
         except Exception as error:
-            desk.error = error
+            assignments.error = error
             return Searcher.FINISHED
-        if job is not None:
-            desk.jobs[trial_id] = job
-            return {"spec": job.spec}
+        if running is not None:
+            assignments.running[trial_id] = running
+            return {"spec": running.spec}
         # Tune ends an actor for which it has no trial, and then starts the next stage on the ones that are left.
         # A trial that waits keeps its actor, with everything imported, until there is work again.
-        return Searcher.FINISHED if desk.queue.done else {"spec": None}
+        return Searcher.FINISHED if assignments.queue.done else {"spec": None}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Nothing: the scheduler has told the study."""
@@ -68,33 +68,33 @@ class _StudySearcher(Searcher):
 
 
 class _StudyScheduler(FIFOScheduler):
-    def __init__(self, desk: _Desk) -> None:
+    def __init__(self, assignments: _Assignments) -> None:
         super().__init__()
-        self._desk = desk
+        self._assignments = assignments
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        desk = self._desk
-        if desk.error:
+        assignments = self._assignments
+        if assignments.error:
             return str(TrialScheduler.STOP)
-        job = desk.jobs.get(trial.trial_id)
+        running = assignments.running.get(trial.trial_id)
         try:
             (news,) = result["news"]
-            goes_on = desk.queue.on_trial_result(job, news) if job else desk.queue.has_to_wait
+            goes_on = assignments.queue.on_trial_result(running, news) if running else assignments.queue.has_to_wait
         except Exception as error:
-            desk.error = error
+            assignments.error = error
             return str(TrialScheduler.STOP)
         return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
         """Only an actor that died, or could not be made, ends here: a training's failures are results."""
-        desk = self._desk
-        job = desk.jobs.get(trial.trial_id)
-        if desk.error or job is None:
+        assignments = self._assignments
+        running = assignments.running.get(trial.trial_id)
+        if assignments.error or running is None:
             return
         try:
-            desk.queue.on_trial_crash(job, _reason(trial))
+            assignments.queue.on_trial_error(running, _reason(trial))
         except Exception as error:
-            desk.error = error
+            assignments.error = error
 
 
 def _reason(trial: Any) -> str:
@@ -114,16 +114,16 @@ def slots(resources: ResourcesSection, max_concurrent: int | None) -> int:
 
 
 def run_queue(queue: TrialQueue, *, resources: ResourcesSection, concurrent: int) -> None:
-    """Train everything on the queue, at most ``concurrent`` jobs at once."""
-    desk = _Desk(queue)
+    """Train everything in the queue, at most ``concurrent`` trials at once."""
+    assignments = _Assignments(queue)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what fails is told by the study, with its reason
     trainable = tune.with_resources(TrainingTrial, {"cpu": resources.cpus_per_trial, "gpu": resources.gpus_per_trial})
     with tempfile.TemporaryDirectory(prefix="holdout-tune-") as scratch:
         tune.Tuner(
             trainable,
             tune_config=tune.TuneConfig(
-                search_alg=_StudySearcher(desk),
-                scheduler=_StudyScheduler(desk),
+                search_alg=_StudySearcher(assignments),
+                scheduler=_StudyScheduler(assignments),
                 num_samples=-1,
                 max_concurrent_trials=concurrent,
                 reuse_actors=True,
@@ -138,8 +138,8 @@ def run_queue(queue: TrialQueue, *, resources: ResourcesSection, concurrent: int
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
         ).fit()
-    if desk.error:
-        raise desk.error
+    if assignments.error:
+        raise assignments.error
 
 
 def map_on_workers(function: Any, arguments: Sequence[Any], *, resources: ResourcesSection) -> list[Any]:
@@ -154,6 +154,8 @@ def on_other_nodes(function: Any, *arguments: Any) -> list[Any]:
     here = ray.get_runtime_context().get_node_id()
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != here]
     task = ray.remote(num_cpus=0, max_retries=2)(function)
-    places = [NodeAffinitySchedulingStrategy(node_id=node, soft=True) for node in nodes]
-    results: list[Any] = ray.get([task.options(scheduling_strategy=place).remote(*arguments) for place in places])
+    strategies = [NodeAffinitySchedulingStrategy(node_id=node, soft=True) for node in nodes]
+    results: list[Any] = ray.get(
+        [task.options(scheduling_strategy=strategy).remote(*arguments) for strategy in strategies]
+    )
     return results

@@ -20,6 +20,7 @@ from pydantic import (
 from search.config.dataset import build_dataset
 from search.config.secrets import holds_password, without_password
 from search.config.validation_errors import build
+from search.study.names import Stage
 from search.study.pruners import PRUNERS
 from search.study.samplers.table import SAMPLERS
 from trainables.data import Dataset
@@ -30,8 +31,7 @@ from trainables.models import ModelConfig
 from trainables.models.config import IMAGENET
 from trainables.training_config import TrainingConfig
 
-STAGES = ("search", "select", "test")
-OPTIONAL_FIRST = "noise"
+STAGES = (Stage.SEARCH, Stage.SELECT, Stage.TEST)
 
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
 Address = Annotated[str, Field(min_length=1)]
@@ -210,25 +210,25 @@ class NoiseSection(Section):
 class CheckpointsSection(Section):
     """Where trials keep their models, and how much the search trials' best ones may take.
 
-    ``place`` is a path, or a URL that fsspec knows, such as ``s3://bucket/holdout``; by default the runs folder.
+    ``storage_path`` is a path, or a URL that fsspec knows, such as ``s3://bucket/holdout``; by default the runs folder.
     """
 
-    place: Address | None = None
+    storage_path: Address | None = None
     max_gb: float | None = Field(default=None, gt=0)
 
-    @field_validator("place")
+    @field_validator("storage_path")
     @classmethod
-    def _reachable(cls, place: str | None) -> str | None:
-        if place is None:
+    def _reachable(cls, storage_path: str | None) -> str | None:
+        if storage_path is None:
             return None
-        scheme, separator, rest = place.partition("://")
-        if not separator and not place.startswith("/"):
+        scheme, separator, rest = storage_path.partition("://")
+        if not separator and not storage_path.startswith("/"):
             raise ValueError("must be a whole path, or a URL such as s3://bucket/folder")
         if "@" in rest.partition("/")[0]:
             raise Mistakes("it names a user; leave that out, its library finds user and password (see CLUSTER.md).")
         if separator and scheme not in available_protocols():
             raise ValueError(f"fsspec knows no {scheme}://, but s3://, gs://, abfs://, sftp:// and others")
-        return place
+        return storage_path
 
 
 class TrackingSection(Section):
@@ -256,7 +256,7 @@ class SearchConfig(Section):
     noise: NoiseSection = NoiseSection()
     checkpoints: CheckpointsSection = CheckpointsSection()
     tracking: TrackingSection = TrackingSection()
-    stages: Names = STAGES
+    stages: Annotated[tuple[Stage, ...], Field(min_length=1)] = STAGES
 
     @field_validator("name")
     @classmethod
@@ -277,10 +277,11 @@ class SearchConfig(Section):
 
     @field_validator("stages")
     @classmethod
-    def _in_order(cls, stages: tuple[str, ...]) -> tuple[str, ...]:
-        rest = stages[1:] if stages[0] == OPTIONAL_FIRST else stages
+    def _in_order(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        rest = stages[1:] if stages[0] is Stage.NOISE else stages
         if rest != STAGES[: len(rest)]:
-            raise ValueError(f"stages follow each other: {list(STAGES)}, or its beginning, {OPTIONAL_FIRST} before it")
+            in_order = [stage.value for stage in STAGES]
+            raise ValueError(f"stages follow each other: {in_order}, or its beginning, {Stage.NOISE} before it")
         return stages
 
     @field_validator("search", "tracking")

@@ -18,10 +18,9 @@ import torch
 from search.config.search_config import SearchConfig
 from search.config.secrets import expand, without_password
 from search.config.validation_errors import suggestion
-from search.plan.plan import Plan
+from search.plan.plan import Plan, search_budget
 from search.plan.runs import RunFolder
-from search.study.budget import budget_of
-from search.tracking.tracking import login_refusal
+from search.tracking.client import login_refusal
 from spaces.search_space import SearchSpace, search_space
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.merge import merged_sizes
@@ -173,8 +172,7 @@ def spaces_of(config: SearchConfig) -> dict[str, SearchSpace]:
         of_loss = partial(search_space, loss, config.training, config.space.get(loss, {}), for_training)
         spaces[loss] = space = _collect(mistakes, of_loss)
         if space is not None:
-            epochs = config.training.epochs * (config.split.folds or 1)
-            mistakes += budget_of(loss, space, config.search, epochs_each=epochs).problems()
+            mistakes += search_budget(config, loss, space).problems()
     raise_if_any(list(dict.fromkeys(mistakes)))  # the training's part is the same for every loss
     return spaces
 
@@ -212,8 +210,8 @@ def _address_mistakes(config: SearchConfig, runs: Path) -> list[str]:
         _collect(mistakes, lambda: _check_database("search.storage", config.search.storage or "", STORAGE_SCHEMES))
     if config.tracking.uri:
         _collect(mistakes, lambda: _check_tracking(config.tracking.uri or ""))
-    if config.checkpoints.place:
-        _collect(mistakes, lambda: _check_store(config.checkpoints.place or ""))
+    if config.checkpoints.storage_path:
+        _collect(mistakes, lambda: _check_store(config.checkpoints.storage_path or ""))
     parent = next(path for path in (runs, *runs.resolve().parents) if path.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         mistakes.append(f"--runs: {parent} cannot be written to; name a folder of your own.")
@@ -225,7 +223,7 @@ def _check_store(address: str) -> None:
         place(address).exists()
     except Exception as error:  # every store's library has its own
         raise Mistakes(
-            f"checkpoints.place: {address} cannot be looked at ({type(error).__name__}: {error}); install its library, "
+            f"checkpoints.storage_path: {address} cannot be looked at ({type(error).__name__}: {error}); install its library, "
             "see that this machine may use it, or mend the address."
         ) from error
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from search.campaigns.folder import CampaignFolder
 from search.config.search_config import SearchConfig, parse_config
 from search.plan.checks import make_plan
 from search.plan.plan import Plan
@@ -19,9 +18,9 @@ def started_or_resumed(config: SearchConfig, runs: Path) -> Plan:
     Raises:
         Mistakes: all that is wrong with it, or what differs from the stored search and may not.
     """
-    if CampaignFolder(runs, config.name).config.exists():
-        raise Mistakes(f"name: {config.name} is a campaign in {runs}; call the search something else.")
     folder = RunFolder(runs, config.name)
+    if folder.campaign.exists():
+        raise Mistakes(f"name: {config.name} is a campaign in {runs}; call the search something else.")
     known = folder.config.exists()
     plan = make_plan(resumed_config(folder, config) if known else config, runs, addresses=not known)
     refuse_another_split(folder, plan.split.digest)

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The places of the search ``name`` below ``runs``."""
+    """The files of the search ``name`` below ``runs``."""
 
     runs: Path
     name: str
@@ -34,6 +34,11 @@ class RunFolder:
     def config(self) -> Path:
         """The resolved search file."""
         return self.path / "search.yaml"
+
+    @property
+    def campaign(self) -> Path:
+        """The campaign file, where the name is a campaign's."""
+        return self.path / "campaign.yaml"
 
     @property
     def split(self) -> Path:

@@ -1,18 +1,17 @@
-"""An opened search: its plan, its storage, and where to speak."""
+"""An opened search: its plan and its studies."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from optuna.storages import RDBStorage
-from rich.console import Console
+from optuna.trial import FrozenTrial
 
-from search import STARTED
 from search.config.search_config import SearchConfig
 from search.config.secrets import expand
 from search.plan.plan import Plan
-from search.report.summary import write_summary
 from search.study.names import Stage, study_name
-from search.study.study import LossStudy, open_storage, stored_trials
+from search.study.pruners import PRUNERS
+from search.study.storage import open_storage, stored_trials
+from search.study.study import LossStudy
 from trainables.files import write_json, write_whole
 
 
@@ -22,50 +21,77 @@ class Search:
 
     plan: Plan
     storage: RDBStorage
-    console: Console
 
     @property
     def config(self) -> SearchConfig:
         """The search file."""
         return self.plan.config
 
+    @property
+    def name(self) -> str:
+        """The search's name."""
+        return self.plan.config.name
+
     def study(self, loss: str, stage: Stage) -> LossStudy:
-        """A loss's study in a stage."""
-        return self.plan.study(self.storage, loss, stage)
+        """A loss's study in a stage, opened or made."""
+        plan, search = self.plan, self.config.search
+        searching = stage is Stage.SEARCH
+        return LossStudy(
+            self.storage,
+            study_name(self.name, loss, stage),
+            space=plan.spaces[loss],
+            trial_value=plan.trial_value(stage),
+            # Other stages train what is enqueued, to the end.
+            pruner=PRUNERS[search.pruner if searching else "none"](steps=plan.steps, unit=plan.unit),
+            sampler=plan.budget(loss).sampler if searching else None,
+            attributes={
+                "split_digest": plan.split.digest,
+                "objective": search.objective,
+                "default": plan.spaces[loss].default,
+                "clipped": list(plan.spaces[loss].clipped),
+            },
+        )
+
+    def trials(self, loss: str, stage: Stage) -> list[FrozenTrial]:
+        """The trials of a loss's study in a stage, none where it has not begun; nothing is made."""
+        return stored_trials(self.storage, study_name(self.name, loss, stage))
 
     def is_done(self, stage: Stage) -> bool:
         """Whether ``stage`` has nothing left to do."""
-        folder = self.plan.folder
-        if stage == "select":
-            return folder.selection.exists()
-        if stage == "test":
-            return folder.test.exists()
-        if stage == Stage.NOISE:
+        if stage is Stage.SELECT:
+            return self.plan.folder.selection.exists()
+        if stage is Stage.TEST:
+            return self.plan.folder.test.exists()
+        if stage is Stage.NOISE:
             noise = self.config.noise
-            trials = stored_trials(self.storage, study_name(self.config.name, self.config.noise_loss, Stage.NOISE))
+            trials = self.trials(self.config.noise_loss, Stage.NOISE)
             return sum(trial.state.is_finished() for trial in trials) >= noise.seeds + noise.splits
-        return all(self.plan.budget(loss).done(self.study(loss, Stage.SEARCH).trials()) for loss in self.config.losses)
+        return all(self.plan.budget(loss).done(self.trials(loss, Stage.SEARCH)) for loss in self.config.losses)
 
-    def summary(self) -> dict[str, Any]:
-        """``summary.json``, written anew from the records."""
-        attributes = self._first_study.attributes()
-        return write_summary(self.plan, self.storage, attributes.get("sessions", []), attributes.get("slots", 0))
+    def begin_session(self, started: float, slots: int) -> None:
+        """Remember that a driver ``started`` (seconds since 1970), and how many trials it runs at once."""
+        self._first_study.set_attributes({"sessions": [*self.sessions, started], "slots": slots})
 
-    def begin_session(self, slots: int) -> None:
-        """Remember that a driver began, when, and how many trials it runs at once."""
-        sessions = self._first_study.attributes().get("sessions", [])
-        self._first_study.set_attributes({"sessions": [*sessions, STARTED], "slots": slots})
+    @property
+    def sessions(self) -> list[float]:
+        """When each driver of this search started."""
+        return list(self._first_study.attributes().get("sessions", []))
+
+    @property
+    def slots(self) -> int:
+        """How many trials the last driver ran at once; 0 before the first."""
+        return int(self._first_study.attributes().get("slots", 0))
 
     @property
     def _first_study(self) -> LossStudy:
         return self.study(self.config.losses[0], Stage.SEARCH)
 
 
-def open_search(plan: Plan, console: Console) -> Search:
+def open_search(plan: Plan) -> Search:
     """Open a search's storage and write down its plan; both may be there already."""
     folder = plan.folder
     folder.path.mkdir(parents=True, exist_ok=True)
     write_json(folder.split, plan.split.to_json())
     write_whole(folder.config, lambda file: file.write(plan.config.to_yaml().encode()))
     address = plan.config.search.storage
-    return Search(plan=plan, storage=open_storage(expand(address) if address else folder.storage), console=console)
+    return Search(plan=plan, storage=open_storage(expand(address) if address else folder.storage))

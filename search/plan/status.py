@@ -11,9 +11,10 @@ from pydantic import TypeAdapter
 from search.config.search_config import SearchSection
 from search.config.secrets import expand
 from search.plan.runs import RunFolder, stored_config
-from search.study.budget import Budget, budget_of, epochs_trained
+from search.study.budget import Budget, budget_of
 from search.study.names import Stage, short_study_name, study_name
-from search.study.study import open_storage, stored_trials
+from search.study.records import epochs_trained
+from search.study.storage import open_storage, stored_trials
 from spaces.search_space import search_space
 from trainables.training_config import TrainingConfig
 

@@ -9,8 +9,8 @@ import numpy as np
 from optuna.trial import FrozenTrial
 
 from search.report.statistics.anytime import Curve, cost_ratio, mean_curve
-from search.study.study import epochs_of
-from trainables.train import EpochRecord
+from search.study.records import epochs_of
+from trainables.epoch_record import EpochRecord
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 """Where a curve is shown: after these shares of the epochs."""

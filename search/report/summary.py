@@ -17,9 +17,10 @@ from search.report.statistics.interval import over_seeds
 from search.selection.openings import Ledger
 from search.selection.selection import Confirmation, Selection, by_configuration, confirmations, finalists, mean_value
 from search.study.names import Stage, study_name
-from search.study.study import epochs_of, stored_trials
+from search.study.records import epochs_of
+from search.study.storage import stored_trials
+from trainables.epoch_record import EpochRecord
 from trainables.files import write_json
-from trainables.train import EpochRecord
 
 
 def write_summary(plan: Plan, storage: RDBStorage, sessions: Sequence[float], slots: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ class SealedTest:
     short_side: int
     cache: str
 
-    def recipe(self, selection: Selection, opening: Opening) -> StoreSpec:
+    def images(self, selection: Selection, opening: Opening) -> StoreSpec:
         """The test images, for a selection that was frozen for this split and opened for this selection."""
         assert selection.split_digest == self.split.digest, "the selection was made on another split"
         assert selection.digest in opening.selections.values(), "the opening is another selection's"

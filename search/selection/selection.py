@@ -11,7 +11,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.study.study import epochs_of
+from search.study.records import epochs_of
 from search.study.trial_value import best_epochs
 from spaces.space import Value
 from trainables.files import write_json

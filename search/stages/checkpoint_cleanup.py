@@ -4,12 +4,12 @@ from optuna.trial import FrozenTrial
 
 from search.config.search_config import CheckpointsSection
 from search.study.names import Stage
-from search.study.trial_queue import RunningTrial
+from search.study.trial_queue import RunningTrial, TrialListener
 from trainables.checkpoints import forget_last
 from trainables.files import Place, place
 
 
-class CheckpointCleanup:
+class CheckpointCleanup(TrialListener):
     """Removes, after each trial, what only an unfinished training needs, and the worst models beyond the limit.
 
     The models of confirmations and final trainings are never removed.
@@ -19,14 +19,13 @@ class CheckpointCleanup:
         self._limit = None if checkpoints.max_gb is None else checkpoints.max_gb * 1e9
         self._kept: list[tuple[float, Place]] = []
 
-    def __call__(self, job: RunningTrial, trial: FrozenTrial) -> None:
-        """Take the news of a job."""
-        if not trial.state.is_finished():
-            return
-        forget_last(job.spec.directory)
-        if job.stage == Stage.SEARCH and self._limit is not None:
+    def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        """Remove what a trial that ended does not need any more."""
+        forget_last(running.spec.directory)
+        if running.stage is Stage.SEARCH and self._limit is not None:
             worst_first = trial.value if trial.value is not None else float("-inf")
-            self._kept += [(worst_first, path) for path in place(job.spec.directory).rglob("attempt-*/best.pt")]
+            best = place(running.spec.directory).rglob("attempt-*/best.pt")
+            self._kept += [(worst_first, path) for path in best]
             self._shrink(self._limit)
 
     def _shrink(self, limit: float) -> None:

@@ -4,9 +4,8 @@ import logging
 
 from optuna.trial import FrozenTrial
 
-from search.study.study import epochs_of
-from search.study.trial_queue import RunningTrial
-from trainables.train import DeviceMemory
+from search.study.trial_queue import RunningTrial, TrialListener
+from trainables.epoch_record import DeviceMemory, EpochRecord
 
 logger = logging.getLogger(__name__)
 
@@ -28,16 +27,16 @@ def too_tight(gpus_per_trial: float, memory: DeviceMemory) -> str | None:
     )
 
 
-class GpuMemoryCheck:
-    """Warns, once for each worse case, when the queue's trials are packed too tightly."""
+class GpuMemoryCheck(TrialListener):
+    """Warns, once for each worse case, when trials that share a GPU need more memory than it has."""
 
     def __init__(self, gpus_per_trial: float) -> None:
         self._gpus_per_trial = gpus_per_trial
         self._most = 0
 
-    def __call__(self, job: RunningTrial, trial: FrozenTrial) -> None:
-        """Take the news of a job."""
-        memory = next((record["memory"] for record in epochs_of(trial)[-1:] if "memory" in record), None)
+    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
+        """Look at the memory that the trial has taken so far."""
+        memory = record.get("memory")
         if not 0 < self._gpus_per_trial < 1 or memory is None or memory["peak"] <= self._most:
             return
         if sentence := too_tight(self._gpus_per_trial, memory):

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
+from optuna.trial import FrozenTrial
 from rich.console import Console
 
 from search.cluster.driver_lock import only_driver_of
@@ -18,18 +19,21 @@ from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import Search, open_search
 from search.report.noise import noise_text
-from search.report.tracked import make_projection, synchronise
-from search.selection.scoring import score
+from search.report.summary import write_summary
 from search.selection.selection import Selection
 from search.stages.checkpoint_cleanup import CheckpointCleanup
 from search.stages.freeze import NothingToSelect, freeze
 from search.stages.gpu_memory_check import GpuMemoryCheck
+from search.stages.outcome import Outcome
 from search.stages.progress import Progress, StoreProgress
+from search.stages.queued_stages import confirm_stage, final_stage, noise_stage, search_stage, side_by_side
 from search.stages.sealed_test import score_test
+from search.stages.synchronise import make_projection, synchronise
 from search.study.names import Stage, search_of
 from search.study.pruners import PRUNERS
-from search.study.trial_queue import Listener, Stage, TrialQueue
-from search.tracking.tracking import Projection, Tracker
+from search.study.trial_queue import QueuedStage, RunningTrial, TrialListener, TrialQueue
+from search.tracking.projection import Projection
+from search.tracking.tracker import Tracker
 
 logger = logging.getLogger(__name__)
 
@@ -37,16 +41,25 @@ logger = logging.getLogger(__name__)
 def run_stages(
     plans: Sequence[Plan],
     console: Console,
-    stages: tuple[str, ...],
+    stages: Sequence[Stage],
     *,
+    started: float,
     opener: str,
     reason: str | None = None,
     on_begin: Callable[[], None] = lambda: None,
-) -> list[Search]:
+    listeners: Sequence[TrialListener] = (),
+) -> list[Outcome]:
     """Carry out what is left of ``stages`` of searches that ask for the same resources.
 
-    ``opener`` is who opens the test classes: the search, or its campaign. ``reason`` opens them once more, although
-    they were opened. ``on_begin`` is called once nothing can be refused any more, just before the searches are opened.
+    Args:
+        plans: the searches.
+        console: where progress is shown.
+        stages: what is asked for, in the order of :class:`Stage`.
+        started: when the command began, in seconds since 1970: start-up is counted from here.
+        opener: who opens the test classes, the search or its campaign.
+        reason: opens them once more, although they were opened.
+        on_begin: called once nothing can be refused any more, just before the searches are opened.
+        listeners: further ones, which follow every trial.
 
     Raises:
         Mistakes: what only shows now: images that cannot be read, a cluster that is too small, a search that another
@@ -63,15 +76,17 @@ def run_stages(
         for storage, names in _databases(plans).items():
             stack.enter_context(only_driver_of(names, storage))
         on_begin()
-        searches = [open_search(plan, console) for plan in plans]
+        searches = [open_search(plan) for plan in plans]
         left = [stage for stage in stages if _undone(searches, stage)]
         if reason is not None:
-            left.append("test")
-        if left:
-            if not is_new:
-                concurrent = _get_ready(plans, console, stack)
-            _carry_out(searches, left, opener, reason, concurrent)
-        return searches
+            left.append(Stage.TEST)
+        if not left:
+            return [Outcome(search=search, summary=write_summary(search)) for search in searches]
+        if not is_new:
+            concurrent = _get_ready(plans, console, stack)
+        for search in searches:
+            search.begin_session(started, concurrent)
+        return _carry_out(searches, left, console, opener, reason, concurrent, listeners)
 
 
 def _databases(plans: Sequence[Plan]) -> dict[str, list[str]]:
@@ -84,7 +99,7 @@ def _databases(plans: Sequence[Plan]) -> dict[str, list[str]]:
     return databases
 
 
-def _undone(searches: Sequence[Search], stage: str) -> list[Search]:
+def _undone(searches: Sequence[Search], stage: Stage) -> list[Search]:
     return [search for search in searches if not search.is_done(stage)]
 
 
@@ -100,84 +115,96 @@ def _get_ready(plans: Sequence[Plan], console: Console, stack: ExitStack) -> int
     stack.enter_context(ray_session())
     concurrent = slots(plans[0].config.resources, plans[0].config.search.max_concurrent)
     make_nodes_ready(
-        list(dict.fromkeys(plan.images for plan in plans)), list(dict.fromkeys(plan.shared for plan in plans))
+        list(dict.fromkeys(plan.images for plan in plans)),
+        list(dict.fromkeys(plan.checkpoint_storage for plan in plans)),
     )
     return concurrent
 
 
 def _carry_out(
-    searches: Sequence[Search], left: Sequence[str], opener: str, reason: str | None, concurrent: int
-) -> None:
+    searches: Sequence[Search],
+    left: Sequence[Stage],
+    console: Console,
+    opener: str,
+    reason: str | None,
+    concurrent: int,
+    listeners: Sequence[TrialListener],
+) -> list[Outcome]:
     from search.cluster.tuner import map_on_workers, run_queue
+    from search.selection.scoring import score
 
-    console, resources = searches[0].console, searches[0].config.resources
-    for search in searches:
-        search.begin_session(concurrent)
-    _print_rungs(searches)
-    projections = {search.config.name: make_projection(search.plan) for search in searches}
+    resources = searches[0].config.resources
+    _print_rungs(searches, console)
+    projections = {search.name: make_projection(search.plan) for search in searches}
     tracker = Tracker(projections)
-    tidies = {search.config.name: CheckpointCleanup(search.config.checkpoints) for search in searches}
     try:
         with Progress(console, concurrent) as progress:
             queue = TrialQueue(
-                stage_by_stage(searches, left, reason),
-                listeners=[_to_its_own(tidies), progress, tracker, GpuMemoryCheck(resources.gpus_per_trial)],
+                stage_by_stage(searches, left, console, reason),
+                listeners=[
+                    _OfEachSearch({search.name: CheckpointCleanup(search.config.checkpoints) for search in searches}),
+                    progress,
+                    tracker,
+                    GpuMemoryCheck(resources.gpus_per_trial),
+                    *listeners,
+                ],
             )
             run_queue(queue, resources=resources, concurrent=concurrent)
-        if "test" in left and (waiting := _to_test(searches, reason)):
+        if Stage.TEST in left and (waiting := _to_test(searches, reason)):
             score_test(
                 waiting,
+                console,
                 opener=opener,
                 reason=reason,
                 score_all=lambda tasks: map_on_workers(score, tasks, resources=resources),
             )
+        outcomes = [Outcome(search=search, summary=write_summary(search)) for search in searches]
     finally:
         in_step = tracker.close()
-    for search in searches:
-        name = search.config.name
-        if not in_step or not _try_synchronise(search, projections[name]):
+    for outcome in outcomes:
+        name = outcome.search.name
+        if not in_step or not _try_synchronise(outcome, projections[name]):
             console.print(f"MLflow is behind the studies; `holdout sync {name}` writes what is missing.")
+    return outcomes
 
 
-def _to_its_own(listeners: Mapping[str, Listener]) -> Listener:
-    """A listener that passes a job's news to the one of its search."""
-    return lambda job, trial: listeners[search_of(job.course.study.name)](job, trial)
+class _OfEachSearch(TrialListener):
+    """Passes the end of a trial to the listener of its search."""
+
+    def __init__(self, listeners: Mapping[str, TrialListener]) -> None:
+        self._listeners = listeners
+
+    def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        self._listeners[search_of(running.study.name)].on_end(running, trial)
 
 
 def _to_test(searches: Sequence[Search], reason: str | None) -> list[Search]:
     """What the test stage is for: the searches whose configurations are frozen, and who have no scores yet."""
-    waiting = _undone(searches, "test") if reason is None else searches
-    return [search for search in waiting if search.is_done("select")]
+    waiting = _undone(searches, Stage.TEST) if reason is None else searches
+    return [search for search in waiting if search.is_done(Stage.SELECT)]
 
 
-def stage_by_stage(searches: Sequence[Search], left: Sequence[str], reason: str | None) -> Iterator[Stage]:
-    """The stages' trials; the code between two of them runs when the first is done."""
+def stage_by_stage(
+    searches: Sequence[Search], left: Sequence[Stage], console: Console, reason: str | None
+) -> Iterator[QueuedStage]:
+    """The stages' trials; the code after a ``yield`` runs when that stage's last trial has ended."""
     if Stage.NOISE in left:
         noisy = _undone(searches, Stage.NOISE)
-        yield _side_by_side(Stage.NOISE, [search.plan.noise_stage(search.storage) for search in noisy])
+        yield side_by_side(Stage.NOISE, [noise_stage(search) for search in noisy])
         for search in noisy:
-            if noise := search.summary()["noise"]:
-                search.console.print(noise_text(noise, search.config.search.objective), highlight=False)
-    if "search" in left:
-        yield _side_by_side(Stage.SEARCH, [search.plan.search_stage(search.storage) for search in searches])
+            if noise := write_summary(search).noise:
+                console.print(noise_text(noise, search.config.search.objective), highlight=False)
+    if Stage.SEARCH in left:
+        yield side_by_side(Stage.SEARCH, [search_stage(search) for search in searches])
         _summarise(searches)
-        _say_early_ends(searches)
-    if "select" in left:
-        unfrozen = _undone(searches, "select")
-        yield _side_by_side(Stage.SELECT, [search.plan.confirm_stage(search.storage) for search in unfrozen])
+        _print_early_ends(searches, console)
+    if Stage.SELECT in left:
+        yield side_by_side(Stage.SELECT, [confirm_stage(search) for search in _undone(searches, Stage.SELECT)])
         _freeze(searches)
         _summarise(searches)
-    if "test" in left:
+    if Stage.TEST in left:
         frozen = [(search, Selection.load(search.plan.folder.selection)) for search in _to_test(searches, reason)]
-        yield _side_by_side(
-            Stage.TEST, [search.plan.final_stage(search.storage, selection) for search, selection in frozen]
-        )
-        _summarise(searches)
-
-
-def _side_by_side(name: str, stages: Sequence[Stage]) -> Stage:
-    """The same stage of several searches as one: nobody waits for another's last trial."""
-    return Stage(name=name, courses=[course for stage in stages for course in stage.courses])
+        yield side_by_side(Stage.TEST, [final_stage(search, selection) for search, selection in frozen])
 
 
 def _freeze(searches: Sequence[Search]) -> None:
@@ -187,12 +214,12 @@ def _freeze(searches: Sequence[Search]) -> None:
         NothingToSelect: no search has a choice.
     """
     failures = []
-    for search in _undone(searches, "select"):
+    for search in _undone(searches, Stage.SELECT):
         try:
             freeze(search)
         except NothingToSelect as nothing:
             failures.append(nothing)
-    if failures and not any(search.is_done("select") for search in searches):
+    if failures and not any(search.is_done(Stage.SELECT) for search in searches):
         raise failures[0]
     for failure in failures:
         logger.warning("%s", failure)
@@ -200,28 +227,28 @@ def _freeze(searches: Sequence[Search]) -> None:
 
 def _summarise(searches: Sequence[Search]) -> None:
     for search in searches:
-        search.summary()
+        write_summary(search)
 
 
-def _print_rungs(searches: Sequence[Search]) -> None:
+def _print_rungs(searches: Sequence[Search], console: Console) -> None:
     for pruner, steps, unit in dict.fromkeys(
         (search.config.search.pruner, search.plan.steps, search.plan.unit) for search in searches
     ):
         plan = PRUNERS[pruner](steps=steps, unit=unit).plan
-        searches[0].console.print(f"Pruning ({pruner}, {steps} {unit}s): {plan}.", style="dim", highlight=False)
+        console.print(f"Pruning ({pruner}, {steps} {unit}s): {plan}.", style="dim", highlight=False)
 
 
-def _say_early_ends(searches: Sequence[Search]) -> None:
+def _print_early_ends(searches: Sequence[Search], console: Console) -> None:
     for search in searches:
         for loss in search.config.losses:
             study = search.study(loss, Stage.SEARCH)
             if reason := search.plan.budget(loss).early_end(trials := study.trials()):
-                search.console.print(f"{study.name}: {len(trials)} trials, {reason}.", style="dim", highlight=False)
+                console.print(f"{study.name}: {len(trials)} trials, {reason}.", style="dim", highlight=False)
 
 
-def _try_synchronise(search: Search, projection: Projection) -> bool:
+def _try_synchronise(outcome: Outcome, projection: Projection) -> bool:
     try:
-        synchronise(search, projection)
+        synchronise(outcome, projection)
     except Exception as error:  # whatever MLflow meets, the search's result stands
         logger.warning("MLflow cannot be written (%s).", type(error).__name__)
         return False

@@ -12,15 +12,16 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from search.study.budget import epochs_trained
-from search.study.study import epochs_of
-from search.study.trial_queue import RunningTrial
+from search.study.names import Stage
+from search.study.records import epochs_of, epochs_trained
+from search.study.trial_queue import RunningTrial, TrialListener
+from trainables.epoch_record import EpochRecord
 
 TITLES = {
-    "noise": "Measuring the noise",
-    "search": "Searching",
-    "confirm": "Confirming the finalists",
-    "final": "Training for the test",
+    Stage.NOISE: "Measuring the noise",
+    Stage.SEARCH: "Searching",
+    Stage.SELECT: "Confirming the finalists",
+    Stage.TEST: "Training for the test",
 }
 
 
@@ -55,13 +56,13 @@ class _Row:
         return min(to_start * typical, max(0.0, self.budget - sum(self.epochs.values()) - going)) + going
 
 
-class Progress(AbstractContextManager["Progress"]):
-    """Shows the queue's news: a live table on a terminal, a line a finished trial elsewhere."""
+class Progress(TrialListener, AbstractContextManager["Progress"]):
+    """Shows the queue's trials: a live table on a terminal, a line a finished trial elsewhere."""
 
     def __init__(self, console: Console, concurrent: int = 1) -> None:
         self.concurrent = concurrent
         self._console = console
-        self._stage = ""
+        self._stage: Stage | None = None
         self._rows: dict[str, _Row] = {}
         self._seconds: list[float] = []
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
@@ -81,37 +82,49 @@ class Progress(AbstractContextManager["Progress"]):
         """One line about what is being done."""
         self._console.print(text, style="dim", highlight=False)
 
-    def __call__(self, job: RunningTrial, trial: FrozenTrial) -> None:
-        """Take a job's news."""
-        if job.stage != self._stage:
-            self._stage, self._rows = job.stage, {}
+    def on_start(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        """Show the trial, and its stage where it is the first."""
+        if running.stage is not self._stage:
+            self._stage, self._rows = running.stage, {}
             if not self._live:
-                self.say(f"{TITLES[job.stage]} …")
-        row = self._row(job)
-        records = epochs_of(trial)
-        row.states[job.number] = trial.state
-        row.epochs[job.number] = len(records)
-        if records:
-            self._seconds = [*self._seconds[-99:], records[-1]["end"] - records[-1]["start"]]
+                self.say(f"{TITLES[running.stage]} …")
+        self._update(running, trial)
+
+    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
+        """Show how far the trial is."""
+        self._seconds = [*self._seconds[-99:], record["end"] - record["start"]]
+        self._update(running, trial)
+
+    def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        """Show how the trial ended."""
+        row = self._update(running, trial)
         if trial.state == TrialState.COMPLETE and trial.value is not None:
             row.best = trial.value if row.best is None else max(row.best, trial.value)
         if self._live:
             self._live.update(self._table(), refresh=True)
-        elif trial.state.is_finished():
-            line = self._line(job, row, trial.user_attrs.get("outcome", ""))
+        else:
+            line = self._line(running, row, trial.user_attrs.get("outcome", ""))
             self._console.print(line, highlight=False, soft_wrap=True)
 
-    def _row(self, job: RunningTrial) -> _Row:
-        name = job.course.study.name
+    def _update(self, running: RunningTrial, trial: FrozenTrial) -> _Row:
+        row = self._row(running)
+        row.states[running.number] = trial.state
+        row.epochs[running.number] = len(epochs_of(trial))
+        if self._live:
+            self._live.update(self._table(), refresh=True)
+        return row
+
+    def _row(self, running: RunningTrial) -> _Row:
+        name = running.study.name
         if name not in self._rows:
-            trials = [trial for trial in job.course.study.trials() if trial.number != job.number]
-            budget = job.course.budget
+            trials = [trial for trial in running.study.trials() if trial.number != running.number]
+            budget = running.queued.budget
             values = [trial.value for trial in trials if trial.state == TrialState.COMPLETE and trial.value is not None]
             self._rows[name] = _Row(
                 target=budget.most,
                 budget=None if budget.epochs is None else budget.epochs - epochs_trained(trials),
                 before=sum(trial.state.is_finished() for trial in trials),
-                epochs_each=job.spec.epochs,
+                epochs_each=running.spec.epochs,
                 best=max(values, default=None),
             )
         return self._rows[name]
@@ -123,14 +136,15 @@ class Progress(AbstractContextManager["Progress"]):
         seconds = epochs * sum(self._seconds) / len(self._seconds) / self.concurrent
         return time.strftime("%H:%M:%S", time.gmtime(seconds))
 
-    def _line(self, job: RunningTrial, row: _Row, outcome: str) -> str:
+    def _line(self, running: RunningTrial, row: _Row, outcome: str) -> str:
         best = "" if row.best is None else f"; best {row.best:.4f}"
         return (
-            f"{job.course.study.name} trial {job.number}: {outcome} "
+            f"{running.study.name} trial {running.number}: {outcome} "
             f"[{row.ended}/{row.target}{best}; about {self._time_left()} left in this stage]"
         ).replace("[", "\\[")
 
     def _table(self) -> RenderableType:
+        assert self._stage is not None
         table = Table(title=TITLES[self._stage], title_justify="left", box=None)
         for column in ("loss", "done", "running", "pruned", "failed", "best"):
             table.add_column(column, justify="left" if column == "loss" else "right")

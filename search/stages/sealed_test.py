@@ -9,14 +9,16 @@ from operator import methodcaller
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
+from rich.console import Console
 
 from search.plan.search import Search
+from search.plan.trainings import training_of
 from search.selection.openings import Ledger, Opening
 from search.selection.scoring import Scoring
 from search.selection.selection import Selection
 from search.stages.progress import StoreProgress
 from search.study.names import Stage, short_study_name
-from search.study.study import epochs_of
+from search.study.records import epochs_of
 from trainables.files import place, write_json, write_whole
 from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
@@ -33,7 +35,12 @@ class _Candidate:
 
 
 def score_test(
-    searches: Sequence[Search], *, opener: str, reason: str | None, score_all: Callable[[Sequence[Scoring]], list[Any]]
+    searches: Sequence[Search],
+    console: Console,
+    *,
+    opener: str,
+    reason: str | None,
+    score_all: Callable[[Sequence[Scoring]], list[Any]],
 ) -> None:
     """Open the test classes once for all ``searches``, and write each search's scores whole.
 
@@ -47,14 +54,14 @@ def score_test(
     candidates = [_candidate(search) for search in searches]
     openings = _openings(candidates, opener, reason or "its own test stage")
     for candidate in candidates:
-        _score(candidate, openings[candidate.selection.search], score_all)
+        _score(candidate, openings[candidate.selection.search], console, score_all)
 
 
 def _candidate(search: Search) -> _Candidate:
     plan = search.plan
     selection = Selection.load(plan.folder.selection)
     finals = [
-        (trial, plan.spec(loss, Stage.TEST, trial))
+        (trial, training_of(plan, loss, Stage.TEST, trial))
         for loss in selection.chosen
         for trial in search.study(loss, Stage.TEST).trials()
         if trial.state == TrialState.COMPLETE
@@ -87,11 +94,13 @@ def _openings(candidates: Sequence[_Candidate], opener: str, reason: str) -> dic
     return openings
 
 
-def _score(candidate: _Candidate, opening: Opening, score_all: Callable[[Sequence[Scoring]], list[Any]]) -> None:
-    search, plan = candidate.search, candidate.search.plan
-    images = plan.sealed_test.recipe(candidate.selection, opening)
-    search.console.print(f"Opening the test classes for {plan.config.name} …", style="dim", highlight=False)
-    images.open(StoreProgress(search.console))
+def _score(
+    candidate: _Candidate, opening: Opening, console: Console, score_all: Callable[[Sequence[Scoring]], list[Any]]
+) -> None:
+    plan = candidate.search.plan
+    images = plan.sealed_test.images(candidate.selection, opening)
+    console.print(f"Opening the test classes for {plan.config.name} …", style="dim", highlight=False)
+    images.open(StoreProgress(console))
     scored = score_all(
         [
             Scoring(

@@ -5,11 +5,8 @@ from dataclasses import dataclass
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.config.search_config import SearchSection
+from search.study.records import epochs_trained
 from search.study.samplers.sampler import READY, WAIT, Availability, Sampler
-from search.study.samplers.table import SAMPLERS
-from search.study.study import epochs_of
-from spaces.search_space import SearchSpace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,14 +62,3 @@ class Budget:
     def early_end(self, trials: Sequence[FrozenTrial]) -> str | None:
         """Why a search that is done has fewer than ``trials`` trials; None where it has all, or goes on."""
         return self.availability(trials).over if self.done(trials) and len(trials) < self.trials else None
-
-
-def budget_of(loss: str, space: SearchSpace, search: SearchSection, *, epochs_each: int) -> Budget:
-    """How much is searched for ``loss``; a whole trial takes ``epochs_each`` epochs, those of all its folds."""
-    sampler = SAMPLERS[search.sampler](loss=loss, space=space, seed=search.seed, trials=search.trials)
-    return Budget(trials=search.trials, epochs=search.epochs, epochs_each=epochs_each, sampler=sampler)
-
-
-def epochs_trained(trials: Sequence[FrozenTrial]) -> int:
-    """The epochs that ``trials`` have told."""
-    return sum(len(epochs_of(trial)) for trial in trials)

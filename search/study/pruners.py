@@ -42,11 +42,11 @@ class Pruner(ABC):
         """What is compared after which steps, in words."""
         return self._plan() if self.first < self.steps else f"no trial is pruned, {self.steps} {self.unit}s are too few"
 
-    def verdict(self, study: Study, trial: FrozenTrial) -> str | None:
+    def reason(self, study: Study, trial: FrozenTrial) -> str | None:
         """Why ``trial`` ends after the step that it reported last; None where it goes on. Ask once a step."""
         if not self._rule.prune(study, trial):
             return None
-        return self._reason(study, study.get_trials(deepcopy=False), trial.number)
+        return self._reason_of(study, study.get_trials(deepcopy=False), trial.number)
 
     @cached_property
     def _rule(self) -> BasePruner:
@@ -59,7 +59,7 @@ class Pruner(ABC):
     def _build(self) -> BasePruner: ...
 
     @abstractmethod
-    def _reason(self, study: Study, trials: Sequence[FrozenTrial], number: int) -> str: ...
+    def _reason_of(self, study: Study, trials: Sequence[FrozenTrial], number: int) -> str: ...
 
 
 class Unpruned(Pruner):
@@ -78,7 +78,7 @@ class Unpruned(Pruner):
     def _build(self) -> BasePruner:
         return NopPruner()
 
-    def _reason(self, study: Study, trials: Sequence[FrozenTrial], number: int) -> str:
+    def _reason_of(self, study: Study, trials: Sequence[FrozenTrial], number: int) -> str:
         raise AssertionError("nothing is pruned")
 
 
@@ -106,7 +106,7 @@ class SuccessiveHalving(Pruner):
     def _build(self) -> BasePruner:
         return SuccessiveHalvingPruner(min_resource=self.first, reduction_factor=REDUCTION_FACTOR)
 
-    def _reason(self, study: Study, trials: Sequence[FrozenTrial], number: int) -> str:
+    def _reason_of(self, study: Study, trials: Sequence[FrozenTrial], number: int) -> str:
         own = trials[number].system_attrs
         rung = max(key for key in own if key.startswith("completed_rung_"))
         rivals = [trial.system_attrs[rung] for trial in trials if self._meet(study, trials[number], trial, rung)]
@@ -165,7 +165,7 @@ class Median(Pruner):
     def _build(self) -> BasePruner:
         return MedianPruner(n_startup_trials=COMPLETE_FOR_MEDIAN, n_warmup_steps=self.first)
 
-    def _reason(self, study: Study, trials: Sequence[FrozenTrial], number: int) -> str:
+    def _reason_of(self, study: Study, trials: Sequence[FrozenTrial], number: int) -> str:
         step = max(trials[number].intermediate_values)
         complete = [trial.intermediate_values[step] for trial in trials if trial.state == TrialState.COMPLETE]
         median = statistics.median(complete)

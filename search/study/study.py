@@ -7,71 +7,31 @@ failed, and ``replicate_of`` (the first trial of the study with the same paramet
 configuration is trained. The studies of later stages also say which ``configuration`` of the search is trained again.
 """
 
-import functools
-import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import optuna
-import sqlalchemy.exc
 from optuna.pruners import NopPruner
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from search.study.pruners import Pruner
-from search.study.samplers.table import Sampler
+from search.study.records import record_key, record_keys
+from search.study.samplers.sampler import Sampler
+from search.study.storage import retry
 from search.study.trial_value import TrialValue
 from spaces.search_space import SearchSpace
 from spaces.space import Value
-from trainables.train import EpochRecord
-
-logger = logging.getLogger(__name__)
-optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
-EPOCH = "epoch:"
-_PATIENCE_S = (0.1, 0.5, 2, 5, 10, 20, 30)
+from trainables.epoch_record import EpochRecord
 
 
-def retry(
-    method: Callable[Concatenate[Any, Parameters], Result],
-) -> Callable[Concatenate[Any, Parameters], Result]:
-    """Call the storage again when it is away for a moment (a database restarted): a minute in all, then give up."""
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What came of an epoch that a trial reported: whether it was new, and why the trial should be pruned, if so."""
 
-    @functools.wraps(method)
-    def call(self: Any, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        for pause in _PATIENCE_S:
-            try:
-                return method(self, *args, **kwargs)
-            except (sqlalchemy.exc.DatabaseError, optuna.exceptions.StorageInternalError) as error:
-                logger.warning("The storage does not answer (%s); asking again in %s s.", type(error).__name__, pause)
-                time.sleep(pause)
-        return method(self, *args, **kwargs)
-
-    return call
-
-
-@retry  # two processes that make the tables at once are in each other's way for a moment
-def open_storage(url: str) -> RDBStorage:
-    """The database at ``url``, made where it does not exist."""
-    sqlite = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {"pool_pre_ping": True}
-    return RDBStorage(url, engine_kwargs=sqlite)
-
-
-def epochs_of(trial: FrozenTrial) -> list[EpochRecord]:
-    """The records of all epochs that ``trial`` has told, in order."""
-    return [trial.user_attrs[key] for key in _keys(trial)]
-
-
-def _keys(trial: FrozenTrial) -> list[str]:
-    return sorted(key for key in trial.user_attrs if key.startswith(EPOCH))
-
-
-def _key(record: EpochRecord) -> str:
-    fold = f"{record['fold']:03d}:" if "fold" in record else ""
-    return f"{EPOCH}{fold}{record['epoch']:06d}"
+    is_new: bool
+    prune: str | None = None
 
 
 class LossStudy:
@@ -171,27 +131,27 @@ class LossStudy:
         return self.trial(trial.number)
 
     @retry
-    def report(self, number: int, record: EpochRecord) -> str | None:
-        """Store one epoch; why the trial then ends early, None where it goes on. Known epochs are passed over."""
+    def report(self, number: int, record: EpochRecord) -> Report:
+        """Store one epoch of a trial, and ask the pruner about it. An epoch that is known is passed over."""
         stored = self.trial(number)
-        key = _key(record)
-        before = [stored.user_attrs[other] for other in _keys(stored) if other < key]
+        key = record_key(record)
+        before = [stored.user_attrs[other] for other in record_keys(stored) if other < key]
         reached = self.trial_value([*before, record])
-        if key in stored.user_attrs and (reached is None or reached[0] in stored.intermediate_values):
-            return None
+        is_new = key not in stored.user_attrs
+        if not is_new and (reached is None or reached[0] in stored.intermediate_values):
+            return Report(is_new=False)
         trial = self._live[number]
         trial.set_user_attr(key, record)
         if reached is None:
-            return None
+            return Report(is_new=is_new)
         step, value = reached
         trial.report(value, step=step)
         # Trial 0 is asked too, so that it takes part in the comparisons; the answer is not for it.
-        verdict = self._pruner.verdict(self._study, self.trial(number))
-        return (
-            f"pruned after {self.trial_value.unit} {step}: its {self.trial_value.objective} {value:.4f} {verdict}"
-            if verdict and number
-            else None
-        )
+        reason = self._pruner.reason(self._study, self.trial(number))
+        if not (reason and number):
+            return Report(is_new=is_new)
+        prune = f"pruned after {self.trial_value.unit} {step}: its {self.trial_value.objective} {value:.4f} {reason}"
+        return Report(is_new=is_new, prune=prune)
 
     @retry
     def finish(self, number: int, state: TrialState, outcome: str, failure: Mapping[str, str] | None = None) -> None:
@@ -206,12 +166,3 @@ class LossStudy:
         value = stored.intermediate_values[max(stored.intermediate_values)] if state == TrialState.COMPLETE else None
         self._study.tell(trial, value, state=state)
         del self._live[number]
-
-
-@retry
-def stored_trials(storage: RDBStorage, name: str) -> list[FrozenTrial]:
-    """The trials of the study ``name``; none where there is no such study."""
-    try:
-        return optuna.load_study(study_name=name, storage=storage).get_trials(deepcopy=False)
-    except KeyError:
-        return []

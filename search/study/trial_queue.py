@@ -1,6 +1,6 @@
-"""What is to be trained next, and what a training's news means: the studies' side of the tuner, free of Ray.
+"""What is trained next, and what a training's results mean: the studies' side of the tuner, free of Ray.
 
-A stage is a list of studies with a budget each. Its trials are started on the least-started loss first. A study may
+A stage is a list of studies with a budget each. Its trials are started on the least-started study first. A study may
 have nothing to start before something that runs has ended: a budget that may be used up, a grid's best value that is
 not known yet. When nothing of a stage is left to start or to wait for, the next stage is asked for.
 """
@@ -14,13 +14,15 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from search.study.budget import Budget
+from search.study.names import Stage
 from search.study.study import LossStudy
+from trainables.epoch_record import EpochRecord
 from trainables.spec import TrialSpec
 
 logger = logging.getLogger(__name__)
 
 MAX_CRASHES = 3
-"""How often a trial may lose its actor before the trial itself is held to be the cause."""
+"""How often a trial's actor may die before the trial itself is held to be the cause."""
 
 
 @dataclass(kw_only=True)
@@ -38,7 +40,7 @@ class QueuedStudy:
 
     def __post_init__(self) -> None:
         states = [trial.state for trial in self.study.trials()]
-        # What runs without a driver was lost with the last one.
+        # What is RUNNING without a driver was lost with the last one.
         self.lost.extend(number for number, state in enumerate(states) if state == TrialState.RUNNING)
         self.started = sum(state != TrialState.WAITING for state in states)
 
@@ -57,53 +59,76 @@ class QueuedStudy:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
-    """A part of the search: trials that can run side by side."""
+class QueuedStage:
+    """A stage's trials, which can run side by side."""
 
-    name: str
-    courses: Sequence[QueuedStudy]
+    stage: Stage
+    studies: Sequence[QueuedStudy]
 
 
 @dataclass(kw_only=True)
 class RunningTrial:
-    """A trial that is being trained."""
+    """A trial that is being trained. ``crashes`` counts how often its actor died."""
 
-    stage: str
-    course: QueuedStudy
+    stage: Stage
+    queued: QueuedStudy
     number: int
     spec: TrialSpec
-    losses: int = 0
+    crashes: int = 0
+
+    @property
+    def loss(self) -> str:
+        """The loss that is trained."""
+        return self.queued.loss
+
+    @property
+    def study(self) -> LossStudy:
+        """The study that the trial belongs to."""
+        return self.queued.study
 
 
-Listener = Callable[[RunningTrial, FrozenTrial], None]
+class TrialListener:
+    """What follows the trials of a queue. ``trial`` is the trial as it is stored after the event."""
+
+    def on_start(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        """A trial was given to a worker, for the first time or again."""
+
+    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
+        """A trial reported an epoch that was not known yet."""
+
+    def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        """A trial is COMPLETE, PRUNED or FAIL."""
+
+    def on_lost(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        """A trial's actor or node is gone; the trial will be started again."""
 
 
 class TrialQueue:
-    """Hands out jobs stage by stage and carries their news into the studies.
+    """Hands out trials stage by stage and carries their results into the studies.
 
     ``stages`` is a generator: what it does between two stages happens when the first is done.
     """
 
-    def __init__(self, stages: Iterator[Stage], listeners: Sequence[Listener] = ()) -> None:
+    def __init__(self, stages: Iterator[QueuedStage], listeners: Sequence[TrialListener] = ()) -> None:
         self._stages = stages
         self._listeners = listeners
-        self._stage: Stage | None = None
-        self._live: list[RunningTrial] = []
+        self._stage: QueuedStage | None = None
+        self._running: list[RunningTrial] = []
         self._lost: deque[RunningTrial] = deque()
         self.done = False
 
     def next_trial(self) -> RunningTrial | None:
-        """The next job; None where there is none now, because what runs has to end first, or because all is done."""
+        """The next trial to train; None where what runs has to end first, or where all is done."""
         while not self.done:
             if self._lost:
-                return self._begin(self._lost.popleft())
-            if courses := [course for course in self._courses if course.has_more]:
+                return self._start(self._lost.popleft())
+            if studies := [study for study in self._studies if study.has_more]:
                 assert self._stage is not None
-                course = min(courses, key=lambda course: course.started - len(course.lost))
-                trial = course.start()
-                job = RunningTrial(stage=self._stage.name, course=course, number=trial.number, spec=course.spec(trial))
-                return self._begin(job)
-            if self._live:
+                queued = min(studies, key=lambda study: study.started - len(study.lost))
+                trial = queued.start()
+                spec = queued.spec(trial)
+                return self._start(RunningTrial(stage=self._stage.stage, queued=queued, number=trial.number, spec=spec))
+            if self._running:
                 return None
             self._stage = next(self._stages, None)
             self.done = self._stage is None
@@ -112,57 +137,64 @@ class TrialQueue:
     @property
     def has_to_wait(self) -> bool:
         """Whether there is nothing to start before something that runs has ended."""
-        startable = bool(self._lost) or any(course.has_more for course in self._courses)
-        return bool(self._live) and not startable
+        startable = bool(self._lost) or any(study.has_more for study in self._studies)
+        return bool(self._running) and not startable
 
     @property
-    def _courses(self) -> Sequence[QueuedStudy]:
-        return self._stage.courses if self._stage else ()
+    def _studies(self) -> Sequence[QueuedStudy]:
+        return self._stage.studies if self._stage else ()
 
-    def _begin(self, job: RunningTrial) -> RunningTrial:
-        self._live.append(job)
-        self._notify(job)
-        return job
+    def _start(self, running: RunningTrial) -> RunningTrial:
+        self._running.append(running)
+        trial = running.study.trial(running.number)
+        for listener in self._listeners:
+            listener.on_start(running, trial)
+        return running
 
-    def on_trial_result(self, job: RunningTrial, result: dict[str, Any]) -> bool:
+    def on_trial_result(self, running: RunningTrial, result: dict[str, Any]) -> bool:
         """Carry a step's result (see :class:`trainables.trial.TrainingTrial`) into the study; whether to go on."""
         if failure := result.get("failure"):
-            self._finish(job, TrialState.FAIL, f"{failure['cause']}: {failure['reason']}", failure)
+            self._end(running, TrialState.FAIL, f"{failure['cause']}: {failure['reason']}", failure)
             return False
-        study = job.course.study
-        last = len(result["records"]) - 1
-        for position, record in enumerate(result["records"]):
-            is_end = result["finished"] and position == last
-            reason = study.report(job.number, record)
-            if reason and job.course.prune and not is_end:
-                self._finish(job, TrialState.PRUNED, reason)
+        for position, record in enumerate(result["records"], start=1):
+            is_last = result["finished"] and position == len(result["records"])
+            reason = self._report(running, record)
+            if reason and running.queued.prune and not is_last:
+                self._end(running, TrialState.PRUNED, reason)
                 return False
         if result["finished"]:
-            self._finish(job, TrialState.COMPLETE, f"all {job.spec.epochs} epochs trained")
+            self._end(running, TrialState.COMPLETE, f"all {running.spec.epochs} epochs trained")
             return False
-        self._notify(job)
         return True
 
-    def on_trial_crash(self, job: RunningTrial, reason: str) -> None:
-        """A job's actor or node is gone: it is tried again, from its checkpoint, under its number."""
-        job.losses += 1
-        if job.losses >= MAX_CRASHES:
-            failure = {"cause": "LOST", "reason": f"its process died {job.losses} times; the last time: {reason}"}
-            self._finish(job, TrialState.FAIL, f"LOST: {failure['reason']}", failure)
+    def _report(self, running: RunningTrial, record: EpochRecord) -> str | None:
+        """Store an epoch; why the trial should end now, None where it should go on."""
+        report = running.study.report(running.number, record)
+        if report.is_new:
+            trial = running.study.trial(running.number)
+            for listener in self._listeners:
+                listener.on_epoch(running, trial, record)
+        return report.prune
+
+    def on_trial_error(self, running: RunningTrial, reason: str) -> None:
+        """A trial's actor or node is gone: it is tried again, from its checkpoint, under its number."""
+        running.crashes += 1
+        if running.crashes >= MAX_CRASHES:
+            failure = {"cause": "LOST", "reason": f"its process died {running.crashes} times; the last time: {reason}"}
+            self._end(running, TrialState.FAIL, f"LOST: {failure['reason']}", failure)
             return
-        logger.warning("%s trial %d was lost (%s) and is tried again.", job.course.study.name, job.number, reason)
-        self._live.remove(job)
-        self._lost.append(job)
-        self._notify(job)
-
-    def _finish(
-        self, job: RunningTrial, state: TrialState, outcome: str, failure: dict[str, str] | None = None
-    ) -> None:
-        job.course.study.finish(job.number, state, outcome, failure)
-        self._live.remove(job)
-        self._notify(job)
-
-    def _notify(self, job: RunningTrial) -> None:
-        trial = job.course.study.trial(job.number)
+        logger.warning("%s trial %d was lost (%s) and is tried again.", running.study.name, running.number, reason)
+        self._running.remove(running)
+        self._lost.append(running)
+        trial = running.study.trial(running.number)
         for listener in self._listeners:
-            listener(job, trial)
+            listener.on_lost(running, trial)
+
+    def _end(
+        self, running: RunningTrial, state: TrialState, outcome: str, failure: dict[str, str] | None = None
+    ) -> None:
+        running.study.finish(running.number, state, outcome, failure)
+        self._running.remove(running)
+        trial = running.study.trial(running.number)
+        for listener in self._listeners:
+            listener.on_end(running, trial)

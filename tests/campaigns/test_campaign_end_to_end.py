@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 from support.commands import holdout, holdout_here, kill_when, plain, stored, summary, write_search
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 
-from search.study.study import epochs_of
+from search.study.records import epochs_of
 from search.study.trial_value import best_epochs
 
 GP, CMAES = NAMES = ("lot-gp", "lot-cmaes")

@@ -18,7 +18,8 @@ from support.commands import holdout, holdout_here, kill_when, plain, write_sear
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.services import MlflowServer, Nodes, Postgres, mlflow_server, postgres, ray_nodes
 
-from search.study.study import epochs_of, open_storage, stored_trials
+from search.study.records import epochs_of
+from search.study.storage import open_storage, stored_trials
 
 pytestmark = pytest.mark.cluster
 

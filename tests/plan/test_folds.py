@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlflow import MlflowClient
 from optuna.trial import TrialState
+from search.report.tracked import make_projection, synchronise
 from support.driving import only, record
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 
 from search.plan.search import Search, open_search
-from search.report.tracked import make_projection, synchronise
 from search.stages.freeze import freeze
 from search.study.names import Stage
-from search.study.study import epochs_of
+from search.study.records import epochs_of
 from search.study.trial_queue import RunningTrial, Stage, TrialQueue
 from search.study.trial_value import ByEpoch, ByFold, best_epochs
-from trainables.train import EpochRecord
+from trainables.epoch_record import EpochRecord
 
 Opened = Callable[..., Search]
 

@@ -8,7 +8,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from search.report.anytime import curve_of, incumbents
 from search.study.study import EPOCH
 from search.study.trial_value import ByEpoch
-from trainables.train import EpochRecord
+from trainables.epoch_record import EpochRecord
 
 
 def trial(number: int, state: TrialState, epochs: list[tuple[float, float]]) -> FrozenTrial:

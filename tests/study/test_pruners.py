@@ -28,7 +28,7 @@ def simulate(name: str, trials: int = 60) -> dict[int, tuple[int, str]]:
         state = TrialState.COMPLETE
         for epoch, value in enumerate(curve(number), start=1):
             trial.report(value, epoch)
-            reason = pruner.verdict(study, study.trials[number])
+            reason = pruner.reason(study, study.trials[number])
             if reason and epoch < EPOCHS:
                 ended[number] = (epoch, reason)
                 state = TrialState.PRUNED
@@ -107,7 +107,7 @@ def test_short_trainings_are_not_pruned(name: str, epochs: int) -> None:
     for value in range(10, 0, -1):
         trial = study.ask()
         trial.report(value, 1)
-        assert pruner.verdict(study, study.trials[-1]) is None
+        assert pruner.reason(study, study.trials[-1]) is None
         study.tell(trial, value)
 
 

@@ -19,7 +19,7 @@ from search.plan.search import Search
 from search.study.names import Stage
 from search.study.samplers.qmc import at
 from search.study.samplers.table import SAMPLERS
-from search.study.study import open_storage
+from search.study.storage import open_storage
 from search.study.trial_queue import RunningTrial, TrialQueue
 from spaces.space import steps
 from trainables.mistakes import Mistakes

@@ -12,7 +12,7 @@ from support.driving import drive, only, record, train
 from search.plan.search import Search, open_search
 from search.stages.freeze import NothingToSelect, freeze
 from search.study.names import Stage
-from search.study.study import epochs_of
+from search.study.records import epochs_of
 from search.study.trial_queue import MAX_CRASHES, Stage, TrialQueue
 
 Opened = Callable[..., Search]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from search.plan.search import Search
 from search.study.trial_queue import RunningTrial, Stage, TrialQueue
-from trainables.train import EpochRecord
+from trainables.epoch_record import EpochRecord
 
 TrialValue = Callable[[RunningTrial, int], float]
 

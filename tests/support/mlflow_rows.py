@@ -8,7 +8,7 @@ from mlflow import MlflowClient
 from optuna.trial import FrozenTrial, TrialState
 from support.commands import stored
 
-from search.study.study import epochs_of
+from search.study.records import epochs_of
 
 
 def assert_mlflow_equals_the_studies(

@@ -13,9 +13,10 @@ from trainables.checkpoints import forget_last, load_checkpoint
 from trainables.cross_validation import CrossValidation, begin
 from trainables.data.folder import Folder
 from trainables.data.store_spec import StoreSpec
+from trainables.epoch_record import EpochRecord
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
-from trainables.train import EpochRecord, Training, train
+from trainables.train import Training, train
 from trainables.training_config import TrainingConfig
 
 CPU = torch.device("cpu")

@@ -13,7 +13,8 @@ from search.campaigns.results.standings import standings
 from search.plan.search import Search
 from search.selection.openings import Ledger
 from search.study.names import Stage, study_name
-from search.study.study import epochs_of, stored_trials
+from search.study.records import epochs_of
+from search.study.storage import stored_trials
 
 
 def campaign_result(campaign: Campaign, searches: Sequence[Search]) -> dict[str, Any]:

@@ -1,36 +1,26 @@
-"""MLflow, wrapped once: a projection of the studies, written in the background and never read back as truth.
+"""MLflow as a projection of the studies, which are never read back from it.
 
-One parent run a loss and stage, one child run a trial, found again by their tags. A trial that changed is marked; the
-background thread reads it from its study and brings its run to the same state: missing epochs, parameters, tags and
-status. The same function therefore follows a search, catches up after an outage, and serves ``holdout sync``.
+One parent run a loss and stage, one child run a trial, found again by their tags. :meth:`Projection.project` reads a
+trial from its study and brings its run to the same state: missing epochs, parameters, tags and status. The same method
+therefore follows a search, catches up after an outage, and serves ``holdout sync``.
 """
 
-import logging
-import os
-import queue
-import textwrap
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock
 from optuna.trial import FrozenTrial, TrialState
 
-from search.config.secrets import without_password
-from search.study.names import search_of
-from search.study.study import LossStudy, epochs_of
-from search.study.trial_queue import RunningTrial
+from search.study.records import epochs_of
+from search.study.study import LossStudy
 from search.study.trial_value import best_value
-from trainables.train import EpochRecord
+from search.tracking.client import open_client
+from trainables.epoch_record import EpochRecord
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-
-logger = logging.getLogger(__name__)
 
 RUN_STATUS = {
     TrialState.COMPLETE: "FINISHED",
@@ -38,8 +28,6 @@ RUN_STATUS = {
     TrialState.FAIL: "FAILED",
     TrialState.RUNNING: "RUNNING",
 }
-RETRY_S = 5.0
-SQLITE = "sqlite:///"
 TRIAL_TAG, PARENT_TAG = "holdout.trial", "mlflow.parentRunId"
 BATCH = 1000  # metrics that one log_batch call takes
 TAG_LENGTH = 5000
@@ -53,41 +41,6 @@ class Projected:
     epochs: int
     steps: int
     closed: bool
-
-
-def _client(uri: str) -> "MlflowClient":
-    """A quiet client that asks once: we ask again ourselves, in the background."""
-    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    for library in ("mlflow", "urllib3"):
-        logging.getLogger(library).setLevel(logging.ERROR)
-    from mlflow import (
-        MlflowClient,  # not `import mlflow`: beside our folder that would succeed without the library
-    )
-
-    if uri.startswith(SQLITE) and not (place := Path(uri.removeprefix(SQLITE))).exists():
-        with FileLock(f"{place}.lock"):
-            if not place.exists():
-                # Its migrations, cut short by a kill, could not be taken up again: the tables come whole or not at all.
-                draft = place.with_name(f"{place.name}.draft")
-                draft.unlink(missing_ok=True)
-                MlflowClient(tracking_uri=f"{SQLITE}{draft}").search_experiments(max_results=1)
-                draft.rename(place)
-    return MlflowClient(tracking_uri=uri, registry_uri=uri)
-
-
-def login_refusal(uri: str) -> str | None:
-    """Why the server at ``uri`` does not let this user in; None where it does."""
-    from mlflow.exceptions import MlflowException
-
-    try:
-        _client(uri).search_experiments(max_results=1)
-    except MlflowException as error:
-        return f"HTTP status {error.get_http_status_code()}"
-    return None
 
 
 class Projection:
@@ -106,7 +59,7 @@ class Projection:
     def _connect(self) -> "MlflowClient":
         if self._client is not None:
             return self._client
-        client = _client(self._uri)
+        client = open_client(self._uri)
         found = client.get_experiment_by_name(self._experiment)
         self._experiment_id = (
             found.experiment_id
@@ -247,73 +200,3 @@ def _outcome_tags(trial: FrozenTrial) -> list[Any]:
     if failure := trial.user_attrs.get("failure"):
         tags["holdout.failure"] = failure["cause"]
     return [RunTag(name, value[:TAG_LENGTH]) for name, value in tags.items()]
-
-
-class Tracker:
-    """Projects marked trials in the background. Training never waits for MLflow, and an outage costs it nothing.
-
-    ``projections`` are those of the searches, by name.
-    """
-
-    def __init__(self, projections: Mapping[str, Projection]) -> None:
-        self._projections = projections
-        self._marks: queue.SimpleQueue[tuple[LossStudy, int] | None] = queue.SimpleQueue()
-        self._missing: dict[tuple[str, int], tuple[LossStudy, int]] = {}
-        self._changed: dict[tuple[str, int], tuple[LossStudy, int]] = {}
-        self._begun = False
-        self._closing = threading.Event()
-        self._outage = False
-        self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
-        self._thread.start()
-
-    def __call__(self, job: RunningTrial, trial: FrozenTrial) -> None:
-        """Take a job's news: its trial changed.
-
-        Nothing is written before the first epoch: MLflow's start would take the cores from the actors' own.
-        """
-        self._begun = self._begun or bool(epochs_of(trial)) or trial.state.is_finished()
-        self._changed[job.course.study.name, job.number] = (job.course.study, job.number)
-        if self._begun:
-            for change in self._changed.values():
-                self._marks.put(change)
-            self._changed.clear()
-
-    def _work(self) -> None:
-        while True:
-            self._collect()
-            for key, (study, number) in list(self._missing.items()):
-                try:
-                    self._projections[search_of(study.name)].project(study, study.trial(number))
-                except Exception as error:  # whatever MLflow meets, training goes on
-                    self._say_outage(error)
-                    break
-                del self._missing[key]
-                self._outage = False
-            if self._closing.is_set() and (self._outage or (not self._missing and self._marks.empty())):
-                return
-            if self._outage:
-                self._closing.wait(RETRY_S)
-
-    def _collect(self) -> None:
-        """Take all marks; wait for one only when nothing is left to write."""
-        idle = not self._missing
-        while idle or not self._marks.empty():
-            mark = self._marks.get()
-            if mark is None:
-                return
-            study, number = mark
-            self._missing[study.name, number] = (study, number)
-            idle = False
-
-    def _say_outage(self, error: Exception) -> None:
-        if not self._outage:
-            reason = textwrap.shorten(f"{type(error).__name__}: {without_password(str(error))}", 160)
-            logger.warning("MLflow cannot be written (%s). Training goes on; what is missing is written later.", reason)
-        self._outage = True
-
-    def close(self) -> bool:
-        """Write what is left; whether MLflow now equals the studies."""
-        self._closing.set()
-        self._marks.put(None)
-        self._thread.join()
-        return not self._missing

@@ -1,45 +1,4 @@
-"""What of a search is shown in MLflow, and making the two equal."""
-
-from collections.abc import Mapping
-from typing import Any
-
-from search.config.secrets import expand
-from search.plan.plan import Plan
-from search.plan.search import Search
-from search.report.comparison import compare
-from search.report.export import as_csv, as_markdown
-from search.report.text_tables import interval, text_tables, verdict
-from search.study.names import Stage
-from search.tracking.tracking import Projection
-
-
-def make_projection(plan: Plan) -> Projection:
-    """MLflow's place for this search."""
-    tracking, folder = plan.config.tracking, plan.folder
-    return Projection(
-        expand(tracking.uri) if tracking.uri else folder.tracking,
-        tracking.experiment or plan.config.name,
-        # A server keeps its artifacts where it was told to; beside our own database we choose.
-        None if tracking.uri else (folder.runs.resolve() / "mlartifacts").as_uri(),
-        {"holdout.search": plan.config.name, "holdout.split": plan.split.digest},
-    )
-
-
-def synchronise(search: Search, projection: Projection) -> int:
-    """Make MLflow equal to the studies; how many trials it now holds."""
-    summary = search.summary()
-    comparison = compare([search.plan.folder], [summary])
-    count = 0
-    for stage in (Stage.NOISE, Stage.SEARCH, Stage.SELECT, Stage.TEST):
-        for loss in [search.config.noise_loss] if stage == Stage.NOISE else search.config.losses:
-            study = search.study(loss, stage)
-            trials = study.trials()
-            for trial in trials:
-                projection.project(study, trial)
-            count += len(trials)
-            if trials and all(trial.state.is_finished() for trial in trials):
-                projection.close_parent(study, *_parent_facts(comparison, loss, stage))
-    return count
+"""What a loss's parent run in MLflow shows."""
 
 
 def _parent_facts(

@@ -1,0 +1,44 @@
+"""The trainings that follow from a plan: what each trial of a stage stands for."""
+
+from dataclasses import replace
+
+from optuna.trial import FrozenTrial
+
+from search.plan.plan import Plan
+from search.study.names import Stage, short_study_name
+from spaces.search_space import split_values
+from trainables.spec import TrialSpec
+
+
+def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> TrialSpec:
+    """The training that ``trial`` stands for."""
+    config = plan.config
+    hyperparameters, training = split_values(trial.user_attrs["params"])
+    split = (plan.split, *plan.noise_splits)[trial.user_attrs.get("split", 0)]
+    on_all = stage is Stage.TEST and config.final.train_on == "all"
+    if on_all:
+        epochs = trial.user_attrs["epochs"]
+        warmup = training.get("warmup_epochs", config.training.warmup_epochs)
+        training |= {"epochs": epochs, "warmup_epochs": min(warmup, epochs)}
+    spec = TrialSpec(
+        loss=loss,
+        hyperparameters=hyperparameters,
+        model=config.model,
+        training=replace(config.training, **training),
+        images=plan.images,
+        train_classes=(*split.train, *split.validation) if on_all else split.train,
+        validation_classes=() if on_all else split.validation,
+        merge=split.merge,
+        folds=() if on_all else split.folds,
+        metrics=plan.metrics,
+        objective=config.search.objective,
+        seed=trial.user_attrs["seed"],
+        directory=trial_directory(plan, loss, stage, trial.number),
+    )
+    fold = trial.user_attrs.get("fold")
+    return spec if fold is None else spec.of_fold(fold)
+
+
+def trial_directory(plan: Plan, loss: str, stage: Stage, number: int) -> str:
+    """The folder or URL of a trial's checkpoints and log."""
+    return f"{plan.checkpoint_storage}/{plan.config.name}/trials/{short_study_name(loss, stage)}/{number:04d}"

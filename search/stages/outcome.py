@@ -1,0 +1,21 @@
+"""What a search came to when its stages were carried out."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from search.plan.search import Search
+from search.report.comparison import Comparison, compare
+from search.report.summary import Summary
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A search with the summary of its last stage."""
+
+    search: Search
+    summary: Summary
+
+    @cached_property  # its bootstrap takes seconds, and MLflow shows what the command line prints
+    def comparison(self) -> Comparison:
+        """The search's losses beside each other."""
+        return compare([self.search.plan.folder], [self.summary])

@@ -1,0 +1,109 @@
+"""Each stage of a search as the trials that it queues."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from search.plan.search import Search
+from search.plan.trainings import training_of
+from search.selection.selection import Confirmation, Selection, finalists
+from search.study.budget import Budget
+from search.study.names import Stage
+from search.study.study import LossStudy
+from search.study.trial_queue import QueuedStage, QueuedStudy
+from spaces.space import Value
+from trainables.spec import derived_seed
+
+Wanted = Sequence[tuple[dict[str, Value], dict[str, Any]]]
+"""Trials to enqueue: parameters and user attributes."""
+
+
+def noise_stage(search: Search) -> QueuedStage:
+    """One configuration with several seeds, and with the first of them on other class splits."""
+    noise, loss = search.config.noise, search.config.noise_loss
+    given = {} if noise.configuration == "default" else noise.configuration
+    runs = [(seed, 0) for seed in range(noise.seeds)] + [(0, split + 1) for split in range(noise.splits)]
+    wanted = [
+        (search.plan.spaces[loss].complete(given), {"seed": _shared_seed(search, Stage.NOISE, seed), "split": split})
+        for seed, split in runs
+    ]
+    return QueuedStage(stage=Stage.NOISE, studies=[_enqueued(search, loss, Stage.NOISE, wanted)])
+
+
+def search_stage(search: Search) -> QueuedStage:
+    """The search itself. Trial 0 of every loss is the papers' default."""
+    studies = []
+    for loss in search.config.losses:
+        study = search.study(loss, Stage.SEARCH)
+        if not study.trials():
+            study.enqueue([(search.plan.spaces[loss].default, {"default": True})])
+        studies.append(_queued(search, study, loss, Stage.SEARCH, search.plan.budget(loss)))
+    return QueuedStage(stage=Stage.SEARCH, studies=studies)
+
+
+def confirm_stage(search: Search) -> QueuedStage:
+    """The finalists and the default again, with fresh seeds that are the same for all losses."""
+    selection = search.config.selection
+    studies = []
+    for loss in search.config.losses:
+        wanted = [
+            (trial.params, {"configuration": trial.number, "seed": _shared_seed(search, Stage.SELECT, index)})
+            for trial in finalists(search.study(loss, Stage.SEARCH).trials(), selection.finalists)
+            for index in range(selection.seeds)
+        ]
+        studies.append(_enqueued(search, loss, Stage.SELECT, wanted))
+    return QueuedStage(stage=Stage.SELECT, studies=studies)
+
+
+def final_stage(search: Search, selection: Selection) -> QueuedStage:
+    """The chosen configuration and the default of every loss, trained for the test.
+
+    Under cross-validation the model of every fold is trained, to be scored by itself (as in Tables 12 and 13 of
+    Metric Learning: A Deep Dive), unless all training classes train.
+    """
+    studies = []
+    for loss, chosen in selection.chosen.items():
+        searched = search.study(loss, Stage.SEARCH).trials()
+        trained = {entry.number: entry for entry in (chosen, selection.defaults[loss])}
+        wanted = [
+            (searched[number].params, {**attributes, "seed": _shared_seed(search, Stage.TEST, index)})
+            for number, entry in trained.items()
+            for index in range(search.config.final.seeds)
+            for attributes in _final_attributes(search, entry)
+        ]
+        studies.append(_enqueued(search, loss, Stage.TEST, wanted))
+    return QueuedStage(stage=Stage.TEST, studies=studies)
+
+
+def _final_attributes(search: Search, entry: Confirmation) -> list[dict[str, Any]]:
+    """What each seed of a configuration trains: one model, or one a fold."""
+    attributes = {"configuration": entry.number}
+    if search.config.final.train_on == "all":
+        return [{**attributes, "epochs": entry.median_best_epoch or search.config.training.epochs}]
+    return [{**attributes, "fold": fold + 1} for fold in range(len(search.plan.split.folds))] or [attributes]
+
+
+def side_by_side(stage: Stage, stages: Sequence[QueuedStage]) -> QueuedStage:
+    """``stage`` of several searches as one: nobody waits for another's last trial."""
+    return QueuedStage(stage=stage, studies=[study for stage in stages for study in stage.studies])
+
+
+def _enqueued(search: Search, loss: str, stage: Stage, wanted: Wanted) -> QueuedStudy:
+    study = search.study(loss, stage)
+    study.enqueue(wanted)
+    return _queued(search, study, loss, stage, Budget(trials=len(wanted)))
+
+
+def _queued(search: Search, study: LossStudy, loss: str, stage: Stage, budget: Budget) -> QueuedStudy:
+    return QueuedStudy(
+        loss=loss,
+        study=study,
+        budget=budget,
+        prune=stage is Stage.SEARCH,
+        seed=partial(derived_seed, search.config.search.seed, loss),
+        spec=partial(training_of, search.plan, loss, stage),
+    )
+
+
+def _shared_seed(search: Search, stage: Stage, index: int) -> int:
+    return derived_seed(search.config.search.seed, stage.trainings, index)
