@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from rich.console import Console
 from support.services import Nodes, ray_nodes
 
 from search.config.search_config import parse_config
@@ -94,6 +93,6 @@ def opened(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> Callab
 
     def make(**changes: Any) -> Search:
         plan = make_plan(parse_config(search_file(**changes)), tmp_path / "runs")
-        return open_search(plan, Console(quiet=True))
+        return open_search(plan)
 
     return make

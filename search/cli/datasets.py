@@ -13,7 +13,7 @@ from rich.text import Text
 
 from search.cli.output import Json, show
 from search.config.dataset import build_dataset, known_name
-from search.config.search_config import SplitSection
+from search.config.sections.split import SplitSection
 from search.config.yaml_file import apply_settings
 from trainables.data import DATASETS, Dataset
 from trainables.data.split import check_images, make_split

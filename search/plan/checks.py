@@ -17,7 +17,6 @@ import torch
 
 from search.config.search_config import SearchConfig
 from search.config.secrets import expand, without_password
-from search.config.validation_errors import suggestion
 from search.plan.plan import Plan, search_budget
 from search.plan.runs import RunFolder
 from search.tracking.client import login_refusal
@@ -27,7 +26,7 @@ from trainables.data.merge import merged_sizes
 from trainables.data.split import ClassSplit, check_images, make_split
 from trainables.files import place
 from trainables.metrics import largest_k
-from trainables.mistakes import Mistakes, raise_if_any
+from trainables.mistakes import Mistakes, raise_if_any, suggestion
 from trainables.models.smoke_test import smoke_test
 
 TRACKING_SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql")

@@ -8,8 +8,8 @@ from typing import Any
 from optuna.trial import TrialState
 from pydantic import TypeAdapter
 
-from search.config.search_config import SearchSection
 from search.config.secrets import expand
+from search.config.sections.search import SearchSection
 from search.plan.runs import RunFolder, stored_config
 from search.study.budget import Budget, budget_of
 from search.study.names import Stage, short_study_name, study_name
