@@ -45,3 +45,8 @@ def write_json(path: Place, value: Any) -> None:
     """Write ``value`` as indented JSON; NaN and infinity are refused, since JSON has neither."""
     text = json.dumps(value, indent=2, allow_nan=False) + "\n"
     write_whole(path, lambda file: file.write(text.encode()))
+
+
+def write_text(path: Place, text: str) -> None:
+    """Write ``text`` as UTF-8."""
+    write_whole(path, lambda file: file.write(text.encode()))

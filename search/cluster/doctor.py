@@ -11,7 +11,7 @@ from typing import Literal
 
 import torch
 
-from search.cluster.session import NoRay, ray_session, token_place
+from search.cluster.session import NoRay, ray_session, token_path
 from search.config.search_config import SearchConfig
 from search.plan.checks import make_plan
 from search.plan.plan import Plan
@@ -56,7 +56,7 @@ def _faiss() -> Iterator[CheckResult]:
 
 
 def _token() -> Iterator[CheckResult]:
-    place = token_place()
+    place = token_path()
     if place is None:
         yield CheckResult(check="token", state="ok", found="in the environment")
     elif not place.is_file():

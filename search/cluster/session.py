@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
+from search.failure import Failure
+
 TOKEN_FILE = Path(".ray") / "auth_token"
 
 
-def token_place() -> Path | None:
+def token_path() -> Path | None:
     """The file that holds the token; None where the environment holds it."""
     if os.environ.get("RAY_AUTH_TOKEN"):
         return None
@@ -58,7 +60,7 @@ def import_ray() -> ModuleType:
     return ray
 
 
-class NoRay(RuntimeError):
+class NoRay(Failure):
     """Ray cannot be started or reached; the message says why and what to do."""
 
 
