@@ -97,9 +97,9 @@ def _disk(plan: Plan) -> Iterator[CheckResult]:
     store = int(images * plan.images.short_side**2 * 3 * 4 / 3)  # most photographs are 4:3
     search, selection, final = plan.config.search, plan.config.selection, plan.config.final
     trials = search.trials + (selection.finalists + 1) * selection.seeds + 2 * final.seeds
-    models = len(plan.config.losses) * trials * 4 * _weights(plan.config)
+    models = len(plan.config.loss_names) * trials * 4 * _weights(plan.config)
     yield from _space("store", Path(plan.images.cache), store, f"{images:,} images decoded")
-    kept = f"the best models of {len(plan.config.losses)} losses"
+    kept = f"the best models of {len(plan.config.loss_names)} losses"
     if "://" in plan.checkpoint_storage:
         yield CheckResult(
             check="checkpoints", state="ok", found=f"{kept}: about {_gigabytes(models)}, in {plan.checkpoint_storage}"

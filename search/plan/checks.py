@@ -104,9 +104,9 @@ def _noise_splits(config: SearchConfig) -> tuple[ClassSplit, ...]:
 
 def _noise_mistakes(config: SearchConfig, spaces: Mapping[str, SearchSpace]) -> list[str]:
     loss, given = config.noise_loss, config.noise.configuration
-    if loss not in config.losses:
+    if loss not in config.loss_names:
         return [
-            f"noise.loss is {loss!r}, none of the search's losses ({', '.join(config.losses)}); name one of them, or "
+            f"noise.loss is {loss!r}, none of the search's losses ({', '.join(config.loss_names)}); name one of them, or "
             "null for the first."
         ]
     if given == "default" or loss not in spaces:
@@ -161,14 +161,14 @@ def spaces_of(config: SearchConfig) -> dict[str, SearchSpace]:
         Mistakes: all that is wrong with them.
     """
     mistakes = [
-        f"space.{name}: this is none of the search's losses ({', '.join(config.losses)})"
-        f"{suggestion(name, [*config.losses, 'training'])}; add it to losses or remove it."
+        f"space.{name}: this is none of the search's losses ({', '.join(config.loss_names)})"
+        f"{suggestion(name, [*config.loss_names, 'training'])}; add it to losses or remove it."
         for name in config.space
-        if name not in (*config.losses, "training")
+        if name not in (*config.loss_names, "training")
     ]
     spaces = {}
     for_training = config.space.get("training", {})
-    for loss in config.losses:
+    for loss in config.loss_names:
         of_loss = partial(search_space, loss, config.training, config.space.get(loss, {}), for_training)
         spaces[loss] = space = _collect(mistakes, of_loss)
         if space is not None:

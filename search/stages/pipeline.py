@@ -240,7 +240,7 @@ def _print_rungs(searches: Sequence[Search], console: Console) -> None:
 
 def _record_early_ends(searches: Sequence[Search], console: Console) -> None:
     for search in searches:
-        for loss in search.config.losses:
+        for loss in search.config.loss_names:
             study = search.study(loss, Stage.SEARCH)
             if reason := search.plan.budget(loss).early_end(trials := study.trials()):
                 study.set_attributes({"ended_early": reason})

@@ -24,7 +24,7 @@ def synchronise(outcome: Outcome, projection: Projection) -> int:
     """Make MLflow equal to the studies; how many trials it now holds."""
     search, count = outcome.search, 0
     for stage in Stage:
-        for loss in [search.config.noise_loss] if stage is Stage.NOISE else search.config.losses:
+        for loss in [search.config.noise_loss] if stage is Stage.NOISE else search.config.loss_names:
             study = search.study(loss, stage)
             trials = study.trials()
             for trial in trials:

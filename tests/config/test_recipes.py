@@ -213,7 +213,7 @@ LOSSES_OF = {
 @pytest.mark.parametrize("recipe", NETWORKS.values())
 def test_the_network_of_a_recipe_trains(recipe: str, plan: Callable[..., Plan]) -> None:
     made = plan(recipe)
-    trains(made, made.config.losses[0])
+    trains(made, made.config.loss_names[0])
 
 
 @pytest.mark.parametrize(("paper", "loss"), LOSSES_OF)

@@ -70,7 +70,7 @@ def hashed(job: RunningTrial, epoch: int) -> float:
 
 
 def proposals(search: Search) -> list[dict[str, Any]]:
-    (loss,) = search.config.losses
+    (loss,) = search.config.loss_names
     return [trial.user_attrs["params"] for trial in search.study(loss, Stage.SEARCH).trials()]
 
 

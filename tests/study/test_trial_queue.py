@@ -22,7 +22,7 @@ def test_every_loss_gets_its_trials_in_turn_and_the_default_first(opened: Opened
     search = opened(search={"trials": 4, "pruner": "none"})
     jobs = drive(search)
     assert [job.course.loss for job in jobs] == ["proxy_anchor", "pnp"] * 4
-    for loss in search.config.losses:
+    for loss in search.config.loss_names:
         trials = search.study(loss, Stage.SEARCH).trials()
         assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 4
         assert trials[0].user_attrs["params"] == search.plan.spaces[loss].default
@@ -179,7 +179,7 @@ def test_confirmations_have_fresh_seeds_that_all_losses_share(opened: Opened) ->
     search.plan.confirm_stage(search.storage)
     search.plan.confirm_stage(search.storage)  # asked for again by a second driver: nothing is doubled
     seeds = {}
-    for loss in search.config.losses:
+    for loss in search.config.loss_names:
         rows = [trial.user_attrs for trial in search.study(loss, Stage.SELECT).trials()]
         assert sorted({row["configuration"] for row in rows}) == [0, 1, 2]  # two finalists and the default
         assert len(rows) == 6
