@@ -42,9 +42,9 @@ for panel, commands in PANELS.items():
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from holdout import __version__
 
-        print(version("holdout-dml"))
+        print(f"holdout {__version__}")
         raise typer.Exit
 
 
