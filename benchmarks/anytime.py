@@ -21,6 +21,7 @@ from optuna.trial import create_trial
 from rich.console import Console
 from rich.table import Table
 
+from search.plan.trainings import training_of
 from search.campaigns.campaign import parse_campaign
 from search.campaigns.folder import CampaignFolder
 from search.campaigns.prepare import campaign_plans
@@ -74,7 +75,7 @@ def campaign_file(images: str) -> dict[str, Any]:
 def confirmation(plan: Plan, loss: str, params: Mapping[str, Any], seed: int, runs: Path) -> TrialSpec:
     """A configuration's training with the ``seed``-th of the fresh seeds, which all searches share."""
     fresh = derived_seed("anytime", Stage.SELECT, seed)
-    spec = plan.spec(loss, Stage.SELECT, create_trial(value=0.0, user_attrs={"params": params, "seed": fresh}))
+    spec = training_of(plan, loss, Stage.SELECT, create_trial(value=0.0, user_attrs={"params": params, "seed": fresh}))
     return replace(spec, directory=str(runs / "confirmations" / spec.digest))
 
 

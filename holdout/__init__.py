@@ -16,6 +16,8 @@ Nothing heavy is imported before it is used.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from search import __version__
+
 if TYPE_CHECKING:
     from holdout.catalogue import losses
     from holdout.evaluation import evaluate
@@ -23,8 +25,7 @@ if TYPE_CHECKING:
     from search.failure import Failure
     from trainables.mistakes import Mistakes
 
-__version__ = "0.2.0"
-__all__ = ["Failure", "Mistakes", "Search", "compare", "evaluate", "losses", "open", "run"]
+__all__ = ["Failure", "Mistakes", "Search", "__version__", "compare", "evaluate", "losses", "open", "run"]
 
 _MODULES = {
     "Failure": "search.failure",
@@ -47,4 +48,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return __all__

@@ -81,7 +81,7 @@ def _ray() -> Iterator[CheckResult]:
     yield CheckResult(check="ray", state="ok", found=f"{ray.__version__} on {where}: {nodes} nodes, {has}")
 
 
-MACHINE: tuple[Callable[[], Iterator[CheckResult]], ...] = (_python, _torch, _faiss, _token, _ray)
+MACHINE_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (_python, _torch, _faiss, _token, _ray)
 
 
 def _data(plan: Plan) -> Iterator[CheckResult]:
@@ -136,7 +136,7 @@ def _memory(plan: Plan) -> Iterator[CheckResult]:
     )
 
 
-SEARCH: tuple[Callable[[Plan], Iterator[CheckResult]], ...] = (_data, _disk, _memory)
+SEARCH_CHECKS: tuple[Callable[[Plan], Iterator[CheckResult]], ...] = (_data, _disk, _memory)
 
 
 def _weights(config: SearchConfig) -> int:
@@ -150,7 +150,7 @@ def _gigabytes(count: int) -> str:
 
 def examine(config: SearchConfig | None, runs: Path) -> Iterator[CheckResult]:
     """Every check of this machine, and those of a search where one is named."""
-    for check in MACHINE:
+    for check in MACHINE_CHECKS:
         yield from check()
     if config is None:
         return
@@ -163,5 +163,5 @@ def examine(config: SearchConfig | None, runs: Path) -> Iterator[CheckResult]:
     addresses = {"storage": config.search.storage, "tracking": config.tracking.uri}
     for check_name, address in addresses.items():
         yield CheckResult(check=check_name, state="ok", found=address or "a file in the runs folder")
-    for of_search in SEARCH:
+    for of_search in SEARCH_CHECKS:
         yield from of_search(plan)
