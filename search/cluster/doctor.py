@@ -56,16 +56,16 @@ def _faiss() -> Iterator[CheckResult]:
 
 
 def _token() -> Iterator[CheckResult]:
-    place = token_path()
-    if place is None:
+    path = token_path()
+    if path is None:
         yield CheckResult(check="token", state="ok", found="in the environment")
-    elif not place.is_file():
+    elif not path.is_file():
         mend = "The first search makes one; for a cluster copy the file from its head."
-        yield CheckResult(check="token", state="warning", found=f"{place} is not there yet", mend=mend)
-    elif place.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        yield CheckResult(check="token", state="failed", found=f"others may read {place}", mend=f"chmod 600 {place}")
+        yield CheckResult(check="token", state="warning", found=f"{path} is not there yet", mend=mend)
+    elif path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        yield CheckResult(check="token", state="failed", found=f"others may read {path}", mend=f"chmod 600 {path}")
     else:
-        yield CheckResult(check="token", state="ok", found=str(place))
+        yield CheckResult(check="token", state="ok", found=str(path))
 
 
 def _ray() -> Iterator[CheckResult]:
@@ -108,11 +108,11 @@ def _disk(plan: Plan) -> Iterator[CheckResult]:
         yield from _space("checkpoints", Path(plan.checkpoint_storage), models, kept)
 
 
-def _space(check: str, place: Path, need: int, what: str) -> Iterator[CheckResult]:
-    there = next(path for path in (place, *place.resolve().parents) if path.exists())
+def _space(check: str, folder: Path, need: int, what: str) -> Iterator[CheckResult]:
+    there = next(path for path in (folder, *folder.resolve().parents) if path.exists())
     free = shutil.disk_usage(there).free
-    found = f"{what}: about {_gigabytes(need)}, {_gigabytes(free)} free in {place}"
-    mend = "Free some space, or name another place (dataset.cache, checkpoints.storage_path, --runs)."
+    found = f"{what}: about {_gigabytes(need)}, {_gigabytes(free)} free in {folder}"
+    mend = "Free some space, or name another folder (dataset.cache, checkpoints.storage_path, --runs)."
     yield (
         CheckResult(check=check, state="ok", found=found)
         if need < free

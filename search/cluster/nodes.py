@@ -12,7 +12,7 @@ from trainables.mistakes import Mistakes, raise_if_any
 
 
 def make_nodes_ready(images: Sequence[StoreSpec], shared: Sequence[str]) -> None:
-    """Decode the images once on every node, and make sure that all share the places where checkpoints go.
+    """Decode the images once on every node, and make sure that all share the folders and URLs of the checkpoints.
 
     The driver's own node has the images already.
 
@@ -21,7 +21,7 @@ def make_nodes_ready(images: Sequence[StoreSpec], shared: Sequence[str]) -> None
         shared: folders and URLs (see :func:`trainables.files.place`).
 
     Raises:
-        Mistakes: images that cannot be read somewhere, a place that cannot be written, nodes that see another one.
+        Mistakes: images that cannot be read somewhere, a folder or URL that cannot be written, or that is not the same on all nodes.
     """
     with ExitStack() as stack:
         probe_files = {folder: stack.enter_context(probe_file(folder)) for folder in shared}
@@ -36,7 +36,7 @@ def _ready(images: Sequence[StoreSpec], probe_files: dict[str, str]) -> tuple[st
     if missing:
         return tuple(
             f"{folder} is not the same on {node}, and checkpoints go there; name a folder that all machines of the "
-            "cluster share with --runs, or a place with checkpoints.storage_path."
+            "cluster share with --runs, or a URL with checkpoints.storage_path."
             for folder in missing
         )
     try:

@@ -1,4 +1,4 @@
-"""Whether checkpoints can be written to a place, and who sees it."""
+"""Whether checkpoints can be written to a folder or URL, and which nodes see them."""
 
 import uuid
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def probe_file(folder: str) -> Iterator[str]:
     except Exception as error:  # every store's library has its own
         raise Mistakes(
             f"Checkpoints cannot be written to {folder} ({type(error).__name__}: {error}); see that this machine may, "
-            "or name another place (--runs, checkpoints.storage_path)."
+            "or name another folder or URL (--runs, checkpoints.storage_path)."
         ) from error
     try:
         yield address

@@ -1,4 +1,4 @@
-"""A connection to Ray, always with token authentication: Ray listens on every interface whatever it is told."""
+"""A connection to Ray, always with token authentication: Ray listens on every interface, whatever its settings."""
 
 import logging
 import os
