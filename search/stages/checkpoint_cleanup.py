@@ -6,7 +6,7 @@ from search.config.search_config import CheckpointsSection
 from search.study.names import Stage
 from search.study.trial_queue import RunningTrial
 from trainables.checkpoints import forget_last
-from trainables.files import Place, place
+from trainables.files import AnyPath, as_path
 
 
 class CheckpointCleanup:
@@ -17,7 +17,7 @@ class CheckpointCleanup:
 
     def __init__(self, checkpoints: CheckpointsSection) -> None:
         self._limit = None if checkpoints.max_gb is None else checkpoints.max_gb * 1e9
-        self._kept: list[tuple[float, Place]] = []
+        self._kept: list[tuple[float, AnyPath]] = []
 
     def __call__(self, job: RunningTrial, trial: FrozenTrial) -> None:
         """Take the news of a job."""
@@ -26,7 +26,7 @@ class CheckpointCleanup:
         forget_last(job.spec.directory)
         if job.stage == Stage.SEARCH and self._limit is not None:
             worst_first = trial.value if trial.value is not None else float("-inf")
-            self._kept += [(worst_first, path) for path in place(job.spec.directory).rglob("attempt-*/best.pt")]
+            self._kept += [(worst_first, path) for path in as_path(job.spec.directory).rglob("attempt-*/best.pt")]
             self._shrink(self._limit)
 
     def _shrink(self, limit: float) -> None:
