@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +18,13 @@ from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.load import load
 from trainables.data.merge import merged_labels
 from trainables.data.resident import on_device
-from trainables.data.store import StoreView
 from trainables.data.store_spec import opened_store
-from trainables.losses import LOSSES
-from trainables.metrics import evaluate
-from trainables.models import EmbeddingModel
+from trainables.data.store_view import StoreView
+from trainables.epoch_record import DeviceMemory, EpochRecord
+from trainables.losses import LOSSES, loss_row
+from trainables.metrics.evaluation import evaluate
+from trainables.metrics.table import metric_name
+from trainables.models.embedding import EmbeddingModel
 from trainables.optimizers import OPTIMIZERS, parameter_group
 from trainables.spec import TrialSpec, derived_seed
 from trainables.training_config import TrainingConfig
@@ -32,29 +34,6 @@ logger = logging.getLogger(__name__)
 
 class Diverged(ArithmeticError):
     """The loss or the embeddings stopped being finite."""
-
-
-class DeviceMemory(TypedDict):
-    """Bytes of a GPU: what PyTorch held at most, and what there is."""
-
-    peak: int
-    total: int
-
-
-class EpochRecord(TypedDict):
-    """What one epoch came to. ``start`` and ``end`` are seconds since 1970, ``metrics`` are of the validation.
-
-    In a cross-validation ``fold`` (from 1) says whose epoch it is. On a GPU ``memory`` is what the training has taken.
-    """
-
-    epoch: int
-    loss: float
-    metrics: dict[str, float]
-    start: float
-    end: float
-    checkpoint: str | None
-    fold: NotRequired[int]
-    memory: NotRequired[DeviceMemory]
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
@@ -122,7 +101,7 @@ class Training:
         groups = [
             parameter_group(self._backbone_parameters, config.lr),
             parameter_group(self._model.head.parameters(), config.head_lr or config.lr),
-            *self._loss.parameter_groups(config.proxy_lr),
+            *self._loss.parameter_groups(config.proxy_lr or loss_row(self.spec.loss).proxy_lr),
         ]
         return OPTIMIZERS[config.optimizer](groups, weight_decay=config.weight_decay)  # type: ignore[call-arg]
 
@@ -209,7 +188,7 @@ class Training:
 
     def _keep(self, record: EpochRecord) -> None:
         # Without validation classes there is no best epoch to choose: the number of epochs was chosen before.
-        value = record["metrics"].get(self.spec.objective, float(record["epoch"]))
+        value = record["metrics"].get(metric_name(self.spec.objective), float(record["epoch"]))
         if value > self._best:
             self._best = value
             record["checkpoint"] = self._checkpoints.save_best(

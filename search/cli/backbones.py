@@ -10,11 +10,11 @@ from rich.text import Text
 
 from search.cli.output import Json, show
 from trainables.models.backbones import BACKBONES, backbone
-from trainables.models.weights import place
+from trainables.models.weights import weights_path
 
 OTHERS = (
     "torchvision:NAME is any classification network of torchvision (torchvision:convnext_tiny), "
-    "timm:NAME any network of timm (timm:resnet18.tv_in1k), which pip install 'holdout[timm]' brings. "
+    "timm:NAME any network of timm (timm:resnet18.tv_in1k), which pip install timm brings. "
     "`holdout backbones torchvision:convnext_tiny` describes one."
 )
 
@@ -33,7 +33,7 @@ def _described(name: str) -> dict[str, Any]:
     row = backbone(name)
     imagenet = None
     if row.imagenet is not None:
-        kept = place(row.imagenet)
+        kept = weights_path(row.imagenet)
         imagenet = {"address": row.imagenet.address, "file": str(kept), "present": kept.is_file()}
     return {
         "name": name,

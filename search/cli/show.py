@@ -74,7 +74,7 @@ def losses(as_json: Json = False) -> None:
                 for key, entry in SPACES[name].items()
             },
         }
-        for name, loss in LOSSES.items()
+        for name, loss in LOSSES.rows.items()
     ]
     show(Group(*(part for entry in listed for part in _loss(entry))), listed, as_json)
 

@@ -1,0 +1,26 @@
+"""What is kept of an epoch."""
+
+from typing import NotRequired, TypedDict
+
+
+class DeviceMemory(TypedDict):
+    """Bytes of a GPU: what PyTorch held at most, and what there is."""
+
+    peak: int
+    total: int
+
+
+class EpochRecord(TypedDict):
+    """What one epoch came to. ``start`` and ``end`` are seconds since 1970, ``metrics`` are of the validation.
+
+    In a cross-validation ``fold`` (from 1) says whose epoch it is. On a GPU ``memory`` is what the training has taken.
+    """
+
+    epoch: int
+    loss: float
+    metrics: dict[str, float]
+    start: float
+    end: float
+    checkpoint: str | None
+    fold: NotRequired[int]
+    memory: NotRequired[DeviceMemory]
