@@ -21,11 +21,11 @@ from optuna.trial import create_trial
 from rich.console import Console
 from rich.table import Table
 
-from search.plan.trainings import training_of
 from search.campaigns.campaign import parse_campaign
 from search.campaigns.folder import CampaignFolder
 from search.campaigns.prepare import campaign_plans
 from search.plan.plan import Plan
+from search.plan.trainings import training_of
 from search.report.anytime import curve_of
 from search.report.statistics.anytime import Curve, cost_ratio, epochs_to_reach, mean_curve
 from search.report.statistics.interval import over_seeds

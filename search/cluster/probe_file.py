@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from trainables.files import place
+from trainables.files import as_path
 from trainables.mistakes import Mistakes
 
 
@@ -16,7 +16,7 @@ def probe_file(folder: str) -> Iterator[str]:
         Mistakes: it cannot be written.
     """
     address = f"{folder}/.shared-{uuid.uuid4().hex}"
-    file = place(address)
+    file = as_path(address)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
