@@ -24,7 +24,7 @@ from spaces.search_space import SearchSpace, search_space
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.merge import merged_sizes
 from trainables.data.split import ClassSplit, check_images, make_split
-from trainables.files import place
+from trainables.files import as_path
 from trainables.metrics import largest_k
 from trainables.mistakes import Mistakes, raise_if_any, suggestion
 from trainables.models.smoke_test import smoke_test
@@ -219,7 +219,7 @@ def _address_mistakes(config: SearchConfig, runs: Path) -> list[str]:
 
 def _check_store(address: str) -> None:
     try:
-        place(address).exists()
+        as_path(address).exists()
     except Exception as error:  # every store's library has its own
         raise Mistakes(
             f"checkpoints.storage_path: {address} cannot be looked at ({type(error).__name__}: {error}); install its library, "

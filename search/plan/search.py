@@ -36,6 +36,8 @@ class Search:
         """A loss's study in a stage, opened or made."""
         plan, search = self.plan, self.config.search
         searching = stage is Stage.SEARCH
+        budget = plan.budget(loss)
+        planned = {"planned_trials": budget.most, "planned_epochs": budget.epochs} if searching else {}
         return LossStudy(
             self.storage,
             study_name(self.name, loss, stage),
@@ -43,12 +45,13 @@ class Search:
             trial_value=plan.trial_value(stage),
             # Other stages train what is enqueued, to the end.
             pruner=PRUNERS[search.pruner if searching else "none"](steps=plan.steps, unit=plan.unit),
-            sampler=plan.budget(loss).sampler if searching else None,
+            sampler=budget.sampler if searching else None,
             attributes={
                 "split_digest": plan.split.digest,
                 "objective": search.objective,
                 "default": plan.spaces[loss].default,
                 "clipped": list(plan.spaces[loss].clipped),
+                **planned,
             },
         )
 

@@ -1,11 +1,12 @@
 """The end of the select stage: from a search's studies to its frozen selection."""
 
+from search.failure import Failure
 from search.plan.search import Search
 from search.selection.selection import RULE, Confirmation, Selection, choose, confirmations, finalists, study_digest
 from search.study.names import Stage
 
 
-class NothingToSelect(RuntimeError):
+class NothingToSelect(Failure):
     """No configuration of any loss could be confirmed; the message says so."""
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from search.campaigns.campaign import Campaign
 from search.campaigns.config import LOSS, VALIDATION, Role
-from trainables.metrics.distances import DISTANCES
+from trainables.metrics.table import DISTANCES
 
 ROLE, METRIC = "configuration", "metric"
 
