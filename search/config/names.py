@@ -8,7 +8,7 @@ from trainables.mistakes import Mistakes, suggestion
 
 
 def plain_name(name: str) -> str:
-    """``name``, which has to be fit for a folder."""
+    """A search's ``name``, which has to be fit for a folder."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise ValueError(
             "a search's name names a folder: letters, digits, '.', '_' and '-', beginning with a letter or digit"
@@ -34,7 +34,10 @@ def known_name(name: str, table: Iterable[str]) -> str:
 def known_metric(name: str) -> str:
     """``name``, which has to be a metric's."""
     if unknown_metrics((name,)):
-        raise Mistakes(f"{name} is not known{_metric_hint(name)}; there are {', '.join(METRICS)}.")
+        raise Mistakes(
+            f"{name} is not known{_metric_hint(name)}; there are {', '.join(METRICS)}, and your "
+            "own by their import paths."
+        )
     return name
 
 

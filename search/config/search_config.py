@@ -20,10 +20,13 @@ from search.config.sections.noise import NoiseSection
 from search.config.sections.resources import ResourcesSection
 from search.config.sections.search import SearchSection
 from search.config.sections.selection import FinalSection, SelectionSection
+from search.config.sections.ship import Ship
 from search.config.sections.split import SplitSection
 from search.config.sections.storage import CheckpointsSection, TrackingSection
 from search.config.validation_errors import Validation, validate
 from search.study.names import Stage
+from trainables.losses.loss_part import LossPart
+from trainables.metrics import metric_name
 from trainables.models import ModelConfig
 from trainables.models.config import IMAGENET
 from trainables.training_config import TrainingConfig
@@ -53,6 +56,7 @@ class SearchConfig(Section):
     checkpoints: CheckpointsSection = CheckpointsSection()
     tracking: TrackingSection = TrackingSection()
     stages: Annotated[tuple[Stage, ...], Field(min_length=1)] = STAGES
+    ship: Ship = ()
 
     @field_validator("name")
     @classmethod
@@ -78,7 +82,16 @@ class SearchConfig(Section):
     @property
     def loss_names(self) -> tuple[str, ...]:
         """What the losses are called in tables, studies and folders."""
-        return self.losses
+        return tuple(loss.name for loss in self.losses)
+
+    def loss(self, name: str) -> LossPart:
+        """The loss that is called ``name``."""
+        return next(loss for loss in self.losses if loss.name == name)
+
+    @property
+    def objective(self) -> str:
+        """What the objective's value is called in every record."""
+        return metric_name(self.search.objective)
 
     @property
     def test_metrics(self) -> tuple[str, ...] | str:

@@ -52,7 +52,7 @@ def summarise(plan: Plan, storage: RDBStorage, sessions: Sequence[float], slots:
             "folds": len(split.folds) or None,
             "merge": split.merge,
         },
-        "objective": plan.config.search.objective,
+        "objective": plan.config.objective,
         "noise": noise_summary(plan.config, trials[Stage.NOISE][plan.config.noise_loss]),
         "test_opened": len(openings),
         "losses": {
@@ -70,7 +70,7 @@ def _loss(
     selection: Selection | None,
     test: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    searched, confirmed, objective = trials[Stage.SEARCH], trials[Stage.SELECT], plan.config.search.objective
+    searched, confirmed, objective = trials[Stage.SEARCH], trials[Stage.SELECT], plan.config.objective
     states = [trial.state for trial in searched]
     complete = [trial for trial in searched if trial.state == TrialState.COMPLETE]
     best = finalists(complete, 1)[0] if complete else None

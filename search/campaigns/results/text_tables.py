@@ -53,7 +53,7 @@ def _notes(campaign: Campaign, result: Mapping[str, Any], settings: Sequence[str
     folds = " and folds" if any(member.config.split.folds for member in campaign.members) else ""
     yield f"per cent, mean ± sample deviation over training seeds{folds}{distances}"
     if VALIDATION in metrics:
-        objective = campaign.members[0].config.search.objective
+        objective = campaign.members[0].config.objective
         yield f"{VALIDATION}: {objective} on the validation classes, confirmed with fresh seeds"
     for published in campaign.config.published:
         yield f"in brackets: {published.source}"
@@ -98,7 +98,7 @@ def _tournament(role: str, standings: Sequence[Mapping[str, Any]]) -> TextTable:
 
 
 def _anytime(campaign: Campaign, curves: Sequence[Mapping[str, Any]]) -> TextTable:
-    objective = campaign.members[0].config.search.objective
+    objective = campaign.members[0].config.objective
     scale = unit(objective)
     text_table = anytime_table(
         objective,
