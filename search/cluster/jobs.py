@@ -143,7 +143,7 @@ class Jobs:
             self._start(
                 f'{submission.command} "$OLDPWD"/{SUBMITTED} --runs {shlex.quote(runs)}',
                 {_SEARCH: submission.name, _ATTEMPT: str(attempt), _RUNS: runs, _FILE: digest},
-                submission.text,
+                submission,
                 job=f"holdout-{submission.name}-{attempt}",
             )
         except RuntimeError:
@@ -154,9 +154,12 @@ class Jobs:
             return _same(other, digest), False  # submitted by somebody else at this moment
         return self.get(submission.name), True
 
-    def _start(self, arguments: str, metadata: dict[str, str], text: str = "", job: str | None = None) -> str:
+    def _start(
+        self, arguments: str, metadata: dict[str, str], submission: Submission | None = None, job: str | None = None
+    ) -> str:
         deadline = time.monotonic() + AGENT_PATIENCE_S
-        with working_directory(text) as place:
+        text, shipped = (submission.text, submission.shipped) if submission else ("", {})
+        with working_directory(text, shipped) as place:
             while True:
                 try:
                     started: str = self._client.submit_job(

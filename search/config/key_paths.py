@@ -14,6 +14,7 @@ SYNONYMS = {
     "eval": "metrics",
     "evaluation": "metrics",
     "hyperparameters": "space",
+    "loss": "losses",
     "learning_rate": "training.lr",
     "model.name": "model.backbone",
     "network": "model",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from search.config.yaml_file import apply_settings, read_yaml
-from trainables.mistakes import Mistakes
+from trainables.mistakes import Mistakes, suggestion
 
 
 def recipes() -> dict[str, Path]:
@@ -86,4 +86,6 @@ def _found(given: Path, **known: Mapping[str, Path]) -> Path:
         if str(given) in shipped:
             return shipped[str(given)]
     names = "; ".join(f"{kind}s are {', '.join(shipped)}" for kind, shipped in known.items())
-    raise Mistakes(f"There is no file {str(given)!r} and no {' or '.join(known)} of that name; {names}.")
+    beside = [str(path) for path in given.parent.glob("*") if path.suffix in (".yaml", ".yml")]
+    hint = suggestion(str(given), [*(name for shipped in known.values() for name in shipped), *beside])
+    raise Mistakes(f"There is no file {str(given)!r} and no {' or '.join(known)} of that name{hint}; {names}.")

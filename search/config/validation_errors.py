@@ -121,6 +121,8 @@ class _Reader(Generic[Built]):
                     self._say(_placed(path, sentence))
                 yield from self._leave_out(_meant(path, sentence, self._remaining))
             return
+        if first["type"] == "too_short" and _entry(self._remaining, path):
+            return  # pydantic does not count entries that are wrong, and says what is wrong with them
         message = " or ".join(dict.fromkeys(_message(error) for error in errors))
         if not self._rests_on_left_out(path, message):
             self._say(f"{_dotted(path)}: {message}; it is {_shown(_entry(self._remaining, path))}.")

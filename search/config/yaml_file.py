@@ -71,7 +71,7 @@ def apply_settings(content: dict[str, Any], settings: Sequence[str]) -> dict[str
 
 
 def with_value(content: dict[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
-    """``content`` with ``value`` at the place that ``keys`` lead to; mappings on the way are made."""
+    """``content`` with ``value`` at the entry that ``keys`` lead to; mappings on the way are made."""
     key, *rest = keys
     inner = content.get(key)
     return {**content, key: with_value(inner if isinstance(inner, dict) else {}, rest, value) if rest else value}

@@ -8,8 +8,8 @@ from typing import Any
 from search.config.search_config import SearchConfig, parse_config, validate_config
 from search.plan.checks import make_plan
 from search.plan.checks.findings import Findings
+from search.plan.checks.origin import check_origin
 from search.plan.differences import differences
-from search.plan.origin import check_origin
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, existing_run, stored_config, stored_split
 from trainables.mistakes import Mistakes
@@ -118,6 +118,6 @@ def _late_trials(stored: SearchConfig, wanted: SearchConfig, folder: RunFolder) 
     before, after = stored.search.trials, wanted.search.trials
     if after > before and folder.selection.exists():
         yield (
-            f"search.trials: the configurations of {wanted.name} are chosen already, after {before} trials; more trials "
-            "need a new name."
+            f"search.trials: the configurations of {wanted.name} are chosen already, after {before} trials; more "
+            "trials need a new name."
         )

@@ -23,8 +23,8 @@ training: {epochs: 8, batch_size: 120, sampler: balanced, images_per_class: 5, i
            augment: crop_flip, optimizer: adamw, lr: 1.0e-3, head_lr: null, proxy_lr: null, weight_decay: 1.0e-4,
            schedule: {step: null, milestones: [], gamma: 0.5}, warmup_epochs: 0, clip_grad: 10, precision: auto}
 losses: [proxy_anchor, mpa, pnp]
-search: {from: null, trials: 16, epochs: null, sampler: tpe, pruner: asha, objective: map_at_r, seed: 0, max_concurrent: null,
-         storage: null}
+search: {from: null, trials: 16, epochs: null, sampler: tpe, pruner: asha, objective: map_at_r, seed: 0,
+         max_concurrent: null, storage: null}
 metrics: {validation: [recall_at_1, map_at_r], test: all}
 resources: {cpus_per_trial: 1, gpus_per_trial: 0}
 selection: {finalists: 3, seeds: 2}
@@ -33,6 +33,7 @@ noise: {loss: null, configuration: default, seeds: 5, splits: 0}
 checkpoints: {storage_path: null, max_gb: null}
 tracking: {uri: null, experiment: null}
 stages: [search, select, test]
+ship: []
 """
 
 

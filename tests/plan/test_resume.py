@@ -40,7 +40,7 @@ def runs(on_nodes: None, store: tuple[str, Path], tmp_path_factory: pytest.TempP
         draw_folder(path / "images"), losses=list(LOSSES), search={"trials": TRIALS, "pruner": "none"}
     )
     content["training"]["epochs"] = EPOCHS
-    content["checkpoints"] = {"place": store[0]}
+    content["checkpoints"] = {"storage_path": store[0]}
     file = write_search(path / "small.yaml", content)
     arguments = ("run", file, "--runs", runs)
 
@@ -57,8 +57,8 @@ def runs(on_nodes: None, store: tuple[str, Path], tmp_path_factory: pytest.TempP
 def test_exactly_the_asked_number_of_trials_is_finished(runs: Path) -> None:
     for loss in LOSSES:
         assert summary(runs, "small")["losses"][loss]["trials"] == {"complete": TRIALS, "pruned": 0, "failed": 0}
-        for course in (loss, f"{loss}@confirm", f"{loss}@final"):
-            trials = stored(runs, "small", course)
+        for study in (loss, f"{loss}@confirm", f"{loss}@final"):
+            trials = stored(runs, "small", study)
             assert {trial.state for trial in trials} == {TrialState.COMPLETE}
             for trial in trials:
                 assert sorted(trial.intermediate_values) == list(range(1, EPOCHS + 1))

@@ -1,72 +1,28 @@
-"""A search that begins with the trials of another one: ``search.from``.
+"""The trials that a search begins with: ``search.from``.
 
-The other's finished search trials are copied into the studies of the new search, where they count as its own. A copy
+The other search's finished trials are copied into the studies of the new one, where they count as its own. A copy
 keeps its number, state, values, parameters and attributes, and says in ``copied_from`` where it comes from.
 """
 
 import copy
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import optuna
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
 
-from search.config.search_config import SearchConfig, parse_config
-from search.plan.checks.findings import Findings
-from search.plan.differences import differences
-from search.plan.runs import RunFolder, existing_run, stored_config
+from search.plan.runs import RunFolder
 from search.plan.search import Search
 from search.plan.stored import StoredSearch
 from search.study.names import Stage, study_name
 from search.study.storage import retry
-from trainables.mistakes import Mistakes
 
-EQUAL = ("dataset", "split", "model", "training", "losses", "space", "search.objective", "metrics")
-"""What a trial rests on, and so has to be the same in both searches."""
-
-EXCEPT = ("dataset.cache",)
 COPIES = "copies"
 """A study's attribute: the other search, and the numbers of its trials that are copied, in this order."""
 
 COPIED_FROM = "copied_from"
-
-
-def check_origin(found: Findings, config: SearchConfig, runs: Path) -> None:
-    """The search that ``config`` begins with is there, and its trials could be this search's own."""
-    origin = config.search.origin
-    if origin is None:
-        return
-    try:
-        folder = existing_run(runs, origin)
-        stored = parse_config(stored_config(folder))
-    except Mistakes as error:
-        found.add(f"search.from: {sentence}" for sentence in error.sentences)
-        return
-    found.add(_different(found, origin, stored, config))
-    found.add(_without_trials(StoredSearch(folder), stored.loss_names))
-
-
-def _different(found: Findings, origin: str, stored: SearchConfig, config: SearchConfig) -> Iterator[str]:
-    for key, before, after in differences(stored.model_dump(mode="json"), config.model_dump(mode="json")):
-        compared = any(f"{key}.".startswith(f"{section}.") for section in EQUAL) and key not in EXCEPT
-        if compared and not found.left_out.touched(key):
-            yield (
-                f"{key}: the search begins with the trials of {origin} (search.from), where it is {before!r}, and here "
-                f"it is {after!r}; make it the same, or remove search.from."
-            )
-
-
-def _without_trials(origin: StoredSearch, losses: Sequence[str]) -> Iterator[str]:
-    """Losses with nothing to copy, or whose default would not be trial 0."""
-    for loss in losses:
-        trials = origin.trials(loss)
-        if not trials or not trials[0].state.is_finished():
-            yield (
-                f"search.from: trial 0 of {origin.name}/{loss}, the default, has not ended yet; `holdout run` the file "
-                f"of {origin.name} first, or remove search.from."
-            )
+"""A copy's attribute: the other search, and the trial's number there."""
 
 
 def copy_trials(search: Search) -> int:

@@ -1,0 +1,130 @@
+"""An unknown name is answered with the one that was meant, wherever in the file that one lives."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from search.campaigns.config import read_config
+from search.config.recipes import read_campaign, read_search
+from search.config.search_config import parse_config
+from search.config.yaml_file import apply_settings
+from trainables.mistakes import Mistakes, suggestion
+
+SearchFile = Callable[..., dict[str, Any]]
+
+
+def refused(read: Callable[[], object]) -> str:
+    """What is said of a file that is refused."""
+    with pytest.raises(Mistakes) as caught:
+        read()
+    return str(caught.value)
+
+
+KEYS = [
+    ("trials", "search.trials"),
+    ("evaluation", "metrics"),
+    ("epochs", "training.epochs or search.epochs"),
+    ("lr", "training.lr"),
+    ("learning_rate", "training.lr"),
+    ("optimiser", "training.optimizer"),
+    ("backbone", "model.backbone"),
+    ("batch_size", "training.batch_size"),
+    ("gpus", "resources.gpus_per_trial"),
+    ("num_trials", "search.trials"),
+    ("seeds", "selection.seeds, final.seeds or noise.seeds"),
+    ("from", "search.from"),
+    ("search.trails", "search.trials"),
+    ("search.epoch", "search.epochs"),
+    ("search.batch_size", "training.batch_size"),
+    ("training.epoch", "training.epochs"),
+    ("training.gamma", "training.schedule.gamma"),
+    ("training.Batch-Size", "training.batch_size"),
+    ("training.schedule.steps", "training.schedule.step"),
+    ("model.name", "model.backbone"),
+    ("loss", "losses"),
+    ("ships", "ship"),
+]
+
+
+@pytest.mark.parametrize(("key", "meant"), KEYS, ids=[key for key, _ in KEYS])
+def test_an_unknown_key_is_looked_for_in_the_whole_file(search_file: SearchFile, key: str, meant: str) -> None:
+    """``--set`` is the shortest way to write one."""
+    said = refused(lambda: parse_config(apply_settings(search_file(), [f"{key}=1"])))
+    assert (
+        f"{key}: no such {'key' if '.' in key else 'section'} (did you mean {meant}?); mend it, or remove it." == said
+    )
+
+
+@pytest.mark.parametrize("key", ["zebra", "training.zebra"])
+def test_nothing_is_guessed_where_nothing_is_like_it(search_file: SearchFile, key: str) -> None:
+    said = refused(lambda: parse_config(apply_settings(search_file(), [f"{key}=1"])))
+    assert said.endswith(f"no such {'key' if '.' in key else 'section'}; remove it.")
+
+
+NAMES: list[tuple[dict[str, Any], str]] = [
+    ({"losses": ["proxy_ancor"]}, "proxy_anchor"),
+    ({"losses": ["MPA"]}, "mpa"),
+    ({"losses": ["proxy-anchor"]}, "proxy_anchor"),
+    ({"dataset": {"name": "cub"}}, "cub200"),
+    ({"dataset": {"name": "CUB200"}}, "cub200"),
+    ({"model": {"backbone": "resnet-50"}}, "resnet50"),
+    ({"model": {"backbone": "ResNet50"}}, "resnet50"),
+    ({"training": {"sampler": "balance"}}, "balanced"),
+    ({"search": {"sampler": "tpee"}}, "tpe"),
+    ({"search": {"pruner": "ashaa"}}, "asha"),
+    ({"search": {"objective": "map@r"}}, "map_at_r"),
+    ({"search": {"objective": "mAP@R"}}, "map_at_r"),
+    ({"metrics": {"validation": ["Recall@1"]}}, "recall_at_1"),
+    ({"metrics": {"validation": ["recall@1"]}}, "recall_at_1"),
+    ({"metrics": {"validation": ["R@10"]}}, "recall_at_10"),
+    ({"metrics": {"test": ["r@1"]}}, "recall_at_1"),
+    ({"metrics": {"test": ["recal_at_4"]}}, "recall_at_4"),
+    ({"metrics": {"test": ["P@1"]}}, "precision_at_1"),
+    ({"metrics": {"test": ["NMI"]}}, "nmi"),
+]
+
+
+@pytest.mark.parametrize(("changes", "meant"), NAMES, ids=[str(changes) for changes, _ in NAMES])
+def test_an_unknown_name_is_answered_with_the_nearest(
+    search_file: SearchFile, changes: dict[str, Any], meant: str
+) -> None:
+    assert f"(did you mean {meant}?)" in refused(lambda: parse_config(search_file(**changes)))
+
+
+CAMPAIGN: dict[str, Any] = {
+    "name": "many",
+    "study": "several",
+    "base": {},
+    "vary": {"size": {"small": {}}},
+    "table": {"rows": ["loss"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"final": {"seeds": 5}}, "final.seeds: no such key (did you mean base.final.seeds?)"),
+        ({"final": {"seeds": 5, "train_on": "all"}}, "final: no such section (did you mean base.final?)"),
+        ({"losses": ["mpa"]}, "losses: no such section (did you mean base.losses?)"),
+        ({"trials": 3}, "trials: no such section (did you mean base.search.trials?)"),
+        ({"recipes": "quickstart"}, "recipes: no such section (did you mean recipe?)"),
+    ],
+)
+def test_a_search_s_key_in_a_campaign_belongs_into_its_base(change: dict[str, Any], said: str) -> None:
+    assert said in refused(lambda: read_config({**CAMPAIGN, **change}))
+
+
+def test_an_unknown_recipe_or_file_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    assert "(did you mean quickstart?)" in refused(lambda: read_search(Path("quickstrt")))
+    assert "(did you mean mpa-cub200?)" in refused(lambda: read_search(Path("mpa_cub200")))
+    (tmp_path / "birds.yaml").write_text("name: birds")
+    said = refused(lambda: read_search(tmp_path / "bird.yaml"))
+    assert f"(did you mean {tmp_path / 'birds.yaml'}?)" in said
+    assert "did you mean" in refused(lambda: read_campaign(Path("mpa-loses")))
+
+
+def test_a_hint_names_all_that_fit_equally() -> None:
+    assert suggestion("k", ["a.k", "b.k", "c"]) == " (did you mean a.k or b.k?)"
+    assert suggestion("x", ["a", "b"]) == ""

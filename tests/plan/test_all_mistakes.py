@@ -1,0 +1,180 @@
+"""All mistakes of a search come in one go, and none of them is untrue or said twice."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import draw_folder, small_search
+
+from search.config.search_config import parse_config
+from search.plan.checks.images import unreadable_images
+from search.plan.resume import read_plan
+from trainables.data.dataset import Dataset
+from trainables.mistakes import Mistakes
+
+SearchFile = Callable[..., dict[str, Any]]
+
+
+def sentences(content: dict[str, Any], runs: Path) -> list[str]:
+    """What is wrong with a search file."""
+    with pytest.raises(Mistakes) as caught:
+        read_plan(content, runs)
+    found = list(caught.value.sentences)
+    assert len(set(found)) == len(found)
+    assert not runs.exists()
+    return found
+
+
+def test_a_wrong_type_hides_nothing_that_planning_finds(search_file: SearchFile, tmp_path: Path) -> None:
+    content = search_file(
+        training={"epochs": "six", "batch_size": 100000, "image_size": 16},
+        space={"pnp": {"alpha": 0.5}, "triplet": {}, "training": {"lr": -1}},
+        metrics={"validation": ["recall_at_500", "recal_at_1"], "test": ["recall_at_1000"]},
+        resources={"gpus_per_trial": 99},
+        search={"trials": 0, "storage": "redis://here"},
+        tracking={"uri": "http://127.0.0.1:9/"},
+        noise={"loss": "mpa"},
+        colour=1,
+    )
+    found = sentences(content, tmp_path / "runs")
+    for part in (
+        "training.epochs: must be a whole number; it is 'six'.",
+        "search.trials: must be at least 1; it is 0.",
+        "metrics.validation: recal_at_1 is not known",
+        "colour: no such section",
+        "training: A balanced batch of 100000",
+        "space.pnp.alpha: ",
+        "space.triplet: ",
+        "space.training.lr: ",
+        "metrics: k = 500 needs more than 500 images",
+        "metrics: k = 1000 needs more than 1000 images",
+        "resources.gpus_per_trial is 99",
+        "search.storage must begin with one of",
+        "no MLflow server answers",
+        "noise.loss is 'mpa'",
+    ):
+        assert sum(part in sentence for sentence in found) == 1, (part, found)
+    assert len(found) == 14, found
+
+
+def test_a_missing_or_wrong_required_key_hides_nothing_that_does_not_rest_on_it(tmp_path: Path) -> None:
+    content = {
+        "name": "a/b",
+        "losses": ["mpa"],
+        "space": {"mpa": {"alfa": 1}, "pnp": {}},
+        "resources": {"gpus_per_trial": 99},
+        "training": {"batch_size": 100000},
+    }
+    found = sentences(content, tmp_path / "runs")
+    assert [sentence.split(" ")[0] for sentence in found] == [
+        "name:",
+        "dataset:",
+        "space.pnp:",
+        "space.mpa.alfa:",
+        "resources.gpus_per_trial",
+    ]
+
+
+# A wrong entry, and beside it one that would be wrong beside the default that stands in its stead.
+NOT_KNOWN: list[dict[str, Any]] = [
+    {"training": {"batch_size": "20", "images_per_class": 7}},
+    {"training": {"sampler": "balance", "batch_size": 21}},
+    {"training": {"epochs": 0, "warmup_epochs": 20, "batch_size": 20}},
+    {"training": {"epochs": "80", "batch_size": 20}, "space": {"training": {"warmup_epochs": [20]}}},
+    {"training": {"image_size": "8", "resize_size": 16, "batch_size": 20}},
+    {"training": {"batch_size": 20, "image_size": "400"}, "dataset.store_size": 20},
+    {"training": {"epochs": "2", "batch_size": 20}, "search": {"epochs": 3}},
+    {"model": {"backbone": 5, "weights": "imagenet"}},
+    {"search": {"sampler": "gp", "pruner": "nono"}},
+    {"search": {"sampler": "gridd", "trials": 1}},
+    {"split": {"folds": 4, "ratio": "0.9"}},
+    {"split": {"merge": "2"}, "training": {"batch_size": 40}},
+    {"losses": ["proxy_anchr", "pnp"], "space": {"proxy_anchor": {"margin": 0.1}}},
+    {"losses": ["proxy_anchr"], "space": {"mpa": {}}, "noise": {"loss": "mpa"}},
+    {"losses": [], "space": {"mpa": {}}},
+    {"noise": {"loss": 3, "configuration": {"variant": "Dq"}}},
+    {"metrics": {"validation": "recall_at_500"}},
+    {"dataset": {"name": "glyphs", "images_per_class": "many"}, "metrics": {"validation": ["recall_at_1000"]}},
+    {"dataset": {"name": "folder", "root": "/nonexistent"}, "training": {"batch_size": 100000}},
+    {"resources": {"gpus_per_trial": "99"}},
+]
+
+
+@pytest.mark.parametrize("changes", NOT_KNOWN, ids=[str(changes)[:60] for changes in NOT_KNOWN])
+def test_nothing_is_said_of_a_default_that_stands_for_a_wrong_entry(
+    search_file: SearchFile, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    store_size = changes.pop("dataset.store_size", None)
+    content = search_file(**changes)
+    if store_size:
+        content["dataset"]["store_size"] = store_size
+    found = sentences(content, tmp_path / "runs")
+    assert len(found) == 1, found
+
+
+def test_an_unreadable_image_comes_with_the_other_mistakes(tmp_path: Path) -> None:
+    root = draw_folder(tmp_path / "images")
+    runs = tmp_path / "runs"
+    plan = read_plan(small_search(root), runs)
+    training, test = plan.split.train[0], plan.split.test[0]
+    (root / training / "00.png").write_bytes(b"no image")
+    (root / test / "00.png").write_bytes(b"no image")
+    content = small_search(root, training={"batch_size": 100000}, search={"trials": "many"})
+    found = sentences(content, runs)
+    assert found[0] == "search.trials: must be a whole number; it is 'many'."
+    assert found[1].startswith("training: A balanced batch of 100000")
+    (unreadable,) = found[2:]
+    assert unreadable.startswith(f"1 of 80 images cannot be read: {training}/00.png (not an image of a known format)")
+    assert test not in unreadable
+
+
+class Slow(Dataset):
+    """Its first images are broken, and the others take their time."""
+
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        return {}
+
+    def identity(self) -> str:
+        return "slow"
+
+    def stamp(self, key: str) -> str:
+        return ""
+
+    def read(self, key: str) -> np.ndarray:
+        if key < "3":
+            raise OSError(2, "No such file or directory")
+        time.sleep(0.3)
+        return np.zeros((1, 1, 3), dtype=np.uint8)
+
+
+def test_the_look_at_images_ends_in_time_and_says_how_far_it_came() -> None:
+    began = time.monotonic()
+    (sentence,) = unreadable_images(Slow(), [str(number) for number in range(1000)], seconds=0.5)
+    assert time.monotonic() - began < 2
+    assert "of the first " in sentence
+    assert " of 1000 images cannot be read: 0 (No such file or directory); 1 (" in sentence
+
+
+def test_a_file_without_mistakes_is_planned(search_file: SearchFile, tmp_path: Path) -> None:
+    content = search_file()
+    assert read_plan(content, tmp_path / "runs").config == parse_config(content)
+
+
+HEAVY = ("torch", "ray", "mlflow", "faiss", "scipy", "sqlalchemy")
+
+
+def test_a_mistake_of_the_file_waits_for_no_library(search_file: SearchFile) -> None:
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from search.plan.resume import read_plan; from trainables.mistakes import Mistakes\n"
+        f"try: read_plan({search_file(training={'epochs': 'six'}, colour=1)!r}, Path('/nonexistent-runs'))\n"
+        "except Mistakes as error: print(len(error.sentences))\n"
+        f"print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["3", "[]"], done.stdout  # the third: nobody may make such a runs folder

@@ -1,0 +1,63 @@
+"""What may change when a search goes on, and what is said of it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from search.plan.resume import read_plan, reopened
+from search.plan.search import open_search
+from trainables.mistakes import Mistakes
+
+SearchFile = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def runs(search_file: SearchFile, tmp_path: Path) -> Path:
+    """A runs folder with the search ``small``, which was extended to 8 trials."""
+    folder = tmp_path / "runs"
+    open_search(read_plan(search_file(search={"trials": 6}), folder))
+    open_search(read_plan(search_file(search={"trials": 8}), folder))
+    return folder
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+def test_the_file_it_began_with_goes_on_with_an_extended_search(
+    search_file: SearchFile, runs: Path, chosen: bool
+) -> None:
+    if chosen:
+        (runs / "small" / "selection.json").write_text("{}")
+    plan = read_plan(search_file(search={"trials": 6}), runs)
+    assert plan.config.search.trials == 8
+    assert plan.notices == ("search.trials: the file says 6, and small was extended to 8; it goes on with 8.",)
+
+
+def test_more_trials_are_taken_until_something_is_chosen(search_file: SearchFile, runs: Path) -> None:
+    assert read_plan(search_file(search={"trials": 9}), runs).config.search.trials == 9
+    assert not read_plan(search_file(search={"trials": 9}), runs).notices
+    (runs / "small" / "selection.json").write_text("{}")
+    with pytest.raises(Mistakes, match="are chosen already, after 8 trials; more trials need a new name"):
+        read_plan(search_file(search={"trials": 9}), runs)
+
+
+def test_what_differs_is_said_with_all_other_mistakes(search_file: SearchFile, runs: Path) -> None:
+    content = search_file(
+        search={"trials": 8, "seed": 1}, final={"seeds": "5"}, losses=["pnp"], training={"batch_size": 100000}
+    )
+    with pytest.raises(Mistakes) as caught:
+        read_plan(content, runs)
+    starts = {sentence.split(":")[0] for sentence in caught.value.sentences}
+    assert {"search.seed", "final.seeds", "losses", "training", "training.batch_size"} <= starts
+    assert not any("final.seeds: the search" in sentence for sentence in caught.value.sentences)
+
+
+def test_what_does_not_change_results_may_change(search_file: SearchFile, runs: Path) -> None:
+    content = search_file(search={"trials": 8}, resources={"cpus_per_trial": 0.5}, stages=["search"])
+    assert read_plan(content, runs).config.stages == ("search",)
+
+
+def test_a_stored_search_is_reopened_by_its_name(runs: Path) -> None:
+    assert reopened(runs, "small").config.search.trials == 8
+    with pytest.raises(Mistakes, match=r"There is no search 'smal' in .* \(did you mean small\?\)"):
+        reopened(runs, "smal")
