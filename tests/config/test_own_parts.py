@@ -1,0 +1,243 @@
+"""Parts of one's own in a search file: how they are written, named and refused, and how they travel."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from search.cluster.package import SUBMITTED, working_directory
+from search.cluster.submission import submission
+from search.config.search_config import parse_config
+from search.plan.resume import read_plan
+from search.plan.search import open_search
+from search.plan.trainings import training_of
+from search.study.names import Stage
+from trainables.mistakes import Mistakes
+
+SearchFile = Callable[..., dict[str, Any]]
+
+PARTS = '''
+import numpy as np
+from dataclasses import dataclass
+from optuna.distributions import FloatDistribution
+from spaces.space import Parameter
+from trainables.data.batch_samplers.random import RandomSampler
+from trainables.data.dataset import Dataset
+from trainables.losses.contrastive import Contrastive
+
+class CircleLoss(Contrastive):
+    space = {"margin": Parameter(distribution=FloatDistribution(0, 1), default=0.25, source="chosen")}
+
+class MPA(CircleLoss):
+    pass
+
+class Spaceless(Contrastive):
+    pass
+
+class Misnamed(CircleLoss):
+    name = "a/b"
+
+class NoLoss:
+    pass
+
+def hubness(embeddings, labels):
+    return 0.5
+
+def map(embeddings, labels):
+    return 0.5
+
+class Mine(RandomSampler):
+    pass
+
+class Odd(RandomSampler):
+    @classmethod
+    def problems(cls, class_sizes, batch_size, images_per_class):
+        return ["An odd batch is needed: give 21."] if batch_size % 2 == 0 else []
+
+@dataclass(frozen=True, kw_only=True)
+class Dots(Dataset):
+    """Sixteen classes of ten dots."""
+    summary = publisher = layout = "dots"
+    count: int = 16
+    def __post_init__(self):
+        if self.count == 13:
+            raise RuntimeError("thirteen")
+    def classes(self):
+        if self.count == 14:
+            raise RuntimeError("fourteen")
+        return {f"c{c:02d}": tuple(f"{c}/{i}" for i in range(10)) for c in range(self.count)}
+    def identity(self):
+        return "dots"
+    def stamp(self, key):
+        return ""
+    def read(self, key):
+        return np.zeros((20, 20, 3), dtype=np.uint8)
+
+class Undecorated(Dots.__mro__[1]):
+    def classes(self): return {}
+    def identity(self): return ""
+    def stamp(self, key): return ""
+    def read(self, key): return None
+'''
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A package of the user's own, on Python's path."""
+    folder = tmp_path_factory.mktemp("own")
+    package = folder / "holdout_test_lab"
+    (package / "__pycache__").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "parts.py").write_text(PARTS)
+    (package / "broken.py").write_text("raise RuntimeError('half written')")
+    (package / "needy.py").write_text("import not_installed_anywhere")
+    (folder / "holdout_test_file.py").write_text(PARTS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield package.name
+
+
+def refused(content: dict[str, Any], runs: Path) -> list[str]:
+    """What is said of a search that is refused."""
+    with pytest.raises(Mistakes) as caught:
+        read_plan(content, runs)
+    assert not runs.exists()
+    return list(caught.value.sentences)
+
+
+def test_own_losses_stand_beside_the_built_in_ones(search_file: SearchFile, lab: str, tmp_path: Path) -> None:
+    own = f"{lab}.parts:CircleLoss"
+    losses = ["pnp", own, {"name": "circle", "part": own}]
+    content = search_file(losses=losses, space={"circle_loss": {"margin": 0.5}, "circle": {"margin": [0.1, 0.2]}})
+    plan = read_plan(content, tmp_path / "runs")
+    assert plan.config.loss_names == ("pnp", "circle_loss", "circle")
+    assert plan.spaces["circle_loss"].default == {"margin": 0.5}
+    assert plan.spaces["circle"].default == {"margin": 0.2}
+    stored = yaml.safe_load(plan.config.to_yaml())
+    assert stored["losses"] == ["pnp", {"name": "circle_loss", "part": own}, {"name": "circle", "part": own}]
+    assert parse_config(stored) == plan.config
+    search = open_search(plan)
+    for name, key in (("pnp", "pnp"), ("circle", own)):
+        study = search.study(name, Stage.SEARCH)
+        trial = study.ask(lambda number: number)
+        assert training_of(plan, name, Stage.SEARCH, trial).loss == key
+    assert read_plan(content, tmp_path / "runs").config == plan.config
+
+
+def test_a_stored_search_is_read_without_its_loss(search_file: SearchFile) -> None:
+    config = parse_config(search_file(losses=[{"name": "circle", "part": "not_installed_anywhere:CircleLoss"}]))
+    assert config.loss("circle").path == "not_installed_anywhere:CircleLoss"
+    assert "not_installed_anywhere" not in sys.modules
+
+
+def test_a_whole_search_of_one_s_own(search_file: SearchFile, lab: str, tmp_path: Path) -> None:
+    content = search_file(
+        dataset={"name": f"{lab}.parts:Dots"},
+        losses=[f"{lab}.parts:CircleLoss"],
+        search={"objective": f"{lab}.parts:hubness"},
+        metrics={"validation": [f"{lab}.parts:hubness", "map_at_r"], "test": [f"{lab}.parts:hubness"]},
+    )
+    content["training"]["sampler"] = f"{lab}.parts:Mine"
+    plan = read_plan(content, tmp_path / "runs")
+    assert len(plan.split.train) == 6
+    assert plan.config.objective == "hubness"
+    assert plan.trial_value(Stage.SEARCH).objective == "hubness"
+    assert plan.metrics == (f"{lab}.parts:hubness", "map_at_r")
+
+
+LOSSES: list[tuple[list[Any], str]] = [
+    (["LAB.parts:Circle"], "The loss 'LAB.parts:Circle' is not there: LAB.parts has no Circle"),
+    (["LAB.part:CircleLoss"], "is not there: no module LAB.part is found"),
+    (["LAB.broken:CircleLoss"], "LAB.broken raises RuntimeError: half written"),
+    (["LAB.needy:CircleLoss"], "needs the module not_installed_anywhere"),
+    (["LAB.parts:NoLoss"], "must be a class that derives from trainables.losses.base.Loss"),
+    (["LAB.parts:Spaceless"], "must say in a class attribute space what may be searched"),
+    (["LAB.parts:MPA"], "losses: LAB.parts:MPA would be called mpa, which is the name of a built-in loss"),
+    (["LAB.parts:Misnamed"], "losses: LAB.parts:Misnamed would be called 'a/b', which cannot name a folder"),
+    ([{"name": "mpa", "part": "LAB.parts:CircleLoss"}], "would be called mpa, which is the name of a built-in loss"),
+    ([{"name": "training", "part": "LAB.parts:CircleLoss"}], "which is the name of a section of space"),
+    ([{"name": "a b", "part": "LAB.parts:CircleLoss"}], "would be called 'a b', which cannot name a folder"),
+    ([{"name": "circle", "part": "LAB.parts:Circle"}], "LAB.parts has no Circle"),
+    ([{"name": "circle"}], "losses: a loss of your own has the keys name and part"),
+    ([{"name": "circle", "part": "mpa"}], "losses: a loss of your own has the keys name and part"),
+    ([["mpa"]], "losses: ['mpa'] is no loss"),
+    (["LAB.parts:CircleLoss", "LAB.parts:CircleLoss"], "losses: each may be named once, and circle_loss is"),
+    (["LAB:parts:CircleLoss"], "is no import path"),
+]
+
+
+@pytest.mark.parametrize(("losses", "said"), LOSSES, ids=[str(losses)[:60] for losses, _ in LOSSES])
+def test_a_wrong_loss_is_one_sentence_beside_the_other_mistakes(
+    search_file: SearchFile, lab: str, losses: list[Any], said: str, tmp_path: Path
+) -> None:
+    named = yaml.safe_load(yaml.safe_dump(losses).replace("LAB", lab))
+    found = refused(search_file(losses=named, resources={"gpus_per_trial": 99}), tmp_path / "runs")
+    assert len(found) == 2, found
+    assert sum(said.replace("LAB", lab) in sentence for sentence in found) == 1, found
+
+
+OTHERS: list[tuple[str, dict[str, Any], str]] = [
+    ("metrics", {"validation": ["LAB.parts:hubnes"]}, "LAB.parts has no hubnes (did you mean hubness?)"),
+    ("metrics", {"test": ["LAB.parts:NoLoss"]}, "must be a function of embeddings [N, D] and labels [N]"),
+    ("metrics", {"validation": ["map", "LAB.parts:map"]}, "bears the name of 'map'"),
+    ("search", {"objective": "LAB.broken:hubness"}, "LAB.broken raises RuntimeError: half written"),
+    ("training", {"sampler": "LAB.parts:hubness", "batch_size": 20}, "must be a class that derives from"),
+    ("training", {"sampler": "LAB.parts:Odd", "batch_size": 20}, "training: An odd batch is needed: give 21."),
+    ("model", {"backbone": "LAB.parts:NoLoss"}, "with an attribute features"),
+    ("dataset", {"name": "LAB.parts:Circles"}, "LAB.parts has no Circles"),
+    ("dataset", {"name": "LAB.parts:NoLoss"}, "must be a class that derives from trainables.data.dataset.Dataset"),
+    ("dataset", {"name": "LAB.parts:Undecorated"}, "must be a dataclass"),
+    ("dataset", {"name": "LAB.parts:Dots", "counts": 3}, "no such option (did you mean count?)"),
+    ("dataset", {"name": "LAB.parts:Dots", "count": 13}, "raises RuntimeError: thirteen"),
+    ("dataset", {"name": "LAB.parts:Dots", "count": 14}, "raises RuntimeError: fourteen"),
+    ("ship", ["not_installed_anywhere"], "ship: no package not_installed_anywhere is found here"),
+    ("ship", ["trainables"], "ship: trainables is a package of Holdout's own"),
+    ("ship", ["LAB.parts"], "ship: LAB.parts is a part of the package LAB; ship that"),
+    ("ship", ["../LAB"], "is no package's name"),
+    ("ship", ["sys"], "ship: no package sys is found here"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "said"), OTHERS, ids=[f"{key} {value}"[:60] for key, value, _ in OTHERS])
+def test_any_other_wrong_part_is_one_sentence_beside_the_other_mistakes(
+    search_file: SearchFile, lab: str, key: str, value: Any, said: str, tmp_path: Path
+) -> None:
+    content = search_file(resources={"gpus_per_trial": 99})
+    content[key] = yaml.safe_load(yaml.safe_dump(value, width=1000).replace("LAB", lab))
+    found = refused(content, tmp_path / "runs")
+    assert len(found) == 2, found
+    assert sum(said.replace("LAB", lab) in sentence for sentence in found) == 1, found
+
+
+def test_what_is_shipped_travels_with_a_submitted_search(search_file: SearchFile, lab: str, tmp_path: Path) -> None:
+    content = search_file(
+        dataset={"name": f"{lab}.parts:Dots", "root": "/on/the/cluster"},
+        losses=[f"{lab}.parts:CircleLoss"],
+        ship=[lab, "holdout_test_file"],
+    )
+    submitted = submission(content)
+    assert yaml.safe_load(submitted.text) == content
+    with working_directory(submitted.text, submitted.shipped) as directory:
+        names = {path.name for path in directory.iterdir()}
+        assert names == {"search", "spaces", "trainables", lab, "holdout_test_file.py", SUBMITTED}
+        assert (directory / lab / "parts.py").read_text() == PARTS
+        assert not list(directory.rglob("__pycache__"))
+
+
+def test_all_mistakes_of_a_submitted_search_come_at_once(search_file: SearchFile, lab: str) -> None:
+    content = search_file(
+        dataset={"name": "cub200", "root": "relative"},
+        losses=["proxy_anchr", {"name": "circle", "part": f"{lab}.parts:Circle"}],
+        space={"circle": {}, "training": {"lr": -1}},
+        training={"epochs": "six"},
+        ship=["not_installed_anywhere"],
+    )
+    with pytest.raises(Mistakes) as caught:
+        submission(content)
+    found = caught.value.sentences
+    for part in ("dataset.root must be", "proxy_anchr is not known", "has no Circle", "training.epochs:", "ship: no"):
+        assert sum(part in sentence for sentence in found) == 1, (part, found)
+    assert len(found) == 5, found
