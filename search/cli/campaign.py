@@ -10,9 +10,10 @@ from search.campaigns.folder import CampaignFolder
 from search.campaigns.prepare import campaign_plans
 from search.campaigns.results.result import campaign_result
 from search.campaigns.results.text_tables import campaign_csv, campaign_tables
+from search.cli import STARTED
 from search.cli.output import RUNS, Json, Output, Runs, messages, rendered, show
 from search.config.recipes import read_campaign
-from search.report.export import refuse_unknown, write_output
+from search.report.tables.output import refuse_unknown, write_output
 from search.stages.pipeline import run_stages
 
 
@@ -30,16 +31,19 @@ def campaign(
     campaign = parse_campaign(read_campaign(file, settings or []))
     folder = CampaignFolder(runs, campaign.name)
     plans = campaign_plans(campaign, folder)
-    searches = run_stages(
+    outcomes = run_stages(
         plans,
         messages,
         plans[0].config.stages,
+        started=STARTED,
         opener=campaign.name,
         on_begin=lambda: folder.begin(campaign.config),
     )
-    result = campaign_result(campaign, searches)
+    result = campaign_result(
+        campaign, [outcome.search for outcome in outcomes], [outcome.summary for outcome in outcomes]
+    )
     folder.end(result)
-    text_tables = campaign_tables(campaign, result, settings or [])
+    tables = campaign_tables(campaign, result, settings or [])
     for path in output or []:
-        write_output(path, campaign_csv(result), text_tables)
-    show(rendered(text_tables), result, as_json)
+        write_output(path, campaign_csv(result), tables)
+    show(rendered(tables), result.model_dump(mode="json"), as_json)

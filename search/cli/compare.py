@@ -1,8 +1,6 @@
 """The command compare, for searches of one split."""
 
-import json
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import RenderableType
@@ -10,8 +8,11 @@ from rich.console import RenderableType
 from search.cli.output import RUNS, Json, Output, Runs, rendered, show
 from search.plan.runs import RunFolder, existing_run
 from search.report.comparison import compare as compare_searches
-from search.report.export import as_csv, refuse_unknown, write_output
-from search.report.text_tables import text_tables
+from search.report.results.comparison import Comparison
+from search.report.results.summary import Summary
+from search.report.tables.csv_records import as_csv
+from search.report.tables.output import refuse_unknown, write_output
+from search.report.tables.text_tables import text_tables
 from trainables.mistakes import Mistakes
 
 
@@ -27,18 +28,17 @@ def compare(
     comparison = compare_searches(folders, [_summary(folder) for folder in folders])
     for path in output or []:
         write_output(path, as_csv(comparison), text_tables(comparison))
-    show(render(comparison), comparison, as_json)
+    show(render(comparison), comparison.model_dump(mode="json"), as_json)
 
 
-def _summary(folder: RunFolder) -> dict[str, Any]:
+def _summary(folder: RunFolder) -> Summary:
     if not folder.summary.exists():
         raise Mistakes(
             f"The search {folder.name} has no result yet; `holdout status {folder.name}` says how far it is."
         )
-    content: dict[str, Any] = json.loads(folder.summary.read_text())
-    return content
+    return Summary.load(folder.summary)
 
 
-def render(comparison: Mapping[str, Any]) -> RenderableType:
+def render(comparison: Comparison) -> RenderableType:
     """A comparison for a terminal."""
     return rendered(text_tables(comparison))

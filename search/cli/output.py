@@ -14,7 +14,7 @@ from rich.logging import RichHandler
 from rich.table import Table
 from rich.text import Text
 
-from search.report.text_tables import TextTable
+from search.report.tables.text_table import TextTable
 
 results = Console(width=None if sys.stdout.isatty() else 120)  # a file or a pipe has no width of its own
 messages = Console(stderr=True)
