@@ -28,7 +28,7 @@ class Parameter:
         if not self.contains(self.default):
             raise ValueError(f"The default {self.default!r} lies outside {self.distribution}: widen the range.")
         if outside := [value for value in self.paper_grid if not self.contains(value)]:
-            raise ValueError(f"The paper_grid grid's {outside} lie outside {self.distribution}: widen the range.")
+            raise ValueError(f"The values {outside} of paper_grid lie outside {self.distribution}: widen the range.")
 
     def contains(self, value: Value) -> bool:
         """Whether ``value`` is one that the distribution can propose (steps are not asked for)."""
@@ -71,3 +71,8 @@ def steps(distribution: BaseDistribution) -> tuple[Value, ...] | None:
 def on_step(value: float) -> float:
     """A value on a step without the dust of binary fractions: 0.3 and not 0.30000000000000004."""
     return round(value, 12)
+
+
+def value_text(value: Value) -> str:
+    """A value as tables show it: four digits of a float."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

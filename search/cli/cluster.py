@@ -2,16 +2,17 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from search.cli.output import RUNS, Json, messages, show
-from search.cluster.jobs import MISTAKE, SearchJob, connected
-from search.cluster.submission import submission
-from search.config.recipes import any_file
-from search.config.yaml_file import apply_settings, read_yaml
+from search.cli.options import RUNS, Json, Settings
+from search.cli.output import messages, show
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from search.cluster.jobs import SearchJob
 
 Address = Annotated[str, typer.Option("--address", metavar="URL", help="The cluster's dashboard.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A search or campaign that was submitted.")]
@@ -23,16 +24,24 @@ def submit(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="A search or campaign file, or a recipe's or campaign's name.")
     ],
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY.PATH=VALUE", help="Set one key of the file.")
-    ] = None,
+    settings: Settings = None,
     runs: Annotated[
-        Path, typer.Option("--runs", help="The runs folder on the cluster; a relative one is in the home folder there.")
+        Path,
+        typer.Option(
+            "--runs",
+            envvar="HOLDOUT_RUNS",
+            help="The runs folder on the cluster; a relative one is in the home folder there.",
+        ),
     ] = RUNS,
     address: Address = ADDRESS,
     as_json: Json = False,
 ) -> None:
     """Have a cluster start a search or campaign, or go on with it."""
+    from search.cluster.jobs import connected
+    from search.cluster.submission import submission
+    from search.config.recipes import any_file
+    from search.config.yaml_file import apply_settings, read_yaml
+
     submitted = submission(apply_settings(read_yaml(any_file(file)), settings or []))
     name = submitted.name
     with connected(address) as jobs:
@@ -43,9 +52,12 @@ def submit(
 
 def list_searches(runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
     """The searches of a cluster."""
+    from search.cluster.jobs import connected
+
     with connected(address) as jobs:
         found = jobs.searches(_only(runs))
-    show(_table(found, address if runs is None else f"{address} in {runs}"), [_record(job) for job in found], as_json)
+    location = address if runs is None else f"{address} in {runs}"
+    show("" if as_json else _table(found, location), [_record(job) for job in found], as_json)
 
 
 def logs(
@@ -56,6 +68,8 @@ def logs(
     as_json: Json = False,
 ) -> None:
     """What a search on a cluster says, its workers' errors among it."""
+    from search.cluster.jobs import connected
+
     with connected(address) as jobs:
         job = jobs.get(name, _only(runs))
         if follow and not as_json:
@@ -72,6 +86,8 @@ def logs(
 
 def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
     """End a search on a cluster; `submit` goes on with it."""
+    from search.cluster.jobs import connected
+
     with connected(address) as jobs:
         job = jobs.get(name, _only(runs))
         was_live = job.is_live
@@ -83,10 +99,12 @@ def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json:
 
 def wait(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
     """Wait until a search on a cluster has ended; the exit code is the search's own, and 1 where it was stopped."""
+    from search.cluster.jobs import MISTAKE, connected
+
     with connected(address) as jobs:
         job = jobs.wait(jobs.get(name, _only(runs)))
         if job.state == "failed":
-            messages.print("\n".join(jobs.log(job).splitlines()[-20:]), highlight=False, markup=False, soft_wrap=True)
+            messages().print("\n".join(jobs.log(job).splitlines()[-20:]), highlight=False, markup=False, soft_wrap=True)
     show(f"{name}: {job.state}.", _record(job), as_json)
     if job.state != "succeeded":
         raise typer.Exit(MISTAKE if job.exit_code == MISTAKE else 1)
@@ -96,12 +114,14 @@ def _only(runs: Path | None) -> str | None:
     return None if runs is None else str(runs)
 
 
-def _record(job: SearchJob) -> dict[str, Any]:
+def _record(job: "SearchJob") -> dict[str, Any]:
     return asdict(job)
 
 
-def _table(found: list[SearchJob], place: str) -> Table:
-    table = Table(title=f"Searches at {place}" if found else f"No search at {place}.", title_justify="left")
+def _table(found: list["SearchJob"], location: str) -> "Table":
+    from rich.table import Table
+
+    table = Table(title=f"Searches at {location}" if found else f"No search at {location}.", title_justify="left")
     for column in ("search", "state", "since", "until", "runs folder", "job"):
         table.add_column(column)
     for job in found:

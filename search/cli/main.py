@@ -1,35 +1,59 @@
-"""``holdout``: the program, its exit codes and its error messages."""
+"""``holdout``: the program, its exit codes and its error messages.
+
+A command's module imports nothing but typer; what a command needs it imports when it runs, so that ``--help`` and a
+mistyped command answer at once.
+"""
 
 import logging
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import typer
 
-from search.cli import backbones, campaign, cluster, compare, datasets, doctor, run, show
-from search.cli.output import messages, set_up_logging
-from search.cluster.jobs import MISTAKE, ClusterFailure
-from search.cluster.session import NoRay
-from search.stages.freeze import NothingToSelect
+from search import __version__
+from search.cli import cluster, doctor
+from search.cli.catalogue import backbones, check, datasets, losses
+from search.cli.output import say, set_up_logging
+from search.cli.searches import campaign, compare, disk, init, run, status, trials
+from search.failure import Failure
 from trainables.mistakes import Mistakes
+
+FAILED, MISTAKE = 1, 2
 
 app = typer.Typer(
     name="holdout",
     help="Hyperparameter search for deep metric learning that never peeks at the test classes.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-COMMANDS: tuple[Callable[..., None], ...] = (
-    run.run, run.select, run.test, run.sync, campaign.campaign, show.status, compare.compare, show.losses,
-    datasets.datasets, backbones.backbones, cluster.submit, cluster.logs, cluster.stop, cluster.wait, doctor.doctor,
-)  # fmt: skip
-for command in COMMANDS:
-    app.command()(command)
-app.command("list")(cluster.list_searches)  # `list` is Python's own word
+PANELS = {
+    "Search": (init.init, run.run, run.select, run.test, campaign.campaign),
+    "Results": (status.status, trials.trials, trials.show, compare.compare, run.sync),
+    "Disk": (disk.disk, disk.remove),
+    "Cluster": (cluster.submit, cluster.list_searches, cluster.logs, cluster.stop, cluster.wait),
+    "What there is": (losses.losses, datasets.datasets, backbones.backbones, check.check, doctor.doctor),
+}
+NAMES = {cluster.list_searches: "list"}  # `list` is Python's own word
+for panel, commands in PANELS.items():
+    for command in commands:
+        app.command(NAMES.get(command), rich_help_panel=panel)(command)
 
-FAILED = 1
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"holdout {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:
@@ -40,20 +64,15 @@ def main() -> None:
     try:
         app()
     except Mistakes as error:
-        _say(error.sentences, "red")
+        say(error.sentences, "red")
         sys.exit(MISTAKE)
-    except (NothingToSelect, NoRay, ClusterFailure) as error:
-        _say([str(error)], "red")
+    except Failure as error:
+        say([str(error)], "red")
         sys.exit(FAILED)
 
 
 def _interrupt(*_: object) -> None:
     """End, at once and in one line, which comes first: who asked may wait for seconds (Ray: three) and then kill."""
-    _say(["Interrupted. The same command goes on where this one stopped."], "yellow")
-    logging.disable()  # what libraries tell of being torn out of their work concerns nobody
+    say(["Interrupted. The same command goes on where this one stopped."], "yellow")
+    logging.disable()  # libraries complain of being torn out of their work
     raise KeyboardInterrupt
-
-
-def _say(sentences: Sequence[str], style: str) -> None:
-    for sentence in sentences:
-        messages.print(sentence, style=style, highlight=False, markup=False, soft_wrap=True)

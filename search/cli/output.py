@@ -4,44 +4,56 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group, RenderableType
-from rich.logging import RichHandler
-from rich.table import Table
-from rich.text import Text
+if TYPE_CHECKING:  # rich is imported by the first thing that is printed
+    from rich.console import Console, RenderableType
 
-from search.report.tables.text_table import TextTable
-
-results = Console(width=None if sys.stdout.isatty() else 120)  # a file or a pipe has no width of its own
-messages = Console(stderr=True)
-
-Runs = Annotated[Path, typer.Option("--runs", help="The folder of all searches.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Output = Annotated[
-    list[Path] | None,
-    typer.Option("--output", metavar="FILE", help="Write the same to a .csv, .md or .tex file; can be repeated."),
-]
-RUNS = Path("runs")
+    from search.report.tables.text_table import TextTable
 
 
-def show(rendered: RenderableType, value: Any, as_json: bool) -> None:
+@cache
+def _results() -> "Console":
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 120)  # a file or a pipe has no width of its own
+
+
+@cache
+def messages() -> "Console":
+    """What speaks to people beside the result."""
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def show(rendered: "RenderableType", value: Any, as_json: bool) -> None:
     """Print a result, for people or for programs."""
     if as_json:
         print(json.dumps(value, indent=2, allow_nan=False))
     else:
-        results.print(rendered)
+        _results().print(rendered)
 
 
-def rendered(text_tables: Sequence[TextTable]) -> RenderableType:
-    """Sheets for a terminal."""
-    return Group(*(part for text_table in text_tables for part in _parts(text_table)))
+def say(sentences: Sequence[str], style: str | None = None) -> None:
+    """Print sentences beside the result."""
+    for sentence in sentences:
+        messages().print(sentence, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
-def _parts(text_table: TextTable) -> list[RenderableType]:
+def rendered(tables: Sequence["TextTable"]) -> "RenderableType":
+    """Tables for a terminal."""
+    from rich.console import Group
+
+    return Group(*(part for table in tables for part in _parts(table)))
+
+
+def _parts(text_table: "TextTable") -> list["RenderableType"]:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(title=text_table.title, title_justify="left", box=SIMPLE_HEAD)
     for position, heading in enumerate(text_table.header):
         is_label = position < text_table.labels
@@ -54,7 +66,15 @@ def _parts(text_table: TextTable) -> list[RenderableType]:
 
 def set_up_logging() -> None:
     """Our own warnings reach the terminal; libraries' do not talk into it."""
-    handler = RichHandler(console=messages, show_time=False, show_path=False, markup=False)
-    logging.basicConfig(level=logging.ERROR, format="%(message)s", handlers=[handler], force=True)
+    logging.basicConfig(level=logging.ERROR, format="%(message)s", handlers=[_Handler()], force=True)
     for package in ("search", "spaces", "trainables"):
         logging.getLogger(package).setLevel(logging.WARNING)
+
+
+class _Handler(logging.Handler):
+    """Rich's handler, imported with the first message."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from rich.logging import RichHandler
+
+        RichHandler(console=messages(), show_time=False, show_path=False, markup=False).emit(record)

@@ -25,6 +25,7 @@ from urllib.request import urlopen
 from search.cluster.package import SUBMITTED, working_directory
 from search.cluster.session import TOKEN_FILE, import_ray
 from search.cluster.submission import Submission
+from search.failure import Failure
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ _SEARCH, _ATTEMPT, _RUNS, _FILE = "holdout.search", "holdout.attempt", "holdout.
 """What a job says of itself, as Ray's metadata."""
 
 
-class ClusterFailure(Exception):
+class ClusterFailure(Failure):
     """The cluster answers and cannot do what it is asked; the message says so."""
 
 

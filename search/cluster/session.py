@@ -1,18 +1,21 @@
-"""A connection to Ray, always with token authentication: Ray listens on every interface whatever it is told."""
+"""A connection to Ray, always with token authentication: Ray listens on every interface, whatever its settings."""
 
 import logging
 import os
 import secrets
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
+from search.failure import Failure
+
 TOKEN_FILE = Path(".ray") / "auth_token"
 
 
-def token_place() -> Path | None:
+def token_path() -> Path | None:
     """The file that holds the token; None where the environment holds it."""
     if os.environ.get("RAY_AUTH_TOKEN"):
         return None
@@ -58,7 +61,7 @@ def import_ray() -> ModuleType:
     return ray
 
 
-class NoRay(RuntimeError):
+class NoRay(Failure):
     """Ray cannot be started or reached; the message says why and what to do."""
 
 
@@ -89,7 +92,8 @@ def ray_session() -> Iterator[ModuleType]:
             else "run the same command again when the machine is less busy"
         )
         raise NoRay(f"Ray did not start at {address or 'this machine'} ({reason}); {mend}.") from error
-    signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own handler tells of it with the stacks of Python and of C++
+    if threading.current_thread() is threading.main_thread():  # where alone handlers can be set, by Ray too
+        signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own prints the stacks of Python and of C++
     try:
         yield ray
     finally:

@@ -6,7 +6,7 @@ from typing import Any
 from search.config.search_config import SearchConfig, parse_config
 from search.plan.checks import make_plan
 from search.plan.plan import Plan
-from search.plan.runs import RunFolder, stored_config, stored_split
+from search.plan.runs import RunFolder, existing_run, stored_config, stored_split
 from trainables.mistakes import Mistakes, raise_if_any
 
 CHANGEABLE = ("resources", "tracking", "stages")
@@ -23,6 +23,18 @@ def started_or_resumed(config: SearchConfig, runs: Path) -> Plan:
         raise Mistakes(f"name: {config.name} is a campaign in {runs}; call the search something else.")
     known = folder.config.exists()
     plan = make_plan(resumed_config(folder, config) if known else config, runs, addresses=not known)
+    refuse_another_split(folder, plan.split.digest)
+    return plan
+
+
+def reopened(runs: Path, name: str) -> Plan:
+    """The plan of the search ``name`` as it is stored below ``runs``.
+
+    Raises:
+        Mistakes: there is none, or its data have changed.
+    """
+    folder = existing_run(runs, name)
+    plan = make_plan(parse_config(stored_config(folder)), runs, addresses=False)
     refuse_another_split(folder, plan.split.digest)
     return plan
 

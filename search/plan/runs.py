@@ -13,7 +13,7 @@ import filelock
 
 from search.config.yaml_file import read_yaml
 from trainables.data.split import ClassSplit
-from trainables.mistakes import Mistakes
+from trainables.mistakes import Mistakes, suggestion
 
 logger = logging.getLogger(__name__)
 
@@ -142,8 +142,11 @@ def existing_run(runs: Path, name: str) -> RunFolder:
     """
     folder = RunFolder(runs, name)
     if Path(name).name != name or not folder.config.is_file():
-        there = ", ".join(run.name for run in find_runs(runs)) or "none yet"
-        raise Mistakes(f"There is no search {name!r} in {runs}; there is: {there}. `holdout run` makes one.")
+        there = [run.name for run in find_runs(runs)]
+        raise Mistakes(
+            f"There is no search {name!r} in {runs}{suggestion(name, there)}; "
+            f"there is: {', '.join(there) or 'none yet'}. `holdout run` makes one."
+        )
     return folder
 
 

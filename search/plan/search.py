@@ -36,6 +36,8 @@ class Search:
         """A loss's study in a stage, opened or made."""
         plan, search = self.plan, self.config.search
         searching = stage is Stage.SEARCH
+        budget = plan.budget(loss)
+        planned = {"planned_trials": budget.most, "planned_epochs": budget.epochs} if searching else {}
         return LossStudy(
             self.storage,
             study_name(self.name, loss, stage),
@@ -43,12 +45,13 @@ class Search:
             trial_value=plan.trial_value(stage),
             # Other stages train what is enqueued, to the end.
             pruner=PRUNERS[search.pruner if searching else "none"](steps=plan.steps, unit=plan.unit),
-            sampler=plan.budget(loss).sampler if searching else None,
+            sampler=budget.sampler if searching else None,
             attributes={
                 "split_digest": plan.split.digest,
                 "objective": search.objective,
                 "default": plan.spaces[loss].default,
                 "clipped": list(plan.spaces[loss].clipped),
+                **planned,
             },
         )
 
@@ -66,7 +69,7 @@ class Search:
             noise = self.config.noise
             trials = self.trials(self.config.noise_loss, Stage.NOISE)
             return sum(trial.state.is_finished() for trial in trials) >= noise.seeds + noise.splits
-        return all(self.plan.budget(loss).done(self.trials(loss, Stage.SEARCH)) for loss in self.config.losses)
+        return all(self.plan.budget(loss).done(self.trials(loss, Stage.SEARCH)) for loss in self.config.loss_names)
 
     def begin_session(self, started: float, slots: int) -> None:
         """Remember that a driver ``started`` (seconds since 1970), and how many trials it runs at once."""
@@ -84,7 +87,7 @@ class Search:
 
     @property
     def _first_study(self) -> LossStudy:
-        return self.study(self.config.losses[0], Stage.SEARCH)
+        return self.study(self.config.loss_names[0], Stage.SEARCH)
 
 
 def open_search(plan: Plan) -> Search:

@@ -1,74 +1,92 @@
-"""How far a search is, read from its storage without touching its data."""
+"""How far a search is, read from its storage alone."""
 
-import json
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
-from optuna.trial import TrialState
-from pydantic import TypeAdapter
+from optuna.trial import FrozenTrial, TrialState
 
-from search.config.search_config import SearchSection
-from search.config.secrets import expand
-from search.plan.runs import RunFolder, stored_config
-from search.study.budget import Budget, budget_of
-from search.study.names import Stage, short_study_name, study_name
+from search.plan.stored import StoredSearch
+from search.study.names import Stage, short_study_name
 from search.study.records import epochs_trained
-from search.study.storage import open_storage, stored_trials
-from spaces.search_space import search_space
-from trainables.training_config import TrainingConfig
 
 
-def status_of(folder: RunFolder) -> dict[str, Any]:
-    """The trials of every study of a search, by state, and what the search did last."""
-    config = stored_config(folder)
-    search = dict(config["search"])  # type: ignore[call-overload]
-    losses = list(config["losses"])  # type: ignore[call-overload]
-    address = search["storage"]
-    courses = []
-    if address or Path(folder.storage.removeprefix("sqlite:///")).exists():
-        storage = open_storage(expand(address) if address else folder.storage)
-        for stage in (Stage.NOISE, Stage.SEARCH, Stage.SELECT, Stage.TEST):
-            for loss in losses:
-                trials = stored_trials(storage, study_name(folder.name, loss, stage))
-                if not trials:
-                    continue
-                states = [trial.state for trial in trials]
-                complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-                budget = _stored_budget(config, loss) if stage == Stage.SEARCH else Budget(trials=len(trials))
-                early = budget.early_end(trials)
-                courses.append(
-                    {
-                        "course": short_study_name(loss, stage),
-                        "running": states.count(TrialState.RUNNING),
-                        "complete": len(complete),
-                        "pruned": states.count(TrialState.PRUNED),
-                        "failed": states.count(TrialState.FAIL),
-                        "target": len(trials) if early else budget.most,
-                        "epochs": epochs_trained(trials),
-                        "budget": budget.epochs,
-                        "ended_early": early,
-                        "best": max((trial.values[0] for trial in complete), default=None),
-                    }
-                )
-    return {"name": folder.name, "state": _state(folder, courses), "driver": folder.driver(), "courses": courses}
+@dataclass(frozen=True, kw_only=True)
+class StudyStatus:
+    """One study's trials by state.
+
+    ``planned`` is how many there will be at most, ``epoch_budget`` how many epochs they may train together (None:
+    as many as they need), ``ended_early`` why there are fewer, ``best`` the highest value of a complete trial.
+    """
+
+    study: str
+    stage: Stage
+    running: int
+    complete: int
+    pruned: int
+    failed: int
+    planned: int
+    epochs: int
+    epoch_budget: int | None
+    ended_early: str | None
+    best: float | None
 
 
-def _stored_budget(config: Mapping[str, Any], loss: str) -> Budget:
-    search: SearchSection = TypeAdapter(SearchSection).validate_json(json.dumps(config["search"]))
-    training: TrainingConfig = TypeAdapter(TrainingConfig).validate_json(json.dumps(config["training"]))
-    wishes = config["space"]
-    space = search_space(loss, training, wishes.get(loss, {}), wishes.get("training", {}))
-    return budget_of(loss, space, search, epochs_each=training.epochs * (config["split"]["folds"] or 1))
+@dataclass(frozen=True, kw_only=True)
+class SearchStatus:
+    """A search's studies; ``driver`` says which process runs it (None: nobody), ``problem`` what cannot be read."""
+
+    name: str
+    state: str
+    driver: str | None
+    studies: tuple[StudyStatus, ...]
+    problem: str | None = None
 
 
-def _state(folder: RunFolder, courses: list[dict[str, Any]]) -> str:
-    if folder.test.exists():
+def status_of(search: StoredSearch) -> SearchStatus:
+    """The trials of every study of a search, by state, and what the search did last.
+
+    What this version cannot read is a ``problem`` and no error: the other searches of a folder are still listed.
+    """
+    try:
+        studies = tuple(
+            _study_status(search, loss, stage, trials)
+            for stage in Stage
+            for loss in search.losses
+            if (trials := search.trials(loss, stage))
+        )
+    except Exception as error:  # an older version's, another one's, or a damaged file's: anything may be in it
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        problem = f"this version of Holdout cannot read it ({reason})"
+        return SearchStatus(name=search.name, state="unreadable", driver=None, studies=(), problem=problem)
+    return SearchStatus(name=search.name, state=_state(search, studies), driver=search.folder.driver(), studies=studies)
+
+
+def _study_status(search: StoredSearch, loss: str, stage: Stage, trials: list[FrozenTrial]) -> StudyStatus:
+    states = [trial.state for trial in trials]
+    attributes = search.attributes(loss, stage)
+    ended_early = attributes.get("ended_early")
+    return StudyStatus(
+        study=short_study_name(loss, stage),
+        stage=stage,
+        running=states.count(TrialState.RUNNING),
+        complete=states.count(TrialState.COMPLETE),
+        pruned=states.count(TrialState.PRUNED),
+        failed=states.count(TrialState.FAIL),
+        planned=len(trials) if ended_early else attributes.get("planned_trials", len(trials)),
+        epochs=epochs_trained(trials),
+        epoch_budget=attributes.get("planned_epochs"),
+        ended_early=ended_early,
+        best=max((trial.values[0] for trial in trials if trial.state == TrialState.COMPLETE), default=None),
+    )
+
+
+def _state(search: StoredSearch, studies: tuple[StudyStatus, ...]) -> str:
+    stages = {row.stage for row in studies}
+    if search.folder.test.exists():
         return "tested"
-    if any("@final" in row["course"] for row in courses):
+    if Stage.TEST in stages:
         return "training for the test"
-    if folder.selection.exists():
+    if search.folder.selection.exists():
         return "selected"
-    if any("@confirm" in row["course"] for row in courses):
+    if Stage.SELECT in stages:
         return "confirming"
-    return "measuring the noise" if courses and all("@noise" in row["course"] for row in courses) else "searching"
+    return "measuring the noise" if stages == {Stage.NOISE} else "searching"

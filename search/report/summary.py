@@ -8,6 +8,7 @@ from functools import partial
 from optuna.trial import FrozenTrial, TrialState
 
 from search.plan.plan import Plan
+from search.plan.runs import RunFolder
 from search.plan.search import Search
 from search.report.anytime import incumbents
 from search.report.diagnostics.diagnose import diagnose
@@ -29,9 +30,23 @@ from search.study.names import Stage
 from search.study.records import epochs_of
 from trainables.epoch_record import EpochRecord
 from trainables.files import write_whole
+from trainables.mistakes import Mistakes
 
 Trials = Mapping[Stage, Sequence[FrozenTrial]]
 """The trials of one loss in each stage."""
+
+
+def stored_summary(folder: RunFolder) -> Summary:
+    """The summary as it was written last.
+
+    Raises:
+        Mistakes: there is none yet, another version wrote it, or it is damaged.
+    """
+    if not folder.summary.exists():
+        raise Mistakes(
+            f"The search {folder.name} has no result yet; `holdout status {folder.name}` says how far it is."
+        )
+    return Summary.load(folder.summary)
 
 
 def write_summary(search: Search) -> Summary:
@@ -49,7 +64,9 @@ def summarise(search: Search) -> Summary:
     config, folder, split = plan.config, plan.folder, plan.split
     selection = Selection.load(folder.selection) if folder.selection.exists() else None
     test = scored_openings(folder.test)
-    trials: dict[str, Trials] = {loss: {stage: search.trials(loss, stage) for stage in Stage} for loss in config.losses}
+    trials: dict[str, Trials] = {
+        loss: {stage: search.trials(loss, stage) for stage in Stage} for loss in config.loss_names
+    }
     return Summary(
         name=config.name,
         split=SplitSummary(

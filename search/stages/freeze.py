@@ -1,11 +1,12 @@
 """The end of the select stage: from a search's studies to its frozen selection."""
 
+from search.failure import Failure
 from search.plan.search import Search
 from search.selection.selection import RULE, Confirmation, Selection, choose, confirmations, finalists, study_digest
 from search.study.names import Stage
 
 
-class NothingToSelect(RuntimeError):
+class NothingToSelect(Failure):
     """No configuration of any loss could be confirmed; the message says so."""
 
 
@@ -20,7 +21,7 @@ def freeze(search: Search) -> Selection:
     defaults: dict[str, Confirmation] = {}
     reasons: dict[str, str] = {}
     digests: dict[str, str] = {}
-    for loss in plan.config.losses:
+    for loss in plan.config.loss_names:
         searched, confirmed = search.study(loss, Stage.SEARCH), search.study(loss, Stage.SELECT)
         trials = searched.trials()
         numbers = [trial.number for trial in finalists(trials, plan.config.selection.finalists)]
@@ -32,7 +33,7 @@ def freeze(search: Search) -> Selection:
             defaults[loss] = next(entry for entry in candidates.values() if entry.params == default)
     if not chosen:
         raise NothingToSelect(
-            f"No trial of {', '.join(plan.config.losses)} could be confirmed; `holdout status {plan.config.name}` "
+            f"No trial of {', '.join(plan.config.loss_names)} could be confirmed; `holdout status {plan.config.name}` "
             "shows how many failed, and MLflow how."
         )
     selection = Selection(

@@ -4,7 +4,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import optuna
 import sqlalchemy.exc
@@ -49,3 +49,19 @@ def stored_trials(storage: RDBStorage, name: str) -> list[FrozenTrial]:
         return optuna.load_study(study_name=name, storage=storage).get_trials(deepcopy=False)
     except KeyError:
         return []
+
+
+@retry
+def stored_attributes(storage: RDBStorage, name: str) -> dict[str, Any]:
+    """The user attributes of the study ``name``; none where there is no such study."""
+    try:
+        return dict(optuna.load_study(study_name=name, storage=storage).user_attrs)
+    except KeyError:
+        return {}
+
+
+@retry
+def read_storage(url: str) -> RDBStorage:
+    """The database at ``url``, which another process may be writing; nothing is made or changed there."""
+    sqlite = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {"pool_pre_ping": True}
+    return RDBStorage(url, engine_kwargs=sqlite, skip_compatibility_check=True, skip_table_creation=True)

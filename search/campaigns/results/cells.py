@@ -9,7 +9,7 @@ from search.report.results.loss_summary import LossSummary
 from search.report.results.seed_statistics import SeedStatistics
 from search.report.results.summary import Summary
 from search.selection.role import Role
-from trainables.metrics.distances import DISTANCES
+from trainables.metrics.table import DISTANCES
 
 ROLE, METRIC = "configuration", "metric"
 """The coordinates of a cell beside its loss and its labels."""
@@ -25,7 +25,7 @@ def measured(campaign: Campaign, summaries: Sequence[Summary]) -> list[Cell]:
     return [
         _cell(campaign, member.labels, loss, role, metric, summary.losses[loss])
         for member, summary in zip(campaign.members, summaries, strict=True)
-        for loss in member.config.losses
+        for loss in member.config.loss_names
         for role in campaign.config.table.roles
         for metric in campaign.config.table.metrics
     ]

@@ -22,7 +22,7 @@ PAIRED = (
 
 
 def differences(
-    campaign: Campaign, cells: Sequence[Cell], searches: Sequence[Search], summaries: Sequence[Summary]
+    campaign: Campaign, cells: Sequence[Cell], results: Sequence[tuple[Search, Summary]]
 ) -> tuple[list[CampaignPair], list[str]]:
     """The pairs of rows that were tested, and sentences on what is left out.
 
@@ -39,11 +39,10 @@ def differences(
     wanted = list(_wanted(coordinates, columns))
     pairs: list[CampaignPair] = []
     left_out: list[str] = []
-    digests = [search.plan.split.test_digest for search in searches]
-    for digest in dict.fromkeys(digests):
-        sharing = [position for position, other in enumerate(digests) if other == digest]
-        folders = [searches[position].plan.folder for position in sharing]
-        rows = [row for position in sharing for row in rows_of(summaries[position])]
+    for digest in dict.fromkeys(search.plan.split.test_digest for search, _ in results):
+        sharing = [result for result in results if result[0].plan.split.test_digest == digest]
+        folders = [search.plan.folder for search, _ in sharing]
+        rows = [row for _, summary in sharing for row in rows_of(summary)]
         found, missing = pairs_of(folders, rows, metrics, wanted)
         pairs += [CampaignPair(**dict(pair), names=(names[pair.first], names[pair.second])) for pair in found]
         left_out += missing
@@ -58,7 +57,7 @@ def _coordinates(campaign: Campaign, role: Role) -> dict[RowKey, dict[str, str]]
             **dict(zip(campaign.config.vary, member.labels, strict=True)),
         }
         for member in campaign.members
-        for loss in member.config.losses
+        for loss in member.config.loss_names
     }
 
 

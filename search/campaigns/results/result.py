@@ -16,16 +16,16 @@ from search.study.names import Stage
 from search.study.records import epochs_trained
 
 
-def campaign_result(campaign: Campaign, searches: Sequence[Search], summaries: Sequence[Summary]) -> CampaignResult:
+def campaign_result(campaign: Campaign, results: Sequence[tuple[Search, Summary]]) -> CampaignResult:
     """The result, derived from the searches' records; the bootstrap of the pairs takes seconds.
 
     Args:
         campaign: the campaign.
-        searches: its searches, in the order of its members.
-        summaries: their summaries, in the same order.
+        results: its searches with their summaries, in the order of its members.
     """
+    searches, summaries = [search for search, _ in results], [summary for _, summary in results]
     cells = measured(campaign, summaries)
-    pairs, left_out = differences(campaign, cells, searches, summaries)
+    pairs, left_out = differences(campaign, cells, results)
     ledger = Ledger(searches[0].plan.folder.openings)
     test_sets = dict.fromkeys(search.plan.split.test_digest for search in searches)
     return CampaignResult(
@@ -57,4 +57,4 @@ def campaign_result(campaign: Campaign, searches: Sequence[Search], summaries: S
 
 
 def _epochs(searches: Sequence[Search], stage: Stage) -> int:
-    return sum(epochs_trained(search.trials(loss, stage)) for search in searches for loss in search.config.losses)
+    return sum(epochs_trained(search.trials(loss, stage)) for search in searches for loss in search.config.loss_names)

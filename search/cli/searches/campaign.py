@@ -5,45 +5,43 @@ from typing import Annotated
 
 import typer
 
-from search.campaigns.campaign import parse_campaign
-from search.campaigns.folder import CampaignFolder
-from search.campaigns.prepare import campaign_plans
-from search.campaigns.results.result import campaign_result
-from search.campaigns.results.text_tables import campaign_csv, campaign_tables
 from search.cli import STARTED
-from search.cli.output import RUNS, Json, Output, Runs, messages, rendered, show
-from search.config.recipes import read_campaign
-from search.report.tables.output import refuse_unknown, write_output
-from search.stages.pipeline import run_stages
+from search.cli.options import RUNS, Json, Output, Runs, Settings
+from search.cli.output import messages, rendered, show
 
 
 def campaign(
     file: Annotated[Path, typer.Argument(metavar="CAMPAIGN.yaml", help="A campaign file, or a campaign's name.")],
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY.PATH=VALUE", help="Set one key of the file.")
-    ] = None,
+    settings: Settings = None,
     output: Output = None,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
     """Start a study of several searches, go on with it, or print the result of a finished one."""
+    from search.campaigns.campaign import parse_campaign
+    from search.campaigns.folder import CampaignFolder
+    from search.campaigns.prepare import campaign_plans
+    from search.campaigns.results.result import campaign_result
+    from search.campaigns.results.text_tables import campaign_csv, campaign_tables
+    from search.config.recipes import read_campaign
+    from search.report.tables.output import refuse_unknown, write_output
+    from search.stages.pipeline import run_stages
+
     refuse_unknown(output or [])
     campaign = parse_campaign(read_campaign(file, settings or []))
     folder = CampaignFolder(runs, campaign.name)
     plans = campaign_plans(campaign, folder)
     outcomes = run_stages(
         plans,
-        messages,
+        messages(),
         plans[0].config.stages,
         started=STARTED,
         opener=campaign.name,
         on_begin=lambda: folder.begin(campaign.config),
     )
-    result = campaign_result(
-        campaign, [outcome.search for outcome in outcomes], [outcome.summary for outcome in outcomes]
-    )
+    result = campaign_result(campaign, [(outcome.search, outcome.summary) for outcome in outcomes])
     folder.end(result)
     tables = campaign_tables(campaign, result, settings or [])
     for path in output or []:
         write_output(path, campaign_csv(result), tables)
-    show(rendered(tables), result.model_dump(mode="json"), as_json)
+    show("" if as_json else rendered(tables), result.model_dump(mode="json"), as_json)

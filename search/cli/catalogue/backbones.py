@@ -1,20 +1,18 @@
 """``holdout backbones``: the networks, what they want of their input, and where their weights are."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
-from search.cli.output import Json, show
-from trainables.models.backbones import BACKBONES, backbone
-from trainables.models.weights import place
+from search.cli.options import Json
+from search.cli.output import show
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 OTHERS = (
     "torchvision:NAME is any classification network of torchvision (torchvision:convnext_tiny), "
-    "timm:NAME any network of timm (timm:resnet18.tv_in1k), which pip install 'holdout[timm]' brings. "
+    "timm:NAME any network of timm (timm:resnet18.tv_in1k), once `pip install timm` has brought it. "
     "`holdout backbones torchvision:convnext_tiny` describes one."
 )
 
@@ -24,16 +22,27 @@ def backbones(
     as_json: Json = False,
 ) -> None:
     """Every network: its features, its input, and where its ImageNet weights are."""
+    from trainables.models.backbones import BACKBONES
+
     entries = [_described(entry) for entry in (BACKBONES if name is None else [name])]
-    parts = [part for entry in entries for part in _entry(entry)]
-    show(Group(*parts, *([] if name else [Text(OTHERS)])), entries, as_json)
+    show("" if as_json else _rendered(entries, "" if name else OTHERS), entries, as_json)
+
+
+def _rendered(entries: list[dict[str, Any]], note: str) -> "RenderableType":
+    from rich.console import Group
+    from rich.text import Text
+
+    return Group(*(part for entry in entries for part in _entry(entry)), Text(note))
 
 
 def _described(name: str) -> dict[str, Any]:
+    from trainables.models.backbones import backbone
+    from trainables.models.weights import weights_path
+
     row = backbone(name)
     imagenet = None
     if row.imagenet is not None:
-        kept = place(row.imagenet)
+        kept = weights_path(row.imagenet)
         imagenet = {"address": row.imagenet.address, "file": str(kept), "present": kept.is_file()}
     return {
         "name": name,
@@ -46,7 +55,11 @@ def _described(name: str) -> dict[str, Any]:
     }
 
 
-def _entry(entry: dict[str, Any]) -> tuple[RenderableType, ...]:
+def _entry(entry: dict[str, Any]) -> tuple["RenderableType", ...]:
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
     mean, scale = (" ".join(f"{value:.3f}" for value in entry[key]) for key in ("mean", "scale"))
     order = ", channels then reversed to BGR" if entry["channels"] == "BGR" else ""
     table = Table(box=None, padding=(0, 1), show_header=False)

@@ -3,21 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
-from search.cli.output import Json, show
-from search.config.dataset import build_dataset, known_name
-from search.config.search_config import SplitSection
-from search.config.yaml_file import apply_settings
-from trainables.data import DATASETS, Dataset
-from trainables.data.split import check_images, make_split
+from search.cli.options import Json
+from search.cli.output import show
 from trainables.mistakes import Mistakes
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from trainables.data.dataset import Dataset
 
 INDENT = (0, 0, 0, 2)
 
@@ -30,19 +27,31 @@ def datasets(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Every data set: what it is, whence it comes and how it lies on disk; with --root, whether a folder is right."""
+    """Every data set: what it is, who publishes it and how it lies on disk; with --root, whether a folder is right."""
+    from search.config.dataset import build_dataset, known_name
+    from search.config.yaml_file import apply_settings
+    from trainables.data import DATASETS
+
     if root is None and not settings:
         entries = [_described(entry) for entry in (DATASETS if name is None else [known_name(name)])]
-        show(Group(*(part for entry in entries for part in _entry(entry))), entries, as_json)
+        show("" if as_json else _rendered(entries), entries, as_json)
         return
     if name is None:
         raise Mistakes("--root and --set need the name of a data set, as in `holdout datasets cub200 --root DIR`.")
     options = apply_settings({} if root is None else {"root": str(root)}, settings or [])
     counts = _counts(build_dataset(name, options))
-    show(_counted(name, counts), {"name": name, **counts}, as_json)
+    show("" if as_json else _counted(name, counts), {"name": name, **counts}, as_json)
+
+
+def _rendered(entries: list[dict[str, Any]]) -> "RenderableType":
+    from rich.console import Group
+
+    return Group(*(part for entry in entries for part in _entry(entry)))
 
 
 def _described(name: str) -> dict[str, Any]:
+    from trainables.data import DATASETS
+
     dataset = DATASETS[name]
     return {
         "name": name,
@@ -56,8 +65,12 @@ def _described(name: str) -> dict[str, Any]:
     }
 
 
-def _entry(entry: dict[str, Any]) -> tuple[RenderableType, ...]:
+def _entry(entry: dict[str, Any]) -> tuple["RenderableType", ...]:
     """One data set for people; Text throughout, since rich would take brackets for its own."""
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
     options = Table(box=None, padding=(0, 1), show_header=False)
     for name, option in entry["options"].items():
         default = "null" if option["default"] is None else str(option["default"]).lower()
@@ -71,8 +84,11 @@ def _entry(entry: dict[str, Any]) -> tuple[RenderableType, ...]:
     )
 
 
-def _counts(dataset: Dataset) -> dict[str, Any]:
+def _counts(dataset: "Dataset") -> dict[str, Any]:
     """Classes and images of each part, by the default split."""
+    from search.config.search_config import SplitSection
+    from trainables.data.split import check_images, make_split
+
     classes, defaults = dataset.classes(), SplitSection()
     published = dataset.published_split()
     split = make_split(dataset.identity(), list(classes), published, ratio=defaults.ratio, seed=defaults.seed)
@@ -90,7 +106,13 @@ def _counts(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _counted(name: str, counts: dict[str, Any]) -> RenderableType:
+def _counted(name: str, counts: dict[str, Any]) -> "RenderableType":
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from search.config.search_config import SplitSection
+
     table = Table("part")
     for column in ("classes", "images"):
         table.add_column(column, justify="right")

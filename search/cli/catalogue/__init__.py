@@ -1,0 +1,1 @@
+"""Commands that list what a search file can name, and check one's own parts."""

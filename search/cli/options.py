@@ -1,0 +1,28 @@
+"""Options and arguments that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+RUNS = Path("runs")
+
+
+def known_names(context: typer.Context, incomplete: str) -> list[str]:
+    """The searches of the runs folder, for a shell that completes a name."""
+    runs = Path(context.params.get("runs") or RUNS)
+    return sorted(path.parent.name for path in runs.glob(f"{incomplete}*/search.yaml"))
+
+
+Runs = Annotated[Path, typer.Option("--runs", envvar="HOLDOUT_RUNS", help="The folder of all searches.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A search.", autocompletion=known_names)]
+Names = Annotated[list[str], typer.Argument(metavar="NAME…", help="Searches.", autocompletion=known_names)]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY.PATH=VALUE", help="Set one key of the file; can be repeated.")
+]
+SearchFile = Annotated[Path, typer.Argument(metavar="SEARCH.yaml", help="A search file, or a recipe's name.")]
+Output = Annotated[
+    list[Path] | None,
+    typer.Option("--output", metavar="FILE", help="Write the same to a .csv, .md or .tex file; can be repeated."),
+]

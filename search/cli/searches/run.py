@@ -1,0 +1,101 @@
+"""The commands that do something: run, select, test, sync."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from search.cli import STARTED
+from search.cli.options import RUNS, Json, Name, Runs, SearchFile, Settings
+from search.cli.output import messages, rendered, show
+from trainables.mistakes import Mistakes
+
+if TYPE_CHECKING:
+    from search.plan.search import Search
+    from search.stages.outcome import Outcome
+
+
+def run(file: SearchFile, settings: Settings = None, runs: Runs = RUNS, as_json: Json = False) -> None:
+    """Start a search, go on with it, extend it, or print the result of a finished one."""
+    from search.config.recipes import read_search
+    from search.stages.start import run_search
+
+    outcome = run_search(read_search(file, settings or []), runs, messages(), started=STARTED)
+    _print_result(outcome, as_json)
+
+
+def select(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
+    """Confirm the finalists with fresh seeds and freeze one configuration a loss."""
+    from search.study.names import Stage
+
+    search = _opened(name, runs)
+    if not search.is_done(Stage.SEARCH):
+        raise Mistakes(f"The search {name} has trials left; `holdout run` its file first, or ask for fewer trials.")
+    _print_result(_run(search, "select"), as_json)
+
+
+def test(
+    name: Name,
+    again: Annotated[
+        str | None, typer.Option("--again", metavar="REASON", help="Open the test classes once more; say why.")
+    ] = None,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Train the chosen configurations and score them on the held-out classes, once."""
+    from search.study.names import Stage
+
+    search = _opened(name, runs)
+    if not search.is_done(Stage.SELECT):
+        raise Mistakes(f"Nothing is chosen in {name} yet; `holdout select {name}` comes first.")
+    if again is not None and not again.strip():
+        raise Mistakes("--again needs a reason; say in a sentence why the test classes are opened once more.")
+    if search.is_done(Stage.TEST) and again is None:
+        _print_result(_recorded(search), as_json)
+        raise Mistakes(
+            f"The test classes of {name} were opened before, and the result above is that of the first time; "
+            "`--again REASON` opens them once more, and every later table says so."
+        )
+    _print_result(_run(search, "test", again), as_json)
+
+
+def sync(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
+    """Make MLflow equal to the studies."""
+    from search.stages.synchronise import make_projection, synchronise
+
+    search = _opened(name, runs)
+    count = synchronise(_recorded(search), make_projection(search.plan))
+    show(f"MLflow holds all {count} trials of {name}.", {"name": name, "trials": count}, as_json)
+
+
+def _run(search: "Search", stage: str, reason: str | None = None) -> "Outcome":
+    from search.stages.pipeline import run_stages
+    from search.study.names import Stage
+
+    (outcome,) = run_stages(
+        [search.plan], messages(), [Stage(stage)], started=STARTED, opener=search.name, reason=reason
+    )
+    return outcome
+
+
+def _recorded(search: "Search") -> "Outcome":
+    from search.report.summary import write_summary
+    from search.stages.outcome import Outcome
+
+    return Outcome(search=search, summary=write_summary(search))
+
+
+def _opened(name: str, runs: Path) -> "Search":
+    from search.plan.resume import reopened
+    from search.plan.search import open_search
+
+    return open_search(reopened(runs, name))
+
+
+def _print_result(outcome: "Outcome", as_json: bool) -> None:
+    if as_json:
+        show("", outcome.summary.model_dump(mode="json"), as_json)
+        return
+    from search.report.tables.text_tables import text_tables
+
+    show(rendered(text_tables(outcome.comparison)), None, as_json)

@@ -1,0 +1,118 @@
+"""The commands that look into a search: trials, show."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from search.cli.options import RUNS, Json, Name, Runs
+from search.cli.output import messages
+from search.cli.output import show as show_result
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from search.plan.trial_table import TrialRow
+    from search.report.trial_page import TrialPage
+
+Loss = Annotated[
+    str, typer.Argument(metavar="LOSS", help="A loss, or its later trainings: mpa, mpa@confirm, mpa@final.")
+]
+
+
+def trials(
+    name: Name,
+    loss: Annotated[str | None, typer.Option("--loss", help="Only this loss's; all losses' without it.")] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write them to a file too.")] = None,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """The trials of a search: parameters, value, state, and why each ended."""
+    from dataclasses import asdict
+
+    from search.plan.stored import stored_search
+    from search.plan.trial_table import trial_rows, trials_csv
+    from trainables.files import write_text
+
+    search = stored_search(runs, name)
+    tables = {study: trial_rows(search.trials_of(study)) for study in ([loss] if loss else search.losses)}
+    if csv:
+        write_text(csv, trials_csv(tables))
+        messages().print(f"Written to {csv}.", style="dim", highlight=False)
+    show_result(
+        "" if as_json else _tables(name, tables),
+        {study: [asdict(row) for row in rows] for study, rows in tables.items()},
+        as_json,
+    )
+
+
+def show(
+    name: Name,
+    loss: Loss,
+    number: Annotated[int, typer.Argument(metavar="NUMBER", help="The trial's number.")],
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """One trial: parameters, seed, why it ended, its epochs as a curve, its checkpoint and its log."""
+    from dataclasses import asdict
+
+    from search.plan.stored import stored_search
+    from search.report.trial_page import trial_page
+
+    page = trial_page(stored_search(runs, name), loss, number)
+    show_result("" if as_json else _page(page), asdict(page), as_json)
+
+
+def _tables(name: str, tables: dict[str, list["TrialRow"]]) -> "RenderableType":
+    from rich.console import Group
+
+    return Group(*(_table(f"{name}/{study}", rows) for study, rows in tables.items()))
+
+
+def _table(title: str, rows: list["TrialRow"]) -> "RenderableType":
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    from search.plan.trial_table import parameter_names
+    from spaces.space import value_text
+
+    names = parameter_names(rows)
+    table = Table(title=title if rows else f"{title}: no trial yet", title_justify="left", box=SIMPLE_HEAD)
+    for column in ("trial", "state", "value", "epochs", *names):
+        table.add_column(column, justify="left" if column == "state" else "right", no_wrap=True)
+    table.add_column("outcome", overflow="fold")
+    for row in rows:
+        values = [value_text(row.params[key]) if key in row.params else "" for key in names]
+        value = "–" if row.value is None else f"{row.value:.4f}"
+        replicate = "" if row.replicate_of is None else f"same as {row.replicate_of}; "
+        outcome = Text(f"{replicate}{row.outcome or ''}")
+        table.add_row(str(row.number), row.state.lower(), value, str(row.epochs), *values, outcome)
+    return table
+
+
+def _page(page: "TrialPage") -> "RenderableType":
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from spaces.space import value_text
+
+    row = page.row
+    facts = Table(box=None, padding=(0, 1), show_header=False)
+    facts.add_column(style="dim")
+    facts.add_column(overflow="fold")
+    parameters = ", ".join(f"{name}={value_text(value)}" for name, value in row.params.items())
+    for key, text in {
+        "state": row.state.lower(),
+        "value": None if row.value is None else f"{row.value:.4f} ({page.objective})",
+        "parameters": parameters or "none",
+        "seed": None if row.seed is None else str(row.seed),
+        "same as": None if row.replicate_of is None else f"trial {row.replicate_of}, with another seed",
+        "outcome": row.outcome,
+        "checkpoint": page.checkpoint,
+    }.items():
+        if text is not None:
+            facts.add_row(key, Text(text))
+    log = page.log.rstrip() or "no log"
+    return Group(Text(f"{page.study} trial {row.number}", style="bold"), facts, Text(), Text(page.curve), Text(log))
