@@ -96,6 +96,6 @@ def _print_result(outcome: "Outcome", as_json: bool) -> None:
     if as_json:
         show("", outcome.summary.model_dump(mode="json"), as_json)
         return
-    from search.report.text_tables import text_tables
+    from search.report.tables.text_tables import text_tables
 
     show(rendered(text_tables(outcome.comparison)), None, as_json)
