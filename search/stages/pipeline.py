@@ -193,7 +193,7 @@ def stage_by_stage(
         yield side_by_side(Stage.NOISE, [noise_stage(search) for search in noisy])
         for search in noisy:
             if noise := write_summary(search).noise:
-                console.print(noise_text(noise, search.config.search.objective), highlight=False)
+                console.print(noise_text(noise, search.config.objective), highlight=False)
     if Stage.SEARCH in left:
         yield side_by_side(Stage.SEARCH, [search_stage(search) for search in searches])
         _summarise(searches)
