@@ -2,9 +2,11 @@
 
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from search.config.secrets import without_password
 from search.plan.folder_size import file_size, folder_size, size_elsewhere
@@ -118,7 +120,8 @@ def _measured(folder: RunFolder) -> CheckpointsElsewhere | None:
 def checkpoints_elsewhere(folder: RunFolder) -> "Place | None":
     """Where a search's checkpoints are, if it is not its own folder, nor a file that says so can be read."""
     try:
-        address = stored_config(folder)["checkpoints"]["storage_path"]
+        config: Mapping[str, Any] = stored_config(folder)
+        address = config["checkpoints"]["storage_path"]
     except (Mistakes, LookupError, TypeError):  # an older version's
         return None
     if address is None:

@@ -59,7 +59,7 @@ def image_stores(searches: Iterable[RunFolder]) -> list[StoreUsage]:
     caches, wanted = {default_cache()}, []
     for search in searches:
         try:
-            config = stored_config(search)
+            config: Mapping[str, Any] = stored_config(search)
             caches.add(config["dataset"]["cache"] or default_cache())
             wanted += _wanted(search, config)
         except (Mistakes, OSError, LookupError, TypeError, ValueError):  # an older version's, or edited by hand

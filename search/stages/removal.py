@@ -6,10 +6,11 @@ rest goes last.
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from search.campaigns.folder import CampaignFolder
 from search.cluster.driver_lock import only_driver_of
@@ -103,15 +104,10 @@ def plan_removal(runs: Path, name: str) -> Removal:
 
 
 def _existing(runs: Path, name: str) -> RunFolder:
-    there = [
-        folder
-        for path in (sorted(runs.iterdir()) if runs.is_dir() else [])
-        if _holds(folder := RunFolder(runs, path.name))
-    ]
-    for folder in there:
-        if folder.name == name:
-            return folder
-    names = [folder.name for folder in there]
+    entries = sorted(path.name for path in runs.iterdir()) if runs.is_dir() else []
+    names = [entry for entry in entries if _holds(RunFolder(runs, entry))]
+    if name in names:
+        return RunFolder(runs, name)
     raise Mistakes(
         f"There is no search or campaign {name!r} in {runs}{suggestion(name, names)}; there is: "
         f"{', '.join(names) or 'none yet'}."
@@ -158,8 +154,9 @@ def _planned(folder: RunFolder) -> SearchRemoval:
 
 
 def _shared_studies(folder: RunFolder) -> SharedStudies | None:
+    config: Mapping[str, Any] = stored_config(folder)
     try:
-        storage = stored_config(folder)["search"]["storage"]
+        storage = config["search"]["storage"]
     except (LookupError, TypeError):  # an older version's
         return None
     if storage is None:

@@ -119,7 +119,7 @@ def test_a_database_that_is_away_is_said_and_nothing_is_removed(make: Make, runs
     away = config.replace(f"sqlite:///{tmp_path / 'shared.db'}", "postgresql+psycopg://nobody@127.0.0.1:1/none")
     (folder / "search.yaml").write_text(away)
     before = _tree(runs)
-    with pytest.raises(Failure, match="The database postgresql.*does not answer"):
+    with pytest.raises(Failure, match=r"The database postgresql.*does not answer"):
         plan_removal(runs, "birds")
     assert _tree(runs) == before
     (folder / "search.yaml").write_text(config)
@@ -134,7 +134,7 @@ def test_a_running_search_is_refused_and_unchanged(make: Make, runs: Path) -> No
     idle = plan_removal(runs, "birds")
     with idle.folder.only_driver():
         before = _tree(runs)
-        with pytest.raises(Mistakes, match="The search birds is being run by process .* Nothing is removed"):
+        with pytest.raises(Mistakes, match=r"The search birds is being run by process .* Nothing is removed"):
             plan_removal(runs, "birds")
         with pytest.raises(Mistakes, match="The search birds is being run by process"):  # it began after the question
             idle.carry_out()
@@ -257,6 +257,6 @@ def test_checkpoints_in_a_store_elsewhere_go_too(make: Make, runs: Path, tmp_pat
         assert [path.name for path in (tmp_path / "store").iterdir()] == ["cars"]
         assert len([*(tmp_path / "store" / "cars").rglob("best.pt")]) == 2
     before = _tree(runs)
-    with pytest.raises(Failure, match="The checkpoints of cars at ftp.* cannot be looked at .* Nothing is removed"):
+    with pytest.raises(Failure, match=r"The checkpoints of cars at ftp.* cannot be looked at .* Nothing is removed"):
         plan_removal(runs, "cars")
     assert _tree(runs) == before
