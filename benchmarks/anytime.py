@@ -25,6 +25,7 @@ from search.campaigns.campaign import parse_campaign
 from search.campaigns.folder import CampaignFolder
 from search.campaigns.prepare import campaign_plans
 from search.plan.plan import Plan
+from search.plan.trainings import training_of
 from search.report.anytime import curve_of
 from search.report.statistics.anytime import Curve, cost_ratio, epochs_to_reach, mean_curve
 from search.report.statistics.interval import over_seeds
@@ -74,7 +75,7 @@ def campaign_file(images: str) -> dict[str, Any]:
 def confirmation(plan: Plan, loss: str, params: Mapping[str, Any], seed: int, runs: Path) -> TrialSpec:
     """A configuration's training with the ``seed``-th of the fresh seeds, which all searches share."""
     fresh = derived_seed("anytime", Stage.SELECT, seed)
-    spec = plan.spec(loss, Stage.SELECT, create_trial(value=0.0, user_attrs={"params": params, "seed": fresh}))
+    spec = training_of(plan, loss, Stage.SELECT, create_trial(value=0.0, user_attrs={"params": params, "seed": fresh}))
     return replace(spec, directory=str(runs / "confirmations" / spec.digest))
 
 

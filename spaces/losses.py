@@ -99,7 +99,7 @@ SPACES: dict[str, Space] = {
     "mpa_dw": _MPA,
     "mpa_ap": _MPA,
     "proxy_push": {
-        "similarity": _one_of(("proxy", "data"), "proxy", "thesis, eq. 6.1 and 6.2; the first is its own first"),
+        "similarity": _one_of(("proxy", "data"), "proxy", "thesis, eq. 6.1 and 6.2; it gives proxy first"),
         "margin": _margin(0.1, "given nowhere: Proxy-Anchor's"),
         "scale": _scale(32.0, "given nowhere: Proxy-Anchor's"),
     },

@@ -8,11 +8,12 @@ from typing import Any
 from optuna import Trial
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from spaces.losses import SPACES
+from spaces.declared import declared_space
 from spaces.override import override
 from spaces.space import Parameter, Space, Value, steps
 from spaces.training import PREFIX, SEARCHABLE, training_space
 from trainables.losses import LOSSES
+from trainables.losses.loss_part import LossPart, loss_part
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.training_config import TrainingConfig
 
@@ -94,9 +95,17 @@ def split_values(values: Mapping[str, Value]) -> tuple[dict[str, Value], dict[st
 
 
 def search_space(
-    loss: str, training: TrainingConfig, wishes: Mapping[str, Any], training_wishes: Mapping[str, Any]
+    loss: str | LossPart,
+    training: TrainingConfig,
+    wishes: Mapping[str, Any],
+    training_wishes: Mapping[str, Any],
+    *,
+    checked: bool = True,
 ) -> SearchSpace:
     """The space of ``loss`` under a search file's ``space.<loss>`` and ``space.training``.
+
+    ``loss`` is a part, a name or an import path. Values that are wished for are tried on the class of the loss, which
+    imports torch; for a search that was accepted before, ``checked=False`` leaves that out.
 
     A training parameter is searched only where it is asked for, and the proxies' learning rate only where there are
     proxies.
@@ -105,22 +114,39 @@ def search_space(
         Mistakes: unknown names, values outside a domain, ranges that are none; all of them at once.
     """
 
+    part = loss_part(loss) if isinstance(loss, str) else loss
+
     def refuse_loss(name: str, value: Value) -> None:
-        LOSSES[loss](num_classes=2, embedding_dim=2, **{name: value})
+        if checked:
+            _build(part, {name: value})
 
     def refuse_training(name: str, value: Value) -> None:
         replace(training, **{name: value})  # type: ignore[arg-type]
 
-    known = training_space(training, loss)
+    declared = declared_space(part)
+    known = training_space(training, part.key)
     asked = {name: wish for name, wish in training_wishes.items() if name in known or name not in SEARCHABLE}
     declared_training = {name: parameter for name, parameter in known.items() if name in asked}
     mistakes: list[str] = []
-    of_loss = _override_all(loss, SPACES[loss], wishes, refuse_loss, mistakes)
+    of_loss = _override_all(part.name, declared, wishes, refuse_loss, mistakes)
     of_training = _override_all("training", declared_training, asked, refuse_training, mistakes)
     raise_if_any(mistakes)
     return SearchSpace(
-        parameters={**of_loss, **_prefixed(of_training)}, declared={**SPACES[loss], **_prefixed(declared_training)}
+        parameters={**of_loss, **_prefixed(of_training)}, declared={**declared, **_prefixed(declared_training)}
     )
+
+
+def _build(part: LossPart, hyperparameters: Mapping[str, Value]) -> None:
+    """Build the loss as small as can be: it refuses what lies outside its domain."""
+    loss = LOSSES[part.key]
+    try:
+        loss(num_classes=2, embedding_dim=2, **hyperparameters)
+    except ValueError:
+        raise
+    except Exception as error:
+        if part.path is None:
+            raise
+        raise Mistakes(f"{part.path} raises {type(error).__name__}: {error}; mend its constructor.") from error
 
 
 def _prefixed(space: Space) -> Space:

@@ -28,7 +28,7 @@ class Parameter:
         if not self.contains(self.default):
             raise ValueError(f"The default {self.default!r} lies outside {self.distribution}: widen the range.")
         if outside := [value for value in self.paper_grid if not self.contains(value)]:
-            raise ValueError(f"The paper_grid grid's {outside} lie outside {self.distribution}: widen the range.")
+            raise ValueError(f"The values {outside} of paper_grid lie outside {self.distribution}: widen the range.")
 
     def contains(self, value: Value) -> bool:
         """Whether ``value`` is one that the distribution can propose (steps are not asked for)."""

@@ -3,7 +3,7 @@
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 
 from spaces.space import Parameter, Space
-from trainables.losses import LOSSES
+from trainables.losses import loss_row
 from trainables.training_config import TrainingConfig
 
 PREFIX = "training."
@@ -19,14 +19,14 @@ SEARCHABLE: dict[str, BaseDistribution] = {
 
 
 def training_space(training: TrainingConfig, loss: str) -> Space:
-    """What may be searched of ``training`` under ``loss``; the defaults are what ``training`` says.
+    """What may be searched of ``training`` under ``loss``, a name or import path; defaults are what ``training`` says.
 
     A loss without proxies has no learning rate for them, and gradients that are not clipped have no bound.
     """
     defaults = {
         "lr": training.lr,
         "head_lr": training.head_lr or training.lr,
-        "proxy_lr": training.proxy_lr or LOSSES[loss].proxy_lr,
+        "proxy_lr": training.proxy_lr or loss_row(loss).proxy_lr,
         "weight_decay": training.weight_decay,
         "clip_grad": training.clip_grad,
         "warmup_epochs": training.warmup_epochs,

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from rich.console import Console
 from support.services import Nodes, ray_nodes
 
 from search.config.search_config import parse_config
@@ -88,12 +87,17 @@ def search_file(image_folder: Path) -> Callable[..., dict[str, Any]]:
     return lambda **changes: small_search(image_folder, **changes)
 
 
-@pytest.fixture
-def opened(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> Callable[..., Search]:
-    """Opens a search without running it."""
+@pytest.fixture(scope="session")
+def search_made(image_folder: Path) -> Callable[..., Search]:
+    """Opens a search in a runs folder without running it."""
 
-    def make(**changes: Any) -> Search:
-        plan = make_plan(parse_config(search_file(**changes)), tmp_path / "runs")
-        return open_search(plan, Console(quiet=True))
+    def make(runs: Path, **changes: Any) -> Search:
+        return open_search(make_plan(parse_config(small_search(image_folder, **changes)), runs))
 
     return make
+
+
+@pytest.fixture
+def opened(search_made: Callable[..., Search], tmp_path: Path) -> Callable[..., Search]:
+    """Opens a search in a runs folder of the test's own without running it."""
+    return lambda **changes: search_made(tmp_path / "runs", **changes)

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("trainables", "spaces", "search")  # each may import itself and those before it
+PACKAGES = ("trainables", "spaces", "search", "holdout")  # each may import itself and those before it
+# The rooms of search/, from the bottom up: each may import itself and those before it.
 ROOMS = ("study", "config", "selection", "tracking", "plan", "report", "campaigns", "cluster", "stages", "cli")
 SERVICES = {
     "ray": {"search/cluster", "trainables/trial.py"},
     "optuna": {"search", "spaces"},
     "mlflow": {"search/tracking"},
     "pydantic": {"search"},
+    "typer": {"search/cli"},
 }
 FILES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
@@ -34,13 +36,32 @@ def imported(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_point_one_way(path: Path) -> None:
-    place = path.relative_to(ROOT)
-    later = PACKAGES[PACKAGES.index(place.parts[0]) + 1 :]
+    file = path.relative_to(ROOT)
+    later = PACKAGES[PACKAGES.index(file.parts[0]) + 1 :]
     roots = {name.split(".")[0] for name in imported(path)}
-    assert not roots & set(later), f"{place} imports back"
+    assert not roots & set(later), f"{file} imports back"
     for service, allowed in SERVICES.items():
         if service in roots:
-            assert any(place.is_relative_to(entry) for entry in allowed), f"{place} imports {service}"
+            assert any(file.is_relative_to(entry) for entry in allowed), f"{file} imports {service}"
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.is_relative_to(ROOT / "search")], ids=str)
+def test_rooms_import_downwards(path: Path) -> None:
+    room, *rest = path.relative_to(ROOT / "search").parts
+    if not rest:
+        assert room in ("__init__.py", "__main__.py", "failure.py"), f"{room} is in no room"
+        return
+    above = {f"search.{name}" for name in ROOMS[ROOMS.index(room) + 1 :]}
+    roots = {".".join(name.split(".")[:2]) for name in imported(path)}
+    assert not roots & above, f"search/{room} imports upwards"
+
+
+def test_a_folder_is_seen_at_a_glance() -> None:
+    """About ten entries, an __init__.py not counted; trainables/losses has a file a loss."""
+    folders = {path.parent for path in FILES}
+    for folder in folders - {ROOT / "trainables" / "losses", ROOT / "trainables" / "data"}:
+        entries = [entry for entry in folder.iterdir() if not entry.name.startswith(("__", "."))]
+        assert len(entries) <= 12, f"{folder.relative_to(ROOT)} has {len(entries)} entries"
 
 
 def test_modules_do_not_import_each_other_in_circles() -> None:
@@ -61,8 +82,8 @@ def test_mlflow_is_the_library_beside_our_folder() -> None:
     """The folder mlflow/ of the repository must not hide the library, also where the repository comes first."""
     assert not list((ROOT / "mlflow").rglob("__init__.py"))
     command = [sys.executable, "-c", "from mlflow import MlflowClient; import mlflow; print(mlflow.__file__)"]
-    place = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
-    assert "site-packages" in place
+    found = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    assert "site-packages" in found
 
 
 def test_training_runs_without_the_services() -> None:

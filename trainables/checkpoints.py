@@ -1,6 +1,6 @@
 """A training's checkpoints: ``attempt-<k>/last.pt`` to go on from, ``attempt-<k>/best.pt`` to keep.
 
-A fold of a cross-validation that is done leaves ``attempt-<k>/records.json`` in the place of ``last.pt``.
+A fold of a cross-validation that is done leaves ``attempt-<k>/records.json`` instead of ``last.pt``.
 
 Every attempt writes into a folder of its own, so that one that is believed dead but still writes can harm nobody.
 """
@@ -11,9 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-
-from trainables.files import Place, place, write_json, write_whole
+from trainables.files import AnyPath, as_path, write_json, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +19,7 @@ BEGUN = "begun"
 """An attempt's first file: a store such as S3 knows no empty folders."""
 
 
-def _attempts(directory: Place) -> list[Place]:
+def _attempts(directory: AnyPath) -> list[AnyPath]:
     return sorted(directory.glob("attempt-*"), key=lambda path: int(path.name.removeprefix("attempt-")))
 
 
@@ -29,11 +27,11 @@ class Checkpoints:
     """The checkpoints of the training whose spec has ``digest``, below ``directory``, a path or a URL."""
 
     def __init__(self, directory: str, digest: str) -> None:
-        self._root = place(directory)
+        self._root = as_path(directory)
         self._digest = digest
         self._attempt = self._new_attempt()
 
-    def _new_attempt(self) -> Place:
+    def _new_attempt(self) -> AnyPath:
         self._root.mkdir(parents=True, exist_ok=True)
         while True:
             known = _attempts(self._root)
@@ -51,11 +49,13 @@ class Checkpoints:
         self._save("last.pt", state)
 
     def save_best(self, state: dict[str, Any]) -> str:
-        """Keep ``state`` as the best so far; returns its place relative to the training's directory."""
+        """Keep ``state`` as the best so far; returns its path relative to the training's directory."""
         self._save("best.pt", state)
         return f"{self._attempt.name}/best.pt"
 
     def _save(self, name: str, state: dict[str, Any]) -> None:
+        import torch  # here and below, since who only looks for checkpoints needs none
+
         content = {"digest": self._digest, **state}
         write_whole(self._attempt / name, lambda file: torch.save(content, file))
 
@@ -83,15 +83,17 @@ class Checkpoints:
 
 def finished_records(directory: str, digest: str) -> list[Any] | None:
     """The records of the training with ``digest`` below ``directory``, if one was closed there."""
-    for attempt in _attempts(place(directory)):
+    for attempt in _attempts(as_path(directory)):
         path = attempt / "records.json"
         if path.exists() and (content := json.loads(path.read_text()))["digest"] == digest:
             return list(content["records"])
     return None
 
 
-def load_checkpoint(path: Place) -> dict[str, Any]:
+def load_checkpoint(path: AnyPath) -> dict[str, Any]:
     """The state stored at ``path``, on the CPU; nothing in it is executed."""
+    import torch
+
     state: dict[str, Any] = torch.load(io.BytesIO(path.read_bytes()), map_location="cpu", weights_only=True)
     return state
 
@@ -99,5 +101,5 @@ def load_checkpoint(path: Place) -> dict[str, Any]:
 def forget_last(directory: str) -> None:
     """Remove what only an unfinished training needs."""
     for name in (BEGUN, "last.pt", "records.json"):
-        for path in place(directory).rglob(f"attempt-*/{name}"):
+        for path in as_path(directory).rglob(f"attempt-*/{name}"):
             path.unlink(missing_ok=True)

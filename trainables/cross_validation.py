@@ -37,7 +37,7 @@ class CrossValidation:
             Diverged: the loss or the embeddings are not finite.
         """
         assert self._training is not None, "all folds are trained already"
-        record = self._told(self._training.run_epoch())
+        record = self._of_fold(self._training.run_epoch())
         self.records.append(record)
         if self._training.finished:
             self._training.close()
@@ -50,7 +50,7 @@ class CrossValidation:
         gc.collect()  # modules refer to themselves through hooks; the last fold's memory is needed now
         while self._training is None and self._fold < len(self.spec.folds):
             self._fold += 1
-            self.records += map(self._told, self._left_of(self.spec.of_fold(self._fold)))
+            self.records += map(self._of_fold, self._left_of(self.spec.of_fold(self._fold)))
 
     def _left_of(self, spec: TrialSpec) -> list[EpochRecord]:
         """The records that earlier attempts left of a fold; where some are missing, the fold is being trained."""
@@ -63,9 +63,9 @@ class CrossValidation:
             self._training = training
         return training.records
 
-    def _told(self, record: EpochRecord) -> EpochRecord:
-        place = record["checkpoint"] and f"fold-{self._fold}/{record['checkpoint']}"
-        return {**record, "fold": self._fold, "checkpoint": place}
+    def _of_fold(self, record: EpochRecord) -> EpochRecord:
+        checkpoint = record["checkpoint"] and f"fold-{self._fold}/{record['checkpoint']}"
+        return {**record, "fold": self._fold, "checkpoint": checkpoint}
 
 
 def begin(spec: TrialSpec, device: torch.device) -> Training | CrossValidation:

@@ -1,4 +1,4 @@
-"""What one epoch of a training came to."""
+"""What is kept of an epoch."""
 
 from typing import NotRequired, TypedDict
 

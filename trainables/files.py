@@ -10,11 +10,11 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from upath import UPath
 
-Place: TypeAlias = "Path | UPath"
+AnyPath: TypeAlias = "Path | UPath"
 
 
-def place(address: str) -> Place:
-    """The path at ``address``; with a scheme, as in ``s3://bucket/folder``, one in a store that fsspec knows."""
+def as_path(address: str) -> AnyPath:
+    """``address`` as a path; with a scheme, as in ``s3://bucket/folder``, one in a store that fsspec knows."""
     if "://" not in address:
         return Path(address)
     from upath import UPath  # not on every machine that only trains
@@ -22,7 +22,7 @@ def place(address: str) -> Place:
     return UPath(address, use_listings_cache=False)  # other processes write there too
 
 
-def write_whole(path: Place, write: Callable[[IO[bytes]], object]) -> None:
+def write_whole(path: AnyPath, write: Callable[[IO[bytes]], object]) -> None:
     """Let ``write`` fill a new file and put it at ``path`` in one step, so that no reader ever sees half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not isinstance(path, Path):  # most stores show a file when they have all of it
@@ -41,12 +41,12 @@ def write_whole(path: Place, write: Callable[[IO[bytes]], object]) -> None:
         draft.unlink(missing_ok=True)
 
 
-def write_json(path: Place, value: Any) -> None:
+def write_json(path: AnyPath, value: Any) -> None:
     """Write ``value`` as indented JSON; NaN and infinity are refused, since JSON has neither."""
     text = json.dumps(value, indent=2, allow_nan=False) + "\n"
     write_whole(path, lambda file: file.write(text.encode()))
 
 
-def write_text(path: Place, text: str) -> None:
+def write_text(path: AnyPath, text: str) -> None:
     """Write ``text`` as UTF-8."""
     write_whole(path, lambda file: file.write(text.encode()))

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainables.data.split import left_out
 from trainables.data.store_spec import StoreSpec
-from trainables.models import ModelConfig
+from trainables.models.config import ModelConfig
 from trainables.training_config import TrainingConfig
 
 
@@ -16,6 +16,8 @@ from trainables.training_config import TrainingConfig
 class TrialSpec:
     """One training run.
 
+    ``loss`` is a row of ``LOSSES`` or the import path of one's own. The worker that trains imports what an import path
+    names here, in ``model``, ``training`` or ``metrics``.
     ``images`` are those of the training half; ``train_classes`` are learned from, every ``merge`` consecutive ones as
     one, and ``validation_classes`` (none for a final training on all classes) are what each epoch is scored on, by
     ``metrics``. The best epoch is the first one that maximises ``objective``. ``directory`` receives the attempts'
@@ -56,7 +58,7 @@ class TrialSpec:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what determines the result; places on disk are left out."""
+        """SHA-256 of what determines the result; where files lie is left out."""
         content = {name: value for name, value in asdict(self).items() if name not in ("images", "directory")}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

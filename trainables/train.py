@@ -18,12 +18,13 @@ from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.load import load
 from trainables.data.merge import merged_labels
 from trainables.data.resident import on_device
-from trainables.data.store import StoreView
 from trainables.data.store_spec import opened_store
+from trainables.data.store_view import StoreView
 from trainables.epoch_record import DeviceMemory, EpochRecord
-from trainables.losses import LOSSES
-from trainables.metrics import evaluate
-from trainables.models import EmbeddingModel
+from trainables.losses import LOSSES, loss_row
+from trainables.metrics.evaluation import evaluate
+from trainables.metrics.table import metric_name
+from trainables.models.embedding import EmbeddingModel
 from trainables.optimizers import OPTIMIZERS, parameter_group
 from trainables.spec import TrialSpec, derived_seed
 from trainables.training_config import TrainingConfig
@@ -100,7 +101,7 @@ class Training:
         groups = [
             parameter_group(self._backbone_parameters, config.lr),
             parameter_group(self._model.head.parameters(), config.head_lr or config.lr),
-            *self._loss.parameter_groups(config.proxy_lr),
+            *self._loss.parameter_groups(config.proxy_lr or loss_row(self.spec.loss).proxy_lr),
         ]
         return OPTIMIZERS[config.optimizer](groups, weight_decay=config.weight_decay)  # type: ignore[call-arg]
 
@@ -187,7 +188,7 @@ class Training:
 
     def _keep(self, record: EpochRecord) -> None:
         # Without validation classes there is no best epoch to choose: the number of epochs was chosen before.
-        value = record["metrics"].get(self.spec.objective, float(record["epoch"]))
+        value = record["metrics"].get(metric_name(self.spec.objective), float(record["epoch"]))
         if value > self._best:
             self._best = value
             record["checkpoint"] = self._checkpoints.save_best(

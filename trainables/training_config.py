@@ -51,7 +51,8 @@ class Schedule:
 class TrainingConfig:
     """One training's settings.
 
-    ``head_lr=None`` means ``lr``; ``proxy_lr=None`` means the loss's own paper default. ``warmup_epochs`` train the
+    ``sampler`` is a row of ``BATCH_SAMPLERS`` or the import path of one's own, which is looked up when it is used.
+    ``head_lr=None`` means ``lr``; ``proxy_lr=None`` means that of the loss's paper. ``warmup_epochs`` train the
     head and the proxies alone. Images are resized to a short side of ``resize_size`` pixels before they are cropped
     to ``image_size`` (``None``: 256 for 224, and in this proportion). ``clip_grad`` bounds each gradient entry, as
     Proxy-Anchor's code does (``None``: unbounded). ``precision="auto"`` is bfloat16 autocast on CUDA and float32
@@ -76,9 +77,8 @@ class TrainingConfig:
     precision: str = "auto"
 
     def __post_init__(self) -> None:
-        mistakes = []
+        mistakes = BATCH_SAMPLERS.problems("sampler", self.sampler)
         tables: dict[str, Iterable[str]] = {
-            "sampler": BATCH_SAMPLERS,
             "augment": AUGMENTATIONS,
             "optimizer": OPTIMIZERS,
             "precision": PRECISIONS,

@@ -113,7 +113,7 @@ def _untested(campaign: Campaign) -> list[str]:
 
 def _unknown_cells(campaign: Campaign) -> list[str]:
     """Published numbers that stand beside nothing."""
-    cells = {" ".join((loss, *member.labels)) for member in campaign.members for loss in member.config.losses}
+    cells = {" ".join((loss, *member.labels)) for member in campaign.members for loss in member.config.loss_names}
     known = {*campaign.config.table.metrics}
     sentences = []
     for place, published in enumerate(campaign.config.published):

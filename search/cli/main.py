@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from search import __version__
 from search.cli import cluster, doctor
 from search.cli.catalogue import backbones, check, datasets, losses
 from search.cli.output import say, set_up_logging
@@ -42,9 +43,7 @@ for panel, commands in PANELS.items():
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        print(version("holdout-dml"))
+        print(f"holdout {__version__}")
         raise typer.Exit
 
 

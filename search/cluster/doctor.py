@@ -56,16 +56,16 @@ def _faiss() -> Iterator[CheckResult]:
 
 
 def _token() -> Iterator[CheckResult]:
-    place = token_path()
-    if place is None:
+    path = token_path()
+    if path is None:
         yield CheckResult(check="token", state="ok", found="in the environment")
-    elif not place.is_file():
+    elif not path.is_file():
         mend = "The first search makes one; for a cluster copy the file from its head."
-        yield CheckResult(check="token", state="warning", found=f"{place} is not there yet", mend=mend)
-    elif place.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        yield CheckResult(check="token", state="failed", found=f"others may read {place}", mend=f"chmod 600 {place}")
+        yield CheckResult(check="token", state="warning", found=f"{path} is not there yet", mend=mend)
+    elif path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        yield CheckResult(check="token", state="failed", found=f"others may read {path}", mend=f"chmod 600 {path}")
     else:
-        yield CheckResult(check="token", state="ok", found=str(place))
+        yield CheckResult(check="token", state="ok", found=str(path))
 
 
 def _ray() -> Iterator[CheckResult]:
@@ -81,7 +81,7 @@ def _ray() -> Iterator[CheckResult]:
     yield CheckResult(check="ray", state="ok", found=f"{ray.__version__} on {where}: {nodes} nodes, {has}")
 
 
-MACHINE: tuple[Callable[[], Iterator[CheckResult]], ...] = (_python, _torch, _faiss, _token, _ray)
+MACHINE_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (_python, _torch, _faiss, _token, _ray)
 
 
 def _data(plan: Plan) -> Iterator[CheckResult]:
@@ -97,9 +97,9 @@ def _disk(plan: Plan) -> Iterator[CheckResult]:
     store = int(images * plan.images.short_side**2 * 3 * 4 / 3)  # most photographs are 4:3
     search, selection, final = plan.config.search, plan.config.selection, plan.config.final
     trials = search.trials + (selection.finalists + 1) * selection.seeds + 2 * final.seeds
-    models = len(plan.config.losses) * trials * 4 * _weights(plan.config)
+    models = len(plan.config.loss_names) * trials * 4 * _weights(plan.config)
     yield from _space("store", Path(plan.images.cache), store, f"{images:,} images decoded")
-    kept = f"the best models of {len(plan.config.losses)} losses"
+    kept = f"the best models of {len(plan.config.loss_names)} losses"
     if "://" in plan.checkpoint_storage:
         yield CheckResult(
             check="checkpoints", state="ok", found=f"{kept}: about {_gigabytes(models)}, in {plan.checkpoint_storage}"
@@ -108,11 +108,11 @@ def _disk(plan: Plan) -> Iterator[CheckResult]:
         yield from _space("checkpoints", Path(plan.checkpoint_storage), models, kept)
 
 
-def _space(check: str, place: Path, need: int, what: str) -> Iterator[CheckResult]:
-    there = next(path for path in (place, *place.resolve().parents) if path.exists())
+def _space(check: str, folder: Path, need: int, what: str) -> Iterator[CheckResult]:
+    there = next(path for path in (folder, *folder.resolve().parents) if path.exists())
     free = shutil.disk_usage(there).free
-    found = f"{what}: about {_gigabytes(need)}, {_gigabytes(free)} free in {place}"
-    mend = "Free some space, or name another place (dataset.cache, checkpoints.storage_path, --runs)."
+    found = f"{what}: about {_gigabytes(need)}, {_gigabytes(free)} free in {folder}"
+    mend = "Free some space, or name another folder (dataset.cache, checkpoints.storage_path, --runs)."
     yield (
         CheckResult(check=check, state="ok", found=found)
         if need < free
@@ -136,7 +136,7 @@ def _memory(plan: Plan) -> Iterator[CheckResult]:
     )
 
 
-SEARCH: tuple[Callable[[Plan], Iterator[CheckResult]], ...] = (_data, _disk, _memory)
+SEARCH_CHECKS: tuple[Callable[[Plan], Iterator[CheckResult]], ...] = (_data, _disk, _memory)
 
 
 def _weights(config: SearchConfig) -> int:
@@ -150,7 +150,7 @@ def _gigabytes(count: int) -> str:
 
 def examine(config: SearchConfig | None, runs: Path) -> Iterator[CheckResult]:
     """Every check of this machine, and those of a search where one is named."""
-    for check in MACHINE:
+    for check in MACHINE_CHECKS:
         yield from check()
     if config is None:
         return
@@ -163,5 +163,5 @@ def examine(config: SearchConfig | None, runs: Path) -> Iterator[CheckResult]:
     addresses = {"storage": config.search.storage, "tracking": config.tracking.uri}
     for check_name, address in addresses.items():
         yield CheckResult(check=check_name, state="ok", found=address or "a file in the runs folder")
-    for of_search in SEARCH:
+    for of_search in SEARCH_CHECKS:
         yield from of_search(plan)

@@ -7,12 +7,12 @@ from contextlib import ExitStack
 from search.cluster.probe_file import probe_file
 from search.cluster.tuner import on_other_nodes
 from trainables.data.store_spec import StoreSpec
-from trainables.files import place
+from trainables.files import as_path
 from trainables.mistakes import Mistakes, raise_if_any
 
 
 def make_nodes_ready(images: Sequence[StoreSpec], shared: Sequence[str]) -> None:
-    """Decode the images once on every node, and make sure that all share the places where checkpoints go.
+    """Decode the images once on every node, and make sure that all share the folders and URLs of the checkpoints.
 
     The driver's own node has the images already.
 
@@ -21,7 +21,8 @@ def make_nodes_ready(images: Sequence[StoreSpec], shared: Sequence[str]) -> None
         shared: folders and URLs (see :func:`trainables.files.place`).
 
     Raises:
-        Mistakes: images that cannot be read somewhere, a place that cannot be written, nodes that see another one.
+        Mistakes: images that cannot be read somewhere; a folder or URL that cannot be written, or that is not the same
+            on all nodes.
     """
     with ExitStack() as stack:
         probe_files = {folder: stack.enter_context(probe_file(folder)) for folder in shared}
@@ -32,11 +33,11 @@ def make_nodes_ready(images: Sequence[StoreSpec], shared: Sequence[str]) -> None
 def _ready(images: Sequence[StoreSpec], probe_files: dict[str, str]) -> tuple[str, ...]:
     """Make this node ready; what is wrong with it."""
     node = socket.gethostname()
-    missing = [folder for folder, address in probe_files.items() if not place(address).exists()]
+    missing = [folder for folder, address in probe_files.items() if not as_path(address).exists()]
     if missing:
         return tuple(
             f"{folder} is not the same on {node}, and checkpoints go there; name a folder that all machines of the "
-            "cluster share with --runs, or a place with checkpoints.storage_path."
+            "cluster share with --runs, or a URL with checkpoints.storage_path."
             for folder in missing
         )
     try:

@@ -1,10 +1,10 @@
-"""Whether checkpoints can be written to a place, and who sees it."""
+"""Whether checkpoints can be written to a folder or URL, and which nodes see them."""
 
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from trainables.files import place
+from trainables.files import as_path
 from trainables.mistakes import Mistakes
 
 
@@ -16,14 +16,14 @@ def probe_file(folder: str) -> Iterator[str]:
         Mistakes: it cannot be written.
     """
     address = f"{folder}/.shared-{uuid.uuid4().hex}"
-    file = place(address)
+    file = as_path(address)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     except Exception as error:  # every store's library has its own
         raise Mistakes(
             f"Checkpoints cannot be written to {folder} ({type(error).__name__}: {error}); see that this machine may, "
-            "or name another place (--runs, checkpoints.storage_path)."
+            "or name another folder or URL (--runs, checkpoints.storage_path)."
         ) from error
     try:
         yield address

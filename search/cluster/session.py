@@ -1,9 +1,10 @@
-"""A connection to Ray, always with token authentication: Ray listens on every interface whatever it is told."""
+"""A connection to Ray, always with token authentication: Ray listens on every interface, whatever its settings."""
 
 import logging
 import os
 import secrets
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,7 +92,8 @@ def ray_session() -> Iterator[ModuleType]:
             else "run the same command again when the machine is less busy"
         )
         raise NoRay(f"Ray did not start at {address or 'this machine'} ({reason}); {mend}.") from error
-    signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own handler tells of it with the stacks of Python and of C++
+    if threading.current_thread() is threading.main_thread():  # where alone handlers can be set, by Ray too
+        signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own prints the stacks of Python and of C++
     try:
         yield ray
     finally:

@@ -1,7 +1,7 @@
 """Ray Tune, wrapped once: it runs the queue's trials side by side on actors that it uses again and again.
 
-Tune's own searchers and schedulers are not used: they keep a truth of their own (``OptunaSearch`` tells a trial that a
-scheduler stopped COMPLETE). Here the study decides and Tune carries out.
+Tune's own searchers and schedulers are not used: they keep a state of their own (``OptunaSearch`` calls a trial
+COMPLETE that a scheduler stopped). Here the study decides and Tune carries out.
 """
 
 import logging
@@ -58,7 +58,7 @@ class _StudySearcher(Searcher):
         return Searcher.FINISHED if assignments.queue.done else {"spec": None}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Nothing: the scheduler has told the study."""
+        """Nothing: the scheduler has reported to the study."""
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing: the study is the state."""
@@ -116,7 +116,7 @@ def slots(resources: ResourcesSection, max_concurrent: int | None) -> int:
 def run_queue(queue: TrialQueue, *, resources: ResourcesSection, concurrent: int) -> None:
     """Train everything in the queue, at most ``concurrent`` trials at once."""
     assignments = _Assignments(queue)
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what fails is told by the study, with its reason
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # the study says what fails, with its reason
     trainable = tune.with_resources(TrainingTrial, {"cpu": resources.cpus_per_trial, "gpu": resources.gpus_per_trial})
     with tempfile.TemporaryDirectory(prefix="holdout-tune-") as scratch:
         tune.Tuner(

@@ -1,26 +1,46 @@
 """What a search file can name, described: the losses with their papers, defaults and ranges."""
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from spaces.losses import SPACES
-from spaces.space import Parameter
+from spaces.space import Parameter, Value
 from trainables.losses import LOSSES
 
 
-def described_losses() -> list[dict[str, Any]]:
-    """Every loss, as JSON."""
+@dataclass(frozen=True, kw_only=True)
+class HyperparameterDescription:
+    """A hyperparameter's default, its range in words, and where both come from."""
+
+    default: Value
+    range: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossDescription:
+    """A loss, its paper and equation, and what may be searched of it, by name."""
+
+    name: str
+    paper: str
+    equation: str
+    hyperparameters: Mapping[str, HyperparameterDescription]
+
+
+def described_losses() -> list[LossDescription]:
+    """Every loss."""
     return [
-        {
-            "name": name,
-            "paper": LOSSES.rows[name].paper,
-            "equation": LOSSES.rows[name].equation,
-            "hyperparameters": {
-                key: {"default": entry.default, "range": range_text(entry), "source": entry.source}
+        LossDescription(
+            name=name,
+            paper=LOSSES.rows[name].paper,
+            equation=LOSSES.rows[name].equation,
+            hyperparameters={
+                key: HyperparameterDescription(default=entry.default, range=range_text(entry), source=entry.source)
                 for key, entry in SPACES[name].items()
             },
-        }
+        )
         for name in LOSSES
     ]
 

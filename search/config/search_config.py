@@ -297,6 +297,11 @@ class SearchConfig(Section):
         return section
 
     @property
+    def loss_names(self) -> tuple[str, ...]:
+        """What the losses are called in tables, studies and folders."""
+        return self.losses
+
+    @property
     def test_metrics(self) -> tuple[str, ...] | str:
         """What the test computes: the metrics asked for, and the objective, whose way from the search ends there."""
         asked = self.metrics.test
@@ -305,7 +310,7 @@ class SearchConfig(Section):
     @property
     def noise_loss(self) -> str:
         """The loss whose noise is measured."""
-        return self.noise.loss or self.losses[0]
+        return self.noise.loss or self.loss_names[0]
 
     def to_yaml(self) -> str:
         """The resolved file: every default spelt out."""

@@ -25,7 +25,7 @@ from spaces.search_space import SearchSpace, search_space
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.merge import merged_sizes
 from trainables.data.split import ClassSplit, check_images, make_split
-from trainables.files import place
+from trainables.files import as_path
 from trainables.metrics import largest_k
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.models.smoke_test import smoke_test
@@ -104,9 +104,9 @@ def _noise_splits(config: SearchConfig) -> tuple[ClassSplit, ...]:
 
 def _noise_mistakes(config: SearchConfig, spaces: Mapping[str, SearchSpace]) -> list[str]:
     loss, given = config.noise_loss, config.noise.configuration
-    if loss not in config.losses:
+    if loss not in config.loss_names:
         return [
-            f"noise.loss is {loss!r}, none of the search's losses ({', '.join(config.losses)}); name one of them, or "
+            f"noise.loss is {loss!r}, none of the search's losses ({', '.join(config.loss_names)}); name one of them, or "
             "null for the first."
         ]
     if given == "default" or loss not in spaces:
@@ -161,14 +161,14 @@ def spaces_of(config: SearchConfig) -> dict[str, SearchSpace]:
         Mistakes: all that is wrong with them.
     """
     mistakes = [
-        f"space.{name}: this is none of the search's losses ({', '.join(config.losses)})"
-        f"{suggestion(name, [*config.losses, 'training'])}; add it to losses or remove it."
+        f"space.{name}: this is none of the search's losses ({', '.join(config.loss_names)})"
+        f"{suggestion(name, [*config.loss_names, 'training'])}; add it to losses or remove it."
         for name in config.space
-        if name not in (*config.losses, "training")
+        if name not in (*config.loss_names, "training")
     ]
     spaces = {}
     for_training = config.space.get("training", {})
-    for loss in config.losses:
+    for loss in config.loss_names:
         of_loss = partial(search_space, loss, config.training, config.space.get(loss, {}), for_training)
         spaces[loss] = space = _collect(mistakes, of_loss)
         if space is not None:
@@ -220,7 +220,7 @@ def _address_mistakes(config: SearchConfig, runs: Path) -> list[str]:
 
 def _check_store(address: str) -> None:
     try:
-        place(address).exists()
+        as_path(address).exists()
     except Exception as error:  # every store's library has its own
         raise Mistakes(
             f"checkpoints.storage_path: {address} cannot be looked at ({type(error).__name__}: {error}); install its library, "

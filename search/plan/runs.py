@@ -149,8 +149,8 @@ def existing_run(runs: Path, name: str) -> RunFolder:
     if Path(name).name != name or not folder.config.is_file():
         there = [run.name for run in find_runs(runs)]
         raise Mistakes(
-            f"There is no search {name!r} in {runs}{suggestion(name, there)}; there is: {', '.join(there) or 'none yet'}. "
-            "`holdout run` makes one."
+            f"There is no search {name!r} in {runs}{suggestion(name, there)}; "
+            f"there is: {', '.join(there) or 'none yet'}. `holdout run` makes one."
         )
     return folder
 

@@ -69,7 +69,7 @@ class Search:
             noise = self.config.noise
             trials = self.trials(self.config.noise_loss, Stage.NOISE)
             return sum(trial.state.is_finished() for trial in trials) >= noise.seeds + noise.splits
-        return all(self.plan.budget(loss).done(self.trials(loss, Stage.SEARCH)) for loss in self.config.losses)
+        return all(self.plan.budget(loss).done(self.trials(loss, Stage.SEARCH)) for loss in self.config.loss_names)
 
     def begin_session(self, started: float, slots: int) -> None:
         """Remember that a driver ``started`` (seconds since 1970), and how many trials it runs at once."""
@@ -87,7 +87,7 @@ class Search:
 
     @property
     def _first_study(self) -> LossStudy:
-        return self.study(self.config.losses[0], Stage.SEARCH)
+        return self.study(self.config.loss_names[0], Stage.SEARCH)
 
 
 def open_search(plan: Plan) -> Search:

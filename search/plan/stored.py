@@ -37,13 +37,19 @@ class StoredSearch:
         """The names of its losses."""
         return tuple(entry if isinstance(entry, str) else entry["name"] for entry in self.config["losses"])
 
+    @property
+    def storage_url(self) -> str:
+        """The address of its studies' database, with what the environment fills in."""
+        address = self.config["search"]["storage"]
+        return expand(address) if address else self.folder.storage
+
     @cached_property
     def storage(self) -> RDBStorage | None:
         """Its studies' database; None where none was made yet."""
-        address = self.config["search"]["storage"]
-        if address is None and not Path(self.folder.storage.removeprefix("sqlite:///")).exists():
+        url = self.storage_url
+        if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists():
             return None
-        return read_storage(expand(address) if address else self.folder.storage)
+        return read_storage(url)
 
     def trials(self, loss: str, stage: Stage = Stage.SEARCH) -> list[FrozenTrial]:
         """The trials of a loss's study in a stage; none where it has not begun."""

@@ -36,7 +36,9 @@ def summarise(plan: Plan, storage: RDBStorage, sessions: Sequence[float], slots:
     selection = Selection.load(folder.selection) if folder.selection.exists() else None
     test = json.loads(folder.test.read_text()) if folder.test.exists() else None
     trials = {
-        stage: {loss: stored_trials(storage, study_name(plan.config.name, loss, stage)) for loss in plan.config.losses}
+        stage: {
+            loss: stored_trials(storage, study_name(plan.config.name, loss, stage)) for loss in plan.config.loss_names
+        }
         for stage in (Stage.NOISE, Stage.SEARCH, Stage.SELECT, Stage.TEST)
     }
     openings = Ledger(folder.openings).of_selection(selection.digest) if selection else []
@@ -55,7 +57,7 @@ def summarise(plan: Plan, storage: RDBStorage, sessions: Sequence[float], slots:
         "test_opened": len(openings),
         "losses": {
             loss: _loss(plan, loss, {stage: trials[stage][loss] for stage in trials}, selection, test)
-            for loss in plan.config.losses
+            for loss in plan.config.loss_names
         },
         "time": _time(trials, sessions, slots, test),
     }

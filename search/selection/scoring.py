@@ -10,10 +10,9 @@ import torch
 
 from trainables.checkpoints import load_checkpoint
 from trainables.data.store_spec import StoreSpec, opened_store
-from trainables.files import place
+from trainables.files import as_path
 from trainables.metrics import all_metrics, evaluate, per_query_metrics
-from trainables.metrics.clustering import CLUSTERING
-from trainables.metrics.distances import DISTANCES
+from trainables.metrics.table import CLUSTERING, DISTANCES
 from trainables.models import EmbeddingModel
 from trainables.spec import TrialSpec
 from trainables.train import embed
@@ -47,7 +46,7 @@ def score(scoring: Scoring) -> tuple[dict[str, Any], bytes]:
     store = opened_store(scoring.images)
     view = store.subset(scoring.images.class_names)
     model = EmbeddingModel(replace(spec.model, weights=None)).to(device)
-    model.load_state_dict(load_checkpoint(place(scoring.checkpoint))["model"])
+    model.load_state_dict(load_checkpoint(as_path(scoring.checkpoint))["model"])
     embeddings_ND = embed(model, view, spec.training, device)
     labels_N = view.labels_N
     names = all_metrics() if scoring.metrics == "all" else tuple(scoring.metrics)

@@ -6,7 +6,7 @@ from search.config.search_config import CheckpointsSection
 from search.study.names import Stage
 from search.study.trial_queue import RunningTrial, TrialListener
 from trainables.checkpoints import forget_last
-from trainables.files import Place, place
+from trainables.files import AnyPath, as_path
 
 
 class CheckpointCleanup(TrialListener):
@@ -17,14 +17,14 @@ class CheckpointCleanup(TrialListener):
 
     def __init__(self, checkpoints: CheckpointsSection) -> None:
         self._limit = None if checkpoints.max_gb is None else checkpoints.max_gb * 1e9
-        self._kept: list[tuple[float, Place]] = []
+        self._kept: list[tuple[float, AnyPath]] = []
 
     def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
         """Remove what a trial that ended does not need any more."""
         forget_last(running.spec.directory)
         if running.stage is Stage.SEARCH and self._limit is not None:
             worst_first = trial.value if trial.value is not None else float("-inf")
-            best = place(running.spec.directory).rglob("attempt-*/best.pt")
+            best = as_path(running.spec.directory).rglob("attempt-*/best.pt")
             self._kept += [(worst_first, path) for path in best]
             self._shrink(self._limit)
 

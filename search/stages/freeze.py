@@ -21,7 +21,7 @@ def freeze(search: Search) -> Selection:
     defaults: dict[str, Confirmation] = {}
     reasons: dict[str, str] = {}
     digests: dict[str, str] = {}
-    for loss in plan.config.losses:
+    for loss in plan.config.loss_names:
         searched, confirmed = search.study(loss, Stage.SEARCH), search.study(loss, Stage.SELECT)
         trials = searched.trials()
         numbers = [trial.number for trial in finalists(trials, plan.config.selection.finalists)]
@@ -33,7 +33,7 @@ def freeze(search: Search) -> Selection:
             defaults[loss] = next(entry for entry in candidates.values() if entry.params == default)
     if not chosen:
         raise NothingToSelect(
-            f"No trial of {', '.join(plan.config.losses)} could be confirmed; `holdout status {plan.config.name}` "
+            f"No trial of {', '.join(plan.config.loss_names)} could be confirmed; `holdout status {plan.config.name}` "
             "shows how many failed, and MLflow how."
         )
     selection = Selection(

@@ -197,7 +197,7 @@ def stage_by_stage(
     if Stage.SEARCH in left:
         yield side_by_side(Stage.SEARCH, [search_stage(search) for search in searches])
         _summarise(searches)
-        _record_early_ends(searches, console)
+        _print_early_ends(searches, console)
     if Stage.SELECT in left:
         yield side_by_side(Stage.SELECT, [confirm_stage(search) for search in _undone(searches, Stage.SELECT)])
         _freeze(searches)
@@ -238,12 +238,11 @@ def _print_rungs(searches: Sequence[Search], console: Console) -> None:
         console.print(f"Pruning ({pruner}, {steps} {unit}s): {plan}.", style="dim", highlight=False)
 
 
-def _record_early_ends(searches: Sequence[Search], console: Console) -> None:
+def _print_early_ends(searches: Sequence[Search], console: Console) -> None:
     for search in searches:
-        for loss in search.config.losses:
+        for loss in search.config.loss_names:
             study = search.study(loss, Stage.SEARCH)
             if reason := search.plan.budget(loss).early_end(trials := study.trials()):
-                study.set_attributes({"ended_early": reason})
                 console.print(f"{study.name}: {len(trials)} trials, {reason}.", style="dim", highlight=False)
 
 

@@ -33,7 +33,7 @@ def noise_stage(search: Search) -> QueuedStage:
 def search_stage(search: Search) -> QueuedStage:
     """The search itself. Trial 0 of every loss is the papers' default."""
     studies = []
-    for loss in search.config.losses:
+    for loss in search.config.loss_names:
         study = search.study(loss, Stage.SEARCH)
         if not study.trials():
             study.enqueue([(search.plan.spaces[loss].default, {"default": True})])
@@ -45,7 +45,7 @@ def confirm_stage(search: Search) -> QueuedStage:
     """The finalists and the default again, with fresh seeds that are the same for all losses."""
     selection = search.config.selection
     studies = []
-    for loss in search.config.losses:
+    for loss in search.config.loss_names:
         wanted = [
             (trial.params, {"configuration": trial.number, "seed": _shared_seed(search, Stage.SELECT, index)})
             for trial in finalists(search.study(loss, Stage.SEARCH).trials(), selection.finalists)

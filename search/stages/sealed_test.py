@@ -19,7 +19,7 @@ from search.selection.selection import Selection
 from search.stages.progress import StoreProgress
 from search.study.names import Stage, short_study_name
 from search.study.records import epochs_of
-from trainables.files import place, write_json, write_whole
+from trainables.files import as_path, write_json, write_whole
 from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
 
@@ -127,6 +127,6 @@ def _score(
 def _best_checkpoint(trial: FrozenTrial, directory: str) -> str:
     kept = [record["checkpoint"] for record in epochs_of(trial) if record["checkpoint"]]
     address = f"{directory}/{kept[-1]}"
-    if not place(address).is_file():
+    if not as_path(address).is_file():
         raise Mistakes(f"The trained model {address} is gone; restore it, or search under a new name.")
     return address

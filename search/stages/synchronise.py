@@ -14,7 +14,7 @@ def make_projection(plan: Plan) -> Projection:
     return Projection(
         expand(tracking.uri) if tracking.uri else folder.tracking,
         tracking.experiment or plan.config.name,
-        # A server keeps its artifacts where it was told to; beside our own database we choose.
+        # A server keeps its artifacts where it is configured to; beside our own database we choose.
         None if tracking.uri else (folder.runs.resolve() / "mlartifacts").as_uri(),
         {"holdout.search": plan.config.name, "holdout.split": plan.split.digest},
     )
@@ -24,7 +24,7 @@ def synchronise(outcome: Outcome, projection: Projection) -> int:
     """Make MLflow equal to the studies; how many trials it now holds."""
     search, count = outcome.search, 0
     for stage in Stage:
-        for loss in [search.config.noise_loss] if stage is Stage.NOISE else search.config.losses:
+        for loss in [search.config.noise_loss] if stage is Stage.NOISE else search.config.loss_names:
             study = search.study(loss, stage)
             trials = study.trials()
             for trial in trials:

@@ -33,7 +33,7 @@ class Pruner(ABC):
     def first(self) -> int:
         """The step of the first comparison: an eighth of the steps, and not before the second.
 
-        One epoch tells a learning rate's speed more than its trial_value, and one fold how hard its classes are.
+        One epoch says how fast a learning rate is and not how good, and one fold how hard its classes are.
         """
         return max(2, -(-self.steps // REDUCTION_FACTOR**3))
 

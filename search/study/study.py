@@ -158,7 +158,7 @@ class LossStudy:
         """Tell the study how a trial ended and why."""
         trial = self._live[number]
         stored = self.trial(number)
-        if stored.state.is_finished():  # told before the storage went away
+        if stored.state.is_finished():  # stored before the storage went away
             return
         trial.set_user_attr("outcome", outcome)
         if failure:

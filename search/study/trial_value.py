@@ -1,4 +1,4 @@
-"""What a trial is worth while it runs: a value a step, which pruning compares, and the last one is the trial's own.
+"""A trial's value while it runs: one after each step, which pruning compares; the last one is the trial's own.
 
 A step is an epoch. In a cross-validation it is a fold, and every trial trains the same folds in the same order.
 """

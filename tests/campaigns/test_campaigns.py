@@ -74,7 +74,7 @@ def test_every_campaign_is_made_of_search_files(name: str, root: Root) -> None:
 def test_published_numbers_are_numbers_of_a_paper(name: str, root: Root) -> None:
     """Each stands beside exactly one of ours, is a share, and grows with k where it has to."""
     campaign = shipped(name, root)
-    blank = [{"losses": dict.fromkeys(member.config.losses, NOTHING)} for member in campaign.members]
+    blank = [{"losses": dict.fromkeys(member.config.loss_names, NOTHING)} for member in campaign.members]
     found = [cell for cell in measured(campaign, blank) if cell.published is not None]
     assert len(found) == sum(
         len(values) for published in campaign.config.published for values in published.cells.values()
@@ -102,7 +102,7 @@ def images_seen(config: SearchConfig) -> float:
     classes = config.dataset.source.classes()
     images = sum(len(keys) for keys in classes.values()) / 2
     each = config.search.trials + (config.selection.finalists + 1) * config.selection.seeds + 2 * config.final.seeds
-    return len(config.losses) * each * config.training.epochs * images
+    return len(config.loss_names) * each * config.training.epochs * images
 
 
 def test_a_small_campaign_stands_beside_those_in_the_papers_settings() -> None:
@@ -331,7 +331,7 @@ def test_the_table_has_the_shape_that_is_asked_for() -> None:
 def test_what_follows_from_the_row_makes_no_column() -> None:
     vary = {"method": {"a": {"losses": ["mpa"]}, "b": {"losses": ["pnp"]}}, "size": {"8": {}, "16": {}}}
     campaign = parse_campaign(tiny(vary=vary, table={"rows": ["method"]}))
-    blank = [{"losses": dict.fromkeys(member.config.losses, NOTHING)} for member in campaign.members]
+    blank = [{"losses": dict.fromkeys(member.config.loss_names, NOTHING)} for member in campaign.members]
     cells = measured(campaign, blank)
     assert columns_of(campaign, cells) == ["size", "configuration"]
     assert [row[0] for row in campaign_table(campaign, cells, "title", []).rows] == ["a", "b"]
@@ -379,7 +379,7 @@ def test_curves_are_means_over_the_other_axis_and_cost_what_they_cost() -> None:
 def test_the_tournament_of_the_printed_numbers_is_the_thesis_s(root: Root) -> None:
     """Table 11 follows from Tables 6 to 8; the loss that only some searches have takes no part."""
     campaign = shipped("loss-benchmark-cub200", root)
-    blank = [{"losses": dict.fromkeys(member.config.losses, NOTHING)} for member in campaign.members]
+    blank = [{"losses": dict.fromkeys(member.config.loss_names, NOTHING)} for member in campaign.members]
     paper_grid = [replace(cell, mean=cell.published) for cell in measured(campaign, blank)]
     found = {standing.loss: standing for standing in standings(campaign, paper_grid, "default")}
     assert {loss: standing.total for loss, standing in found.items()} == {

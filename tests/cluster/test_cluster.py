@@ -97,7 +97,7 @@ def test_a_stopped_campaign_went_on_and_finished_every_trial_once(runs: Path) ->
 def test_status_asks_the_cluster(runs: Path, nodes: Nodes) -> None:
     there = json.loads(holdout_here("status", "lot", "--address", nodes.address, "--json").stdout)
     assert there == json.loads(holdout_here("status", "lot", "--runs", runs, "--json").stdout)
-    assert [(entry["name"], entry["courses"][0]["complete"]) for entry in there] == [(name, 1) for name in MEMBERS]
+    assert [(entry["name"], entry["studies"][0]["complete"]) for entry in there] == [(name, 1) for name in MEMBERS]
 
 
 def test_no_secret_is_told(runs: Path, nodes: Nodes) -> None:

@@ -18,6 +18,7 @@ from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import apply_settings, read_yaml
 from search.plan.checks import make_plan
 from search.plan.plan import Plan
+from search.plan.trainings import training_of
 from search.study.names import Stage
 from spaces.search_space import split_values
 from trainables.losses import LOSSES
@@ -198,7 +199,7 @@ def trains(plan: Plan, loss: str) -> None:
     """Trial 0 of ``loss`` trains, and is validated by what the recipe asks for."""
     trial = create_trial(value=0.0, user_attrs={"params": plan.spaces[loss].default, "seed": 0})
     with TemporaryDirectory() as place:  # a checkpoint of these networks is too large to be kept with a test's files
-        (record,) = train(replace(plan.spec(loss, Stage.SEARCH, trial), directory=place))
+        (record,) = train(replace(training_of(plan, loss, Stage.SEARCH, trial), directory=place))
     assert tuple(record["metrics"]) == plan.metrics
 
 
@@ -213,7 +214,7 @@ LOSSES_OF = {
 @pytest.mark.parametrize("recipe", NETWORKS.values())
 def test_the_network_of_a_recipe_trains(recipe: str, plan: Callable[..., Plan]) -> None:
     made = plan(recipe)
-    trains(made, made.config.losses[0])
+    trains(made, made.config.loss_names[0])
 
 
 @pytest.mark.parametrize(("paper", "loss"), LOSSES_OF)

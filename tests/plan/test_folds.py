@@ -14,10 +14,12 @@ from support.driving import only, record
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 
 from search.plan.search import Search, open_search
+from search.report.summary import write_summary
 from search.stages.freeze import freeze
+from search.stages.queued_stages import confirm_stage, final_stage, search_stage
 from search.study.names import Stage
 from search.study.records import epochs_of
-from search.study.trial_queue import RunningTrial, Stage, TrialQueue
+from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.study.trial_value import ByEpoch, ByFold, best_epochs
 from trainables.epoch_record import EpochRecord
 
@@ -39,7 +41,7 @@ def told(job: RunningTrial, values: Any = OF_FOLDS) -> Iterator[dict[str, Any]]:
 
 
 def drive(
-    search: Search, stage: Stage, values: Callable[[RunningTrial], Any] = lambda job: OF_FOLDS
+    search: Search, stage: QueuedStage, values: Callable[[RunningTrial], Any] = lambda job: OF_FOLDS
 ) -> list[RunningTrial]:
     queue = TrialQueue(only(stage))
     jobs = []
@@ -78,7 +80,7 @@ def test_the_worth_after_each_epoch_is_the_best_so_far(values: list[float]) -> N
 
 def test_a_trial_trains_every_fold_and_its_value_is_their_mean(opened: Opened) -> None:
     search = opened(**FOLDED, search={"trials": 2, "pruner": "none"})
-    jobs = drive(search, search.plan.search_stage(search.storage))
+    jobs = drive(search, search_stage(search))
     split = search.plan.split
     for job in jobs:
         assert job.spec.folds == split.folds
@@ -90,7 +92,7 @@ def test_a_trial_trains_every_fold_and_its_value_is_their_mean(opened: Opened) -
         assert [(entry["fold"], entry["epoch"]) for entry in epochs_of(trial)] == [
             (fold, epoch) for fold in (1, 2, 3, 4) for epoch in (1, 2, 3)
         ]
-    assert search.summary()["split"] | {"digest": ""} == {
+    assert write_summary(search)["split"] | {"digest": ""} == {
         "digest": "", "train_classes": 8, "validation_classes": 0, "test_classes": 8, "folds": 4, "merge": 1,
     }  # fmt: skip
 
@@ -98,7 +100,7 @@ def test_a_trial_trains_every_fold_and_its_value_is_their_mean(opened: Opened) -
 def test_pruning_is_over_folds(opened: Opened) -> None:
     search = opened(**FOLDED, search={"trials": 5})
     worse = {job: [[1 - job / 10] * 3] * 4 for job in range(5)}
-    drive(search, search.plan.search_stage(search.storage), lambda job: worse[job.number])
+    drive(search, search_stage(search), lambda job: worse[job.number])
     trials = search.study("pnp", Stage.SEARCH).trials()
     assert trials[0].state == TrialState.COMPLETE
     assert {trial.state for trial in trials[2:]} == {TrialState.PRUNED}
@@ -111,7 +113,7 @@ def test_pruning_is_over_folds(opened: Opened) -> None:
 def test_a_driver_s_death_after_any_epoch_changes_nothing(opened: Opened, death: int) -> None:
     """The attempt that goes on tells everything again, in one piece."""
     search = opened(**FOLDED, search={"trials": 1})
-    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    queue = TrialQueue(only(search_stage(search)))
     job = queue.next_trial()
     assert job is not None
     rows = [row for news in told(job) for row in news["records"]]
@@ -119,7 +121,7 @@ def test_a_driver_s_death_after_any_epoch_changes_nothing(opened: Opened, death:
         queue.on_trial_result(job, {"records": [row], "finished": False})
 
     again = open_search(search.plan, search.console)
-    queue = TrialQueue(only(again.plan.search_stage(again.storage)))
+    queue = TrialQueue(only(search_stage(again)))
     job = queue.next_trial()
     assert job is not None
     queue.on_trial_result(job, {"records": rows[: death + 1], "finished": death + 1 == len(rows)})
@@ -135,12 +137,12 @@ def test_a_driver_s_death_after_any_epoch_changes_nothing(opened: Opened, death:
 def test_from_the_confirmed_folds_to_the_final_trainings(opened: Opened, train_on: str) -> None:
     """Every fold's model is trained for the test; or one on all classes, for the folds' median best epoch."""
     search = opened(**FOLDED, search={"trials": 1}, final={"seeds": 2, "train_on": train_on})
-    drive(search, search.plan.search_stage(search.storage))
-    drive(search, search.plan.confirm_stage(search.storage))
+    drive(search, search_stage(search))
+    drive(search, confirm_stage(search))
     assert len(search.study("pnp", Stage.SELECT).trials()) == 2
     selection = freeze(search)
     assert selection.chosen["pnp"].best_epochs == (2, 1, 3, 1) * 2
-    final = search.plan.final_stage(search.storage, selection)
+    final = final_stage(search, selection)
     jobs = list(iter(TrialQueue(only(final)).next_trial, None))
     split = search.plan.split
     seeds = {job.spec.seed for job in jobs}
@@ -155,13 +157,13 @@ def test_from_the_confirmed_folds_to_the_final_trainings(opened: Opened, train_o
         assert all({*job.spec.train_classes} == {*split.train} - {*job.spec.validation_classes} for job in jobs)
         assert all(job.spec.folds == () for job in jobs)
     assert len(seeds) == len({job.spec.directory for job in jobs}) == len(jobs)
-    search.plan.final_stage(search.storage, selection)
+    final_stage(search, selection)
     assert len(search.study("pnp", Stage.TEST).trials()) == len(jobs), "asked for again: nothing is doubled"
 
 
 def test_mlflow_shows_every_fold(opened: Opened) -> None:
     search = opened(**FOLDED, search={"trials": 1})
-    drive(search, search.plan.search_stage(search.storage))
+    drive(search, search_stage(search))
     runs = search.plan.folder.runs
     for _ in range(2):
         synchronise(search, make_projection(search.plan))

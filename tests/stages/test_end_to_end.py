@@ -138,8 +138,8 @@ def test_classes_may_not_change_under_a_search(place: Place, tmp_path: Path) -> 
 def test_status_says_how_far_it_is(place: Place) -> None:
     (entry,) = json.loads(holdout_here("status", "--runs", place.runs, "--json").stdout)
     assert entry["state"] == "tested"
-    assert {row["course"] for row in entry["courses"]} >= {"pnp", "pnp@confirm", "pnp@final"}
-    assert all(row["running"] == 0 for row in entry["courses"])
+    assert {row["study"] for row in entry["studies"]} >= {"pnp", "pnp@confirm", "pnp@final"}
+    assert all(row["running"] == 0 for row in entry["studies"])
     assert "There is no search 'smal'" in plain(holdout_here("status", "smal", "--runs", place.runs, code=2).stderr)
 
 

@@ -3,11 +3,15 @@
 from collections.abc import Callable
 
 import pytest
+from rich.console import Console
 from support.driving import drive, only, record, train
 
 from search.plan.search import Search, open_search
 from search.plan.status import status_of
+from search.plan.stored import StoredSearch
+from search.report.summary import write_summary
 from search.stages.progress import Progress
+from search.stages.queued_stages import search_stage
 from search.study.names import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
 
@@ -26,7 +30,7 @@ def test_a_loss_trains_its_budget_and_less_than_one_training_more(opened: Opened
         training={"epochs": 4, "batch_size": 20, "images_per_class": 5, "image_size": 16},
         search={"trials": 40, "epochs": 21},
     )
-    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    queue = TrialQueue(only(search_stage(search)))
     live: list[RunningTrial] = []
     while not queue.done:
         while len(live) < slots and (job := queue.next_trial()):
@@ -41,7 +45,7 @@ def test_a_loss_trains_its_budget_and_less_than_one_training_more(opened: Opened
 
 def test_running_trials_count_whole_until_they_end(opened: Opened) -> None:
     search = opened(losses=["pnp"], search={"trials": 9, "epochs": 6})  # two trainings of three epochs
-    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    queue = TrialQueue(only(search_stage(search)))
     first, second = queue.next_trial(), queue.next_trial()
     assert first is not None
     assert second is not None
@@ -59,30 +63,30 @@ def test_running_trials_count_whole_until_they_end(opened: Opened) -> None:
     assert queue.done
 
 
-def test_a_budget_outlives_the_driver_and_is_told(opened: Opened) -> None:
+def test_a_budget_outlives_the_driver_and_is_known(opened: Opened) -> None:
     search = opened(losses=["pnp"], search={"trials": 9, "epochs": 6, "pruner": "none"})
-    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    queue = TrialQueue(only(search_stage(search)))
     job = queue.next_trial()
     assert job is not None
     train(queue, job, falling)
     assert not search.is_done(Stage.SEARCH)
-    (row,) = status_of(search.plan.folder)["courses"]
-    assert (row["epochs"], row["budget"], row["target"], row["ended_early"]) == (3, 6, 9, None)
-    again = open_search(search.plan, search.console)
+    (row,) = status_of(StoredSearch(search.plan.folder)).studies
+    assert (row.epochs, row.epoch_budget, row.planned, row.ended_early) == (3, 6, 9, None)
+    again = open_search(search.plan)
     assert [job.number for job in drive(again, falling)] == [1]
     assert again.is_done(Stage.SEARCH)
     assert drive(again, falling) == []
     reason = "6 epochs are trained, and its budget is 6"
-    assert again.summary()["losses"]["pnp"]["ended_early"] == reason
-    (row,) = status_of(search.plan.folder)["courses"]
-    assert (row["epochs"], row["target"], row["ended_early"]) == (6, 2, reason)
+    assert write_summary(again).losses["pnp"].ended_early == reason
+    (row,) = status_of(StoredSearch(search.plan.folder)).studies
+    assert (row.epochs, row.planned, row.ended_early) == (6, 2, reason)
 
 
 def test_the_time_left_knows_the_budget(opened: Opened) -> None:
     """Three epochs of a budget of six are left, at a second each, whatever the number of trials."""
     search = opened(losses=["pnp"], search={"trials": 1000, "epochs": 6, "pruner": "none"})
-    progress = Progress(search.console)
-    queue = TrialQueue(only(search.plan.search_stage(search.storage)), listeners=[progress])
+    progress = Progress(Console(quiet=True))
+    queue = TrialQueue(only(search_stage(search)), listeners=[progress])
     job = queue.next_trial()
     assert job is not None
     train(queue, job, falling)

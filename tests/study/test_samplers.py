@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.storages import RDBStorage
-from rich.console import Console
 from support.driving import drive, only, train
 
 from search.config.search_config import parse_config
 from search.plan.checks import make_plan
 from search.plan.search import Search
+from search.stages.queued_stages import search_stage
 from search.study.names import Stage
 from search.study.samplers.qmc import at
 from search.study.samplers.table import SAMPLERS
@@ -59,7 +59,7 @@ def make(search_file: Callable[..., Any], memory: RDBStorage, tmp_path: Path) ->
             name=f"search-{next(numbers)}", search={"sampler": sampler, "pruner": "none", "trials": trials}, **changes
         )
         content["training"]["epochs"] = 1
-        return Search(plan=make_plan(parse_config(content), tmp_path), storage=memory, console=Console(quiet=True))
+        return Search(plan=make_plan(parse_config(content), tmp_path), storage=memory)
 
     return make_one
 
@@ -70,7 +70,7 @@ def hashed(job: RunningTrial, epoch: int) -> float:
 
 
 def proposals(search: Search) -> list[dict[str, Any]]:
-    (loss,) = search.config.losses
+    (loss,) = search.config.loss_names
     return [trial.user_attrs["params"] for trial in search.study(loss, Stage.SEARCH).trials()]
 
 
@@ -84,15 +84,15 @@ def test_a_search_that_died_again_and_again_proposes_what_one_that_lived_does(ma
     lived = make(sampler, **CASES[sampler])
     drive(lived, hashed)
     died = make(sampler, **CASES[sampler])
-    queue = TrialQueue(only(died.plan.search_stage(died.storage)))
+    queue = TrialQueue(only(search_stage(died)))
     while queue.next_trial():  # its driver dies, and the next one takes it up
-        queue = TrialQueue(only(died.plan.search_stage(died.storage)))
+        queue = TrialQueue(only(search_stage(died)))
         job = queue.next_trial()
         assert job is not None
         train(queue, job, hashed)
         if not died.is_done(Stage.SEARCH):  # another dies between Optuna's ask and the first value
-            died.study(job.course.loss, Stage.SEARCH)._study.ask()
-        queue = TrialQueue(only(died.plan.search_stage(died.storage)))
+            died.study(job.loss, Stage.SEARCH)._study.ask()
+        queue = TrialQueue(only(search_stage(died)))
     assert queue.done
     assert proposals(died) == proposals(lived)
     assert_inside(lived)
@@ -129,7 +129,7 @@ def test_a_space_without_a_choice_gives_other_seeds_of_the_default(make: Make, s
 @each_sampler
 def test_trials_side_by_side_differ(make: Make, sampler: str) -> None:
     search = make(sampler, **CASES[sampler])
-    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    queue = TrialQueue(only(search_stage(search)))
     live: list[RunningTrial] = []
     while not queue.done:
         while len(live) < 3 and (job := queue.next_trial()):
@@ -210,7 +210,7 @@ def test_the_next_coordinate_waits_for_the_best_value_of_the_last_one(make: Make
     search = make(
         "coordinate", losses=["proxy_anchor"], space={"proxy_anchor": {"margin": [0.1, 0.2], "scale": [8, 32]}}
     )
-    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    queue = TrialQueue(only(search_stage(search)))
     default, other = queue.next_trial(), queue.next_trial()
     assert default is not None
     assert other is not None

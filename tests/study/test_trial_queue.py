@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 from optuna.exceptions import StorageInternalError
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 from support.driving import drive, only, record, train
 
 from search.plan.search import Search, open_search
+from search.report.summary import write_summary
 from search.stages.freeze import NothingToSelect, freeze
+from search.stages.queued_stages import confirm_stage, final_stage, search_stage
 from search.study.names import Stage
 from search.study.records import epochs_of
-from search.study.trial_queue import MAX_CRASHES, Stage, TrialQueue
+from search.study.trial_queue import MAX_CRASHES, QueuedStage, RunningTrial, TrialListener, TrialQueue
+from trainables.epoch_record import EpochRecord
 
 Opened = Callable[..., Search]
 
@@ -21,8 +24,8 @@ Opened = Callable[..., Search]
 def test_every_loss_gets_its_trials_in_turn_and_the_default_first(opened: Opened) -> None:
     search = opened(search={"trials": 4, "pruner": "none"})
     jobs = drive(search)
-    assert [job.course.loss for job in jobs] == ["proxy_anchor", "pnp"] * 4
-    for loss in search.config.losses:
+    assert [job.loss for job in jobs] == ["proxy_anchor", "pnp"] * 4
+    for loss in search.config.loss_names:
         trials = search.study(loss, Stage.SEARCH).trials()
         assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 4
         assert trials[0].user_attrs["params"] == search.plan.spaces[loss].default
@@ -55,7 +58,7 @@ def test_bad_trials_are_pruned_with_a_reason_and_never_the_default(opened: Opene
 
 def test_failures_are_named_and_count(opened: Opened) -> None:
     search = opened(search={"trials": 2}, losses=["mpa"])
-    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    queue = TrialQueue(only(search_stage(search)))
     while job := queue.next_trial():
         failure = {"cause": "DIVERGED", "reason": "The training loss became nan in epoch 1."}
         assert not queue.on_trial_result(job, {"failure": failure})
@@ -67,11 +70,11 @@ def test_failures_are_named_and_count(opened: Opened) -> None:
 
 def test_a_lost_trial_is_tried_again_under_its_number(opened: Opened) -> None:
     search = opened(search={"trials": 2, "pruner": "none"}, losses=["mpa"])
-    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    queue = TrialQueue(only(search_stage(search)))
     first = queue.next_trial()
     assert first is not None
     queue.on_trial_result(first, {"records": [record(1, 0.1)], "finished": False})
-    queue.on_trial_crash(first, "ActorDiedError")
+    queue.on_trial_error(first, "ActorDiedError")
     assert queue.next_trial() is first
     # The attempt that goes on tells again what was told before; it changes nothing.
     assert queue.on_trial_result(first, {"records": [record(1, 0.9), record(2, 0.2)], "finished": False})
@@ -80,11 +83,11 @@ def test_a_lost_trial_is_tried_again_under_its_number(opened: Opened) -> None:
 
 def test_a_trial_that_kills_its_actors_fails(opened: Opened) -> None:
     search = opened(search={"trials": 1}, losses=["mpa"])
-    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    queue = TrialQueue(only(search_stage(search)))
     for _ in range(MAX_CRASHES):
         job = queue.next_trial()
         assert job is not None
-        queue.on_trial_crash(job, "ActorDiedError")
+        queue.on_trial_error(job, "ActorDiedError")
     assert queue.next_trial() is None
     assert queue.done
     trial = search.study("mpa", Stage.SEARCH).trial(0)
@@ -95,13 +98,13 @@ def test_a_trial_that_kills_its_actors_fails(opened: Opened) -> None:
 def test_a_new_driver_takes_up_what_the_last_one_left(opened: Opened) -> None:
     """Two trials run when the driver dies: they go on with their parameters and seeds, and none is added."""
     search = opened(search={"trials": 5, "pruner": "none"}, losses=["pnp"])
-    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    queue = TrialQueue(only(search_stage(search)))
     jobs = [queue.next_trial() for _ in range(3)]
     assert jobs[0] is not None
     train(queue, jobs[0], lambda job, epoch: epoch / 10)
     before = [(trial.params, trial.user_attrs["seed"]) for trial in search.study("pnp", Stage.SEARCH).trials()]
 
-    again = open_search(search.plan, search.console)
+    again = open_search(search.plan)
     done = drive(again)
     assert [job.number for job in done] == [1, 2, 3, 4]
     after = [(trial.params, trial.user_attrs["seed"]) for trial in again.study("pnp", Stage.SEARCH).trials()]
@@ -113,7 +116,7 @@ def test_a_new_driver_takes_up_what_the_last_one_left(opened: Opened) -> None:
 def test_a_trial_that_died_before_its_proposal_was_stored_gets_one(opened: Opened) -> None:
     search = opened(search={"trials": 2}, losses=["pnp"])
     study = search.study("pnp", Stage.SEARCH)
-    search.plan.search_stage(search.storage)  # enqueues the default
+    search_stage(search)  # enqueues the default
     study._study.ask()  # the driver dies between Optuna's ask and the first suggestion
     assert [job.number for job in drive(search)] == [0, 1]
     assert study.trial(0).user_attrs["params"] == search.plan.spaces["pnp"].default
@@ -121,12 +124,12 @@ def test_a_trial_that_died_before_its_proposal_was_stored_gets_one(opened: Opene
 
 def test_proposals_do_not_repeat_after_a_restart(opened: Opened) -> None:
     search = opened(search={"trials": 6, "sampler": "random"}, losses=["mpa"])
-    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    queue = TrialQueue(only(search_stage(search)))
     for _ in range(3):
         job = queue.next_trial()
         assert job is not None
         train(queue, job, lambda job, epoch: 0.1)
-    drive(open_search(search.plan, search.console))
+    drive(open_search(search.plan))
     params = [tuple(trial.params.items()) for trial in search.study("mpa", Stage.SEARCH).trials()]
     assert len(set(params)) == 6
 
@@ -153,10 +156,10 @@ def test_stages_follow_each_other_and_wait(opened: Opened) -> None:
     search = opened(search={"trials": 1}, losses=["pnp"])
     order: list[str] = []
 
-    def stages() -> Iterator[Stage]:
-        yield search.plan.search_stage(search.storage)
+    def stages() -> Iterator[QueuedStage]:
+        yield search_stage(search)
         order.append("between")
-        yield search.plan.confirm_stage(search.storage)
+        yield confirm_stage(search)
         order.append("after")
 
     queue = TrialQueue(stages())
@@ -176,10 +179,10 @@ def test_confirmations_have_fresh_seeds_that_all_losses_share(opened: Opened) ->
     search = opened(search={"trials": 3, "pruner": "none"}, selection={"finalists": 2, "seeds": 2})
     values = count(1)
     drive(search, lambda job, epoch: next(values) / 1000)
-    search.plan.confirm_stage(search.storage)
-    search.plan.confirm_stage(search.storage)  # asked for again by a second driver: nothing is doubled
+    confirm_stage(search)
+    confirm_stage(search)  # asked for again by a second driver: nothing is doubled
     seeds = {}
-    for loss in search.config.losses:
+    for loss in search.config.loss_names:
         rows = [trial.user_attrs for trial in search.study(loss, Stage.SELECT).trials()]
         assert sorted({row["configuration"] for row in rows}) == [0, 1, 2]  # two finalists and the default
         assert len(rows) == 6
@@ -194,7 +197,7 @@ def test_from_the_search_to_the_final_trainings(opened: Opened, train_on: str) -
     """The chosen configuration and the default are trained again, on the 90 % or on every training class."""
     search = opened(search={"trials": 3, "pruner": "none"}, final={"seeds": 2, "train_on": train_on}, losses=["pnp"])
     drive(search, lambda job, epoch: job.number / 10 if epoch == 2 else 0.0)
-    confirm = search.plan.confirm_stage(search.storage)
+    confirm = confirm_stage(search)
     queue = TrialQueue(only(confirm))
     while job := queue.next_trial():
         chosen = search.study("pnp", Stage.SELECT).trial(job.number).user_attrs["configuration"]
@@ -204,8 +207,8 @@ def test_from_the_search_to_the_final_trainings(opened: Opened, train_on: str) -
     assert selection.defaults["pnp"].number == 0
     assert selection.chosen["pnp"].best_epochs == (2, 2)
 
-    (course,) = search.plan.final_stage(search.storage, selection).courses
-    jobs = list(iter(TrialQueue(only(Stage(name=Stage.TEST, courses=[course]))).next_trial, None))
+    (queued,) = final_stage(search, selection).studies
+    jobs = list(iter(TrialQueue(only(QueuedStage(stage=Stage.TEST, studies=[queued]))).next_trial, None))
     assert len(jobs) == 4
     split = search.plan.split
     for job in jobs:
@@ -221,13 +224,13 @@ def test_from_the_search_to_the_final_trainings(opened: Opened, train_on: str) -
 
 def test_when_nothing_finished_nothing_is_selected(opened: Opened) -> None:
     search = opened(search={"trials": 1}, losses=["mpa"])
-    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    queue = TrialQueue(only(search_stage(search)))
     job = queue.next_trial()
     assert job is not None
     queue.on_trial_result(job, {"failure": {"cause": "CODE_ERROR", "reason": "x"}})
     with pytest.raises(NothingToSelect, match="No trial of mpa could be confirmed"):
         freeze(search)
-    assert search.summary()["losses"]["mpa"]["best"] is None
+    assert write_summary(search).losses["mpa"].best is None
 
 
 @pytest.mark.parametrize("place", ["_set_trial_param", "set_trial_user_attr", "_create_new_trial"])
@@ -253,3 +256,41 @@ def test_a_storage_that_goes_away_while_a_trial_starts_costs_no_trial(
     trials = study.trials()
     assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 3
     assert all(trial.user_attrs["params"].keys() == search.plan.spaces["mpa"].default.keys() for trial in trials)
+
+
+class Follower(TrialListener):
+    """Writes down every event."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[Any, ...]] = []
+
+    def on_start(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        self.events.append(("start", running.number, trial.state.name))
+
+    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
+        assert epochs_of(trial)[-1] == record, "the study holds the epoch before anybody hears of it"
+        self.events.append(("epoch", running.number, record["epoch"]))
+
+    def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        self.events.append(("end", running.number, trial.state.name))
+
+    def on_lost(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        self.events.append(("lost", running.number, running.crashes))
+
+
+def test_listeners_follow_a_trial_through_a_crash_to_its_end(opened: Opened) -> None:
+    search = opened(search={"trials": 1}, losses=["mpa"])
+    follower = Follower()
+    queue = TrialQueue(only(search_stage(search)), listeners=[follower])
+    running = queue.next_trial()
+    assert running is not None
+    queue.on_trial_result(running, {"records": [record(1, 0.1)], "finished": False})
+    queue.on_trial_error(running, "ActorDiedError")
+    assert queue.next_trial() is running
+    # A training that goes on from its checkpoint first reports the epochs that it has: they are known.
+    queue.on_trial_result(running, {"records": [record(1, 0.1), record(2, 0.2)], "finished": False})
+    queue.on_trial_result(running, {"records": [record(3, 0.3)], "finished": True})
+    assert follower.events == [
+        ("start", 0, "RUNNING"), ("epoch", 0, 1), ("lost", 0, 1), ("start", 0, "RUNNING"), ("epoch", 0, 2),
+        ("epoch", 0, 3), ("end", 0, "COMPLETE"),
+    ]  # fmt: skip

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator
 
 from search.plan.search import Search
-from search.study.trial_queue import RunningTrial, Stage, TrialQueue
+from search.stages.queued_stages import search_stage
+from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from trainables.epoch_record import EpochRecord
 
 TrialValue = Callable[[RunningTrial, int], float]
@@ -30,13 +31,13 @@ def train(queue: TrialQueue, job: RunningTrial, trial_value: TrialValue) -> None
             return
 
 
-def only(stage: Stage) -> Iterator[Stage]:
+def only(stage: QueuedStage) -> Iterator[QueuedStage]:
     yield stage
 
 
 def drive(search: Search, trial_value: TrialValue = lambda job, epoch: epoch / 10) -> list[RunningTrial]:
     """Train a whole search stage, one job after another."""
-    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    queue = TrialQueue(only(search_stage(search)))
     jobs = []
     while job := queue.next_trial():
         jobs.append(job)

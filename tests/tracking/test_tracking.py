@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
+from search.report.tracked import make_projection, synchronise
+from search.tracking.tracking import Projection, Tracker
 from support.driving import drive, only, record
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 
 from search.plan.search import Search
-from search.report.tracked import make_projection, synchronise
+from search.report.summary import write_summary
+from search.stages.queued_stages import confirm_stage, search_stage
 from search.study.trial_queue import TrialQueue
-from search.tracking.tracking import Projection, Tracker
 
 Opened = Callable[..., Search]
 
@@ -38,7 +40,7 @@ def test_a_study_is_projected_whole_and_only_once(search: Search) -> None:
 
 def test_what_a_killed_process_left_is_completed(opened: Opened) -> None:
     search = opened(losses=["pnp"], search={"trials": 1})
-    queue = TrialQueue(only(search.plan.search_stage(search.storage)))
+    queue = TrialQueue(only(search_stage(search)))
     job = queue.next_trial()
     assert job is not None
     queue.on_trial_result(job, {"records": [record(1, 0.1)], "finished": False})
@@ -72,7 +74,7 @@ def test_parents_show_what_a_loss_came_to(search: Search) -> None:
     client = MlflowClient(search.plan.folder.tracking)
     (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
     (parent,) = client.search_runs([experiment.experiment_id], "tags.`holdout.study` = 'small/pnp'")
-    best = search.summary()["losses"]["pnp"]["best"]["value"]
+    best = write_summary(search)["losses"]["pnp"]["best"]["value"]
     assert parent.data.metrics["search_value"] == best
     assert parent.data.tags["holdout.split"] == search.plan.split.digest
 
@@ -82,7 +84,7 @@ def test_an_outage_costs_the_training_nothing_and_is_said_once(
 ) -> None:
     tracker = Tracker({"small": Projection("http://127.0.0.1:9", "small", None, {})})
     study = search.study("pnp", "search")
-    queue = TrialQueue(only(search.plan.confirm_stage(search.storage)), listeners=[tracker])
+    queue = TrialQueue(only(confirm_stage(search)), listeners=[tracker])
     while job := queue.next_trial():
         queue.on_trial_result(job, {"records": [record(1, 0.1), record(2, 0.2), record(3, 0.3)], "finished": True})
     assert not tracker.close()

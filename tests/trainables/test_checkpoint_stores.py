@@ -12,7 +12,7 @@ from search.cluster.probe_file import probe_file
 from search.config.search_config import parse_config
 from search.plan.checks import make_plan
 from trainables.checkpoints import Checkpoints, finished_records, forget_last, load_checkpoint
-from trainables.files import place, write_json, write_whole
+from trainables.files import as_path, write_json, write_whole
 from trainables.mistakes import Mistakes
 
 
@@ -44,7 +44,7 @@ def test_an_attempt_goes_on_from_the_last_one(address: str) -> None:
     assert third["epoch"] == 3
     assert Checkpoints(address, "another").load_last() is None
     for attempt, count in ((1, 3), (2, 4)):
-        best = load_checkpoint(place(f"{address}/attempt-{attempt}/best.pt"))
+        best = load_checkpoint(as_path(f"{address}/attempt-{attempt}/best.pt"))
         assert torch.equal(best["weights"], torch.arange(count))
 
 
@@ -62,11 +62,11 @@ def test_what_only_an_unfinished_training_needs_goes(address: str) -> None:
     assert finished_records(f"{address}/fold-1", "digest") is None
     assert finished_records(f"{address}/fold-2", "digest") == [{"epoch": 1}]
     forget_last(address)
-    assert {path.name for path in place(address).rglob("attempt-*/*")} == {"best.pt"}
+    assert {path.name for path in as_path(address).rglob("attempt-*/*")} == {"best.pt"}
 
 
 def test_a_file_is_written_whole_or_not_at_all(address: str) -> None:
-    file = place(f"{address}/value.json")
+    file = as_path(f"{address}/value.json")
     write_json(file, {"value": 1})
 
     def fail(opened: Any) -> None:
@@ -79,13 +79,13 @@ def test_a_file_is_written_whole_or_not_at_all(address: str) -> None:
     assert [path.name for path in file.parent.glob("*")] == ["value.json"]
 
 
-def test_a_witness_is_there_for_a_while(address: str) -> None:
+def test_a_probe_file_is_there_for_a_while(address: str) -> None:
     with probe_file(address) as file:
-        assert place(file).exists()
-    assert not place(file).exists()
+        assert as_path(file).exists()
+    assert not as_path(file).exists()
 
 
-def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(Mistakes, match=r"Checkpoints cannot be written to .*file \("), probe_file(f"{tmp_path}/file"):
         pass
@@ -100,7 +100,7 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         ("", "at least 1"),
     ],
 )
-def test_a_wrong_place_is_refused(search_file: Callable[..., dict[str, Any]], value: str, sentence: str) -> None:
+def test_a_wrong_address_is_refused(search_file: Callable[..., dict[str, Any]], value: str, sentence: str) -> None:
     with pytest.raises(Mistakes, match=r"checkpoints\.place") as refusal:
         parse_config(search_file(checkpoints={"place": value}))
     assert sentence in str(refusal.value)

@@ -53,7 +53,7 @@ def make_spec(images: StoreSpec, directory: Path) -> TrialSpec:
     )
 
 
-def told(records: list[EpochRecord]) -> list[Any]:
+def lasting(records: list[EpochRecord]) -> list[Any]:
     """What does not depend on when and in which attempt an epoch was trained."""
     return [(record.get("fold"), record["epoch"], record["loss"], record["metrics"]) for record in records]
 
@@ -63,7 +63,7 @@ def expected(images: StoreSpec, tmp_path_factory: pytest.TempPathFactory) -> lis
     """Each fold trained by itself."""
     spec = make_spec(images, tmp_path_factory.mktemp("alone"))
     records = [{**record, "fold": fold} for fold in (1, 2, 3) for record in train(spec.of_fold(fold))]
-    return told(records)
+    return lasting(records)
 
 
 def test_a_fold_validates_while_the_others_train(spec: TrialSpec) -> None:
@@ -81,7 +81,7 @@ def test_a_fold_validates_while_the_others_train(spec: TrialSpec) -> None:
 def test_a_cross_validation_is_its_folds_however_often_it_dies(
     spec: TrialSpec, expected: list[Any], lives: int
 ) -> None:
-    """Within a fold, between two folds, and after each epoch; and what was told is told again as it was."""
+    """Within a fold, between two folds, and after each epoch; and a later attempt has the records of an earlier one."""
     attempts: list[list[EpochRecord]] = []
     while not attempts or len(attempts[-1]) < 3 * EPOCHS:
         attempt = begin(spec, CPU)
@@ -92,7 +92,7 @@ def test_a_cross_validation_is_its_folds_however_often_it_dies(
         attempts.append(attempt.records)
     assert attempt.finished
     assert len(attempts) == 6 // lives
-    assert told(attempt.records) == expected
+    assert lasting(attempt.records) == expected
     assert begin(spec, CPU).records == attempt.records
 
 
@@ -101,10 +101,10 @@ def test_a_death_between_the_last_epoch_and_closing_loses_nothing(spec: TrialSpe
     while not first.finished:
         first.run_epoch()
     second = begin(spec, CPU)
-    assert told(second.records) == expected[:EPOCHS]
+    assert lasting(second.records) == expected[:EPOCHS]
     while not second.finished:
         second.run_epoch()
-    assert told(second.records) == expected
+    assert lasting(second.records) == expected
 
 
 def test_every_fold_keeps_its_best_model_and_a_done_one_nothing_to_go_on_from(spec: TrialSpec) -> None:

@@ -85,7 +85,7 @@ def test_a_resumed_training_is_the_same_training(spec: TrialSpec, tmp_path: Path
     while not second.finished:
         second.run_epoch()
     assert without_times(second.records) == without_times(whole.records)
-    states = [load_checkpoint(tmp_path / place) for place in ("whole/attempt-1/last.pt", "trial/attempt-2/last.pt")]
+    states = [load_checkpoint(tmp_path / path) for path in ("whole/attempt-1/last.pt", "trial/attempt-2/last.pt")]
     for part in ("model", "loss"):
         for name, value in states[0][part].items():
             assert torch.equal(value, states[1][part][name]), name
@@ -180,13 +180,13 @@ def test_each_part_has_its_learning_rate(spec: TrialSpec) -> None:
     training = Training(trained(spec, lr=1e-3, head_lr=2e-3, proxy_lr=3e-3), CPU)
     assert [group["lr"] for group in training._optimizer.param_groups] == [1e-3, 2e-3, 3e-3]
     default = Training(replace(spec, directory=f"{spec.directory}-default"), CPU)
-    assert [group["lr"] for group in default._optimizer.param_groups] == [1e-3, 1e-3, LOSSES["mpa"].proxy_lr]
+    assert [group["lr"] for group in default._optimizer.param_groups] == [1e-3, 1e-3, LOSSES.rows["mpa"].proxy_lr]
 
 
 def test_the_seed_decides(spec: TrialSpec, tmp_path: Path) -> None:
     runs = [
-        without_times(list(train(replace(trained(spec, epochs=1), seed=seed, directory=str(tmp_path / str(place))))))
-        for place, seed in enumerate((7, 7, 8))
+        without_times(list(train(replace(trained(spec, epochs=1), seed=seed, directory=str(tmp_path / str(run))))))
+        for run, seed in enumerate((7, 7, 8))
     ]
     assert runs[0] == runs[1]
     assert runs[0] != runs[2]

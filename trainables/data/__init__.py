@@ -1,24 +1,19 @@
-"""Data sets, the fixed split, the shared image store, augmentation and batch samplers."""
+"""Data sets by name, the fixed split, the shared image store, augmentation and batch samplers."""
 
-from trainables.data.cars196 import Cars196
-from trainables.data.cub200 import CUB200
 from trainables.data.dataset import Dataset
-from trainables.data.folder import Folder
-from trainables.data.glyphs import Glyphs
-from trainables.data.inaturalist import INaturalist
-from trainables.data.omniglot import Omniglot
-from trainables.data.sop import SOP
-from trainables.data.vehicleid import VehicleID
+from trainables.parts import PartRow, PartTable
 
-DATASETS: dict[str, type[Dataset]] = {
-    "glyphs": Glyphs,
-    "folder": Folder,
-    "omniglot": Omniglot,
-    "cub200": CUB200,
-    "cars196": Cars196,
-    "sop": SOP,
-    "vehicleid": VehicleID,
-    "inaturalist": INaturalist,
+_ROWS = {
+    "glyphs": PartRow(path="trainables.data.glyphs:Glyphs"),
+    "folder": PartRow(path="trainables.data.folder:Folder"),
+    "omniglot": PartRow(path="trainables.data.omniglot:Omniglot"),
+    "cub200": PartRow(path="trainables.data.cub200:CUB200"),
+    "cars196": PartRow(path="trainables.data.cars196:Cars196"),
+    "sop": PartRow(path="trainables.data.sop:SOP"),
+    "vehicleid": PartRow(path="trainables.data.vehicleid:VehicleID"),
+    "inaturalist": PartRow(path="trainables.data.inaturalist:INaturalist"),
 }
+
+DATASETS: PartTable[type[Dataset], PartRow] = PartTable("data set", _ROWS, base="trainables.data.dataset:Dataset")
 
 __all__ = ["DATASETS", "Dataset"]

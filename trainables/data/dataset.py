@@ -2,9 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class Dataset(ABC):
@@ -32,7 +33,7 @@ class Dataset(ABC):
         """A cheap mark that changes when the image does."""
 
     @abstractmethod
-    def read(self, key: str) -> np.ndarray:
+    def read(self, key: str) -> "np.ndarray":
         """The image as it looks: uint8, height × width × 3 (RGB). An unreadable one raises anything."""
 
     def published_split(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:

@@ -55,7 +55,7 @@ def _stroke(name: str) -> np.ndarray:
 
 def _choose(name: str, count: int, among: list[int]) -> list[int]:
     order = _Draws(name)(0, 1, len(among))
-    return [among[int(place)] for place in np.argsort(order, kind="stable")[:count]]
+    return [among[int(index)] for index in np.argsort(order, kind="stable")[:count]]
 
 
 def _affine(draws: _Draws) -> Iterator[float]:
@@ -121,10 +121,10 @@ class Glyphs(Dataset):
 
     def _strokes(self, name: str, centre: int) -> np.ndarray:
         """The control points of a centre's strokes, [S, 3, 2]."""
-        place = f"{self.seed}/{name}"
-        (common,) = _choose(f"{place}/common", 1, list(range(ALPHABET)))
+        seeded = f"{self.seed}/{name}"
+        (common,) = _choose(f"{seeded}/common", 1, list(range(ALPHABET)))
         rest = [stroke for stroke in range(ALPHABET) if stroke != common]
-        chosen = [common, *_choose(f"{place}/{centre}", STROKES - 1, rest)]
+        chosen = [common, *_choose(f"{seeded}/{centre}", STROKES - 1, rest)]
         return np.stack([_stroke(f"{self.seed}/stroke {stroke}") for stroke in chosen])
 
     def read(self, key: str) -> np.ndarray:

@@ -32,7 +32,7 @@ def load(
     Returns:
         float32 [B, 3, S, S] in 0 … 1.
     """
-    crops = AUGMENTATIONS[augmentation].crops(view.sizes(indices_B), frame, generator)
+    crops = AUGMENTATIONS[augmentation](view.sizes(indices_B), frame, generator)
     if device.type != "cpu":
         return resample(view.gather(indices_B, crops.windows_B4).to(device), crops)
     images = torch.empty(len(indices_B), 3, frame.side, frame.side)

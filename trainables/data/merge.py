@@ -4,11 +4,13 @@ Huang et al. (PNP, Tables 6 and 7) merge three. Validation and test keep their o
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
-def merged_labels(labels_N: Tensor, merge: int) -> Tensor:
+def merged_labels(labels_N: "Tensor", merge: int) -> "Tensor":
     """The labels 0 … C−1 of N images after every ``merge`` consecutive classes became one; the last may be smaller."""
     return labels_N // merge
 

@@ -5,7 +5,7 @@ triangle filter with which Pillow and torchvision resize (bilinear, antialiased)
 ``embedding_bag`` over the whole batch, which adds weighted rows of a table: the filters as dense matrices would be
 multiplied mostly by zero. Pixels come column by column, as the first sum wants its table.
 
-Legend: B images; H, W height and width of the largest window; S output side; T taps, the input places of a sum;
+Legend: B images; H, W height and width of the largest window; S output side; T taps, the input pixels of a sum;
 4 is (top, left, height, width).
 """
 
@@ -60,7 +60,7 @@ class Crops:
 def _filter(boxes_B4: Tensor, axis: int, side: int) -> tuple[Tensor, Tensor, Tensor]:
     """Start, scale and support of each box's filter, float64 [B].
 
-    Output place s is centred at start + scale × (s + ½), where scale = length / S. The filter falls linearly to zero
+    Output pixel s is centred at start + scale × (s + ½), where scale = length / S. The filter falls linearly to zero
     at ``support`` = max(scale, 1) pixels from there and is cut to the reach.
     """
     scale_B = boxes_B4[:, axis + 2].double() / side
@@ -68,16 +68,16 @@ def _filter(boxes_B4: Tensor, axis: int, side: int) -> tuple[Tensor, Tensor, Ten
 
 
 def _taps(crops: Crops, axis: int) -> tuple[Tensor, Tensor]:
-    """Places in the window of each output place along an axis, int64 [B, S, T], and weights, which sum to one."""
+    """The input pixels of each output pixel along an axis, int64 [B, S, T], and weights, which sum to one."""
     start_B11, scale_B11, support_B11 = (part[:, None, None] for part in _filter(crops.boxes_B4, axis, crops.side))
     low_B11, extent_B11 = (crops.windows_B4[:, part, None, None] for part in (axis, axis + 2))
     centres_BS1 = start_B11 - low_B11 + scale_B11 * (torch.arange(crops.side)[:, None] + 0.5)
     first_BS1 = (centres_BS1 - support_B11 - 0.5).floor() + 1
-    places_BST = first_BS1 + torch.arange(math.ceil(2 * support_B11.max()))
-    within_BST = (places_BST >= 0) & (places_BST < extent_B11)
-    weights_BST = (1 - (places_BST + 0.5 - centres_BS1).abs() / support_B11).clamp(min=0) * within_BST
-    places_BST = torch.where(within_BST, places_BST, 0)  # weighted zero, but it must be somewhere
-    return places_BST.long(), (weights_BST / weights_BST.sum(dim=2, keepdim=True)).float()
+    pixels_BST = first_BS1 + torch.arange(math.ceil(2 * support_B11.max()))
+    within_BST = (pixels_BST >= 0) & (pixels_BST < extent_B11)
+    weights_BST = (1 - (pixels_BST + 0.5 - centres_BS1).abs() / support_B11).clamp(min=0) * within_BST
+    pixels_BST = torch.where(within_BST, pixels_BST, 0)  # weighted zero, but it must be somewhere
+    return pixels_BST.long(), (weights_BST / weights_BST.sum(dim=2, keepdim=True)).float()
 
 
 def _sums(table: Tensor, bags: Tensor, weights: Tensor) -> Tensor:

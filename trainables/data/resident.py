@@ -30,8 +30,8 @@ class ResidentStore(Store):
         first_B = self._starts_N[rows_B] // 3 + left_B * heights_B + top_B
         height, width = windows_B4[:, 2:].amax(dim=0).tolist()
         columns_BW = first_B[:, None] + heights_B[:, None] * torch.arange(width)
-        places_BWH = columns_BW.to(device)[:, :, None] + torch.arange(height, device=device)
-        return self._flat_P3[places_BWH.clamp_(max=len(self._flat_P3) - 1)]
+        pixels_BWH = columns_BW.to(device)[:, :, None] + torch.arange(height, device=device)
+        return self._flat_P3[pixels_BWH.clamp_(max=len(self._flat_P3) - 1)]
 
 
 _held: dict[Path, ResidentStore] = {}

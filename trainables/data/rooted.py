@@ -45,9 +45,9 @@ class RootedDataset(Dataset):
 
 def images_below(folder: Path, root: Path) -> Iterator[str]:
     """Paths below ``root`` of the images in ``folder``, hidden ones left out, links followed."""
-    for place, folders, files in os.walk(folder, followlinks=True):
+    for path, folders, files in os.walk(folder, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        below = Path(place).relative_to(root).as_posix()
+        below = Path(path).relative_to(root).as_posix()
         for name in files:
             if not name.startswith(".") and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES:
                 yield f"{below}/{name}"

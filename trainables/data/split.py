@@ -166,9 +166,9 @@ def make_split(
         raise Mistakes(f"split.ratio must lie between 0 and 1, such as 0.9; it is {ratio}.")
     half, test = _halves(class_names, published)
     hashed = sorted(half, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
-    place = {name: number for number, name in enumerate(half)}
+    position = {name: number for number, name in enumerate(half)}
     parts = _dealt(hashed, folds) if folds else [hashed[: _validation_count(len(half), ratio)]]
-    in_order = tuple(tuple(sorted(part, key=place.__getitem__)) for part in parts)
+    in_order = tuple(tuple(sorted(part, key=position.__getitem__)) for part in parts)
     validation = () if folds else in_order[0]
     split = ClassSplit(
         train=left_out(half, validation),

@@ -5,9 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainables.data.dataset import Dataset
-from trainables.data.store import Store, build_store
+
+if TYPE_CHECKING:
+    from trainables.data.store import Store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,12 +22,14 @@ class StoreSpec:
     short_side: int
     cache: str
 
-    def open(self, on_progress: Callable[[int, int], None] | None = None) -> Store:
+    def open(self, on_progress: Callable[[int, int], None] | None = None) -> "Store":
         """The store, found or built; every process of a node shares one copy.
 
         Raises:
             Mistakes: images that cannot be read, all of them named.
         """
+        from trainables.data.store import build_store  # here, since it reads with torch and who plans does not
+
         return build_store(
             self.dataset,
             self.class_names,
@@ -36,6 +41,6 @@ class StoreSpec:
 
 
 @lru_cache(maxsize=2)
-def opened_store(recipe: StoreSpec) -> Store:
-    """The store of ``recipe``, kept open by this process, so that the trials of one actor share it."""
-    return recipe.open()
+def opened_store(spec: StoreSpec) -> "Store":
+    """The store of ``spec``, kept open by this process, so that the trials of one actor share it."""
+    return spec.open()

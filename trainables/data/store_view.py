@@ -66,11 +66,11 @@ class Store:
 
     def subset(self, class_names: Sequence[str]) -> "StoreView":
         """The images of some classes, relabelled 0 … C−1 in the given order."""
-        place = {name: label for label, name in enumerate(class_names)}
-        assert len(place) == len(class_names), "class names that repeat"
+        label_of = {name: label for label, name in enumerate(class_names)}
+        assert len(label_of) == len(class_names), "class names that repeat"
         if missing := sorted(set(class_names) - set(self.class_names)):
             raise Mistakes(f"The image store at {str(self.path)!r} has no class {listed(missing)}.")
-        relabelled_C = torch.tensor([place.get(name, -1) for name in self.class_names])
+        relabelled_C = torch.tensor([label_of.get(name, -1) for name in self.class_names])
         labels_N = relabelled_C[self.labels_N]
         rows = torch.nonzero(labels_N >= 0).squeeze(1)
         return StoreView(store=self, class_names=tuple(class_names), rows_N=rows, labels_N=labels_N[rows])
@@ -79,8 +79,8 @@ class Store:
         """The pixels of a window (int64, inside the image) of some images: uint8 [B, W, H, 3], zero beyond each."""
         height, width = windows_B4[:, 2:].amax(dim=0).tolist()
         batch = np.zeros((len(rows_B), width, height, 3), dtype=np.uint8)
-        places = zip(batch, self._starts_N[rows_B].tolist(), self.sizes_N2[rows_B].tolist(), windows_B4.tolist())
-        for target, start, (h, w), (top, left, tall, wide) in places:
+        images = zip(batch, self._starts_N[rows_B].tolist(), self.sizes_N2[rows_B].tolist(), windows_B4.tolist())
+        for target, start, (h, w), (top, left, tall, wide) in images:
             image = self._pixels[start : start + 3 * h * w].reshape(w, h, 3)
             target[:wide, :tall] = image[left : left + wide, top : top + tall]
         return torch.from_numpy(batch)

@@ -20,9 +20,6 @@ class Angular(Loss):
     Angular Loss (2017), eq. 7 and 8, over all positive pairs of the batch.
     """
 
-    paper = "Angular (Wang et al. 2017, eq. 7-8)"
-    equation = "mean_{a,p} log(1 + Σ_N e^{4 tan²(angle) (x_a+x_p)·x_n - 2(1+tan²(angle)) x_a·x_p})"
-
     def __init__(self, *, num_classes: int, embedding_dim: int, angle: float = 45.0) -> None:
         raise_if_any([*sizes(num_classes, embedding_dim), *real("angle", angle, above=0, below=90)])
         super().__init__()

@@ -22,10 +22,6 @@ class ArcFace(ProxyLoss):
     Psomas, Metric Learning: A Deep Dive, eq. 2.29 and Table 4.
     """
 
-    paper = "ArcFace (Deng et al. 2019; Psomas, eq. 2.29)"
-    equation = "Σ_i -log e^{scale cos(θ_y+margin)} / (e^{scale cos(θ_y+margin)} + Σ_{c≠y} e^{scale cos θ_c})"
-    proxy_lr = 1e-4  # Psomas, Table 4
-
     def __init__(
         self,
         *,

@@ -1,10 +1,10 @@
-"""What every loss is: a module of embeddings and labels that knows its paper and its learned parameters.
+"""What every loss is: a module of embeddings and labels that knows its learned parameters.
 
 Shapes: B batch, D embedding, C classes, K proxies a class.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,15 +12,16 @@ from torch import nn
 from trainables.losses.domains import whole
 from trainables.losses.operations import promoted, unit
 from trainables.losses.proxy_cosines import proxy_cosines
+from trainables.mistakes import Mistakes
 
 
 class Loss(nn.Module, ABC):
-    """``loss(embeddings_BD, labels_B)`` gives a scalar that is attached to the graph, whatever the batch."""
+    """``loss(embeddings_BD, labels_B)`` gives a scalar that is attached to the graph, whatever the batch.
 
-    paper: ClassVar[str]
-    equation: ClassVar[str]
-    proxy_lr: ClassVar[float | None] = None
-    """Learning rate of the paper for its proxies; None for a loss without any."""
+    What is known of a built-in loss stands in its row of ``LOSSES`` and in ``SPACES``. One's own loss says it in class
+    attributes: ``space``, its hyperparameters by name (:class:`spaces.space.Parameter`), and where they apply
+    ``name``, ``paper``, ``equation`` and ``proxy_lr``, the learning rate of its proxies.
+    """
 
     def forward(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         """The loss of a batch: raw embeddings of any floating type, whole labels in [0, C), in any order."""
@@ -34,7 +35,7 @@ class Loss(nn.Module, ABC):
     def parameter_groups(self, proxy_lr: float | None) -> list[dict[str, Any]]:
         """The learned parameters as groups for an optimiser, each with its own learning rate.
 
-        ``proxy_lr`` None stands for the paper's own. A loss without parameters has no group.
+        A loss without parameters has no group, and one without proxies needs no ``proxy_lr``.
         """
         return []
 
@@ -54,7 +55,17 @@ class ProxyLoss(Loss):
         return proxy_cosines(unit(embeddings_BD), promoted(self.proxies[:, :1]))[0][0]
 
     def parameter_groups(self, proxy_lr: float | None) -> list[dict[str, Any]]:
-        return [{"params": [self.proxies], "lr": self.proxy_lr if proxy_lr is None else proxy_lr}]
+        """The proxies, at ``proxy_lr``.
+
+        Raises:
+            Mistakes: there is none.
+        """
+        if proxy_lr is None:
+            raise Mistakes(
+                f"training.proxy_lr is null, and {type(self).__name__} names no learning rate for its proxies: "
+                "set training.proxy_lr, or give the class an attribute proxy_lr."
+            )
+        return [{"params": [self.proxies], "lr": proxy_lr}]
 
 
 def sizes(num_classes: object, embedding_dim: object) -> list[str]:

@@ -17,9 +17,6 @@ class Contrastive(Loss):
     The margin is a cosine. Source: Psomas, Metric Learning: A Deep Dive, eq. 2.15 and Table 4.
     """
 
-    paper = "Contrastive (Hadsell et al. 2006; Psomas, eq. 2.15)"
-    equation = "Σ_{i<j} -S_ij if same class, else [S_ij - margin]_+"
-
     def __init__(
         self, *, num_classes: int, embedding_dim: int, margin: float = 0.5, reduction: Reduction = "mean"
     ) -> None:

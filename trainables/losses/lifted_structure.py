@@ -25,9 +25,6 @@ class LiftedStructure(Loss):
     Source: Psomas, Metric Learning: A Deep Dive, eq. 2.21 and Table 4.
     """
 
-    paper = "Lifted structure (Oh Song et al. 2016; Psomas, eq. 2.21)"
-    equation = "Σ_i [log Σ_{P_i} e^{margin-S} + log Σ_{N_i} e^S]_+"
-
     def __init__(
         self, *, num_classes: int, embedding_dim: int, margin: float = 0.5, reduction: Reduction = "mean"
     ) -> None:

@@ -25,11 +25,9 @@ class Margin(Loss):
     every pair i < j; "distance_weighted" sums each anchor with each positive and with a negative drawn for it,
     where the paper's code leaves pairs of loss 0 out of the mean and this keeps them. The boundary ``beta`` is
     learned. Source: Wu et al., Sampling Matters in Deep Embedding Learning; Psomas, Metric Learning: A Deep Dive,
-    eq. 2.23 (where a paper_grid I of 0 leaves negatives without a gradient) and Table 4.
+    eq. 2.23 (where a printed I of 0 leaves negatives without a gradient) and Table 4.
     """
 
-    paper = "Margin (Wu et al. 2017; Psomas, eq. 2.23)"
-    equation = "Σ [margin + I (D - beta)]_+, I = +1 same class, -1 different"
     beta_lr = 5e-5  # Psomas, Table 4
 
     def __init__(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 
 Triplets = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-"""Anchor, positive and negative of each triplet, as places in the batch [T]."""
+"""Anchor, positive and negative of each triplet, as positions in the batch [T]."""
 
 Miner = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Triplets]
 """From S_BB and the masks of positives and negatives [B, B] to triplets."""

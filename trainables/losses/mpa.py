@@ -19,10 +19,6 @@ class MPA(MultiProxyLoss):
     eq. 6 and 7.
     """
 
-    paper = "Multi Proxy Anchor (Saeki et al.), eq. 6-7"
-    equation = "mean_{C+} log(1+Σ_{X+} e^{-scale(S-margin)}) + mean_C log(1+Σ_{X-} e^{scale(S+margin)}) + tau R"
-    proxy_lr = 1e-2  # Saeki et al., section 4.2
-
     def __init__(
         self,
         *,

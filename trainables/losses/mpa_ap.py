@@ -16,9 +16,6 @@ class MPAAP(MPA):
     Anchor Family Loss, eq. 15-17.
     """
 
-    paper = "Multi Proxy Anchor (Saeki et al.), eq. 15-17"
-    equation = "mean_i log(1 + e^{scale(margin-S_i)} + Σ_{c≠c_i} e^{scale(S_ic+margin)}) + tau R"
-
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         similarities_BC, regulariser = self.similarities_and_regulariser(embeddings_BD)
         own_B1 = labels_B[:, None]

@@ -17,9 +17,6 @@ class MPADW(MPA):
     Anchor Family Loss, eq. 12 and 13.
     """
 
-    paper = "Multi Proxy Anchor (Saeki et al.), eq. 12-13"
-    equation = "mean_i [log(1 + e^{-scale(S_i-margin)}) + log(1 + Σ_{c≠c_i} e^{scale(S_ic+margin)})] + tau R"
-
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         similarities_BC, regulariser = self.similarities_and_regulariser(embeddings_BD)
         own_B1 = labels_B[:, None]

@@ -20,9 +20,6 @@ class MultiSimilarity(Loss):
     Table 4.
     """
 
-    paper = "Multi-Similarity (Wang et al. 2019; Psomas, eq. 2.24)"
-    equation = "mean_i {1/α log[1 + Σ_{P_i} e^{-α(S-margin)}] + 1/β log[1 + Σ_{N_i} e^{β(S-margin)}]}"
-
     def __init__(
         self,
         *,

@@ -19,9 +19,6 @@ class NPair(Loss):
     negative gives 0. Source: Psomas, Metric Learning: A Deep Dive, eq. 2.22 and Table 4.
     """
 
-    paper = "N-pair (Sohn 2016; Psomas, eq. 2.22)"
-    equation = "mean_i log(1 + Σ_{P_i,N_i} e^{S_ik-S_ij}) + l2 mean_i ‖x_i‖²"
-
     def __init__(self, *, num_classes: int, embedding_dim: int, l2: float = 0.02) -> None:
         raise_if_any([*sizes(num_classes, embedding_dim), *real("l2", l2, at_least=0)])
         super().__init__()

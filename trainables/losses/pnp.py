@@ -32,9 +32,6 @@ class PNP(Loss):
     Source: Li et al., Rethinking the Optimization of Average Precision, eq. 2-13.
     """
 
-    paper = "PNP (Li et al.), eq. 2-13"
-    equation = "mean_queries mean_{i∈P} f(R_i), R_i = Σ_N σ((s_n-s_i)/temperature); Dq: f = 1 - (1+R)^-alpha"
-
     def __init__(
         self,
         *,

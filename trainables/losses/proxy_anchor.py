@@ -18,10 +18,6 @@ class ProxyAnchor(ProxyLoss):
     the others. Margin in cosines. Source: Psomas, Metric Learning: A Deep Dive, eq. 2.31 and Table 4.
     """
 
-    paper = "Proxy-Anchor (Kim et al. 2020; Psomas, eq. 2.31)"
-    equation = "mean_{W+} log(1 + Σ_{X+} e^{-scale(S-margin)}) + mean_W log(1 + Σ_{X-} e^{scale(S+margin)})"
-    proxy_lr = 1e-2  # Saeki et al., section 4.2, and 100 × the network's in Proxy-Anchor's own code
-
     def __init__(self, *, num_classes: int, embedding_dim: int, margin: float = 0.1, scale: float = 32.0) -> None:
         raise_if_any(
             [

@@ -18,10 +18,6 @@ class ProxyNCA(ProxyLoss):
     is no other proxy and no term: the loss is 0. Source: Psomas, Metric Learning: A Deep Dive, eq. 2.27.
     """
 
-    paper = "Proxy-NCA (Movshovitz-Attias et al. 2017; Psomas, eq. 2.27)"
-    equation = "Σ_i -log e^{S_iy} / Σ_{c≠y} e^{S_ic}"
-    proxy_lr = 1e-5  # Psomas, Table 4
-
     def __init__(self, *, num_classes: int, embedding_dim: int, reduction: Reduction = "mean") -> None:
         raise_if_any([*sizes(num_classes, embedding_dim), *choice("reduction", reduction, REDUCTIONS)])
         super().__init__(num_classes=num_classes, embedding_dim=embedding_dim)

@@ -22,10 +22,6 @@ class ProxyPush(ProxyLoss):
     eq. 6.1 and 6.2, which gives neither margin nor scale: they are Proxy-Anchor's.
     """
 
-    paper = "the thesis's own loss (Psomas, eq. 6.1-6.2)"
-    equation = "mean_{W+} log(1 + Σ_{X+} e^{-scale(S-margin)}) + mean_W log(1 + Σ_{w-} e^{scale(s(w,w-)+margin)})"
-    proxy_lr = 1e-2  # no paper has one: Proxy-Anchor's, whose pull it shares
-
     def __init__(
         self,
         *,

@@ -20,9 +20,6 @@ class SmoothAP(Loss):
     Optimization of Average Precision, eq. 3 and 4.
     """
 
-    paper = "Smooth-AP (Brown et al. 2020; Li et al., eq. 3-4)"
-    equation = "mean_queries mean_{i∈P} 1 - (1+R(i,P)) / (1+R(i,P)+R(i,N)), R = Σ_j σ((s_j-s_i)/temperature)"
-
     def __init__(self, *, num_classes: int, embedding_dim: int, temperature: float = 0.01) -> None:
         raise_if_any([*sizes(num_classes, embedding_dim), *real("temperature", temperature, above=0)])
         super().__init__()

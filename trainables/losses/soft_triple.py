@@ -18,10 +18,6 @@ class SoftTriple(MultiProxyLoss):
     is an average. Source: Saeki et al., Multi Proxy Anchor Family Loss, eq. 1-4; scale from Psomas, Table 4.
     """
 
-    paper = "SoftTriple (Qian et al. 2019; Saeki et al., eq. 1-4)"
-    equation = "Σ_i -log e^{scale(S_iy-margin)} / (e^{scale(S_iy-margin)} + Σ_{c≠y} e^{scale S_ic}) + tau R"
-    proxy_lr = 5e-5  # Psomas, Table 15: found best of 1e-5 to 1e-4
-
     def __init__(
         self,
         *,

@@ -18,10 +18,6 @@ class Softmax(ProxyLoss):
     Source: Psomas, Metric Learning: A Deep Dive, eq. 2.26.
     """
 
-    paper = "Softmax (Psomas, eq. 2.26)"
-    equation = "Σ_i -log e^{scale S_iy} / Σ_c e^{scale S_ic}"
-    proxy_lr = 1e-4  # no paper has one: ArcFace's, whose classifier differs in its margin only
-
     def __init__(
         self, *, num_classes: int, embedding_dim: int, scale: float = 1.0, reduction: Reduction = "mean"
     ) -> None:

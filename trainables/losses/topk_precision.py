@@ -20,9 +20,6 @@ class TopKPrecision(Loss):
     ``reduction="mean"`` divides by all queries. Source: Lu et al., Sampling Wisely, eq. 4-10.
     """
 
-    paper = "top-k precision (Lu et al.), eq. 4-10"
-    equation = "Σ_queries Σ_{misplaced N} ŝ - Σ_{misplaced P} ŝ, ŝ = s + margin for negatives"
-
     def __init__(
         self,
         *,

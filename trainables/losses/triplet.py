@@ -19,9 +19,6 @@ class Triplet(Loss):
     Learning: A Deep Dive, eq. 2.17 to 2.20 and Table 4.
     """
 
-    paper = "Triplet (Schroff et al. 2015; Psomas, eq. 2.17-2.20)"
-    equation = "Σ_{(a,p,n) mined} [S_an - S_ap + margin]_+"
-
     def __init__(
         self,
         *,

@@ -1,15 +1,24 @@
 """What embeddings are scored by: retrieval, clustering and distances, each metric by name in ``METRICS``."""
 
-from trainables.metrics.clustering import clustering_metrics
-from trainables.metrics.distances import distance_metrics
-from trainables.metrics.evaluate import (
-    METRICS,
-    all_metrics,
-    evaluate,
-    largest_k,
-    per_query_metrics,
-    retrieval_metrics,
-    unknown_metrics,
+from typing import TYPE_CHECKING
+
+from trainables.late_import import late_import
+from trainables.metrics.table import METRICS, all_metrics, largest_k, metric_name, unknown_metrics
+
+if TYPE_CHECKING:
+    from trainables.metrics.clustering import clustering_metrics
+    from trainables.metrics.distances import distance_metrics
+    from trainables.metrics.evaluation import evaluate, per_query_metrics, retrieval_metrics
+
+__getattr__ = late_import(
+    __name__,
+    {
+        "clustering_metrics": "trainables.metrics.clustering",
+        "distance_metrics": "trainables.metrics.distances",
+        "evaluate": "trainables.metrics.evaluation",
+        "per_query_metrics": "trainables.metrics.evaluation",
+        "retrieval_metrics": "trainables.metrics.evaluation",
+    },
 )
 
 __all__ = [
@@ -19,6 +28,7 @@ __all__ = [
     "distance_metrics",
     "evaluate",
     "largest_k",
+    "metric_name",
     "per_query_metrics",
     "retrieval_metrics",
     "unknown_metrics",

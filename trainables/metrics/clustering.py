@@ -8,11 +8,6 @@ import torch
 from trainables.metrics.inputs import checked
 from trainables.metrics.kmeans import kmeans
 
-CLUSTERING: dict[str, str] = {
-    "nmi": "2 I(classes; clusters) / (H(classes) + H(clusters)) of k-means with as many clusters as classes",
-    "f1": "2PR/(P+R) of pairs of images: P of those in one cluster are in one class, R of those in one class",
-}
-
 
 def clustering_metrics(embeddings_ND: torch.Tensor, labels_N: torch.Tensor, *, seed: int = 0) -> dict[str, float]:
     """``nmi`` and pairwise ``f1`` (Song et al. 2016) of k-means on the unit vectors, begun from ``seed``.

@@ -7,12 +7,6 @@ import torch
 
 from trainables.metrics.inputs import checked
 
-DISTANCES: dict[str, str] = {
-    "dists_intra": "mean cosine distance of two images of a class, averaged over classes of two or more",
-    "dists_inter": "mean cosine distance of the normalised means of two classes",
-    "dists_ratio": "dists_intra / dists_inter",
-}
-
 _ROWS = 16384
 
 

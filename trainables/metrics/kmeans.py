@@ -7,7 +7,7 @@ import torch
 
 from trainables.metrics.nearest import faiss, full_float32
 
-_ITERATIONS = 25  # as faiss does unless told
+_ITERATIONS = 25  # faiss's own default
 
 
 def kmeans(unit_ND: torch.Tensor, clusters: int, *, seed: int) -> torch.Tensor:
@@ -16,7 +16,7 @@ def kmeans(unit_ND: torch.Tensor, clusters: int, *, seed: int) -> torch.Tensor:
     centres_CD = unit_ND[start.to(unit_ND.device)]
     if faiss is None or unit_ND.device.type != "cpu":
         return _lloyd(unit_ND, centres_CD)
-    # faiss would draw a sample of the images and warn of small clusters unless told otherwise
+    # faiss would draw a sample of the images and warn of small clusters by default
     search = faiss.Kmeans(
         unit_ND.shape[1],
         clusters,

@@ -148,7 +148,7 @@ def _relevance_of_keys(keys_QN: torch.Tensor, same_QN: torch.Tensor) -> torch.Te
 def _first_of_duplicates(raw_ND: torch.Tensor) -> torch.Tensor | None:
     """For each row the first that equals it; None where all differ.
 
-    A matrix product may round equal rows differently, by their place in it.
+    A matrix product may round equal rows differently, by their position in it.
     """
     _, group_N = raw_ND.unique(dim=0, return_inverse=True)
     groups = int(group_N.max()) + 1

@@ -1,4 +1,4 @@
-"""Retrieval metrics of one query's ranking, as rows of a table. Means over queries are taken elsewhere.
+"""Retrieval metrics of one query's ranking. Means over queries are taken elsewhere.
 
 The worked examples are the ranking [1, 0, 1, 0] (1 is an image of the query's class) with R = 2.
 
@@ -40,22 +40,22 @@ def _per_positive(total_Q: torch.Tensor, ranking: Ranking) -> torch.Tensor:
 
 
 def recall_at_k(ranking: Ranking, k: int) -> torch.Tensor:
-    """1 if any of the k nearest is of the query's class. Example: recall_at_1 = 1."""
+    """Whether anything relevant is among the k nearest. Example: recall_at_1 = 1."""
     return (ranking.hits_QK[:, k - 1] > 0).double()
 
 
 def precision_at_k(ranking: Ranking, k: int) -> torch.Tensor:
-    """hits among the k nearest / k. Example: precision_at_4 = 2/4."""
+    """The part of the k nearest that is relevant. Example: precision_at_4 = 2/4."""
     return ranking.hits_QK[:, k - 1].double() / k
 
 
 def map_at_k(ranking: Ranking, k: int) -> torch.Tensor:
-    """Σ_{i≤k} P@i·rel_i / k. Example: map_at_4 = (1/1 + 2/3)/4 = .417."""
+    """The precision at each hit among the k nearest, summed over k. Example: map_at_4 = (1/1 + 2/3)/4 = .417."""
     return ranking.precision_at_hits_QK[:, :k].sum(1) / k
 
 
 def ndcg_at_k(ranking: Ranking, k: int) -> torch.Tensor:
-    """Σ_{i≤k} (2^rel_i − 1)/log2(i+1) over that of min(R, k) hits in front (Saeki et al., eq. 19-20).
+    """The discounted gain of the k nearest, over that of the best ranking.
 
     Example: ndcg_at_4 = (1/log2 2 + 1/log2 4)/(1/log2 2 + 1/log2 3) = .920.
     """
@@ -66,35 +66,32 @@ def ndcg_at_k(ranking: Ranking, k: int) -> torch.Tensor:
 
 
 def map_at_r(ranking: Ranking, k: int) -> torch.Tensor:
-    """Σ_{i≤R} P@i·rel_i / R. Example: (1/1)/2 = .5."""
+    """The precision at each hit among the R nearest, summed over R. Example: (1/1)/2 = .5."""
     within_QK = _ranks(ranking.relevant_QK) <= ranking.positives_Q[:, None]
     return _per_positive((ranking.precision_at_hits_QK * within_QK).sum(1), ranking)
 
 
 def r_precision(ranking: Ranking, k: int) -> torch.Tensor:
-    """hits among the R nearest / R. Example: 1/2."""
+    """The part of the R nearest that is relevant. Example: 1/2."""
     last_Q1 = (ranking.positives_Q - 1).clamp(min=0)[:, None]
     hits_Q = ranking.hits_QK.gather(1, last_Q1)[:, 0] * (ranking.positives_Q > 0)
     return _per_positive(hits_Q.double(), ranking)
 
 
 def mean_average_precision(ranking: Ranking, k: int) -> torch.Tensor:
-    """Σ_i P@i·rel_i / R over the whole ranking. Example: (1/1 + 2/3)/2 = .833."""
+    """The precision at each hit of the whole ranking, summed over R. Example: (1/1 + 2/3)/2 = .833."""
     return _per_positive(ranking.precision_at_hits_QK.sum(1), ranking)
 
 
 Score = Callable[[Ranking, int], torch.Tensor]
 
-AT_K: dict[str, Score] = {
+SCORES: dict[str, Score] = {
     "recall_at_k": recall_at_k,
     "precision_at_k": precision_at_k,
     "map_at_k": map_at_k,
     "ndcg_at_k": ndcg_at_k,
+    "map_at_r": map_at_r,
+    "r_precision": r_precision,
+    "map": mean_average_precision,
 }
-"""Metrics of the first k ranks; a name has its number in the place of k."""
-
-AT_R: dict[str, Score] = {"map_at_r": map_at_r, "r_precision": r_precision}
-"""Metrics of the first R ranks of each query."""
-
-WHOLE: dict[str, Score] = {"map": mean_average_precision}
-"""Metrics of the whole ranking, which cost a sort of all images for each."""
+"""Every retrieval metric; the formulas stand in the table."""

@@ -1,8 +1,15 @@
 """Backbones, pooling and the embedding network made of them."""
 
+from typing import TYPE_CHECKING
+
+from trainables.late_import import late_import
 from trainables.models.backbones import BACKBONES
 from trainables.models.config import ModelConfig
-from trainables.models.embedding import EmbeddingModel
 from trainables.models.pooling import POOLING
+
+if TYPE_CHECKING:
+    from trainables.models.embedding import EmbeddingModel
+
+__getattr__ = late_import(__name__, {"EmbeddingModel": "trainables.models.embedding"})
 
 __all__ = ["BACKBONES", "POOLING", "EmbeddingModel", "ModelConfig"]

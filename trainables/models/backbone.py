@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from torch import nn
+if TYPE_CHECKING:
+    from torch import nn
 
 Colour = tuple[float, float, float]
 
@@ -33,7 +35,7 @@ class Backbone:
     """
 
     summary: str
-    build: Callable[[], nn.Module]
+    build: "Callable[[], nn.Module]"
     features: int
     mean: Colour
     scale: Colour

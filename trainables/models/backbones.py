@@ -2,31 +2,36 @@
 
 from collections.abc import Callable
 from functools import cache
-
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from trainables.mistakes import Mistakes, suggestion
 from trainables.models.backbone import IMAGENET_MEAN, IMAGENET_SCALE, Backbone, published
-from trainables.models.bninception import BNInception
-from trainables.models.convnet import ConvNet
+from trainables.models.own_backbone import own_backbone
+from trainables.parts import is_own, load_part
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
-def _torchvision(name: str) -> Callable[[], nn.Module]:
-    """Builds torchvision's network; torchvision takes seconds to import, and who trains without it does not wait."""
+def _built_by(path: str, *arguments: str) -> "Callable[[], nn.Module]":
+    """Builds a network out of a module that is imported then: torch and torchvision take seconds."""
 
-    def build() -> nn.Module:
-        from trainables.models.torchvision_networks import trunk
-
-        return trunk(name)
+    def build() -> "nn.Module":
+        network: nn.Module = load_part(path, kind="backbone")(*arguments)
+        return network
 
     return build
+
+
+def _torchvision(name: str) -> "Callable[[], nn.Module]":
+    return _built_by("trainables.models.torchvision_networks:trunk", name)
 
 
 BACKBONES: dict[str, Backbone] = {
     "convnet": Backbone(
         summary="four convolutions for images of 28 to 64 pixels, fast on a CPU",
-        build=ConvNet,
-        features=ConvNet.features,
+        build=_built_by("trainables.models.convnet:ConvNet"),
+        features=128,
         mean=(0.5, 0.5, 0.5),
         scale=(0.5, 0.5, 0.5),
     ),
@@ -48,7 +53,7 @@ BACKBONES: dict[str, Backbone] = {
     ),
     # Its weights come from TensorFlow, where images were scaled to -1 … 1. The auxiliary classifiers are left out.
     "googlenet": Backbone(
-        summary="GoogLeNet (Szegedy et al., 2015), from torchvision: with batch normalisation, 3×3 in place of 5×5",
+        summary="GoogLeNet (Szegedy et al., 2015), from torchvision: with batch normalisation, 3×3 instead of 5×5",
         build=_torchvision("googlenet"),
         features=1024,
         mean=(0.5, 0.5, 0.5),
@@ -57,8 +62,8 @@ BACKBONES: dict[str, Backbone] = {
     ),
     "bninception": Backbone(
         summary="BN-Inception (Ioffe & Szegedy, 2015), Caffe's variant, as in most papers of metric learning",
-        build=BNInception,
-        features=BNInception.features,
+        build=_built_by("trainables.models.bninception:BNInception"),
+        features=1024,
         mean=(128 / 255, 117 / 255, 104 / 255),  # 0 … 255 less this is all that Caffe does
         scale=(1 / 255, 1 / 255, 1 / 255),
         bgr=True,
@@ -75,35 +80,36 @@ BACKBONES: dict[str, Backbone] = {
 }
 
 
-def _torchvision_backbone(name: str) -> Backbone:
-    from trainables.models.torchvision_networks import torchvision_backbone
-
-    return torchvision_backbone(name)
-
-
-def _timm_backbone(name: str) -> Backbone:
-    from trainables.models.timm_networks import timm_backbone
-
-    return timm_backbone(name)
+LIBRARIES: dict[str, str] = {
+    "torchvision": "trainables.models.torchvision_networks:torchvision_backbone",
+    "timm": "trainables.models.timm_networks:timm_backbone",
+}
+"""What describes any network of a library, by the library's name."""
 
 
-LIBRARIES: dict[str, Callable[[str], Backbone]] = {"torchvision": _torchvision_backbone, "timm": _timm_backbone}
+def backbone_problems(name: str) -> list[str]:
+    """The sentence on a name that is neither a row's nor one with a colon; nothing is imported."""
+    if name in BACKBONES or is_own(name):
+        return []
+    others = ", ".join(f"{library}:NAME" for library in LIBRARIES)
+    return [
+        f"model.backbone must be one of {', '.join(BACKBONES)}, or {others} or the import path of your own, such as "
+        f"mylab.networks:TinyNet; it is {name!r}{suggestion(name, BACKBONES)}."
+    ]
 
 
 @cache
 def backbone(name: str) -> Backbone:
-    """The row of :data:`BACKBONES`, or what ``torchvision:NAME`` or ``timm:NAME`` is.
+    """The row of :data:`BACKBONES`, what ``torchvision:NAME`` or ``timm:NAME`` is, or one's own by its import path.
 
     Raises:
         Mistakes: there is no such network, or the library is not installed.
     """
-    library, colon, network = name.partition(":")
-    if colon and library in LIBRARIES:
-        return LIBRARIES[library](network)
-    if name not in BACKBONES:
-        others = " or ".join(f"{library}:NAME" for library in LIBRARIES)
-        raise Mistakes(
-            f"model.backbone must be one of {', '.join(BACKBONES)}, or {others}; "
-            f"it is {name!r}{suggestion(name, BACKBONES)}."
-        )
-    return BACKBONES[name]
+    if problems := backbone_problems(name):
+        raise Mistakes(problems)
+    library, _, network = name.partition(":")
+    if library in LIBRARIES:
+        describe: Any = load_part(LIBRARIES[library])
+        found: Backbone = describe(network)
+        return found
+    return BACKBONES[name] if name in BACKBONES else own_backbone(name)

@@ -3,7 +3,7 @@
 Layers bear the names that they have in Caffe, under which the usual ImageNet weights are published. The blocks 3c and
 4e halve the sides: their convolutions stride, and their pooling is passed on as it is.
 
-Legend: B images; F channels; h, w places.
+Legend: B images; F channels; h, w height and width of a map.
 """
 
 import torch
@@ -30,8 +30,6 @@ MAX_POOLED = "5b"  # the other blocks that keep their sides average
 class BNInception(nn.Module):
     """[B, 3, H, W] → [B, 1024, H/32, W/32], sides rounded up."""
 
-    features = 1024
-
     def __init__(self) -> None:
         super().__init__()
         self._layer("conv1_7x7_s2", 3, 64, kernel=7, stride=2)
@@ -40,7 +38,6 @@ class BNInception(nn.Module):
         inputs = 192
         for name, widths in BLOCKS.items():
             inputs = self._block(f"inception_{name}", inputs, widths)
-        assert inputs == self.features
         self.halve = nn.MaxPool2d(3, stride=2, ceil_mode=True)
         self.average = nn.AvgPool2d(3, stride=1, padding=1)
         self.maximum = nn.MaxPool2d(3, stride=1, padding=1)

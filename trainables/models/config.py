@@ -2,18 +2,27 @@
 
 from dataclasses import dataclass
 
-from trainables.mistakes import Mistakes, raise_if_any
-from trainables.models.backbones import backbone
+from trainables.mistakes import raise_if_any
+from trainables.models.backbones import BACKBONES, backbone_problems
 from trainables.models.pooling import POOLING
 
 IMAGENET = "imagenet"
+
+
+def no_imagenet_weights(backbone: str) -> str:
+    """The sentence on a backbone for which nobody publishes ImageNet weights."""
+    return (
+        f"model.weights is {IMAGENET!r}, but {backbone} has no ImageNet weights. "
+        "Use null, a file, or a backbone that has them (`holdout backbones`)."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """One embedding network.
 
-    ``backbone`` is a row of ``BACKBONES``, ``torchvision:NAME`` or ``timm:NAME``. ``weights`` initialises it: ``None``
+    ``backbone`` is a row of ``BACKBONES``, ``torchvision:NAME``, ``timm:NAME`` or an import path; what comes after a
+    colon is looked up when the network is built. ``weights`` initialises it: ``None``
     (random), ``"imagenet"``, or a file (``.safetensors``, or what ``torch.save`` wrote of a state dict). ``freeze_bn``
     keeps its batch normalisation as it was initialised; ``layer_norm`` normalises the pooled features before the
     embedding layer.
@@ -27,17 +36,10 @@ class ModelConfig:
     layer_norm: bool = False
 
     def __post_init__(self) -> None:
-        sentences: list[str] = []
-        try:
-            row = backbone(self.backbone)
-        except Mistakes as error:
-            sentences += error.sentences
-        else:
-            if self.weights == IMAGENET and row.imagenet is None:
-                sentences.append(
-                    f"model.weights is {IMAGENET!r}, but {self.backbone} has no ImageNet weights. "
-                    "Use null, a file, or a backbone that has them (`holdout backbones`)."
-                )
+        sentences = backbone_problems(self.backbone)
+        row = BACKBONES.get(self.backbone)
+        if self.weights == IMAGENET and row is not None and row.imagenet is None:
+            sentences.append(no_imagenet_weights(self.backbone))
         if self.pooling not in POOLING:
             sentences.append(f"model.pooling must be one of {', '.join(POOLING)}; it is {self.pooling!r}.")
         if type(self.embedding_dim) is not int or self.embedding_dim < 1:

@@ -20,8 +20,6 @@ class ConvNet(nn.Module):
     channels-last, where a CPU's convolutions are fastest.
     """
 
-    features = WIDTHS[-1]
-
     def __init__(self) -> None:
         super().__init__()
         self.blocks = nn.Sequential(*_block(3, WIDTHS[0], kernel=5, stride=2))

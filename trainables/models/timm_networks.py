@@ -1,4 +1,4 @@
-"""timm's networks without their classifier, under timm's parameter names. timm is an extra: ``holdout[timm]``."""
+"""timm's networks without their classifier, under timm's parameter names. timm is installed apart."""
 
 import importlib
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ def _channels_first(module: nn.Module, images: tuple[Tensor], maps: Tensor) -> T
     return maps.permute(0, 3, 1, 2)
 
 
-def _one_place(module: nn.Module, images: tuple[Tensor], vectors: Tensor) -> Tensor:
+def _one_position(module: nn.Module, images: tuple[Tensor], vectors: Tensor) -> Tensor:
     return vectors[:, :, None, None]
 
 
@@ -34,7 +34,7 @@ def _network(name: str, *, pooled: bool) -> nn.Module:
 
 
 def _build(name: str, hook: Hook) -> nn.Module:
-    network = _network(name, pooled=hook is _one_place)
+    network = _network(name, pooled=hook is _one_position)
     network.register_forward_hook(hook)
     return network
 
@@ -57,7 +57,7 @@ def timm_backbone(name: str) -> Backbone:
     """What is known of timm's network ``name``, with or without a tag for its weights (``resnet18.tv_in1k``).
 
     Networks that end in maps give them. What ends in a row of tokens, as most transformers do, is pooled by timm in
-    its own way to a vector, a map of one place.
+    its own way to a vector, a map of one position.
 
     Raises:
         Mistakes: timm is not installed, or has no such network.
@@ -65,9 +65,7 @@ def timm_backbone(name: str) -> Backbone:
     try:
         timm = importlib.import_module("timm")
     except ModuleNotFoundError:
-        raise Mistakes(
-            f"model.backbone is 'timm:{name}', but timm is not installed: pip install 'holdout[timm]'."
-        ) from None
+        raise Mistakes(f"model.backbone is 'timm:{name}', but timm is not installed: pip install timm.") from None
     known = [*timm.list_models(), *timm.list_pretrained()]
     if name not in known:
         raise Mistakes(f"model.backbone is 'timm:{name}', which timm does not have{suggestion(name, known)}.")
@@ -77,7 +75,7 @@ def timm_backbone(name: str) -> Backbone:
     with torch.random.fork_rng(devices=[]):
         features = _output(name, sides, pooled=True)[1]
         shape = _output(name, sides, pooled=False)
-    hook: Hook = _one_place
+    hook: Hook = _one_position
     if len(shape) == 4:
         hook = _as_they_are if shape[1] == features else _channels_first
     return Backbone(

@@ -34,7 +34,7 @@ def _before_the_head(nodes: list[str]) -> str:
 
 
 def _as_maps(module: nn.Module, images: tuple[Tensor], outputs: dict[str, Tensor]) -> Tensor:
-    """The extractor's output; a vision transformer's vector [B, F] is a map of one place, [B, F, 1, 1]."""
+    """The extractor's output; a vision transformer's vector [B, F] is a map of one position, [B, F, 1, 1]."""
     maps = outputs[OUTPUT]
     return maps[:, :, None, None] if maps.ndim == 2 else maps
 

@@ -4,19 +4,21 @@ Nothing is downloaded here: trials start on many machines at once, and often wit
 """
 
 import importlib
+import os
 import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING
 
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.models.backbone import Published
 from trainables.models.backbones import backbone
-from trainables.models.config import IMAGENET, ModelConfig
+from trainables.models.config import IMAGENET, ModelConfig, no_imagenet_weights
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 SHOWN = 5
 
@@ -28,9 +30,11 @@ FORMER_NAMES = (
 )
 
 
-def place(weights: Published) -> Path:
-    """Where published weights are looked for: where torchvision keeps them too."""
-    return Path(torch.hub.get_dir(), "checkpoints", weights.file)
+def weights_path(weights: Published) -> Path:
+    """Where published weights are looked for: where torchvision keeps them too, by the rule of ``torch.hub``."""
+    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    home = os.environ.get("TORCH_HOME", f"{cache}/torch")
+    return Path(home, "hub", "checkpoints", weights.file).expanduser()
 
 
 def weights_file(config: ModelConfig) -> Path | None:
@@ -47,8 +51,9 @@ def weights_file(config: ModelConfig) -> Path | None:
             raise Mistakes(f"model.weights is {config.weights!r}, no file. Give a file, 'imagenet' or null.")
         return path
     imagenet = backbone(config.backbone).imagenet
-    assert imagenet is not None, "ModelConfig lets ImageNet weights pass only where there are some"
-    path = place(imagenet)
+    if imagenet is None:
+        raise Mistakes(no_imagenet_weights(config.backbone))
+    path = weights_path(imagenet)
     if not path.is_file():
         raise Mistakes(
             f"The ImageNet weights of {config.backbone} are not on this machine. "
@@ -57,7 +62,9 @@ def weights_file(config: ModelConfig) -> Path | None:
     return path
 
 
-def _tensors(path: Path) -> dict[str, Tensor]:
+def _tensors(path: Path) -> "dict[str, Tensor]":
+    import torch  # here, since `holdout backbones` asks this module where weights lie
+
     errors: tuple[type[Exception], ...] = (OSError, RuntimeError, ValueError, EOFError, UnpicklingError)
     if path.suffix == ".safetensors":
         try:
@@ -73,12 +80,12 @@ def _tensors(path: Path) -> dict[str, Tensor]:
     except errors as error:
         reason = (str(error) or "the file is cut off").splitlines()[0]
         raise Mistakes(f"The weights in {path} cannot be read: {reason}") from error
-    if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
+    if not isinstance(content, Mapping) or not all(isinstance(value, torch.Tensor) for value in content.values()):
         raise Mistakes(f"{path} does not hold named tensors. Save a network's state_dict() and nothing else.")
     return dict(content)
 
 
-def load_weights(backbone: nn.Module, path: Path) -> None:
+def load_weights(backbone: "nn.Module", path: Path) -> None:
     """Fill ``backbone`` from a file of named tensors. Others there, such as a classifier's, are left out.
 
     Raises:

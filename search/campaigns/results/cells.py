@@ -6,7 +6,7 @@ from typing import Any
 
 from search.campaigns.campaign import Campaign
 from search.campaigns.config import LOSS, VALIDATION, Role
-from trainables.metrics.distances import DISTANCES
+from trainables.metrics.table import DISTANCES
 
 ROLE, METRIC = "configuration", "metric"
 
@@ -38,7 +38,7 @@ def measured(campaign: Campaign, summaries: Sequence[Mapping[str, Any]]) -> list
     return [
         _cell(campaign, member.labels, loss, role, metric, summary["losses"][loss])
         for member, summary in zip(campaign.members, summaries, strict=True)
-        for loss in member.config.losses
+        for loss in member.config.loss_names
         for role in campaign.config.table.roles
         for metric in campaign.config.table.metrics
     ]

@@ -48,7 +48,7 @@ def _places(campaign: Campaign, role: str) -> dict[Row, dict[str, str]]:
     return {
         (member.config.name, loss, role): {LOSS: loss, **dict(zip(campaign.config.vary, member.labels, strict=True))}
         for member in campaign.members
-        for loss in member.config.losses
+        for loss in member.config.loss_names
     }
 
 

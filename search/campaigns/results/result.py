@@ -56,6 +56,6 @@ def _epochs(searches: Sequence[Search], stage: str) -> int:
     return sum(
         len(epochs_of(trial))
         for search in searches
-        for loss in search.config.losses
+        for loss in search.config.loss_names
         for trial in stored_trials(search.storage, study_name(search.config.name, loss, stage))
     )

@@ -20,7 +20,7 @@ def standings(campaign: Campaign, cells: Sequence[Cell], role: Role) -> list[Sta
         if (cell.place[ROLE], cell.place[METRIC]) == (role, metric) and cell.mean is not None
     }
     settings = [member.labels for member in campaign.members]
-    first, *others = [member.config.losses for member in campaign.members]
+    first, *others = [member.config.loss_names for member in campaign.members]
     losses = [loss for loss in first if all(loss in more for more in others)]
     if not others or len(losses) < 2 or any((labels, loss) not in means for labels in settings for loss in losses):
         return []

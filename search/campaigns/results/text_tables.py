@@ -14,7 +14,7 @@ from search.campaigns.results.differences import PAIRED
 from search.campaigns.results.optimism import optimism_told
 from search.campaigns.results.table import campaign_table
 from search.report.text_tables import NOTHING, TextTable, anytime_table, parameters, verdict
-from trainables.metrics.distances import DISTANCES
+from trainables.metrics.table import DISTANCES
 
 MANY = 20
 """With more pairs than this, only those that differ are shown."""

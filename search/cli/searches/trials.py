@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from search.report.trial_page import TrialPage
 
 Loss = Annotated[
-    str, typer.Argument(metavar="LOSS", help="A loss of the search; mpa@confirm is a confirmation of mpa.")
+    str, typer.Argument(metavar="LOSS", help="A loss, or its later trainings: mpa, mpa@confirm, mpa@final.")
 ]
 
 

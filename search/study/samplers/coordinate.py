@@ -16,7 +16,7 @@ class Coordinate(Stepwise):
     """Goes over one hyperparameter's grid while the others are held, keeps the best value, and takes the next one.
 
     The first ones to be held are the default's. What is held is not trained again: its trial stands for its value, and
-    keeps its place unless another is better. One hyperparameter's values may run side by side; the next one waits for
+    stays the best unless another is better. One hyperparameter's values may run side by side; the next one waits for
     all of them. Which one is next follows from the stored trials: they come in the order of their proposals.
     """
 

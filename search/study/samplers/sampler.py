@@ -69,8 +69,8 @@ class Sampler(ABC):
         """How many trials a model waits for: a quarter of those planned, at least 4 and at most 10."""
         return min(10, max(4, self.trials // 4))
 
-    def place(self, name: str) -> str:
-        """Where the search file speaks of a parameter."""
+    def config_key(self, name: str) -> str:
+        """The key of a parameter in the search file."""
         return f"space.{name}" if name.startswith("training.") else f"space.{self.loss}.{name}"
 
 

@@ -71,7 +71,7 @@ class CmaEs(Sampler):
     def problems(self) -> list[str]:
         """Choices and conditional parameters, which Optuna would draw at random beside it."""
         choices = [
-            f"search.sampler: cmaes moves through numbers, and {self.place(name)} is a choice of "
+            f"search.sampler: cmaes moves through numbers, and {self.config_key(name)} is a choice of "
             f"{', '.join(map(str, parameter.distribution.choices))}; pin it, give it a range, or use tpe."
             for name, parameter in self.space.searched.items()
             if isinstance(parameter.distribution, CategoricalDistribution)
@@ -81,8 +81,8 @@ class CmaEs(Sampler):
 
 def _conditions(sampler: Sampler) -> list[str]:
     return [
-        f"search.sampler: its model needs every hyperparameter in every trial, and {sampler.place(name)} exists only "
-        f"for some values of {', '.join(sampler.space.parameters[name].when)}; pin that, or use tpe."
+        f"search.sampler: its model needs every hyperparameter in every trial, and {sampler.config_key(name)} exists "
+        f"only for some values of {', '.join(sampler.space.parameters[name].when)}; pin that, or use tpe."
         for name in sampler.space.conditional
     ]
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
-from trainables.data.augment import ASPECT, AUGMENTATIONS, Frame, resized_crop_flip, short_side_needed
+from trainables.data.augment import AUGMENTATIONS, Frame, short_side_needed
+from trainables.data.crop_boxes import ASPECT, resized_crop_flip
 from trainables.data.dataset import Dataset
 from trainables.data.load import load
 from trainables.data.resample import Crops, resample
@@ -116,7 +117,7 @@ def test_exact_crops_are_no_other_than_resampled_ones(view: StoreView) -> None:
 def test_windows_hold_all_that_the_filter_reads(view: StoreView) -> None:
     """What lies outside of the windows is not needed: a wider window gives the same."""
     for name in AUGMENTATIONS:
-        crops = AUGMENTATIONS[name].crops(view.sizes(ALL), frame(24), torch.Generator().manual_seed(3))
+        crops = AUGMENTATIONS[name](view.sizes(ALL), frame(24), torch.Generator().manual_seed(3))
         for image, window, row in zip(IMAGES, crops.windows_B4.tolist(), seen(view, crops)):
             top, left, tall, wide = window
             assert tall > 0 < wide
@@ -147,9 +148,9 @@ def test_crop_flip_is_a_crop_of_torchvisions_resize(view: StoreView) -> None:
 
 def test_crop_flip_reaches_every_place_and_mirrors_half() -> None:
     sizes = torch.tensor([[32, 34]]).expand(4000, 2)
-    crops = AUGMENTATIONS["crop_flip"].crops(sizes, frame(28), torch.Generator().manual_seed(0))
-    places, counts = crops.boxes_B4[:, :2].unique(dim=0, return_counts=True)
-    assert len(places) == 5 * 7  # 32 − 28 + 1 rows, 34 − 28 + 1 columns
+    crops = AUGMENTATIONS["crop_flip"](sizes, frame(28), torch.Generator().manual_seed(0))
+    offsets, counts = crops.boxes_B4[:, :2].unique(dim=0, return_counts=True)
+    assert len(offsets) == 5 * 7  # 32 − 28 + 1 rows, 34 − 28 + 1 columns
     assert counts.min() > 60
     assert 0.46 < crops.flips_B.float().mean() < 0.54
 
@@ -193,15 +194,15 @@ def test_every_augmentation(view: StoreView, name: str) -> None:
     assert torch.equal(first, again)
     if name != "none":
         assert not torch.equal(first, load(view, ALL, name, frame(24), device=CPU, generator=draw[1]))
-    assert AUGMENTATIONS[name].summary
+    assert AUGMENTATIONS.rows[name].summary
 
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
 def test_a_large_batch_keeps_its_order(view: StoreView, name: str) -> None:
-    """A CPU resamples in chunks of images alike; each image still comes out in its own place."""
+    """A CPU resamples in chunks of images alike; each image still comes out at its own index."""
     many = torch.randint(len(SIZES), (50,), generator=torch.Generator().manual_seed(0))
     found = load(view, many, name, frame(112), device=CPU, generator=torch.Generator().manual_seed(7))
-    crops = AUGMENTATIONS[name].crops(view.sizes(many), frame(112), torch.Generator().manual_seed(7))
+    crops = AUGMENTATIONS[name](view.sizes(many), frame(112), torch.Generator().manual_seed(7))
     close(found, resample(view.gather(many, crops.windows_B4), crops))
 
 

@@ -238,8 +238,8 @@ def test_species_are_split_by_a_list_of_categories_or_images(lines: list[str], t
     elsewhere = tmp_path / "list.txt"
     for file in (elsewhere, root / "list.txt"):
         file.write_text("\r\n".join(lines))
-    for place in ("list.txt", str(elsewhere)):
-        train, test = part("inaturalist", root, class_list=place).published_split()
+    for path in ("list.txt", str(elsewhere)):
+        train, test = part("inaturalist", root, class_list=path).published_split()
         assert train == ("0", "2", "5")
         assert test == ("1", "3", "4", "6", "7")
 
@@ -259,8 +259,8 @@ def test_omniglot_is_read_as_torchvision_does(tmp_path: Path) -> None:
             return True  # torchvision wants the archives too
 
     root = make_omniglot(tmp_path)
-    for place in (root, root / "omniglot-py"):
-        dataset = part("omniglot", place)
+    for path in (root, root / "omniglot-py"):
+        dataset = part("omniglot", path)
         for background, half in zip((True, False), dataset.published_split(), strict=True):
             theirs = Unzipped(str(root), background=background)
             assert sorted(theirs._characters) == list(half)

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainables.losses import LOSSES
+from trainables.losses import LOSSES, loss_row
 from trainables.losses.base import Loss
 from trainables.mistakes import Mistakes
 
@@ -47,9 +47,10 @@ def assert_finite_forward_and_gradient(loss: Loss, embeddings_BD: torch.Tensor, 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_loss_says_where_it_is_from(name: str) -> None:
-    loss = LOSSES[name]
-    assert loss.paper
-    assert "\n" not in loss.equation
+    loss, row = LOSSES[name], loss_row(name)
+    assert row.paper
+    assert row.equation
+    assert "\n" not in row.equation
     assert loss.__doc__
     assert "Source" in loss.__doc__
     assert "Shapes:" in (inspect.getmodule(loss).__doc__ or "")
@@ -58,12 +59,14 @@ def test_a_loss_says_where_it_is_from(name: str) -> None:
 @pytest.mark.parametrize("name", LOSSES)
 def test_parameter_groups_hold_every_parameter_once(name: str) -> None:
     loss = built(name)
-    groups = loss.parameter_groups(None)
+    proxy_lr = loss_row(name).proxy_lr
+    groups = loss.parameter_groups(proxy_lr)
     assert [id(p) for group in groups for p in group["params"]] == [id(p) for p in loss.parameters()]
     assert all(group["lr"] > 0 for group in groups)
-    if loss.proxy_lr is not None:
+    assert hasattr(loss, "proxies") == (proxy_lr is not None)
+    if proxy_lr is not None:
         assert loss.proxies.shape == (C, getattr(loss.proxies, "shape", [0, 1])[1], D)
-        assert groups[0]["lr"] == loss.proxy_lr
+        assert groups[0]["lr"] == proxy_lr
         assert loss.parameter_groups(0.5)[0]["lr"] == 0.5
 
 

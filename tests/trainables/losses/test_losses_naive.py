@@ -47,8 +47,8 @@ def mean(terms: list[float]) -> float:
 
 def others(labels: list[int], i: int) -> tuple[list[int], list[int]]:
     """The positives and the negatives of i."""
-    places = [j for j in range(len(labels)) if j != i]
-    return [j for j in places if labels[j] == labels[i]], [j for j in places if labels[j] != labels[i]]
+    others = [j for j in range(len(labels)) if j != i]
+    return [j for j in others if labels[j] == labels[i]], [j for j in others if labels[j] != labels[i]]
 
 
 def contrastive(s: Matrix, y: list[int], margin: float) -> float:

@@ -69,8 +69,8 @@ def test_distance_weighted_draws_in_inverse_proportion_to_density() -> None:
     distances = [max(math.sqrt(2 - 2 * s), 0.5) for s in (0.95, 0.5, 0.4, 0.3)]
     weights = [1 / (d**6 * (1 - d * d / 4) ** 2.5) for d in distances]
     assert counts[6] == 0
-    for place, weight in enumerate(weights, start=2):
-        assert counts[place] / 4000 == pytest.approx(weight / sum(weights), abs=0.03)
+    for index, weight in enumerate(weights, start=2):
+        assert counts[index] / 4000 == pytest.approx(weight / sum(weights), abs=0.03)
 
 
 def test_distance_weighted_draws_from_far_negatives_where_there_are_no_others() -> None:

@@ -18,8 +18,8 @@ from sklearn.metrics import average_precision_score, ndcg_score
 from trainables.metrics import METRICS, evaluate, per_query_metrics, retrieval_metrics, unknown_metrics
 from trainables.metrics import evaluate as evaluate_all
 from trainables.metrics import ranking as ranking_module
-from trainables.metrics.evaluate import all_metrics, largest_k
-from trainables.metrics.retrieval import AT_K, AT_R, WHOLE, Ranking
+from trainables.metrics.retrieval import SCORES, Ranking
+from trainables.metrics.table import all_metrics, largest_k
 from trainables.mistakes import Mistakes
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden.json").read_text(encoding="utf-8"))
@@ -28,12 +28,12 @@ TIES = GOLDEN["tie_set"]
 
 @pytest.mark.parametrize("row", GOLDEN["table3"], ids=lambda row: "".join(map(str, row["ranking"])))
 def test_table_3_of_the_mpa_paper(row: dict[str, Any]) -> None:
-    """Percent to the digit paper_grid; R is 4 in all rows."""
+    """Percent to the printed digit; R is 4 in all rows."""
     ranking = Ranking(relevant_QK=torch.tensor([row["ranking"]]).bool(), positives_Q=torch.tensor([4]))
-    for name, paper_grid in row["paper_grid"].items():
+    for name, printed in row["printed"].items():
         at_k = name.replace("@10", "_at_k")
-        score = AT_K[at_k](ranking, 10) if at_k in AT_K else AT_R[name.replace("@", "_at_")](ranking, 4)
-        assert round(100 * score.item(), 1) == paper_grid, name
+        score = SCORES[at_k](ranking, 10) if at_k in SCORES else SCORES[name.replace("@", "_at_")](ranking, 4)
+        assert round(100 * score.item(), 1) == printed, name
 
 
 @pytest.mark.parametrize("exclude", [False, True])
@@ -174,7 +174,7 @@ def test_names() -> None:
     assert all(METRICS.values())
 
 
-@pytest.mark.parametrize("score", [*AT_K.values(), *AT_R.values(), *WHOLE.values()])
+@pytest.mark.parametrize("score", SCORES.values())
 def test_every_formula_has_an_example(score: Any) -> None:
     assert "Example" in score.__doc__
 

@@ -156,13 +156,13 @@ def test_imagenet_weights_are_never_downloaded(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     config = ModelConfig(backbone="resnet18", weights="imagenet")
     address = torchvision.models.ResNet18_Weights.IMAGENET1K_V1.url
-    place = tmp_path / "hub" / "checkpoints" / Path(address).name
+    path = tmp_path / "hub" / "checkpoints" / Path(address).name
     with pytest.raises(Mistakes) as mistake:
         EmbeddingModel(config)
-    assert f"Fetch {address} and put it at {place}." in str(mistake.value)
-    place.parent.mkdir(parents=True)
-    state = resnet18_file(place)
-    assert weights_file(config) == place
+    assert f"Fetch {address} and put it at {path}." in str(mistake.value)
+    path.parent.mkdir(parents=True)
+    state = resnet18_file(path)
+    assert weights_file(config) == path
     assert holds(EmbeddingModel(config), state)
 
 

@@ -1,0 +1,51 @@
+"""Hyperparameter search for deep metric learning that never peeks at the test classes, from Python.
+
+>>> import holdout
+>>> search = holdout.run("birds.yaml", {"search.trials": 4})  # starts, goes on or extends, as `holdout run`
+>>> search.trials("mpa")  # a pandas table
+>>> search.summary.losses["mpa"].test
+
+A search's studies are plain Optuna studies; two lines load one::
+
+    import optuna
+    study = optuna.load_study(study_name="birds/mpa", storage=holdout.open("birds").storage_url)
+
+Nothing heavy is imported before it is used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from search import __version__
+
+if TYPE_CHECKING:
+    from holdout.catalogue import losses
+    from holdout.evaluation import evaluate
+    from holdout.searches import Search, compare, open, run
+    from search.failure import Failure
+    from trainables.mistakes import Mistakes
+
+__all__ = ["Failure", "Mistakes", "Search", "__version__", "compare", "evaluate", "losses", "open", "run"]
+
+_MODULES = {
+    "Failure": "search.failure",
+    "Mistakes": "trainables.mistakes",
+    "Search": "holdout.searches",
+    "compare": "holdout.searches",
+    "evaluate": "holdout.evaluation",
+    "losses": "holdout.catalogue",
+    "open": "holdout.searches",
+    "run": "holdout.searches",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'holdout' has no attribute {name!r}; it has {', '.join(__all__)}")
+    value = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,97 @@
+"""No command loads a library that it does not use; each is looked at in a process of its own."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.driving import drive
+
+from search.plan.search import Search
+from search.report.summary import write_summary
+
+HEAVY = ("torch", "torchvision", "ray", "mlflow", "faiss", "scipy", "sklearn", "pandas", "plotly")
+STUDIES = ("optuna", "sqlalchemy", "alembic")
+PROGRAM = """
+import json, sys
+from search.cli.main import main
+try:
+    main()
+except SystemExit as end:
+    code = end.code
+sys.stdout.flush()
+print()
+print(json.dumps([code, sorted({name.partition(".")[0] for name in sys.modules})]))
+"""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[..., Search]) -> Path:
+    """A runs folder with a search whose first stage is done."""
+    runs = tmp_path_factory.mktemp("start") / "runs"
+    search = search_made(runs, losses=["pnp"], search={"trials": 2})
+    drive(search)
+    write_summary(search)
+    return runs
+
+
+def loaded(*arguments: str, code: int = 0) -> set[str]:
+    """The top-level packages that ``holdout`` with some arguments has imported when it ends."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True)
+    ended, modules = json.loads(done.stdout.splitlines()[-1])
+    assert ended == code, done.stdout + done.stderr
+    return set(modules)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--help"], 0),
+        (["-h"], 0),
+        (["--version"], 0),
+        (["run", "--help"], 0),
+        (["rnu"], 2),
+    ],
+)
+def test_help_and_a_mistyped_command_load_nothing(arguments: list[str], code: int) -> None:
+    assert not loaded(*arguments, code=code) & {*HEAVY, *STUDIES, "numpy", "pydantic", "yaml"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["losses"], 0),
+        (["backbones"], 0),
+        (["datasets"], 0),
+        (["list", "--address", "nonsense"], 2),
+        (["run", "no-such-recipe"], 2),
+    ],
+)
+def test_listing_what_there_is_loads_no_training_code(arguments: list[str], code: int) -> None:
+    assert not loaded(*arguments, code=code) & {*HEAVY, "sqlalchemy", "alembic"}
+
+
+def test_a_mistake_in_a_search_file_loads_no_training_code(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text("name: wrong\ndataset: {name: glyphs}\nlosses: [mpaa]\n")
+    assert not loaded("run", str(file), "--runs", str(tmp_path / "runs"), code=2) & {*HEAVY}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["status"], ["status", "small"], ["trials", "small"], ["show", "small", "pnp", "0"], ["disk"]],
+)
+def test_looking_at_searches_loads_their_studies_and_no_more(runs: Path, arguments: list[str]) -> None:
+    assert not loaded(*arguments, "--runs", str(runs)) & {*HEAVY}
+
+
+def test_a_comparison_computes_with_scipy_alone(runs: Path) -> None:
+    assert not loaded("compare", "small", "--runs", str(runs)) & {*HEAVY} - {"scipy"}
+
+
+def test_the_library_loads_nothing_before_it_is_used() -> None:
+    program = "import json, sys, holdout; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not {name.partition(".")[0] for name in json.loads(done.stdout)} & {*HEAVY, *STUDIES, "numpy", "pydantic"}

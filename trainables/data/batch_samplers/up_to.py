@@ -1,0 +1,27 @@
+"""Batches that take small classes whole."""
+
+from collections.abc import Iterator
+
+import torch
+
+from trainables.data.batch_samplers.base import Sampler
+from trainables.data.batch_samplers.deck import Deck
+from trainables.data.batch_samplers.rules import up_to_problems
+
+
+class UpToSampler(Sampler):
+    """Up to ``images_per_class`` images a class and small classes whole (Lu et al., Sampling Wisely).
+
+    No class is cut to make a batch full: where no other fits, the batch is smaller than ``batch_size``.
+    """
+
+    problems = staticmethod(up_to_problems)
+
+    def batches(self, epoch: int) -> Iterator[torch.Tensor]:
+        generator = self.generator(epoch)
+        shares = {label: min(size, self.images_per_class) for label, size in enumerate(self.sizes)}
+        classes = Deck(range(len(self.sizes)), generator)
+        images = [Deck(members, generator) for members in self.members]
+        for _ in range(len(self)):
+            hand = classes.hand(self.batch_size, shares)
+            yield torch.tensor([image for label in hand for image in images[label].hand(shares[label])])

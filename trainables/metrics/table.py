@@ -1,0 +1,93 @@
+"""Every metric by name, with its formula: what is known of metrics without computing any."""
+
+import re
+from collections.abc import Sequence
+
+from trainables.parts import is_own
+
+KS = (1, 2, 4, 8)
+
+AT_K: dict[str, str] = {
+    "recall_at_k": "1 if any of the k nearest is of the query's class",
+    "precision_at_k": "hits among the k nearest / k",
+    "map_at_k": "Σ_{i≤k} P@i·rel_i / k",
+    "ndcg_at_k": "Σ_{i≤k} (2^rel_i − 1)/log2(i+1) over that of min(R, k) hits in front (Saeki et al., eq. 19-20)",
+}
+"""Metrics of the first k ranks; a name has a number where k stands."""
+
+AT_R: dict[str, str] = {
+    "map_at_r": "Σ_{i≤R} P@i·rel_i / R",
+    "r_precision": "hits among the R nearest / R",
+}
+"""Metrics of the first R ranks of each query."""
+
+WHOLE: dict[str, str] = {"map": "Σ_i P@i·rel_i / R over the whole ranking"}
+"""Metrics of the whole ranking, which cost a sort of all images for each."""
+
+CLUSTERING: dict[str, str] = {
+    "nmi": "2 I(classes; clusters) / (H(classes) + H(clusters)) of k-means with as many clusters as classes",
+    "f1": "2PR/(P+R) of pairs of images: P of those in one cluster are in one class, R of those in one class",
+}
+
+DISTANCES: dict[str, str] = {
+    "dists_intra": "mean cosine distance of two images of a class, averaged over classes of two or more",
+    "dists_inter": "mean cosine distance of the normalised means of two classes",
+    "dists_ratio": "dists_intra / dists_inter",
+}
+
+METRICS: dict[str, str] = {**AT_K, **AT_R, **WHOLE, **CLUSTERING, **DISTANCES}
+"""Every metric's formula by name. ``_at_k`` stands for any whole number of at least 1: ``recall_at_1``."""
+
+
+def split_at_k(name: str) -> tuple[str, int] | None:
+    """``recall_at_10`` as the row ``recall_at_k`` and 10; None for a metric of another kind."""
+    parsed = re.fullmatch(r"([a-z]+)_at_([1-9]\d*)", name)
+    row = f"{parsed[1]}_at_k" if parsed else ""
+    return (row, int(parsed[2])) if parsed and row in AT_K else None
+
+
+def is_retrieval(name: str) -> bool:
+    """Whether ``name`` is a metric of rankings, which each query has a score in."""
+    return name in AT_R or name in WHOLE or split_at_k(name) is not None
+
+
+def retrieval_names(ks: Sequence[int]) -> tuple[str, ...]:
+    """Every retrieval metric, those of the first k ranks for each of ``ks``."""
+    return (*(name.removesuffix("k") + str(k) for name in AT_K for k in ks), *AT_R, *WHOLE)
+
+
+def all_metrics(ks: Sequence[int] = KS) -> tuple[str, ...]:
+    """Every name there is, the metrics of the first k ranks for each of ``ks``."""
+    return (*retrieval_names(ks), *CLUSTERING, *DISTANCES)
+
+
+def unknown_metrics(names: Sequence[str]) -> list[str]:
+    """Those of ``names`` that are neither a metric's nor the import path of one's own."""
+    others = {**CLUSTERING, **DISTANCES}
+    return [name for name in names if name not in others and not is_retrieval(name) and not is_own(name)]
+
+
+def largest_k(names: Sequence[str]) -> int:
+    """The largest k that the ``names`` of metrics carry, 0 where none does."""
+    return max((found[1] for name in names if (found := split_at_k(name))), default=0)
+
+
+def name_conflicts(names: Sequence[str]) -> list[str]:
+    """The sentences on metrics of one's own whose values would bear the name of another metric."""
+    seen: dict[str, str] = {}
+    sentences = []
+    for path in dict.fromkeys(name for name in names if is_own(name)):
+        name = metric_name(path)
+        other = name if name in METRICS or is_retrieval(name) else seen.setdefault(name, path)
+        if other != path:
+            sentences.append(f"The metric {path!r} bears the name of {other!r}: rename the function.")
+    return sentences
+
+
+def metric_name(name: str) -> str:
+    """What a metric's value is called: the name, or for an import path that of the function.
+
+    >>> metric_name("mylab.metrics:hubness")
+    'hubness'
+    """
+    return re.split(r"[:.]", name)[-1]
