@@ -15,6 +15,7 @@ from rich.console import Console
 from search.cluster.driver_lock import only_driver_of
 from search.cluster.session import import_ray, ray_session
 from search.config.secrets import expand
+from search.plan.origin import copy_trials
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import Search, open_search
@@ -77,6 +78,8 @@ def run_stages(
             stack.enter_context(only_driver_of(names, storage))
         on_begin()
         searches = [open_search(plan) for plan in plans]
+        for search in searches:
+            copy_trials(search)
         left = [stage for stage in stages if _undone(searches, stage)]
         if reason is not None:
             left.append(Stage.TEST)
