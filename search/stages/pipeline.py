@@ -25,7 +25,7 @@ from search.selection.selection import Selection
 from search.stages.checkpoint_cleanup import CheckpointCleanup
 from search.stages.freeze import NothingToSelect, freeze
 from search.stages.gpu_memory_check import GpuMemoryCheck
-from search.stages.outcome import Outcome
+from search.stages.outcome import Outcome, recorded_outcome
 from search.stages.progress import Progress, StoreProgress
 from search.stages.queued_stages import confirm_stage, final_stage, noise_stage, search_stage, side_by_side
 from search.stages.sealed_test import score_test
@@ -84,7 +84,7 @@ def run_stages(
         if reason is not None:
             left.append(Stage.TEST)
         if not left:
-            return [Outcome(search=search, summary=write_summary(search)) for search in searches]
+            return [recorded_outcome(search) for search in searches]
         if not is_new:
             concurrent = _get_ready(plans, console, stack)
         for search in searches:
@@ -161,7 +161,7 @@ def _carry_out(
                 reason=reason,
                 score_all=lambda tasks: map_on_workers(score, tasks, resources=resources),
             )
-        outcomes = [Outcome(search=search, summary=write_summary(search)) for search in searches]
+        outcomes = [recorded_outcome(search) for search in searches]
     finally:
         in_step = tracker.close()
     for outcome in outcomes:
