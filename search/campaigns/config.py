@@ -6,8 +6,11 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from search.config.search_config import Names, Section, known_metrics, plain_name
-from search.config.validation_errors import build
+from search.config.key_paths import key_paths
+from search.config.names import known_metric, plain_name
+from search.config.search_config import SearchConfig
+from search.config.section import Names, Section
+from search.config.validation_errors import validate
 from search.selection.role import Role
 from trainables.mistakes import Mistakes
 
@@ -29,7 +32,9 @@ class TableSection(Section):
     @field_validator("metrics")
     @classmethod
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        known_metrics(tuple(name for name in names if name != VALIDATION))
+        for name in names:
+            if name != VALIDATION:
+                known_metric(name)
         return names
 
 
@@ -113,4 +118,5 @@ def read_config(content: Mapping[str, Any]) -> CampaignConfig:
     Raises:
         Mistakes: all that is wrong with it, its searches left aside.
     """
-    return build(CampaignConfig, content, known=CampaignConfig.model_fields, unknown="no such section")
+    of_searches = [f"base.{key}" for key in key_paths(SearchConfig)]
+    return validate(CampaignConfig, content, keys=[*key_paths(CampaignConfig), *of_searches]).result()

@@ -1,12 +1,11 @@
 """Everything that is fixed before a search's first trial: its split, its spaces and its images."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from search.config.search_config import SearchConfig
+from search.plan.image_cache import default_cache
 from search.plan.runs import RunFolder
 from search.selection.seal import SealedTest
 from search.study.budget import Budget
@@ -19,11 +18,6 @@ from trainables.data.split import ClassSplit
 from trainables.data.store_spec import StoreSpec
 
 
-def default_cache() -> str:
-    """Where a node keeps decoded images when the search file names no folder."""
-    return str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdout")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """A search file together with what follows from it before anything is trained."""
@@ -33,6 +27,8 @@ class Plan:
     split: ClassSplit
     spaces: Mapping[str, SearchSpace]
     noise_splits: tuple[ClassSplit, ...] = ()
+    notices: tuple[str, ...] = ()
+    """What the user should know of how the search file was taken."""
 
     @cached_property  # every trial's spec names them, and the data set is read once
     def images(self) -> StoreSpec:
@@ -84,7 +80,7 @@ class Plan:
 
     def trial_value(self, stage: Stage) -> TrialValue:
         """How the records of a trial of ``stage`` give its value."""
-        objective = self.config.search.objective
+        objective = self.config.objective
         if self.split.folds and stage is not Stage.TEST:
             return ByFold(objective=objective, epochs=self.config.training.epochs)
         return ByEpoch(objective=objective)

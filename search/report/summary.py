@@ -77,7 +77,7 @@ def summarise(search: Search) -> Summary:
             folds=len(split.folds) or None,
             merge=split.merge,
         ),
-        objective=config.search.objective,
+        objective=config.objective,
         noise=noise_summary(config, trials[config.noise_loss][Stage.NOISE]),
         test_opened=len(Ledger(folder.openings).of_selection(selection.digest)) if selection else 0,
         losses={loss: _loss_summary(plan, loss, of_loss, selection, test) for loss, of_loss in trials.items()},
@@ -88,7 +88,7 @@ def summarise(search: Search) -> Summary:
 def _loss_summary(
     plan: Plan, loss: str, trials: Trials, selection: Selection | None, test: Sequence[ScoredOpening]
 ) -> LossSummary:
-    searched, confirmed, objective = trials[Stage.SEARCH], trials[Stage.SELECT], plan.config.search.objective
+    searched, confirmed, objective = trials[Stage.SEARCH], trials[Stage.SELECT], plan.config.objective
     states = [trial.state for trial in searched]
     complete = [trial for trial in searched if trial.state == TrialState.COMPLETE]
     best = finalists(complete, 1)[0] if complete else None

@@ -15,6 +15,7 @@ from rich.console import Console
 from search.cluster.driver_lock import only_driver_of
 from search.cluster.session import import_ray, ray_session
 from search.config.secrets import expand
+from search.plan.origin import copy_trials
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import Search, open_search
@@ -77,6 +78,8 @@ def run_stages(
             stack.enter_context(only_driver_of(names, storage))
         on_begin()
         searches = [open_search(plan) for plan in plans]
+        for search in searches:
+            copy_trials(search)
         left = [stage for stage in stages if _undone(searches, stage)]
         if reason is not None:
             left.append(Stage.TEST)
@@ -193,11 +196,11 @@ def stage_by_stage(
         yield side_by_side(Stage.NOISE, [noise_stage(search) for search in noisy])
         for search in noisy:
             if noise := write_summary(search).noise:
-                console.print(noise_text(noise, search.config.search.objective), highlight=False)
+                console.print(noise_text(noise, search.config.objective), highlight=False)
     if Stage.SEARCH in left:
         yield side_by_side(Stage.SEARCH, [search_stage(search) for search in searches])
         _summarise(searches)
-        _record_early_ends(searches, console)
+        _print_early_ends(searches, console)
     if Stage.SELECT in left:
         yield side_by_side(Stage.SELECT, [confirm_stage(search) for search in _undone(searches, Stage.SELECT)])
         _freeze(searches)
@@ -238,12 +241,11 @@ def _print_rungs(searches: Sequence[Search], console: Console) -> None:
         console.print(f"Pruning ({pruner}, {steps} {unit}s): {plan}.", style="dim", highlight=False)
 
 
-def _record_early_ends(searches: Sequence[Search], console: Console) -> None:
+def _print_early_ends(searches: Sequence[Search], console: Console) -> None:
     for search in searches:
         for loss in search.config.loss_names:
             study = search.study(loss, Stage.SEARCH)
             if reason := search.plan.budget(loss).early_end(trials := study.trials()):
-                study.set_attributes({"ended_early": reason})
                 console.print(f"{study.name}: {len(trials)} trials, {reason}.", style="dim", highlight=False)
 
 

@@ -34,7 +34,7 @@ def campaign_curves(campaign: Campaign, summaries: Sequence[Summary]) -> list[Ca
     Nothing where all searches go the same way, or where their values are those of different objectives.
     """
     axes = search_axes(campaign)
-    if not axes or len({member.config.search.objective for member in campaign.members}) > 1:
+    if not axes or len({member.config.objective for member in campaign.members}) > 1:
         return []
     ways: dict[str, dict[str, list[LossSummary]]] = {}
     for member, summary in zip(campaign.members, summaries, strict=True):

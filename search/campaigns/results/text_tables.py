@@ -58,7 +58,7 @@ def _notes(campaign: Campaign, result: CampaignResult, settings: Sequence[str]) 
     folds = " and folds" if any(member.config.split.folds for member in campaign.members) else ""
     yield f"per cent, mean ± sample deviation over training seeds{folds}{distances}"
     if VALIDATION in metrics:
-        objective = campaign.members[0].config.search.objective
+        objective = campaign.members[0].config.objective
         yield f"{VALIDATION}: {objective} on the validation classes, confirmed with fresh seeds"
     for published in campaign.config.published:
         yield f"in brackets: {published.source}"
@@ -103,7 +103,7 @@ def _tournament(role: Role, standings: Sequence[Standing]) -> TextTable:
 
 
 def _anytime(campaign: Campaign, curves: Sequence[CampaignCurve]) -> TextTable:
-    objective = campaign.members[0].config.search.objective
+    objective = campaign.members[0].config.objective
     scale = unit(objective)
     named = [(f"{curve.way}/{curve.loss}", curve) for curve in curves]
     table = anytime_table(objective, named, lambda value: f"{scale * value:.2f}")
