@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
@@ -11,13 +11,13 @@ from search.config.names import known_metric, plain_name
 from search.config.search_config import SearchConfig
 from search.config.section import Names, Section
 from search.config.validation_errors import validate
+from search.selection.role import Role
 from trainables.mistakes import Mistakes
 
 LOSS = "loss"
 VALIDATION = "validation"
 """Beside the test metrics: the objective on the validation classes, confirmed."""
 
-Role = Literal["default", "chosen"]
 Labels = dict[str, dict[str, Any]]
 """For each label of an axis its settings, ``key.path: value`` as ``--set`` takes them."""
 
@@ -27,7 +27,7 @@ class TableSection(Section):
 
     rows: Names
     metrics: Names = ("recall_at_1",)
-    roles: tuple[Role, ...] = Field(default=("default", "chosen"), min_length=1)
+    roles: tuple[Role, ...] = Field(default=(Role.DEFAULT, Role.TUNED), min_length=1)
 
     @field_validator("metrics")
     @classmethod

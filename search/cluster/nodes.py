@@ -21,7 +21,8 @@ def make_nodes_ready(images: Sequence[StoreSpec], shared: Sequence[str]) -> None
         shared: folders and URLs (see :func:`trainables.files.place`).
 
     Raises:
-        Mistakes: images that cannot be read somewhere, a folder or URL that cannot be written, or that is not the same on all nodes.
+        Mistakes: images that cannot be read somewhere; a folder or URL that cannot be written, or that is not the same
+            on all nodes.
     """
     with ExitStack() as stack:
         probe_files = {folder: stack.enter_context(probe_file(folder)) for folder in shared}

@@ -1,12 +1,11 @@
 """Everything that is fixed before a search's first trial: its split, its spaces and its images."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from search.config.search_config import SearchConfig
+from search.plan.image_cache import default_cache
 from search.plan.runs import RunFolder
 from search.selection.seal import SealedTest
 from search.study.budget import Budget
@@ -17,11 +16,6 @@ from spaces.search_space import SearchSpace
 from trainables.data.augment import short_side_needed
 from trainables.data.split import ClassSplit
 from trainables.data.store_spec import StoreSpec
-
-
-def default_cache() -> str:
-    """Where a node keeps decoded images when the search file names no folder."""
-    return str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdout")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,6 +83,11 @@ class RunFolder:
     def _holder(self) -> Path:
         return self.path / ".driver"
 
+    @property
+    def lock_files(self) -> tuple[Path, ...]:
+        """What only says that a process holds the search, or held it."""
+        return Path(self._lock.lock_file), self._holder
+
     def driver(self) -> str | None:
         """Which process runs the search now, in words; None where nobody does."""
         try:

@@ -49,6 +49,11 @@ class QueuedStudy:
         """Whether there is a trial to start now."""
         return bool(self.lost) or self.budget.availability(self.study.trials()).open
 
+    def end(self) -> None:
+        """Keep in the study why it has fewer trials than were planned, for who reads it later."""
+        if reason := self.budget.early_end(self.study.trials()):
+            self.study.set_attributes({"ended_early": reason})
+
     def start(self) -> FrozenTrial:
         """Start the next trial, lost ones first."""
         if self.lost:
@@ -130,6 +135,8 @@ class TrialQueue:
                 return self._start(RunningTrial(stage=self._stage.stage, queued=queued, number=trial.number, spec=spec))
             if self._running:
                 return None
+            for study in self._studies:
+                study.end()
             self._stage = next(self._stages, None)
             self.done = self._stage is None
         return None

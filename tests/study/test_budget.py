@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from rich.console import Console
 from support.driving import drive, only, record, train
 
 from search.plan.search import Search, open_search
@@ -62,7 +63,7 @@ def test_running_trials_count_whole_until_they_end(opened: Opened) -> None:
     assert queue.done
 
 
-def test_a_budget_outlives_the_driver_and_is_told(opened: Opened) -> None:
+def test_a_budget_outlives_the_driver_and_is_known(opened: Opened) -> None:
     search = opened(losses=["pnp"], search={"trials": 9, "epochs": 6, "pruner": "none"})
     queue = TrialQueue(only(search_stage(search)))
     job = queue.next_trial()
@@ -70,21 +71,21 @@ def test_a_budget_outlives_the_driver_and_is_told(opened: Opened) -> None:
     train(queue, job, falling)
     assert not search.is_done(Stage.SEARCH)
     (row,) = status_of(StoredSearch(search.plan.folder)).studies
-    assert (row["epochs"], row["budget"], row["target"], row["ended_early"]) == (3, 6, 9, None)
-    again = open_search(search.plan, search.console)
+    assert (row.epochs, row.epoch_budget, row.planned, row.ended_early) == (3, 6, 9, None)
+    again = open_search(search.plan)
     assert [job.number for job in drive(again, falling)] == [1]
     assert again.is_done(Stage.SEARCH)
     assert drive(again, falling) == []
     reason = "6 epochs are trained, and its budget is 6"
-    assert write_summary(again)["losses"]["pnp"]["ended_early"] == reason
+    assert write_summary(again).losses["pnp"].ended_early == reason
     (row,) = status_of(StoredSearch(search.plan.folder)).studies
-    assert (row["epochs"], row["target"], row["ended_early"]) == (6, 2, reason)
+    assert (row.epochs, row.planned, row.ended_early) == (6, 2, reason)
 
 
 def test_the_time_left_knows_the_budget(opened: Opened) -> None:
     """Three epochs of a budget of six are left, at a second each, whatever the number of trials."""
     search = opened(losses=["pnp"], search={"trials": 1000, "epochs": 6, "pruner": "none"})
-    progress = Progress(search.console)
+    progress = Progress(Console(quiet=True))
     queue = TrialQueue(only(search_stage(search)), listeners=[progress])
     job = queue.next_trial()
     assert job is not None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from optuna.exceptions import StorageInternalError
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 from support.driving import drive, only, record, train
 
 from search.plan.search import Search, open_search
@@ -15,7 +15,8 @@ from search.stages.freeze import NothingToSelect, freeze
 from search.stages.queued_stages import confirm_stage, final_stage, search_stage
 from search.study.names import Stage
 from search.study.records import epochs_of
-from search.study.trial_queue import MAX_CRASHES, QueuedStage, TrialQueue
+from search.study.trial_queue import MAX_CRASHES, QueuedStage, RunningTrial, TrialListener, TrialQueue
+from trainables.epoch_record import EpochRecord
 
 Opened = Callable[..., Search]
 
@@ -73,7 +74,7 @@ def test_a_lost_trial_is_tried_again_under_its_number(opened: Opened) -> None:
     first = queue.next_trial()
     assert first is not None
     queue.on_trial_result(first, {"records": [record(1, 0.1)], "finished": False})
-    queue.on_trial_crash(first, "ActorDiedError")
+    queue.on_trial_error(first, "ActorDiedError")
     assert queue.next_trial() is first
     # The attempt that goes on tells again what was told before; it changes nothing.
     assert queue.on_trial_result(first, {"records": [record(1, 0.9), record(2, 0.2)], "finished": False})
@@ -86,7 +87,7 @@ def test_a_trial_that_kills_its_actors_fails(opened: Opened) -> None:
     for _ in range(MAX_CRASHES):
         job = queue.next_trial()
         assert job is not None
-        queue.on_trial_crash(job, "ActorDiedError")
+        queue.on_trial_error(job, "ActorDiedError")
     assert queue.next_trial() is None
     assert queue.done
     trial = search.study("mpa", Stage.SEARCH).trial(0)
@@ -103,7 +104,7 @@ def test_a_new_driver_takes_up_what_the_last_one_left(opened: Opened) -> None:
     train(queue, jobs[0], lambda job, epoch: epoch / 10)
     before = [(trial.params, trial.user_attrs["seed"]) for trial in search.study("pnp", Stage.SEARCH).trials()]
 
-    again = open_search(search.plan, search.console)
+    again = open_search(search.plan)
     done = drive(again)
     assert [job.number for job in done] == [1, 2, 3, 4]
     after = [(trial.params, trial.user_attrs["seed"]) for trial in again.study("pnp", Stage.SEARCH).trials()]
@@ -128,7 +129,7 @@ def test_proposals_do_not_repeat_after_a_restart(opened: Opened) -> None:
         job = queue.next_trial()
         assert job is not None
         train(queue, job, lambda job, epoch: 0.1)
-    drive(open_search(search.plan, search.console))
+    drive(open_search(search.plan))
     params = [tuple(trial.params.items()) for trial in search.study("mpa", Stage.SEARCH).trials()]
     assert len(set(params)) == 6
 
@@ -229,7 +230,7 @@ def test_when_nothing_finished_nothing_is_selected(opened: Opened) -> None:
     queue.on_trial_result(job, {"failure": {"cause": "CODE_ERROR", "reason": "x"}})
     with pytest.raises(NothingToSelect, match="No trial of mpa could be confirmed"):
         freeze(search)
-    assert write_summary(search)["losses"]["mpa"]["best"] is None
+    assert write_summary(search).losses["mpa"].best is None
 
 
 @pytest.mark.parametrize("place", ["_set_trial_param", "set_trial_user_attr", "_create_new_trial"])
@@ -255,3 +256,41 @@ def test_a_storage_that_goes_away_while_a_trial_starts_costs_no_trial(
     trials = study.trials()
     assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 3
     assert all(trial.user_attrs["params"].keys() == search.plan.spaces["mpa"].default.keys() for trial in trials)
+
+
+class Follower(TrialListener):
+    """Writes down every event."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[Any, ...]] = []
+
+    def on_start(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        self.events.append(("start", running.number, trial.state.name))
+
+    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
+        assert epochs_of(trial)[-1] == record, "the study holds the epoch before anybody hears of it"
+        self.events.append(("epoch", running.number, record["epoch"]))
+
+    def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        self.events.append(("end", running.number, trial.state.name))
+
+    def on_lost(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        self.events.append(("lost", running.number, running.crashes))
+
+
+def test_listeners_follow_a_trial_through_a_crash_to_its_end(opened: Opened) -> None:
+    search = opened(search={"trials": 1}, losses=["mpa"])
+    follower = Follower()
+    queue = TrialQueue(only(search_stage(search)), listeners=[follower])
+    running = queue.next_trial()
+    assert running is not None
+    queue.on_trial_result(running, {"records": [record(1, 0.1)], "finished": False})
+    queue.on_trial_error(running, "ActorDiedError")
+    assert queue.next_trial() is running
+    # A training that goes on from its checkpoint first reports the epochs that it has: they are known.
+    queue.on_trial_result(running, {"records": [record(1, 0.1), record(2, 0.2)], "finished": False})
+    queue.on_trial_result(running, {"records": [record(3, 0.3)], "finished": True})
+    assert follower.events == [
+        ("start", 0, "RUNNING"), ("epoch", 0, 1), ("lost", 0, 1), ("start", 0, "RUNNING"), ("epoch", 0, 2),
+        ("epoch", 0, 3), ("end", 0, "COMPLETE"),
+    ]  # fmt: skip

@@ -116,7 +116,8 @@ def _write(
     labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(keys) for keys in classes.values()])
     sizes_N2 = np.array(sizes, dtype=np.int64)
     write_whole(folder / ARRAYS, lambda file: np.savez(file, labels_N=labels, sizes_N2=sizes_N2))
-    write_json(folder / INDEX, {"format": FORMAT, "class_names": list(classes), "image_keys": keys})
+    origin = {"dataset": dataset.identity(), "short_side": short_side}  # for who asks what the cache holds
+    write_json(folder / INDEX, {"format": FORMAT, **origin, "class_names": list(classes), "image_keys": keys})
 
 
 def build_store(

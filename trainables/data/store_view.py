@@ -5,7 +5,7 @@ A store is a folder of three files, made by :func:`trainables.data.store.build_s
 - ``pixels.bin``: uint8, the images one after the other, each column by column in RGB, of whatever size (columns are
   what resampling adds first);
 - ``arrays.npz``: ``labels_N`` (int64, indices of class names) and ``sizes_N2`` (int64, height and width);
-- ``index.json``: the format, the class names and the image keys.
+- ``index.json``: the format, the data set and the largest short side, the class names and the image keys.
 
 Legend: N images; B images of a batch; H, W the largest height and width of their windows; 2 is (height, width);
 4 is (top, left, height, width).

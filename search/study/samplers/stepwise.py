@@ -36,8 +36,9 @@ class Stepwise(Sampler):
                 distribution = parameter.distribution
                 assert isinstance(distribution, FloatDistribution)
                 found.append(
-                    f"search.sampler: it goes over steps and choices, and {self.config_key(name)} is a range without steps "
-                    f"({distribution.low:g} to {distribution.high:g}); give it a step or a list of choices, or pin it."
+                    f"search.sampler: it goes over steps and choices, and {self.config_key(name)} is a range without "
+                    f"steps ({distribution.low:g} to {distribution.high:g}); give it a step or a list of choices, or "
+                    "pin it."
                 )
         if not found and self.size > self.trials:
             found.append(

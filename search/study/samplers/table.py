@@ -81,8 +81,8 @@ class CmaEs(Sampler):
 
 def _conditions(sampler: Sampler) -> list[str]:
     return [
-        f"search.sampler: its model needs every hyperparameter in every trial, and {sampler.config_key(name)} exists only "
-        f"for some values of {', '.join(sampler.space.parameters[name].when)}; pin that, or use tpe."
+        f"search.sampler: its model needs every hyperparameter in every trial, and {sampler.config_key(name)} exists "
+        f"only for some values of {', '.join(sampler.space.parameters[name].when)}; pin that, or use tpe."
         for name in sampler.space.conditional
     ]
 

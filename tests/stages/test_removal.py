@@ -1,0 +1,262 @@
+"""Removing searches: all of the one and nothing of the others, whatever happens in between."""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from conftest import small_search
+from optuna.distributions import FloatDistribution
+from support.stores import ftp_store
+
+from search.campaigns.config import read_config
+from search.campaigns.folder import CampaignFolder
+from search.config.search_config import parse_config
+from search.failure import Failure
+from search.plan.checks import make_plan
+from search.plan.search import open_search
+from search.stages import removal
+from search.stages.removal import plan_removal
+from search.study.names import Stage, study_name
+from search.study.storage import study_names
+from trainables.mistakes import Mistakes
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """A runs folder with what is of no single search."""
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (folder / "test_openings.jsonl").write_text("{}\n")
+    (folder / "mlflow.db").write_bytes(b"mlflow")
+    return folder
+
+
+@pytest.fixture
+def make(image_folder: Path, runs: Path) -> Make:
+    """Makes a tested search of two losses, each with trials, checkpoints and results; returns its folder."""
+
+    def make_search(name: str, **changes: Any) -> Path:
+        plan = make_plan(parse_config(small_search(image_folder, name=name, **changes)), runs)
+        search = open_search(plan)
+        for loss in ("proxy_anchor", "pnp"):
+            search.study(loss, Stage.SEARCH)
+            study = optuna.load_study(study_name=study_name(name, loss, Stage.SEARCH), storage=search.storage)
+            for number in range(3):
+                study.add_trial(
+                    optuna.create_trial(
+                        value=0.5,
+                        params={"x": 0.1},
+                        distributions={"x": FloatDistribution(0, 1)},
+                        intermediate_values={1: 0.4, 2: 0.5},
+                        user_attrs={"seed": number},
+                    )
+                )
+            checkpoints = Path(plan.checkpoint_storage) / name / "trials" / loss / "0000" / "attempt-1"
+            checkpoints.mkdir(parents=True)
+            (checkpoints / "best.pt").write_bytes(bytes(1000))
+        folder = plan.folder
+        for file in (folder.selection, folder.test, folder.summary):
+            file.write_text("{}")
+        (folder.path / "test" / "opening").mkdir(parents=True)
+        (folder.path / "test" / "opening" / "pnp-0.npz").write_bytes(bytes(10))
+        return folder.path
+
+    return make_search
+
+
+def _tree(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".driver.lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_a_search_goes_and_the_rest_of_the_runs_folder_stays(make: Make, runs: Path) -> None:
+    before = _tree(runs)
+    make("birds-2")
+    others = _tree(runs)
+    make("birds")
+    planned = plan_removal(runs, "birds")
+    assert planned.size == sum(len(content) for content in _tree(runs / "birds").values())
+    planned.carry_out()
+    assert not (runs / "birds").exists()
+    assert _tree(runs) == others
+    plan_removal(runs, "birds-2").carry_out()
+    assert _tree(runs) == before
+    assert {path.name for path in runs.iterdir()} == {"test_openings.jsonl", "mlflow.db"}
+
+
+def test_studies_in_a_shared_database_go_without_a_trace(make: Make, runs: Path, tmp_path: Path) -> None:
+    database = tmp_path / "shared.db"
+    storage = {"trials": 3, "storage": f"sqlite:///{database}"}
+    make("birds-2", search=storage)
+    counts = _rows(database)
+    make("birds", search=storage)
+    assert _rows(database) != counts
+    planned = plan_removal(runs, "birds")
+    shared = planned.searches[0].shared
+    assert shared is not None
+    assert set(shared.names) == {"birds/proxy_anchor", "birds/pnp"}
+    planned.carry_out()
+    assert _rows(database) == counts
+    assert len(study_names(storage["storage"], "birds-2")) == 2
+
+
+def _rows(database: Path) -> dict[str, int]:
+    with sqlite3.connect(database) as connection:
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        counts = {name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables}
+    connection.close()
+    return counts
+
+
+def test_a_database_that_is_away_is_said_and_nothing_is_removed(make: Make, runs: Path, tmp_path: Path) -> None:
+    folder = make("birds", search={"trials": 3, "storage": f"sqlite:///{tmp_path / 'shared.db'}"})
+    config = (folder / "search.yaml").read_text()
+    away = config.replace(f"sqlite:///{tmp_path / 'shared.db'}", "postgresql+psycopg://nobody@127.0.0.1:1/none")
+    (folder / "search.yaml").write_text(away)
+    before = _tree(runs)
+    with pytest.raises(Failure, match=r"The database postgresql.*does not answer"):
+        plan_removal(runs, "birds")
+    assert _tree(runs) == before
+    (folder / "search.yaml").write_text(config)
+    (tmp_path / "shared.db").unlink()  # no database is no study, and none is made
+    plan_removal(runs, "birds").carry_out()
+    assert not folder.exists()
+    assert not (tmp_path / "shared.db").exists()
+
+
+def test_a_running_search_is_refused_and_unchanged(make: Make, runs: Path) -> None:
+    make("birds")
+    idle = plan_removal(runs, "birds")
+    with idle.folder.only_driver():
+        before = _tree(runs)
+        with pytest.raises(Mistakes, match=r"The search birds is being run by process .* Nothing is removed"):
+            plan_removal(runs, "birds")
+        with pytest.raises(Mistakes, match="The search birds is being run by process"):  # it began after the question
+            idle.carry_out()
+        assert _tree(runs) == before
+
+
+def test_a_removal_that_is_killed_anywhere_is_finished_by_the_next(
+    make: Make, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    untouched = _tree(runs)
+    remove = removal._remove
+    for survived in range(20):
+        left = survived
+
+        def killed(path: Path) -> None:
+            nonlocal left
+            if left == 0:
+                raise KeyboardInterrupt
+            left -= 1
+            remove(path)
+
+        folder = make("birds", checkpoints={"storage_path": str(tmp_path / "shared")})
+        monkeypatch.setattr(removal, "_remove", killed)
+        try:
+            plan_removal(runs, "birds").carry_out()
+        except KeyboardInterrupt:
+            is_whole = False
+        else:
+            is_whole = True
+        monkeypatch.undo()
+        # What is left is an earlier state of the search: no result without its source, and always a way to go on.
+        names = {path.name for path in folder.iterdir()} if folder.exists() else set()
+        assert names <= {".driver.lock"} or "search.yaml" in names
+        assert "test.json" not in names or {"selection.json", "study.db"} <= names
+        assert "selection.json" not in names or "study.db" in names
+        assert "study.db" not in names or (tmp_path / "shared" / "birds" / "trials").exists()
+        if folder.exists():
+            plan_removal(runs, "birds").carry_out()
+        assert _tree(runs) == untouched
+        assert not folder.exists()
+        assert not (tmp_path / "shared" / "birds").exists()
+        if is_whole:
+            break
+    assert is_whole
+    assert survived > 5
+
+
+def test_what_was_killed_between_the_last_file_and_the_folder_is_finished(runs: Path) -> None:
+    (runs / "birds").mkdir()
+    (runs / "birds" / ".driver.lock").touch()
+    (runs / "notes").mkdir()
+    (runs / "notes" / "mine.txt").touch()
+    plan_removal(runs, "birds").carry_out()
+    assert not (runs / "birds").exists()
+    with pytest.raises(Mistakes, match="There is no search or campaign 'notes'"):
+        plan_removal(runs, "notes")
+
+
+def test_links_are_not_followed(make: Make, runs: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").touch()
+    folder = make("birds")
+    (folder / "notes").symlink_to(outside)
+    (folder / "trials" / "mine").symlink_to(outside / "precious")
+    plan_removal(runs, "birds").carry_out()
+    assert (outside / "precious").exists()
+    make("cars").rename(outside / "cars")
+    (runs / "cars").symlink_to(outside / "cars")
+    before = _tree(outside)
+    with pytest.raises(Mistakes, match=r"runs/cars is a link to .*outside/cars; links are not followed"):
+        plan_removal(runs, "cars")
+    assert _tree(outside) == before
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "birds/trials", "../runs/birds", "brids", "mlflow.db"])
+def test_a_name_that_is_none_is_refused_with_those_there_are(name: str, make: Make, runs: Path) -> None:
+    make("birds")
+    before = _tree(runs.parent)
+    with pytest.raises(Mistakes, match=r"There is no search or campaign .*; there is: birds\.") as refused:
+        plan_removal(runs, name)
+    assert ("did you mean birds?" in str(refused.value)) == (name == "brids")
+    assert _tree(runs.parent) == before
+
+
+def test_a_campaign_takes_its_searches_with_it_and_no_others(make: Make, runs: Path) -> None:
+    for name in ("ratio-a", "ratio-c"):
+        make(name)
+    before = _tree(runs)
+    for name in ("ratio-b", "ratio-d"):
+        make(name)
+    content = {
+        "name": "ratio",
+        "study": "a study",
+        "base": {},
+        "vary": {"split": {"b": {}, "d": {}, "never-begun": {}}},
+        "table": {"rows": ["split"]},
+    }
+    CampaignFolder(runs, "ratio").begin(read_config(content))
+    with plan_removal(runs, "ratio-d").folder.only_driver(), pytest.raises(Mistakes, match="ratio-d is being run by"):
+        plan_removal(runs, "ratio")
+    planned = plan_removal(runs, "ratio")
+    assert planned.is_campaign
+    assert removal.names_of(planned.searches) == ["ratio-b", "ratio-d"]
+    planned.carry_out()
+    assert _tree(runs) == before
+    assert not (runs / "ratio").exists()
+    assert not plan_removal(runs, "ratio-a").is_campaign
+
+
+def test_checkpoints_in_a_store_elsewhere_go_too(make: Make, runs: Path, tmp_path: Path) -> None:
+    with ftp_store(tmp_path / "store") as address:
+        for name in ("birds", "cars"):
+            make(name, checkpoints={"storage_path": str(tmp_path / "store")})
+            config = runs / name / "search.yaml"
+            config.write_text(config.read_text().replace(str(tmp_path / "store"), address))
+        planned = plan_removal(runs, "birds")
+        assert planned.size > 2000
+        planned.carry_out()
+        assert [path.name for path in (tmp_path / "store").iterdir()] == ["cars"]
+        assert len([*(tmp_path / "store" / "cars").rglob("best.pt")]) == 2
+    before = _tree(runs)
+    with pytest.raises(Failure, match=r"The checkpoints of cars at ftp.* cannot be looked at .* Nothing is removed"):
+        plan_removal(runs, "cars")
+    assert _tree(runs) == before
