@@ -26,9 +26,10 @@ from search.config.sections.storage import CheckpointsSection, TrackingSection
 from search.config.validation_errors import Validation, validate
 from search.study.names import Stage
 from trainables.losses.loss_part import LossPart
-from trainables.metrics import metric_name
+from trainables.metrics import all_metrics, metric_name
 from trainables.models import ModelConfig
 from trainables.models.config import IMAGENET
+from trainables.parts import is_own
 from trainables.training_config import TrainingConfig
 
 STAGES = (Stage.SEARCH, Stage.SELECT, Stage.TEST)
@@ -96,8 +97,10 @@ class SearchConfig(Section):
     @property
     def test_metrics(self) -> tuple[str, ...] | str:
         """What the test computes: the metrics asked for, and the objective, whose way from the search ends there."""
-        asked = self.metrics.test
-        return asked if isinstance(asked, str) else tuple(dict.fromkeys((*asked, self.search.objective)))
+        objective = self.search.objective
+        if isinstance(self.metrics.test, str):
+            return (*all_metrics(), objective) if is_own(objective) else self.metrics.test
+        return tuple(dict.fromkeys((*self.metrics.test, objective)))
 
     @property
     def noise_loss(self) -> str:

@@ -119,7 +119,7 @@ def _loss_summary(
         final=_final(plan, trials[Stage.TEST], chosen),
         test=_tested(test, loss, chosen),
         anytime=incumbents(searched, partial(_value, plan), _confirmed_means(searched, confirmed, objective)),
-        diagnostics=diagnose(loss, space.parameters, plan.config.training, searched, params),
+        diagnostics=diagnose(plan.config.loss(loss).key, space.parameters, plan.config.training, searched, params),
     )
 
 

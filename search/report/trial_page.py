@@ -9,6 +9,7 @@ from trainables.trial_log import read_log
 from search.plan.stored import StoredSearch
 from search.plan.trial_table import TrialRow, trial_row
 from search.study.records import epochs_of
+from trainables.metrics import metric_name
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 HEIGHT, WIDTH = 8, 72
@@ -38,7 +39,7 @@ def trial_page(search: StoredSearch, study: str, number: int) -> TrialPage:
     """
     trial = search.trial_of(study, number)
     directory = search.trial_directory(study, number)
-    objective = str(search.config["search"]["objective"])
+    objective = metric_name(search.config["search"]["objective"])
     values = _values(trial, objective)
     kept = [record["checkpoint"] for record in epochs_of(trial) if record["checkpoint"]]
     return TrialPage(

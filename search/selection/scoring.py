@@ -11,8 +11,8 @@ import torch
 from trainables.checkpoints import load_checkpoint
 from trainables.data.store_spec import StoreSpec, opened_store
 from trainables.files import as_path
-from trainables.metrics import all_metrics, evaluate, per_query_metrics
-from trainables.metrics.table import CLUSTERING, DISTANCES
+from trainables.metrics import all_metrics, evaluate, metric_name, per_query_metrics
+from trainables.metrics.table import is_retrieval
 from trainables.models import EmbeddingModel
 from trainables.spec import TrialSpec
 from trainables.train import embed
@@ -50,7 +50,7 @@ def score(scoring: Scoring) -> tuple[dict[str, Any], bytes]:
     embeddings_ND = embed(model, view, spec.training, device)
     labels_N = view.labels_N
     names = all_metrics() if scoring.metrics == "all" else tuple(scoring.metrics)
-    by_query = [name for name in names if name not in CLUSTERING and name not in DISTANCES]
+    by_query = [name for name in names if is_retrieval(name)]
     per_image = per_query_metrics(embeddings_ND, labels_N, by_query)
     metrics = {name: values.mean().item() for name, values in per_image.items()}
     metrics |= evaluate(embeddings_ND, labels_N, [name for name in names if name not in per_image])
@@ -61,7 +61,7 @@ def score(scoring: Scoring) -> tuple[dict[str, Any], bytes]:
         "configuration": scoring.configuration,
         "seed": scoring.seed,
         "fold": scoring.fold,
-        "metrics": {name: metrics[name] for name in names},
+        "metrics": {name: metrics[name] for name in map(metric_name, names)},
         "per_image": scoring.per_image,
         "sha256": hashlib.sha256(content.getvalue()).hexdigest(),
     }

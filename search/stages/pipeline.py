@@ -15,7 +15,7 @@ from rich.console import Console
 from search.cluster.driver_lock import only_driver_of
 from search.cluster.session import import_ray, ray_session
 from search.config.secrets import expand
-from search.plan.origin import copy_trials
+from search.plan.copied_trials import copy_trials
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import Search, open_search

@@ -30,7 +30,7 @@ class _Candidate:
 
     search: Search
     selection: Selection
-    models: Sequence[tuple[FrozenTrial, TrialSpec, str]]
+    models: Sequence[tuple[str, FrozenTrial, TrialSpec, str]]
     results: Sequence[dict[str, Any]]
 
 
@@ -61,7 +61,7 @@ def _candidate(search: Search) -> _Candidate:
     plan = search.plan
     selection = Selection.load(plan.folder.selection)
     finals = [
-        (trial, training_of(plan, loss, Stage.TEST, trial))
+        (loss, trial, training_of(plan, loss, Stage.TEST, trial))
         for loss in selection.chosen
         for trial in search.study(loss, Stage.TEST).trials()
         if trial.state == TrialState.COMPLETE
@@ -70,7 +70,7 @@ def _candidate(search: Search) -> _Candidate:
     return _Candidate(
         search=search,
         selection=selection,
-        models=[(trial, spec, _best_checkpoint(trial, spec.directory)) for trial, spec in finals],
+        models=[(loss, trial, spec, _best_checkpoint(trial, spec.directory)) for loss, trial, spec in finals],
         results=json.loads(path.read_text())["openings"] if path.exists() else [],
     )
 
@@ -104,7 +104,7 @@ def _score(
     scored = score_all(
         [
             Scoring(
-                loss=spec.loss,
+                loss=loss,
                 configuration=trial.user_attrs["configuration"],
                 seed=trial.user_attrs["seed"],
                 fold=trial.user_attrs.get("fold"),
@@ -112,9 +112,9 @@ def _score(
                 checkpoint=checkpoint,
                 images=images,
                 metrics=plan.config.test_metrics,
-                per_image=f"{short_study_name(spec.loss, Stage.TEST)}-{trial.number}.npz",
+                per_image=f"{short_study_name(loss, Stage.TEST)}-{trial.number}.npz",
             )
-            for trial, spec, checkpoint in candidate.models
+            for loss, trial, spec, checkpoint in candidate.models
         ]
     )
     for scores, per_image in scored:
