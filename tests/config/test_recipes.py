@@ -198,8 +198,8 @@ def test_trial_0_of_every_loss_builds(recipe: str, plan: Callable[..., Plan]) ->
 def trains(plan: Plan, loss: str) -> None:
     """Trial 0 of ``loss`` trains, and is validated by what the recipe asks for."""
     trial = create_trial(value=0.0, user_attrs={"params": plan.spaces[loss].default, "seed": 0})
-    with TemporaryDirectory() as place:  # a checkpoint of these networks is too large to be kept with a test's files
-        (record,) = train(replace(training_of(plan, loss, Stage.SEARCH, trial), directory=place))
+    with TemporaryDirectory() as folder:  # a checkpoint of these networks is too large to be kept with a test's files
+        (record,) = train(replace(training_of(plan, loss, Stage.SEARCH, trial), directory=folder))
     assert tuple(record["metrics"]) == plan.metrics
 
 
