@@ -5,7 +5,7 @@ from dataclasses import is_dataclass
 from inspect import signature
 from typing import Any
 
-from search.config.validation_errors import build
+from search.config.validation.validation_errors import build
 from trainables.data import DATASETS, Dataset
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.parts import is_own

@@ -23,7 +23,7 @@ from search.config.sections.selection import FinalSection, SelectionSection
 from search.config.sections.ship import Ship
 from search.config.sections.split import SplitSection
 from search.config.sections.storage import CheckpointsSection, TrackingSection
-from search.config.validation_errors import Validation, validate
+from search.config.validation.validation_errors import Validation, validate
 from search.study.names import Stage
 from trainables.losses.loss_part import LossPart
 from trainables.metrics import all_metrics, metric_name

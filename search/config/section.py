@@ -10,9 +10,7 @@ from search.config.secrets import without_a_password
 class Section(BaseModel):
     """A part of the search file: frozen, exact types, unknown keys refused."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, validate_default=False, serialize_by_alias=True, validate_by_name=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=False, serialize_by_alias=True)
 
 
 Names = Annotated[tuple[str, ...], Field(min_length=1)]

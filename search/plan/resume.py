@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from search.config.differences import differences
 from search.config.search_config import SearchConfig, parse_config, validate_config
 from search.plan.checks import make_plan
 from search.plan.checks.findings import Findings
 from search.plan.checks.origin import check_origin
-from search.plan.differences import differences
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, existing_run, stored_config, stored_split
 from trainables.mistakes import Mistakes

@@ -195,6 +195,33 @@ def test_a_missing_key_beside_a_wrong_one_is_said_once() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({1: 2}, "1: no such section; remove it."),
+        ({"training": {1: 2}}, "training.1: no such key; remove it."),
+        ({"search": {"origin": "other"}}, "search.origin: no such key"),
+        ({"training": [1]}, "training: must be keys and values; it is [1]."),
+        ({"metrics": {"test": 3}}, "metrics.test: must be 'all' or must be a list; it is 3."),
+        (
+            {"noise": {"configuration": 3}},
+            "noise.configuration: must be 'default' or must be keys and values; it is 3.",
+        ),
+        ({"model": {"embedding_dim": 2.5}}, "model.embedding_dim: must be a whole number; it is 2.5."),
+        ({"losses": "mpa"}, "losses: must be a list; it is 'mpa'."),
+        ({"losses": None}, "losses: must be a list; it is None."),
+        ({"dataset": {"root": "/tmp"}}, "dataset.name: missing; this key is required."),
+        ({"final": {"train_on": "both"}}, "final.train_on: must be 'train' or 'all'; it is 'both'."),
+        ({"stages": ["serch"]}, "stages: must be 'noise', 'search', 'select' or 'test'; it is 'serch'."),
+    ],
+)
+def test_a_wrong_form_is_said_in_plain_words(search_file: SearchFile, content: dict[Any, Any], said: str) -> None:
+    with pytest.raises(Mistakes) as caught:
+        parse_config({**search_file(), **content})
+    (sentence,) = caught.value.sentences
+    assert sentence.startswith(said)
+
+
 def test_mistakes_beyond_the_form_come_at_once(search_file: SearchFile, tmp_path: Path) -> None:
     content = search_file(
         resources={"gpus_per_trial": 99},

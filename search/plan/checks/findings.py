@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from search.config.left_out import NOTHING, LeftOut
+from search.config.validation.left_out import NOTHING, LeftOut
 from trainables.mistakes import Mistakes, raise_if_any
 
 Result = TypeVar("Result")

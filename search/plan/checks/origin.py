@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from search.config.differences import differences
 from search.config.search_config import SearchConfig, parse_config
 from search.plan.checks.findings import Findings
-from search.plan.differences import differences
 from search.plan.runs import existing_run, stored_config
 from trainables.mistakes import Mistakes
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from search.config.search_config import SearchConfig
+from search.config.shipped import shipped_packages
 from search.plan.checks.findings import Findings
-from search.plan.checks.shipped import shipped_packages
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.metrics.own_metric import own_metric
 from trainables.metrics.table import name_conflicts

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-KeyPath = tuple[int | str, ...]
-"""The keys, and in lists the indices, that lead to an entry."""
+from search.config.validation.entries import KeyPath
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,10 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from search.config.key_paths import key_hint, key_paths
-from search.config.left_out import KeyPath, LeftOut
-from search.config.secrets import without_password
+from search.config.validation.entries import KeyPath, dotted, entry_at, existing, holds, without
+from search.config.validation.key_paths import key_hint, key_paths
+from search.config.validation.left_out import LeftOut
+from search.config.validation.messages import said, shown
 from trainables.mistakes import Mistakes, raise_if_any, suggestion
 
 Built = TypeVar("Built")
@@ -78,8 +79,9 @@ class _Reader(Generic[Built]):
         self, target: type[Built], content: Mapping[str, Any], keys: Sequence[str], stand_ins: Mapping[str, Any]
     ) -> None:
         self._adapter = TypeAdapter(target)
-        self._content, self._keys, self._stand_ins = content, keys, stand_ins
-        self._remaining: Any = dict(content)
+        self._keys, self._stand_ins = keys, stand_ins
+        self._content: Any = json.loads(_as_json(content))  # with the keys that pydantic names
+        self._remaining: Any = self._content
         self._sentences: dict[str, None] = {}  # a set that keeps its order
         self._left_out: dict[KeyPath, None] = {}
 
@@ -93,9 +95,9 @@ class _Reader(Generic[Built]):
             # Last entries of a list first, so that the indices of the others stay what they are.
             wrong = [path for entries in _by_entry(found, before) for path in self._mistakes_at(*entries)]
             for path in sorted(set(wrong), key=lambda path: [str(part).zfill(9) for part in path], reverse=True):
-                self._remaining = _without(self._remaining, path)
+                self._remaining = without(self._remaining, path)
             for key in self._stand_ins.keys() - self._remaining.keys():
-                self._remaining[key] = self._stand_ins[key]
+                self._remaining = {**self._remaining, key: self._stand_ins[key]}
                 self._left_out[(key,)] = None
             if self._remaining == before:
                 return self._validation(None)
@@ -107,8 +109,8 @@ class _Reader(Generic[Built]):
         """The entries to leave out for ``errors``, which all concern the entry at ``path``; says what is wrong."""
         first = errors[0]
         if first["type"] == "missing":
-            if not _holds(self._content, first["loc"]):  # else it was wrong, and is left out
-                self._say(f"{_dotted(first['loc'])}: missing; this key is required.")
+            if not holds(self._content, first["loc"]):  # else it was wrong, and is left out
+                self._say(f"{dotted(first['loc'])}: missing; this key is required.")
             yield from self._leave_out(first["loc"][:-1])
             return
         if first["type"] in UNKNOWN_KEY:
@@ -121,11 +123,11 @@ class _Reader(Generic[Built]):
                     self._say(_placed(path, sentence))
                 yield from self._leave_out(_meant(path, sentence, self._remaining))
             return
-        if first["type"] == "too_short" and _entry(self._remaining, path):
+        if first["type"] == "too_short" and entry_at(self._remaining, path):
             return  # pydantic does not count entries that are wrong, and says what is wrong with them
-        message = " or ".join(dict.fromkeys(_message(error) for error in errors))
+        message = said(errors)
         if not self._rests_on_left_out(path, message):
-            self._say(f"{_dotted(path)}: {message}; it is {_shown(_entry(self._remaining, path))}.")
+            self._say(f"{dotted(path)}: {message}; it is {shown(entry_at(self._remaining, path))}.")
         yield from self._leave_out(path)
 
     def _say(self, sentence: str) -> None:
@@ -142,20 +144,19 @@ class _Reader(Generic[Built]):
         return bool(below & set(re.findall(r"\w+", sentence)))
 
     def _unknown_key(self, path: KeyPath) -> str:
-        value = _entry(self._remaining, path)
-        while isinstance(value, Mapping) and len(value) == 1 and len(path) == 1:  # as --set makes it
-            ((key, value),) = value.items()
-            deeper = f"{_dotted(path)}.{key}"
-            if any(known.endswith(f".{deeper}") for known in self._keys):
-                path = (*path, key)
-        hint = key_hint(_dotted(path), self._keys)
+        value = entry_at(self._remaining, path)
+        if isinstance(value, Mapping) and len(value) == 1:  # as --set makes it
+            deeper = (*path, *value)
+            if any(known.endswith(f".{dotted(deeper)}") for known in self._keys):
+                path = deeper
+        hint = key_hint(dotted(path), self._keys)
         kind = "section" if len(path) == 1 else "key"
-        return f"{_dotted(path)}: no such {kind}{hint}; {'mend it, or ' if hint else ''}remove it."
+        return f"{dotted(path)}: no such {kind}{hint}; {'mend it, or ' if hint else ''}remove it."
 
 
 def _by_entry(errors: Sequence[Any], content: Any) -> Iterator[tuple[KeyPath, list[Any]]]:
     """``errors`` by the entry of ``content`` that they concern: each way to read it may give one of its own."""
-    for path, group in groupby(errors, key=lambda error: _existing(content, error["loc"])):
+    for path, group in groupby(errors, key=lambda error: existing(content, error["loc"])):
         same = list(group)
         for error in same:
             if error["type"] == "missing" or error["type"] in UNKNOWN_KEY:
@@ -164,102 +165,23 @@ def _by_entry(errors: Sequence[Any], content: Any) -> Iterator[tuple[KeyPath, li
             yield path, others
 
 
-def _existing(content: Any, path: KeyPath) -> KeyPath:
-    """As much of ``path`` as leads to something in ``content``: pydantic adds which of several forms it tried."""
-    for length, key in enumerate(path):
-        if not _has(content, key):
-            return path[:length]
-        content = content[key]
-    return path
-
-
-def _has(content: Any, key: int | str) -> bool:
-    if isinstance(content, Mapping):
-        return key in content
-    return isinstance(content, list) and isinstance(key, int) and key < len(content)
-
-
-def _holds(content: Any, path: KeyPath) -> bool:
-    return _existing(content, path) == path
-
-
-def _entry(content: Any, path: KeyPath) -> Any:
-    for key in path:
-        content = content[key]
-    return content
-
-
-def _without(content: Any, path: KeyPath) -> Any:
-    """``content`` without the entry at ``path``, nor a list that would be empty without it."""
-    key, *rest = path
-    if not _has(content, key):  # left out already, with what held it
-        return content
-    inner = _without(content[key], tuple(rest)) if rest else None
-    emptied = not rest or (isinstance(content[key], list) and not inner)
-    if isinstance(content, list):
-        assert isinstance(key, int)
-        return [*content[:key], *([] if emptied else [inner]), *content[key + 1 :]]
-    return {name: inner if name == key else value for name, value in content.items() if name != key or not emptied}
-
-
 def _meant(path: KeyPath, sentence: str, content: Any) -> KeyPath:
     """The entry below ``path`` with whose key ``sentence`` begins, else ``path``."""
     start = re.match(r"[\w.]+", sentence)
     keys = start[0].rstrip(".").split(".") if start else []
     if path and keys and keys[0] == path[-1]:
         keys = keys[1:]
-    inside = _existing(_entry(content, path), tuple(keys))
+    inside = existing(entry_at(content, path), tuple(keys))
     return (*path, *inside)
-
-
-def _dotted(path: KeyPath) -> str:
-    """``path`` as people write it; what stands in a list is spoken of under the list's key."""
-    return ".".join(str(key) for key in (path[:-1] if path and isinstance(path[-1], int) else path))
 
 
 def _placed(path: KeyPath, sentence: str) -> str:
     """``sentence`` with its key before it, unless it begins with that."""
-    dotted = _dotted(path)
-    parent, _, last = dotted.rpartition(".")
-    if dotted and sentence.startswith(f"{last}."):
-        return f"{parent}.{sentence}" if parent else sentence
-    return f"{dotted}: {sentence}" if dotted else sentence
-
-
-MESSAGES = {
-    "int_type": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "float_type": "must be a number",
-    "finite_number": "must be finite",
-    "bool_type": "must be true or false",
-    "string_type": "must be text",
-    "tuple_type": "must be a list",
-    "list_type": "must be a list",
-    "dict_type": "must be keys and values",
-    "model_type": "must be keys and values",
-    "dataclass_type": "must be keys and values",
-    "literal_error": "must be {expected}",
-    "enum": "must be {expected}",
-    "greater_than": "must be more than {gt}",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than": "must be less than {lt}",
-    "less_than_equal": "must be at most {le}",
-    "too_short": "must have an entry at least",
-    "string_too_short": "must not be empty",
-}
-"""Pydantic's kinds of error as this program says them."""
-
-
-def _message(error: Any) -> str:
-    if error["type"] in MESSAGES:
-        return MESSAGES[error["type"]].format(**error.get("ctx", {}))
-    text = str(error.get("ctx", {}).get("error") or error["msg"]).rstrip(".")
-    return f"{text[0].lower()}{text[1:]}"
-
-
-def _shown(value: Any) -> str:
-    text = without_password(repr(value))
-    return text if len(text) <= 80 else f"{text[:77]}…"
+    key = dotted(path)
+    section, _, last = key.rpartition(".")
+    if key and sentence.startswith(f"{last}."):
+        return f"{section}.{sentence}" if section else sentence
+    return f"{key}: {sentence}" if key else sentence
 
 
 def _as_json(content: Mapping[str, Any]) -> str:

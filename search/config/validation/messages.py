@@ -1,0 +1,46 @@
+"""How a value that was refused is spoken of: pydantic's kinds of error in plain words."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from search.config.secrets import without_password
+
+MESSAGES = {
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "finite_number": "must be finite",
+    "bool_type": "must be true or false",
+    "string_type": "must be text",
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "dict_type": "must be keys and values",
+    "model_type": "must be keys and values",
+    "dataclass_type": "must be keys and values",
+    "literal_error": "must be {expected}",
+    "enum": "must be {expected}",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "too_short": "must have an entry at least",
+    "string_too_short": "must not be empty",
+}
+"""Pydantic's kinds of error as this program says them."""
+
+
+def _message(error: Any) -> str:
+    if error["type"] in MESSAGES:
+        return MESSAGES[error["type"]].format(**error.get("ctx", {}))
+    text = str(error.get("ctx", {}).get("error") or error["msg"]).rstrip(".")
+    return f"{text[0].lower()}{text[1:]}"
+
+
+def shown(value: Any) -> str:
+    text = without_password(repr(value))
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def said(errors: Sequence[Any]) -> str:
+    """What ``errors`` of one entry say; there are several where an entry may have several forms."""
+    return " or ".join(dict.fromkeys(_message(error) for error in errors))
