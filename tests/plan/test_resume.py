@@ -40,7 +40,7 @@ def runs(on_nodes: None, store: tuple[str, Path], tmp_path_factory: pytest.TempP
         draw_folder(path / "images"), losses=list(LOSSES), search={"trials": TRIALS, "pruner": "none"}
     )
     content["training"]["epochs"] = EPOCHS
-    content["checkpoints"] = {"place": store[0]}
+    content["checkpoints"] = {"storage_path": store[0]}
     file = write_search(path / "small.yaml", content)
     arguments = ("run", file, "--runs", runs)
 
