@@ -131,8 +131,8 @@ def run(
         file: a search file, the name of a recipe, or a search file's keys and values.
         settings: keys to set in it, as ``{"search.trials": 4}``.
         runs: the runs folder (by default ``HOLDOUT_RUNS``, or ``runs``).
-        on_epoch: ``on_epoch(study, number, record)``, called in this process after every epoch of every trial; what it raises ends the search, which then
-            goes on with the next call.
+        on_epoch: ``on_epoch(study, number, record)``, called in this process after every epoch of every trial; what it
+            raises ends the search, which then goes on with the next call.
         quiet: whether to show no progress on standard error.
 
     Raises:

@@ -118,6 +118,6 @@ def _late_trials(stored: SearchConfig, wanted: SearchConfig, folder: RunFolder) 
     before, after = stored.search.trials, wanted.search.trials
     if after > before and folder.selection.exists():
         yield (
-            f"search.trials: the configurations of {wanted.name} are chosen already, after {before} trials; more trials "
-            "need a new name."
+            f"search.trials: the configurations of {wanted.name} are chosen already, after {before} trials; more "
+            "trials need a new name."
         )
