@@ -12,7 +12,7 @@ from search.config.secrets import without_password
 from search.plan.folder_size import file_size, folder_size, size_elsewhere
 from search.plan.image_cache import StoreUsage, default_cache, image_stores
 from search.plan.runs import RunFolder, find_runs, stored_config
-from trainables.files import Place, place
+from trainables.files import AnyPath, as_path
 from trainables.mistakes import Mistakes
 
 
@@ -117,7 +117,7 @@ def _measured(folder: RunFolder) -> CheckpointsElsewhere | None:
         return CheckpointsElsewhere(address=shown, size=None, problem=reason)
 
 
-def checkpoints_elsewhere(folder: RunFolder) -> "Place | None":
+def checkpoints_elsewhere(folder: RunFolder) -> "AnyPath | None":
     """Where a search's checkpoints are, if it is not its own folder, nor a file that says so can be read."""
     try:
         config: Mapping[str, Any] = stored_config(folder)
@@ -126,6 +126,6 @@ def checkpoints_elsewhere(folder: RunFolder) -> "Place | None":
         return None
     if address is None:
         return None
-    trials = place(f"{address.rstrip('/')}/{folder.name}/trials")
+    trials = as_path(f"{address.rstrip('/')}/{folder.name}/trials")
     inside = isinstance(trials, Path) and os.path.realpath(trials) == os.path.realpath(folder.path / "trials")
     return None if inside else trials

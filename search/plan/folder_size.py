@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from trainables.files import Place
+from trainables.files import AnyPath
 
 PATIENCE_S = 15.0
 
@@ -28,7 +28,7 @@ def folder_size(path: Path) -> int:
     return sum(file_size(Path(folder, name)) for folder, _, files in os.walk(path) for name in files)
 
 
-def size_elsewhere(folder: Place) -> int:
+def size_elsewhere(folder: AnyPath) -> int:
     """The same of a path, or a URL whose store may be away.
 
     Raises:
@@ -38,7 +38,7 @@ def size_elsewhere(folder: Place) -> int:
     return folder_size(folder) if isinstance(folder, Path) else within(PATIENCE_S, lambda: _size_in_store(folder))
 
 
-def _size_in_store(folder: Place) -> int:
+def _size_in_store(folder: AnyPath) -> int:
     return sum(entry.stat().st_size for entry in folder.rglob("*") if entry.is_file())
 
 

@@ -19,7 +19,7 @@ from search.failure import Failure
 from search.plan.disk_usage import Usage, checkpoints_elsewhere, measure_entry
 from search.plan.runs import RunFolder, stored_config
 from search.study.storage import delete_studies, study_names
-from trainables.files import Place
+from trainables.files import AnyPath
 from trainables.mistakes import Mistakes, raise_if_any, suggestion
 
 FIRST = ("test.json", "summary.json", "selection.json", "study.db")
@@ -41,7 +41,7 @@ class SearchRemoval:
 
     folder: RunFolder
     usage: Usage
-    elsewhere: "Place | None"
+    elsewhere: "AnyPath | None"
     shared: SharedStudies | None
 
 
@@ -193,7 +193,7 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
 
 
-def _remove_elsewhere(trials: Place) -> None:
+def _remove_elsewhere(trials: AnyPath) -> None:
     try:
         if isinstance(trials, Path):
             _remove(trials)
