@@ -10,6 +10,7 @@ and a runs folder; a benchmark that was stopped goes on.
 import multiprocessing
 import statistics
 import sys
+import time
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -29,6 +30,7 @@ from search.plan.trainings import training_of
 from search.report.anytime import curve_of
 from search.report.statistics.anytime import Curve, cost_ratio, epochs_to_reach, mean_curve
 from search.report.statistics.interval import over_seeds
+from search.report.tables.formats import interval
 from search.stages.pipeline import run_stages
 from search.study.names import Stage
 from trainables.spec import TrialSpec, derived_seed
@@ -74,7 +76,7 @@ def campaign_file(images: str) -> dict[str, Any]:
 
 def confirmation(plan: Plan, loss: str, params: Mapping[str, Any], seed: int, runs: Path) -> TrialSpec:
     """A configuration's training with the ``seed``-th of the fresh seeds, which all searches share."""
-    fresh = derived_seed("anytime", Stage.SELECT, seed)
+    fresh = derived_seed("anytime", Stage.SELECT.trainings, seed)
     spec = training_of(plan, loss, Stage.SELECT, create_trial(value=0.0, user_attrs={"params": params, "seed": fresh}))
     return replace(spec, directory=str(runs / "confirmations" / spec.digest))
 
@@ -89,32 +91,39 @@ def measure(images: str, runs: Path) -> Curves:
     """Search, and confirm every incumbent of every search."""
     campaign = parse_campaign(campaign_file(images))
     folder = CampaignFolder(runs, campaign.name)
-    searches = run_stages(campaign_plans(campaign, folder), Console(stderr=True), ("search",), opener=campaign.name)
+    outcomes = run_stages(
+        campaign_plans(campaign, folder),
+        Console(stderr=True),
+        [Stage.SEARCH],
+        started=time.time(),
+        opener=campaign.name,
+    )
     found = []
-    for search in searches:
-        for loss, entry in search.summary()["losses"].items():
-            trials = search.study(loss, "search").trials()
-            improved = [trials[step["trial"]].user_attrs["params"] for step in entry["anytime"]]
+    for outcome in outcomes:
+        search = outcome.search
+        for loss, entry in outcome.summary.losses.items():
+            trials = search.trials(loss, Stage.SEARCH)
+            improved = [trials[incumbent.trial].user_attrs["params"] for incumbent in entry.anytime]
             specs = [
                 [confirmation(search.plan, loss, params, seed, runs) for seed in range(CONFIRMATIONS)]
                 for params in improved
             ]
             found.append((loss, search.config.search.sampler, entry, specs))
-    unique = {spec.digest: spec for *_, specs in found for of_step in specs for spec in of_step}
+    unique = {spec.digest: spec for *_, specs in found for of_incumbent in specs for spec in of_incumbent}
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
         values = dict(zip(unique, pool.map(confirmed_value, unique.values()), strict=True))
     curves: Curves = {loss: {GRID: [], MODEL: []} for loss in LOSSES}
     for loss, sampler, entry, specs in found:
         confirmed = [
-            {**step, "value": statistics.fmean(values[spec.digest] for spec in of_step)}
-            for step, of_step in zip(entry["anytime"], specs, strict=True)
+            incumbent.model_copy(update={"value": statistics.fmean(values[spec.digest] for spec in of_incumbent)})
+            for incumbent, of_incumbent in zip(entry.anytime, specs, strict=True)
         ]
-        curves[loss][sampler].append(curve_of({**entry, "anytime": confirmed}))
+        curves[loss][sampler].append(curve_of(confirmed, entry.epochs))
     return curves
 
 
 def curves_table(curves: Curves) -> Table:
-    """The mean of the searches' curves at a few places, with its interval."""
+    """The mean of the searches' curves after some shares of the epochs, with its interval."""
     table = Table(title=f"Confirmed {OBJECTIVE} of the best so far, mean and 95 % interval of {SEEDS} searches")
     for column in ("loss", "search", "after epochs", "mean", "95 % interval"):
         table.add_column(column, justify="right")
@@ -124,8 +133,8 @@ def curves_table(curves: Curves) -> Table:
             for epochs in (round(share * whole) for share in SHARES):
                 if epochs <= min(map(len, of_seeds)):
                     found = over_seeds([float(of_seed[epochs - 1]) for of_seed in of_seeds])
-                    low, high = found["ci95"]
-                    table.add_row(loss, sampler, str(epochs), f"{found['mean']:.4f}", f"[{low:.4f}, {high:.4f}]")
+                    assert found.ci95 is not None, "several seeds"
+                    table.add_row(loss, sampler, str(epochs), f"{found.mean:.4f}", interval(found.ci95))
     return table
 
 
@@ -138,10 +147,10 @@ def costs_table(curves: Curves) -> Table:
         grid, model = mean_curve(ways[GRID]), mean_curve(ways[MODEL])
         end = float(grid[-1])
         reached, ratio = epochs_to_reach(model, end), cost_ratio(model, grid)
-        told = ("never", "–", "–")
+        cells = ("never", "–", "–")
         if reached is not None:
-            told = (str(reached), f"{ratio:.2f}", f"{reached / len(grid):.2f}")
-        table.add_row(loss, f"{end:.4f}", str(len(grid)), str(epochs_to_reach(grid, end)), *told)
+            cells = (str(reached), f"{ratio:.2f}", f"{reached / len(grid):.2f}")
+        table.add_row(loss, f"{end:.4f}", str(len(grid)), str(epochs_to_reach(grid, end)), *cells)
     return table
 
 

@@ -6,18 +6,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from search.report.summary_types import Summary
-
 from search.plan.stored import StoredSearch, stored_search
 from search.plan.trial_table import trial_row
+from search.report.results.summary import Summary
 from search.study.records import epochs_of
 from search.study.trial_queue import RunningTrial, TrialListener
 
 if TYPE_CHECKING:
     import pandas
     from optuna.trial import FrozenTrial
-    from search.report.comparison_types import Comparison
 
+    from search.report.results.comparison import Comparison
     from trainables.epoch_record import EpochRecord
 
 OnEpoch = Callable[[str, int, "EpochRecord"], None]

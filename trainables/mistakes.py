@@ -1,6 +1,7 @@
 """A user's mistakes: plain sentences, all of them at once."""
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 
 
@@ -23,6 +24,36 @@ def raise_if_any(sentences: Sequence[str]) -> None:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """`` (did you mean …?)`` where something like ``name`` is known."""
-    close = difflib.get_close_matches(str(name), [str(entry) for entry in known], n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
+    """`` (did you mean …?)`` where something like ``name`` is known.
+
+    Names may have dots: ``trials`` may mean ``search.trials``. Where several fit equally, all are named.
+    """
+    close = _closest(str(name), [str(entry) for entry in known])
+    return f" (did you mean {', '.join(close[:-1])}{' or ' if close[1:] else ''}{close[-1]}?)" if close else ""
+
+
+def _closest(name: str, known: Sequence[str]) -> list[str]:
+    """The entries of ``known`` that ``name`` may have meant: by another spelling, in another section, or nearly."""
+    given = _spelling(name)
+    spelt = {_spelling(entry): entry for entry in known}
+    if given in spelt:
+        return [spelt[given]]
+    last = given.rpartition(".")[2]
+    for end in (given, last):
+        if elsewhere := [entry for spelling, entry in spelt.items() if spelling.endswith(f".{end}") or spelling == end]:
+            return elsewhere
+    ends = {spelling.rpartition(".")[2]: entry for spelling, entry in reversed(spelt.items())}
+    section = given.removesuffix(last)
+    beside = [spelling.removeprefix(section) for spelling in spelt if spelling.startswith(section)]
+    if close := difflib.get_close_matches(last, [end for end in beside if "." not in end], n=1):
+        return [spelt[section + close[0]]]
+    if close := difflib.get_close_matches(last, ends, n=1, cutoff=0.7):
+        return [ends[close[0]]]
+    words = set(last.split("_"))
+    longer = [entry for end, entry in ends.items() if words <= set(end.split("_")) or words >= set(end.split("_"))]
+    return longer[::-1][:3]
+
+
+def _spelling(name: str) -> str:
+    """``name`` without what people write differently: ``Recall@1`` is ``recall_at_1``."""
+    return re.sub(r"[\s-]+", "_", name.strip().lower().replace("@", "_at_"))

@@ -48,9 +48,9 @@ def parse_campaign(
     """
     config = read_config(content)
     recipe = read_search(Path(config.recipe)) if config.recipe else {}
-    places = {" ".join(labels): labels for labels in product(*config.vary.values())}
+    labels_by_name = {" ".join(labels): labels for labels in product(*config.vary.values())}
     members = for_each(
-        places, lambda labels: Member(labels=labels, config=parse_search(_search_file(config, recipe, labels)))
+        labels_by_name, lambda labels: Member(labels=labels, config=parse_search(_search_file(config, recipe, labels)))
     )
     campaign = Campaign(config=config, members=tuple(members))
     raise_if_any([*_clashes(campaign), *_untested(campaign), *_unknown_cells(campaign)])
@@ -116,14 +116,14 @@ def _unknown_cells(campaign: Campaign) -> list[str]:
     cells = {" ".join((loss, *member.labels)) for member in campaign.members for loss in member.config.loss_names}
     known = {*campaign.config.table.metrics}
     sentences = []
-    for place, published in enumerate(campaign.config.published):
+    for position, published in enumerate(campaign.config.published):
         unknown = [f"the cell {key!r}" for key in published.cells if key not in cells]
         unknown += [f"the metric {name}" for name in published.metrics if name not in known]
         if published.role not in campaign.config.table.roles:
             unknown.append(f"the role {published.role}")
         if unknown:
             sentences.append(
-                f"published.{place}: the table has not {', '.join(unknown)}; a cell is named by "
+                f"published.{position}: the table has not {', '.join(unknown)}; a cell is named by "
                 f"{', '.join((LOSS, *campaign.config.vary))}, such as {min(cells)!r}."
             )
     return sentences

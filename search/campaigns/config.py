@@ -2,19 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from search.config.search_config import Names, Section, known_metrics, plain_name
-from search.config.validation_errors import build
+from search.config.key_paths import key_paths
+from search.config.names import known_metric, plain_name
+from search.config.search_config import SearchConfig
+from search.config.section import Names, Section
+from search.config.validation_errors import validate
+from search.selection.role import Role
 from trainables.mistakes import Mistakes
 
 LOSS = "loss"
 VALIDATION = "validation"
 """Beside the test metrics: the objective on the validation classes, confirmed."""
 
-Role = Literal["default", "chosen"]
 Labels = dict[str, dict[str, Any]]
 """For each label of an axis its settings, ``key.path: value`` as ``--set`` takes them."""
 
@@ -24,12 +27,14 @@ class TableSection(Section):
 
     rows: Names
     metrics: Names = ("recall_at_1",)
-    roles: tuple[Role, ...] = Field(default=("default", "chosen"), min_length=1)
+    roles: tuple[Role, ...] = Field(default=(Role.DEFAULT, Role.TUNED), min_length=1)
 
     @field_validator("metrics")
     @classmethod
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        known_metrics(tuple(name for name in names if name != VALIDATION))
+        for name in names:
+            if name != VALIDATION:
+                known_metric(name)
         return names
 
 
@@ -113,4 +118,5 @@ def read_config(content: Mapping[str, Any]) -> CampaignConfig:
     Raises:
         Mistakes: all that is wrong with it, its searches left aside.
     """
-    return build(CampaignConfig, content, known=CampaignConfig.model_fields, unknown="no such section")
+    of_searches = [f"base.{key}" for key in key_paths(SearchConfig)]
+    return validate(CampaignConfig, content, keys=[*key_paths(CampaignConfig), *of_searches]).result()

@@ -2,18 +2,18 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from search.campaigns.config import CampaignConfig, read_config
+from search.campaigns.results.types import CampaignResult
 from search.config.yaml_file import read_yaml
 from trainables.files import write_json, write_whole
 
 
 @dataclass(frozen=True)
 class CampaignFolder:
-    """The place of the campaign ``name`` below ``runs``."""
+    """The folder of the campaign ``name`` below ``runs``."""
 
     runs: Path
     name: str
@@ -34,9 +34,9 @@ class CampaignFolder:
         text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
         write_whole(self.config, lambda file: file.write(text.encode()))
 
-    def end(self, result: dict[str, Any]) -> None:
+    def end(self, result: CampaignResult) -> None:
         """Write down what the campaign came to."""
-        write_json(self.result, result)
+        write_json(self.result, result.model_dump(mode="json"))
 
     def searches(self) -> list[str]:
         """What the searches are called that the campaign began with; none before it began."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # rich is imported by the first thing that is printed
     from rich.console import Console, RenderableType
 
-    from search.report.text_tables import TextTable
+    from search.report.tables.text_table import TextTable
 
 
 @cache

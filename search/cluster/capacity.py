@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from search.config.search_config import ResourcesSection
+from search.config.sections.resources import ResourcesSection
 from trainables.mistakes import Mistakes
 
 Node = Mapping[str, float]

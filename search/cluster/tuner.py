@@ -17,7 +17,7 @@ from ray.tune.search import Searcher
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from search.cluster.capacity import capacity, growth
-from search.config.search_config import ResourcesSection
+from search.config.sections.resources import ResourcesSection
 from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.trial import TrainingTrial
 

@@ -26,6 +26,20 @@ def holds_password(address: str) -> bool:
     return without_password(plain := _REFERENCE.sub("", address)) != plain
 
 
+def without_a_password(address: str) -> str:
+    """``address``, in which no password may stand.
+
+    Raises:
+        Mistakes: one does; it is not shown.
+    """
+    if holds_password(address):
+        raise Mistakes(
+            f"it holds a password ({without_password(address)}); write it as a reference such as "
+            "${DATABASE_PASSWORD} and export that."
+        )
+    return address
+
+
 def without_password(text: str) -> str:
     """``text``, an address or a message that quotes one, fit to be shown."""
     return _PASSWORD.sub(lambda match: f"{match[1] or ''}***", text)

@@ -27,6 +27,8 @@ class Plan:
     split: ClassSplit
     spaces: Mapping[str, SearchSpace]
     noise_splits: tuple[ClassSplit, ...] = ()
+    notices: tuple[str, ...] = ()
+    """What the user should know of how the search file was taken."""
 
     @cached_property  # every trial's spec names them, and the data set is read once
     def images(self) -> StoreSpec:
@@ -78,7 +80,7 @@ class Plan:
 
     def trial_value(self, stage: Stage) -> TrialValue:
         """How the records of a trial of ``stage`` give its value."""
-        objective = self.config.search.objective
+        objective = self.config.objective
         if self.split.folds and stage is not Stage.TEST:
             return ByFold(objective=objective, epochs=self.config.training.epochs)
         return ByEpoch(objective=objective)

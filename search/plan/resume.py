@@ -1,15 +1,32 @@
-"""What may change when a search goes on, and what may not."""
+"""The plan of a search that begins or goes on: what may change when it goes on, and what may not."""
 
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from search.config.search_config import SearchConfig, parse_config
+from search.config.search_config import SearchConfig, parse_config, validate_config
 from search.plan.checks import make_plan
+from search.plan.checks.findings import Findings
+from search.plan.differences import differences
+from search.plan.origin import check_origin
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, existing_run, stored_config, stored_split
-from trainables.mistakes import Mistakes, raise_if_any
+from trainables.mistakes import Mistakes
 
-CHANGEABLE = ("resources", "tracking", "stages")
+CHANGEABLE = ("resources", "tracking", "stages", "ship")
+
+
+def read_plan(content: Mapping[str, Any], runs: Path) -> Plan:
+    """The plan of the search file ``content``, for a search that begins or goes on below ``runs``.
+
+    Raises:
+        Mistakes: all that can be known to be wrong, in its form and beyond. Where an entry is wrong, the rest is looked
+            at without it.
+    """
+    validation = validate_config(content)
+    assert validation.built is not None, "a search file of which nothing can be built"
+    return _plan(validation.built, runs, Findings(validation.mistakes, validation.left_out))
 
 
 def started_or_resumed(config: SearchConfig, runs: Path) -> Plan:
@@ -18,25 +35,40 @@ def started_or_resumed(config: SearchConfig, runs: Path) -> Plan:
     Raises:
         Mistakes: all that is wrong with it, or what differs from the stored search and may not.
     """
-    folder = RunFolder(runs, config.name)
-    if folder.campaign.exists():
-        raise Mistakes(f"name: {config.name} is a campaign in {runs}; call the search something else.")
-    known = folder.config.exists()
-    plan = make_plan(resumed_config(folder, config) if known else config, runs, addresses=not known)
-    refuse_another_split(folder, plan.split.digest)
-    return plan
+    return _plan(config, runs, Findings())
 
 
 def reopened(runs: Path, name: str) -> Plan:
-    """The plan of the search ``name`` as it is stored below ``runs``.
+    """The plan of the search ``name``, as it is stored.
 
     Raises:
-        Mistakes: there is none, or its data have changed.
+        Mistakes: there is none, or it cannot go on here.
     """
     folder = existing_run(runs, name)
     plan = make_plan(parse_config(stored_config(folder)), runs, addresses=False)
     refuse_another_split(folder, plan.split.digest)
     return plan
+
+
+def _plan(config: SearchConfig, runs: Path, found: Findings) -> Plan:
+    if found.left_out.replaced("name"):  # whether it goes on is not known
+        return make_plan(config, runs, findings=found)
+    folder = RunFolder(runs, config.name)
+    if folder.campaign.exists():
+        found.add([f"name: {config.name} is a campaign in {runs}; call the search something else."])
+    if not folder.config.exists():
+        check_origin(found, config, runs)
+        plan = make_plan(config, runs, findings=found)
+        if origin := config.search.origin:
+            refuse_another_split(RunFolder(runs, origin), plan.split.digest)
+        return plan
+    stored = parse_config(stored_config(folder))
+    found.add(_forbidden(stored, config, found))
+    goes_on, notices = _with_stored_trials(config, stored, found)
+    found.add(_late_trials(stored, goes_on, folder))
+    plan = make_plan(goes_on, runs, addresses=False, findings=found)
+    refuse_another_split(folder, plan.split.digest)
+    return replace(plan, notices=notices)
 
 
 def refuse_another_split(folder: RunFolder, digest: str) -> None:
@@ -55,38 +87,37 @@ def refuse_another_split(folder: RunFolder, digest: str) -> None:
         )
 
 
-def resumed_config(folder: RunFolder, wanted: SearchConfig) -> SearchConfig:
-    """``wanted``, if it may go on with the search that is stored in ``folder``.
-
-    Raises:
-        Mistakes: what differs and may not.
-    """
-    stored = parse_config(stored_config(folder))
-    before, after = stored.model_dump(mode="json"), wanted.model_dump(mode="json")
-    trials = before["search"].pop("trials"), after["search"].pop("trials")
-    sentences = [
-        f"{place}: the search {wanted.name} began with {old!r} and the file now says {new!r}; "
-        "put it back, or give the search a new name."
-        for place, old, new in _differences(before, after)
-        if place.split(".")[0] not in CHANGEABLE
-    ]
-    if trials[1] < trials[0]:
-        sentences.append(f"search.trials: it was {trials[0]} and may only grow; it is {trials[1]}.")
-    if trials[1] > trials[0] and folder.selection.exists():
-        sentences.append(
-            f"search.trials: the configurations of {wanted.name} are chosen already, after {trials[0]} trials; "
-            "more trials need a new name."
+def _forbidden(stored: SearchConfig, wanted: SearchConfig, found: Findings) -> Iterator[str]:
+    """What differs from the stored search and may not."""
+    for key, before, after in differences(stored.model_dump(mode="json"), wanted.model_dump(mode="json")):
+        if key.split(".")[0] in CHANGEABLE or key == "search.trials" or found.left_out.touched(key):
+            continue
+        yield (
+            f"{key}: the search {wanted.name} began with {before!r} and the file now says {after!r}; put it back, or "
+            "give the search a new name."
         )
-    raise_if_any(sentences)
-    return wanted
 
 
-def _differences(before: Any, after: Any, place: str = "") -> list[tuple[str, Any, Any]]:
-    if isinstance(before, dict) and isinstance(after, dict):
-        keys = dict.fromkeys((*before, *after))
-        return [
-            difference
-            for key in keys
-            for difference in _differences(before.get(key), after.get(key), f"{place}.{key}" if place else str(key))
-        ]
-    return [] if before == after else [(place, before, after)]
+def _with_stored_trials(
+    wanted: SearchConfig, stored: SearchConfig, found: Findings
+) -> tuple[SearchConfig, tuple[str, ...]]:
+    """``wanted`` with the stored number of trials where it asks for fewer, and what to say of it.
+
+    A search that was extended with ``--set`` goes on as it is with the file that it began with.
+    """
+    asked, trials = wanted.search.trials, stored.search.trials
+    if asked >= trials and not found.left_out.touched("search.trials"):
+        return wanted, ()
+    kept = wanted.model_copy(update={"search": wanted.search.model_copy(update={"trials": trials})})
+    return kept, (
+        f"search.trials: the file says {asked}, and {wanted.name} was extended to {trials}; it goes on with {trials}.",
+    )
+
+
+def _late_trials(stored: SearchConfig, wanted: SearchConfig, folder: RunFolder) -> Iterator[str]:
+    before, after = stored.search.trials, wanted.search.trials
+    if after > before and folder.selection.exists():
+        yield (
+            f"search.trials: the configurations of {wanted.name} are chosen already, after {before} trials; more trials "
+            "need a new name."
+        )

@@ -48,7 +48,7 @@ class Search:
             sampler=budget.sampler if searching else None,
             attributes={
                 "split_digest": plan.split.digest,
-                "objective": search.objective,
+                "objective": self.config.objective,
                 "default": plan.spaces[loss].default,
                 "clipped": list(plan.spaces[loss].clipped),
                 **planned,

@@ -21,7 +21,7 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         warmup = training.get("warmup_epochs", config.training.warmup_epochs)
         training |= {"epochs": epochs, "warmup_epochs": min(warmup, epochs)}
     spec = TrialSpec(
-        loss=loss,
+        loss=config.loss(loss).key,
         hyperparameters=hyperparameters,
         model=config.model,
         training=replace(config.training, **training),

@@ -4,16 +4,15 @@ Shapes: N images, C test classes.
 """
 
 import hashlib
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from search.plan.runs import RunFolder
+from search.report.results.scored_openings import ScoredModel, scored_openings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +40,8 @@ def class_scores(folder: RunFolder, metric: str) -> list[ClassScores]:
         FileNotFoundError: the per-image results are gone.
     """
     models: dict[tuple[str, int, int], list[ClassScores]] = {}
-    for row, path in _results(folder):
-        entry = _class_scores(row, path, metric)
+    for model, path in _models(folder):
+        entry = _class_scores(model, path, metric)
         models.setdefault((entry.loss, entry.configuration, entry.seed), []).append(entry)
     folds = max(map(len, models.values()), default=0)
     return [
@@ -56,27 +55,29 @@ def per_image_metrics(folders: Iterable[RunFolder]) -> set[str]:
     """The metrics that every model of every search was scored by, image by image."""
     found: list[set[str]] = []
     for folder in folders:
-        for _, path in _results(folder):
+        for _, path in _models(folder):
             with np.load(path) as content:
                 found.append(set(content.files))
     return set.intersection(*found)
 
 
-def _results(folder: RunFolder) -> list[tuple[dict[str, Any], Path]]:
-    if not folder.test.exists():
-        return []
-    opening = json.loads(folder.test.read_text())["openings"][0]
-    return [(row, folder.path / "test" / opening["id"] / row["per_image"]) for row in opening["scores"]]
+def _models(folder: RunFolder) -> list[tuple[ScoredModel, Path]]:
+    """The models of the first opening, each with the file of its per-image results."""
+    return [
+        (model, folder.path / "test" / opening.id / model.per_image)
+        for opening in scored_openings(folder.test)[:1]
+        for model in opening.scores
+    ]
 
 
-def _class_scores(row: dict[str, Any], path: Path, metric: str) -> ClassScores:
+def _class_scores(model: ScoredModel, path: Path, metric: str) -> ClassScores:
     with np.load(path) as content:
         labels_N, keys_N, scores_N = content["labels"], content["keys"], content[metric]
     classes_N = np.unique(labels_N, return_inverse=True)[1]
     return ClassScores(
-        loss=row["loss"],
-        configuration=row["configuration"],
-        seed=row["seed"],
+        loss=model.loss,
+        configuration=model.configuration,
+        seed=model.seed,
         sums_C=np.bincount(classes_N, weights=scores_N).astype(np.float64),
         counts_C=np.bincount(classes_N),
         images=hashlib.sha256(labels_N.tobytes() + "\n".join(keys_N.tolist()).encode()).hexdigest(),

@@ -1,52 +1,56 @@
 """The comparison of losses: default and tuned, from the search to the test classes, in one table for all searches."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from search.plan.runs import RunFolder, stored_split
 from search.report.anytime import compared_curves
-from search.report.pairs import DEFAULT, TUNED, default_and_tuned, pairs_of
+from search.report.pairs import default_and_tuned, pairs_of
+from search.report.results.comparison import Comparison
+from search.report.results.curves import ComparedCurve, SearchCurve
+from search.report.results.row import Row
+from search.report.results.summary import Summary
 from search.selection.openings import Ledger
+from search.selection.role import Role
 from trainables.mistakes import Mistakes
 
 
-def compare(folders: Sequence[RunFolder], summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Everything that a comparison says, as JSON.
+def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> Comparison:
+    """The losses of several searches beside each other; the bootstrap of their pairs takes seconds.
 
     Args:
         folders: the searches.
-        summaries: their ``summary.json``, in the same order.
+        summaries: their summaries, in the same order.
 
     Raises:
         Mistakes: the searches have not the same split or objective.
     """
     refuse_mixed(summaries)
     rows = [row for summary in summaries for row in rows_of(summary)]
-    objective = summaries[0]["objective"]
-    computed = {name for row in rows for name in row["test"] or {}}
+    objective = summaries[0].objective
+    computed = {name for row in rows for name in row.test or {}}
     metrics = [name for name in dict.fromkeys((objective, "recall_at_1")) if name in computed]
     pairs, left_out = pairs_of(folders, rows, metrics, list(default_and_tuned(rows)))
-    return {
-        "objective": objective,
-        "split": summaries[0]["split"],
-        "openings": Ledger(folders[0].openings).sentence(stored_split(folders[0]).test_digest),
-        "test_metrics": metrics,
-        "rows": rows,
-        "pairs": pairs,
-        "left_out": left_out,
-        "anytime": list(_anytime(summaries)),
-        "searches": list(summaries),
-    }
+    return Comparison(
+        objective=objective,
+        split=summaries[0].split,
+        openings=Ledger(folders[0].openings).sentence(stored_split(folders[0]).test_digest),
+        test_metrics=tuple(metrics),
+        rows=tuple(rows),
+        pairs=tuple(pairs),
+        left_out=tuple(left_out),
+        anytime=tuple(_anytime(summaries)),
+        searches=tuple(summaries),
+    )
 
 
-def refuse_mixed(summaries: Sequence[Mapping[str, Any]]) -> None:
+def refuse_mixed(summaries: Sequence[Summary]) -> None:
     """Different splits are never compared silently, nor values of different objectives.
 
     Raises:
         Mistakes: the searches have not the same split, or not the same objective.
     """
-    splits = {summary["name"]: summary["split"]["digest"][:12] for summary in summaries}
-    objectives = {summary["name"]: summary["objective"] for summary in summaries}
+    splits = {summary.name: summary.split.digest[:12] for summary in summaries}
+    objectives = {summary.name: summary.objective for summary in summaries}
     for what, values in (("split", splits), ("objective", objectives)):
         if len(set(values.values())) > 1:
             listed = "; ".join(f"{name}: {value}" for name, value in values.items())
@@ -56,32 +60,53 @@ def refuse_mixed(summaries: Sequence[Mapping[str, Any]]) -> None:
             )
 
 
-def rows_of(summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def rows_of(summary: Summary) -> Iterator[Row]:
     """Two rows a loss: what was configured, and its values from the search to the test."""
-    for loss, entry in summary["losses"].items():
-        default, confirmed, best = entry["default"], entry["confirmed"], entry["best"]
-        tuned = confirmed or best or {"number": None, "params": None, "value": None}
-        for role, found, row in (
-            (DEFAULT, default, {"number": 0, "params": default["params"], "search_value": default["value"]}),
-            (TUNED, entry, {**tuned, "search_value": confirmed["search_value"] if confirmed else tuned["value"]}),
-        ):
-            yield {
-                "search": summary["name"],
-                "loss": loss,
-                "role": role,
-                **{key: row[key] for key in ("number", "params", "search_value")},
-                **{stage: found[stage] for stage in ("confirmed", "final", "test")},
-            }
+    for loss, entry in summary.losses.items():
+        default, chosen, best = entry.default, entry.confirmed, entry.best
+        yield Row(
+            search=summary.name,
+            loss=loss,
+            role=Role.DEFAULT,
+            number=0,
+            params=default.params,
+            search_value=default.value,
+            confirmed=default.confirmed,
+            final=default.final,
+            test=default.test,
+        )
+        tuned = chosen or best
+        yield Row(
+            search=summary.name,
+            loss=loss,
+            role=Role.TUNED,
+            number=tuned.number if tuned else None,
+            params=tuned.params if tuned else None,
+            search_value=chosen.search_value if chosen else best.value if best else None,
+            confirmed=chosen,
+            final=entry.final,
+            test=entry.test,
+        )
 
 
-def _anytime(summaries: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _anytime(summaries: Sequence[Summary]) -> Iterator[SearchCurve]:
     """Each loss's curves beside each other; where several searches have it, their mean as well."""
-    for loss in dict.fromkeys(loss for summary in summaries for loss in summary["losses"]):
-        by_search: dict[str | None, list[Mapping[str, Any]]] = {
-            summary["name"]: [summary["losses"][loss]] for summary in summaries if loss in summary["losses"]
-        }
-        curves = compared_curves(by_search)
-        if len(curves) > 1:
-            curves |= compared_curves({None: [entry for found in by_search.values() for entry in found]})
+    for loss in dict.fromkeys(loss for summary in summaries for loss in summary.losses):
+        by_search = {summary.name: [summary.losses[loss]] for summary in summaries if loss in summary.losses}
+        curves = compared_curves(loss, by_search)
         for search, curve in curves.items():
-            yield {"search": search, "loss": loss, **curve}
+            yield _of_search(search, curve)
+        if len(curves) > 1:
+            entries = [entry for found in by_search.values() for entry in found]
+            (mean,) = compared_curves(loss, {"mean": entries}).values()
+            yield _of_search(None, mean)
+
+
+def _of_search(search: str | None, curve: ComparedCurve) -> SearchCurve:
+    return SearchCurve(
+        search=search,
+        loss=curve.loss,
+        points=curve.points,
+        against=curve.against,
+        cost_ratio=curve.cost_ratio,
+    )

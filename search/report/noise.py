@@ -2,11 +2,11 @@
 
 import statistics
 from collections.abc import Sequence
-from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
 from search.config.search_config import SearchConfig
+from search.report.results.noise_summary import Detectable, NoiseSummary
 from search.report.statistics.detectable import minimum_detectable_difference
 
 COVERS = (
@@ -15,57 +15,52 @@ COVERS = (
 )
 
 
-def noise_summary(config: SearchConfig, trials: Sequence[FrozenTrial]) -> dict[str, Any] | None:
-    """What the noise stage came to, from the trials of its study; None before one of the search's split is complete.
-
-    ``std`` is the sample deviation over seeds on the search's own split, ``split_std`` the one over class splits
-    trained with the first seed. ``detectable`` is the smallest difference of two means over so many seeds that a
-    t-test finds (two-sided 5 %, power 80 %); None where there are fewer than two seeds.
-    """
+def noise_summary(config: SearchConfig, trials: Sequence[FrozenTrial]) -> NoiseSummary | None:
+    """What the noise stage came to, from the trials of its study; None before one of the search's split is complete."""
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-    values = [trial.values[0] for trial in complete if trial.user_attrs["split"] == 0]
+    values = tuple(trial.values[0] for trial in complete if trial.user_attrs["split"] == 0)
     if not values:
         return None
     seed = trials[0].user_attrs["seed"]
-    split_values = [trial.values[0] for trial in complete if trial.user_attrs["seed"] == seed]
+    split_values = tuple(trial.values[0] for trial in complete if trial.user_attrs["seed"] == seed)
     std = _deviation(values)
     budgets = {"selection.seeds": config.selection.seeds, "final.seeds": config.final.seeds}
-    return {
-        "loss": config.noise_loss,
-        "params": complete[0].user_attrs["params"],
-        "mean": statistics.fmean(values),
-        "values": values,
-        "std": std,
-        "split_values": split_values,
-        "split_std": _deviation(split_values),
-        "detectable": {
-            key: {"seeds": seeds, "difference": None if std is None else minimum_detectable_difference(std, seeds)}
+    return NoiseSummary(
+        loss=config.noise_loss,
+        params=complete[0].user_attrs["params"],
+        mean=statistics.fmean(values),
+        values=values,
+        std=std,
+        split_values=split_values,
+        split_std=_deviation(split_values),
+        detectable={
+            key: Detectable(seeds=seeds, difference=None if std is None else minimum_detectable_difference(std, seeds))
             for key, seeds in budgets.items()
         },
-        "covers": COVERS,
-    }
+        covers=COVERS,
+    )
 
 
 def _deviation(values: Sequence[float]) -> float | None:
     return statistics.stdev(values) if len(values) > 1 else None
 
 
-def noise_text(noise: dict[str, Any], objective: str) -> str:
+def noise_text(noise: NoiseSummary, objective: str) -> str:
     """The same in words."""
-    if noise["std"] is None:
-        return f"Noise of {noise['loss']}: only one training finished, which has no deviation."
+    if noise.std is None:
+        return f"Noise of {noise.loss}: only one training finished, which has no deviation."
     lines = [
-        f"Noise of {noise['loss']}: {objective} {noise['mean']:.4f}, deviation {noise['std']:.4f} over "
-        f"{len(noise['values'])} seeds."
+        f"Noise of {noise.loss}: {objective} {noise.mean:.4f}, deviation {noise.std:.4f} over "
+        f"{len(noise.values)} seeds."
     ]
-    if noise["split_std"] is not None:
-        lines.append(f"Over {len(noise['split_values'])} class splits with one seed it is {noise['split_std']:.4f}.")
-    for key, entry in noise["detectable"].items():
-        if entry["difference"] is None:
-            lines.append(f"{key} = {entry['seeds']}: one seed cannot tell any difference.")
+    if noise.split_std is not None:
+        lines.append(f"Over {len(noise.split_values)} class splits with one seed it is {noise.split_std:.4f}.")
+    for key, entry in noise.detectable.items():
+        if entry.difference is None:
+            lines.append(f"{key} = {entry.seeds}: one seed cannot tell any difference.")
         else:
             lines.append(
-                f"{key} = {entry['seeds']} can tell two means apart that differ by {entry['difference']:.4f} or more "
+                f"{key} = {entry.seeds} can tell two means apart that differ by {entry.difference:.4f} or more "
                 "(two-sided 5 %, power 80 %)."
             )
-    return " ".join([*lines, noise["covers"]])
+    return " ".join([*lines, noise.covers])

@@ -1,36 +1,64 @@
 """What a loss's parent run in MLflow shows."""
 
+from search.report.results.comparison import Comparison
+from search.report.results.pair import Pair
+from search.report.tables.csv_records import as_csv
+from search.report.tables.formats import interval, verdict
+from search.report.tables.markdown import as_markdown
+from search.report.tables.text_tables import text_tables
+from search.selection.role import Role
+from search.study.names import Stage
+from search.tracking.projection import ParentRun
 
-def _parent_facts(
-    comparison: Mapping[str, Any], loss: str, stage: str
-) -> tuple[dict[str, float], dict[str, str], dict[str, Any], dict[str, str]]:
-    """What a loss's parent run shows: its statistics at each stage, by role; tags; the chosen parameters; files."""
-    tags = {"holdout.loss": loss, "holdout.stage": stage}
-    if stage != Stage.SEARCH:
-        return {}, tags, {}, {}
-    (summary,) = comparison["searches"]
-    entry = summary["losses"][loss]
-    metrics: dict[str, float | None] = {
-        "search_value": entry["best"]["value"] if entry["best"] else None,
-        "default_search_value": entry["default"]["value"],
-        **{f"trials_{state}": float(count) for state, count in entry["trials"].items()},
-    }
-    for role, found in (("", entry), ("default_", entry["default"])):
-        for stage in ("confirmed", "final"):
-            values = found[stage] or {}
-            metrics |= {f"{role}{stage}_{key}": values.get(key) for key in ("mean", "std")}
-        for name, values in (found["test"] or {}).items():
-            low, high = values["ci95"] or (None, None)
-            spread = {"_std": values["std"], "_ci95_low": low, "_ci95_high": high}
-            metrics |= {f"{role}test_{name}{key}": value for key, value in {"": values["mean"], **spread}.items()}
-    tags["holdout.openings"] = comparison["openings"]
-    for pair in comparison["pairs"]:
-        if loss in (pair["first"][1], pair["second"][1]):
-            tags[f"holdout.pair.{'.'.join((*pair['first'][1:], *pair['second'][1:]))}"] = (
-                f"{pair['difference']:+.4f} {interval(pair['ci95'])}, p {pair['p_holm']:.4f} (Holm): {verdict(pair)}"
+
+def parent_run(comparison: Comparison, loss: str, stage: Stage) -> ParentRun:
+    """What the parent run of ``loss`` in ``stage`` shows, from the comparison of its search alone.
+
+    That of the search stage has the loss's statistics at each stage, by role, and the comparison as files.
+    """
+    tags = {"holdout.loss": loss, "holdout.stage": stage.trainings}
+    if stage is not Stage.SEARCH:
+        return ParentRun(tags=tags)
+    (summary,) = comparison.searches
+    entry = summary.losses[loss]
+    tags["holdout.openings"] = comparison.openings
+    for pair in comparison.pairs:
+        if loss in (pair.first.loss, pair.second.loss):
+            tags[_pair_tag(pair)] = (
+                f"{pair.difference:+.4f} {interval(pair.ci95)}, p {pair.p_holm:.4f} (Holm): {verdict(pair)}"
             )
-    if entry["diagnostics"]:
-        tags["holdout.diagnostics"] = "; ".join(finding["sentence"] for finding in entry["diagnostics"])
-    chosen = entry["confirmed"]["params"] if entry["confirmed"] else {}
-    files = {"comparison.md": as_markdown(text_tables(comparison)), "comparison.csv": as_csv(comparison)}
-    return {name: value for name, value in metrics.items() if value is not None}, tags, chosen, files
+    if entry.diagnostics:
+        tags["holdout.diagnostics"] = "; ".join(finding.sentence for finding in entry.diagnostics)
+    return ParentRun(
+        metrics=_metrics(comparison, loss),
+        tags=tags,
+        params=entry.confirmed.params if entry.confirmed else {},
+        files={"comparison.md": as_markdown(text_tables(comparison)), "comparison.csv": as_csv(comparison)},
+    )
+
+
+def _pair_tag(pair: Pair) -> str:
+    return ".".join(("holdout", "pair", pair.first.loss, pair.first.role, pair.second.loss, pair.second.role))
+
+
+def _metrics(comparison: Comparison, loss: str) -> dict[str, float]:
+    entry = comparison.searches[0].losses[loss]
+    metrics: dict[str, float | None] = {
+        "search_value": entry.best.value if entry.best else None,
+        "default_search_value": entry.default.value,
+        "trials_complete": entry.trials.complete,
+        "trials_pruned": entry.trials.pruned,
+        "trials_failed": entry.trials.failed,
+    }
+    for prefix, role in (("", Role.TUNED), ("default_", Role.DEFAULT)):
+        found = entry.of_role(role)
+        for stage, values in (("confirmed", found.confirmed), ("final", found.final)):
+            metrics[f"{prefix}{stage}_mean"] = values.mean if values else None
+            metrics[f"{prefix}{stage}_std"] = values.std if values else None
+        for name, tested in (found.test or {}).items():
+            low, high = tested.ci95 or (None, None)
+            metrics[f"{prefix}test_{name}"] = tested.mean
+            metrics[f"{prefix}test_{name}_std"] = tested.std
+            metrics[f"{prefix}test_{name}_ci95_low"] = low
+            metrics[f"{prefix}test_{name}_ci95_high"] = high
+    return {name: value for name, value in metrics.items() if value is not None}

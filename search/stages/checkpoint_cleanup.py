@@ -2,7 +2,7 @@
 
 from optuna.trial import FrozenTrial
 
-from search.config.search_config import CheckpointsSection
+from search.config.sections.storage import CheckpointsSection
 from search.study.names import Stage
 from search.study.trial_queue import RunningTrial, TrialListener
 from trainables.checkpoints import forget_last

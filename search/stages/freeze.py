@@ -25,7 +25,7 @@ def freeze(search: Search) -> Selection:
         searched, confirmed = search.study(loss, Stage.SEARCH), search.study(loss, Stage.SELECT)
         trials = searched.trials()
         numbers = [trial.number for trial in finalists(trials, plan.config.selection.finalists)]
-        candidates = confirmations(trials, confirmed.trials(), numbers, plan.config.search.objective)
+        candidates = confirmations(trials, confirmed.trials(), numbers, plan.config.objective)
         digests |= {study.name: study_digest(study.trials()) for study in (searched, confirmed)}
         if choice := choose(candidates):
             chosen[loss], reasons[loss] = choice
@@ -38,7 +38,7 @@ def freeze(search: Search) -> Selection:
         )
     selection = Selection(
         search=plan.config.name,
-        objective=plan.config.search.objective,
+        objective=plan.config.objective,
         split_digest=plan.split.digest,
         test_digest=plan.split.test_digest,
         studies=digests,

@@ -5,7 +5,7 @@ from functools import cached_property
 
 from search.plan.search import Search
 from search.report.comparison import Comparison, compare
-from search.report.summary import Summary
+from search.report.summary import Summary, write_summary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,3 +19,8 @@ class Outcome:
     def comparison(self) -> Comparison:
         """The search's losses beside each other."""
         return compare([self.search.plan.folder], [self.summary])
+
+
+def recorded_outcome(search: Search) -> Outcome:
+    """What a search came to, by its records; ``summary.json`` is brought up to date."""
+    return Outcome(search=search, summary=write_summary(search))

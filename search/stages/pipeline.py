@@ -15,6 +15,7 @@ from rich.console import Console
 from search.cluster.driver_lock import only_driver_of
 from search.cluster.session import import_ray, ray_session
 from search.config.secrets import expand
+from search.plan.origin import copy_trials
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import Search, open_search
@@ -24,7 +25,7 @@ from search.selection.selection import Selection
 from search.stages.checkpoint_cleanup import CheckpointCleanup
 from search.stages.freeze import NothingToSelect, freeze
 from search.stages.gpu_memory_check import GpuMemoryCheck
-from search.stages.outcome import Outcome
+from search.stages.outcome import Outcome, recorded_outcome
 from search.stages.progress import Progress, StoreProgress
 from search.stages.queued_stages import confirm_stage, final_stage, noise_stage, search_stage, side_by_side
 from search.stages.sealed_test import score_test
@@ -77,11 +78,13 @@ def run_stages(
             stack.enter_context(only_driver_of(names, storage))
         on_begin()
         searches = [open_search(plan) for plan in plans]
+        for search in searches:
+            copy_trials(search)
         left = [stage for stage in stages if _undone(searches, stage)]
         if reason is not None:
             left.append(Stage.TEST)
         if not left:
-            return [Outcome(search=search, summary=write_summary(search)) for search in searches]
+            return [recorded_outcome(search) for search in searches]
         if not is_new:
             concurrent = _get_ready(plans, console, stack)
         for search in searches:
@@ -158,7 +161,7 @@ def _carry_out(
                 reason=reason,
                 score_all=lambda tasks: map_on_workers(score, tasks, resources=resources),
             )
-        outcomes = [Outcome(search=search, summary=write_summary(search)) for search in searches]
+        outcomes = [recorded_outcome(search) for search in searches]
     finally:
         in_step = tracker.close()
     for outcome in outcomes:
@@ -193,7 +196,7 @@ def stage_by_stage(
         yield side_by_side(Stage.NOISE, [noise_stage(search) for search in noisy])
         for search in noisy:
             if noise := write_summary(search).noise:
-                console.print(noise_text(noise, search.config.search.objective), highlight=False)
+                console.print(noise_text(noise, search.config.objective), highlight=False)
     if Stage.SEARCH in left:
         yield side_by_side(Stage.SEARCH, [search_stage(search) for search in searches])
         _summarise(searches)

@@ -6,8 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from search.config.search_config import parse_config
-from search.plan.resume import started_or_resumed
+from search.plan.resume import read_plan
 from search.stages.outcome import Outcome
 from search.stages.pipeline import run_stages
 from search.study.trial_queue import TrialListener
@@ -34,7 +33,9 @@ def run_search(
         Mistakes: all that is wrong with the file; nothing is created then.
         Failure: it could not be done.
     """
-    plan = started_or_resumed(parse_config(content), runs)
+    plan = read_plan(content, runs)
+    for notice in plan.notices:
+        console.print(notice, highlight=False, markup=False, soft_wrap=True)
     (outcome,) = run_stages(
         [plan], console, plan.config.stages, started=started, opener=plan.config.name, listeners=listeners
     )

@@ -7,7 +7,7 @@ therefore follows a search, catches up after an outage, and serves ``holdout syn
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from search.study.records import epochs_of
 from search.study.study import LossStudy
 from search.study.trial_value import best_value
 from search.tracking.client import open_client
+from spaces.space import Value
 from trainables.epoch_record import EpochRecord
 
 if TYPE_CHECKING:
@@ -41,6 +42,16 @@ class Projected:
     epochs: int
     steps: int
     closed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParentRun:
+    """What the parent run of a loss and stage shows when its trials have ended: ``files`` are texts by name."""
+
+    tags: Mapping[str, str]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    params: Mapping[str, Value] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 class Projection:
@@ -83,15 +94,8 @@ class Projection:
             self._parents[study.name] = run.info.run_id
         return self._parents[study.name]
 
-    def close_parent(
-        self,
-        study: LossStudy,
-        metrics: Mapping[str, float],
-        tags: Mapping[str, str],
-        chosen: Mapping[str, Any],
-        files: Mapping[str, str],
-    ) -> None:
-        """Write what a loss came to into its parent run, with texts as artifacts by name, and end it."""
+    def close_parent(self, study: LossStudy, parent_run: ParentRun) -> None:
+        """Write what a loss came to into its parent run, with the files as artifacts, and end it."""
         from mlflow.entities import Metric, Param, RunTag
 
         client = self._connect()
@@ -99,11 +103,11 @@ class Projection:
         now = int(time.time() * 1000)
         client.log_batch(
             run_id,
-            metrics=[Metric(name, value, now, 0) for name, value in metrics.items()],
-            tags=[RunTag(name, value[:TAG_LENGTH]) for name, value in tags.items()],
-            params=[Param(name, str(value)) for name, value in chosen.items()],
+            metrics=[Metric(name, value, now, 0) for name, value in parent_run.metrics.items()],
+            tags=[RunTag(name, value[:TAG_LENGTH]) for name, value in parent_run.tags.items()],
+            params=[Param(name, str(value)) for name, value in parent_run.params.items()],
         )
-        for name, text in files.items():
+        for name, text in parent_run.files.items():
             client.log_text(run_id, text, name)
         client.set_terminated(run_id, "FINISHED")
 

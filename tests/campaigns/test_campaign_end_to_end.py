@@ -23,7 +23,7 @@ TRIALS = {GP: 6, CMAES: 4}  # a Gaussian process models from the fifth on
 EPOCHS, FOLDS, SEEDS = 3, 2, 2
 
 
-class Place:
+class CampaignRun:
     """The folders of one campaign."""
 
     def __init__(self, path: Path) -> None:
@@ -68,83 +68,83 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def ran(tmp_path_factory: pytest.TempPathFactory) -> CampaignRun:
     """A campaign that was killed and went on; the tests below look at what it left."""
-    place = Place(tmp_path_factory.mktemp("campaign"))
-    kill_when(place.amid_the_second_fold, *place.command)
-    assert [file.name for file in (place.runs / "lot").iterdir()] == ["campaign.yaml"]
-    done = holdout(*place.command)
+    ran = CampaignRun(tmp_path_factory.mktemp("campaign"))
+    kill_when(ran.amid_the_second_fold, *ran.command)
+    assert [file.name for file in (ran.runs / "lot").iterdir()] == ["campaign.yaml"]
+    done = holdout(*ran.command)
     shown = plain(done.stdout)
     assert "this test set: 1 opening by 2 searches" in shown
     assert "Best map_at_r so far, by the epochs spent" in shown
     assert "lot-cmaes" in shown
-    return place
+    return ran
 
 
-def test_nothing_is_lost_and_nothing_doubled(place: Place) -> None:
+def test_nothing_is_lost_and_nothing_doubled(ran: CampaignRun) -> None:
     models = {GP: FOLDS, CMAES: 1}
     for name in NAMES:
-        counts = summary(place.runs, name)["losses"][LOSS]["trials"]
+        counts = summary(ran.runs, name)["losses"][LOSS]["trials"]
         assert counts == {"complete": TRIALS[name], "pruned": 0, "failed": 0}
-        for course in (f"{LOSS}@noise", LOSS, f"{LOSS}@confirm", f"{LOSS}@final"):
-            trials = stored(place.runs, name, course)
+        for study in (f"{LOSS}@noise", LOSS, f"{LOSS}@confirm", f"{LOSS}@final"):
+            trials = stored(ran.runs, name, study)
             assert {trial.state for trial in trials} == {TrialState.COMPLETE}
-            told = [
+            attributes = [
                 [trial.user_attrs.get(key) for key in ("configuration", "seed", "fold", "split")] for trial in trials
             ]
-            assert len({tuple(each) for each in told}) == len(told)
+            assert len({tuple(each) for each in attributes}) == len(attributes)
         configurations = {trial.user_attrs["configuration"] for trial in trials}
         assert len(trials) == len(configurations) * SEEDS * models[name]
-        assert_mlflow_equals_the_studies(place.runs, name, (LOSS,), experiment_name="lot")
-        assert not list((place.runs / name / "trials").rglob("last.pt"))
+        assert_mlflow_equals_the_studies(ran.runs, name, (LOSS,), experiment_name="lot")
+        assert not list((ran.runs / name / "trials").rglob("last.pt"))
 
 
-def test_every_trial_trained_every_fold(place: Place) -> None:
+def test_every_trial_trained_every_fold(ran: CampaignRun) -> None:
     for name in NAMES:
-        for course in (f"{LOSS}@noise", LOSS, f"{LOSS}@confirm"):
-            for trial in stored(place.runs, name, course):
-                places = [(record["fold"], record["epoch"]) for record in epochs_of(trial)]
-                assert places == [(fold, epoch) for fold in (1, 2) for epoch in range(1, EPOCHS + 1)]
+        for study in (f"{LOSS}@noise", LOSS, f"{LOSS}@confirm"):
+            for trial in stored(ran.runs, name, study):
+                trained = [(record["fold"], record["epoch"]) for record in epochs_of(trial)]
+                assert trained == [(fold, epoch) for fold in (1, 2) for epoch in range(1, EPOCHS + 1)]
                 assert sorted(trial.intermediate_values) == [1, 2]
-        assert len(stored(place.runs, name, f"{LOSS}@noise")) == 3
-        assert summary(place.runs, name)["noise"]["split_std"] is not None
+        assert len(stored(ran.runs, name, f"{LOSS}@noise")) == 3
+        assert summary(ran.runs, name)["noise"]["split_std"] is not None
 
 
-def test_a_killed_cross_validation_went_on_in_its_fold(place: Place) -> None:
+def test_a_killed_cross_validation_went_on_in_its_fold(ran: CampaignRun) -> None:
     """What the first attempt trained, whole folds and a part of one, is on record with its first times."""
     went_on = []
-    for attempt in place.runs.glob(f"lot-*/trials/{LOSS}/*/fold-2/attempt-2"):
+    for attempt in ran.runs.glob(f"lot-*/trials/{LOSS}/*/fold-2/attempt-2"):
         name, number = attempt.parts[-6], int(attempt.parts[-3])
-        starts = [record["start"] for record in epochs_of(stored(place.runs, name, LOSS)[number])]
+        starts = [record["start"] for record in epochs_of(stored(ran.runs, name, LOSS)[number])]
         assert starts == sorted(starts)
         gaps = [after - before for before, after in pairwise(starts)]
         went_on.append(gaps.index(max(gaps)) + 1 if max(gaps) > 2 else 0)
     assert any(epochs >= EPOCHS for epochs in went_on), "no trial was taken up in its second fold"
 
 
-def test_models_propose_once_they_have_trials_to_learn_from(place: Place) -> None:
+def test_models_propose_once_they_have_trials_to_learn_from(ran: CampaignRun) -> None:
     for name in NAMES:
-        proposed = {json.dumps(trial.user_attrs["params"]) for trial in stored(place.runs, name, LOSS)}
+        proposed = {json.dumps(trial.user_attrs["params"]) for trial in stored(ran.runs, name, LOSS)}
         assert len(proposed) == TRIALS[name]
-    assert any(key.startswith("cma:") for trial in stored(place.runs, CMAES, LOSS) for key in trial.system_attrs)
+    assert any(key.startswith("cma:") for trial in stored(ran.runs, CMAES, LOSS) for key in trial.system_attrs)
 
 
-def test_every_fold_s_model_is_scored_or_the_one_of_all_classes(place: Place) -> None:
+def test_every_fold_s_model_is_scored_or_the_one_of_all_classes(ran: CampaignRun) -> None:
     """Folds share their seed, so that two seeds make the interval, and the other search's are paired with them."""
     for name, folds in ((GP, [1, 2]), (CMAES, [None])):
-        (opening,) = json.loads((place.runs / name / "test.json").read_text())["openings"]
-        finals = stored(place.runs, name, f"{LOSS}@final")
-        told = [(trial.user_attrs["configuration"], trial.user_attrs["seed"]) for trial in finals]
-        assert [(row["configuration"], row["seed"]) for row in opening["scores"]] == told
+        (opening,) = json.loads((ran.runs / name / "test.json").read_text())["openings"]
+        finals = stored(ran.runs, name, f"{LOSS}@final")
+        expected = [(trial.user_attrs["configuration"], trial.user_attrs["seed"]) for trial in finals]
+        assert [(row["configuration"], row["seed"]) for row in opening["scores"]] == expected
         assert [row["fold"] for row in opening["scores"]] == folds * (len(finals) // len(folds))
-        tested = summary(place.runs, name)["losses"][LOSS]["test"]["recall_at_1"]
+        tested = summary(ran.runs, name)["losses"][LOSS]["test"]["recall_at_1"]
         assert (tested["seeds"], len(tested["values"])) == (SEEDS, SEEDS * len(folds))
         assert tested["ci95"] is not None
 
 
-def test_all_classes_train_as_long_as_the_confirmations_were_best(place: Place) -> None:
-    confirmed = stored(place.runs, CMAES, f"{LOSS}@confirm")
-    for trial in stored(place.runs, CMAES, f"{LOSS}@final"):
+def test_all_classes_train_as_long_as_the_confirmations_were_best(ran: CampaignRun) -> None:
+    confirmed = stored(ran.runs, CMAES, f"{LOSS}@confirm")
+    for trial in stored(ran.runs, CMAES, f"{LOSS}@final"):
         best = [
             epoch
             for other in confirmed
@@ -153,48 +153,49 @@ def test_all_classes_train_as_long_as_the_confirmations_were_best(place: Place) 
         ]
         assert len(epochs_of(trial)) == math.ceil(statistics.median(best))
         assert all(record["metrics"] == {} for record in epochs_of(trial))
-    assert summary(place.runs, CMAES)["losses"][LOSS]["final"] is None
+    assert summary(ran.runs, CMAES)["losses"][LOSS]["final"] is None
 
 
-def test_the_test_was_opened_once_for_both(place: Place) -> None:
-    (line,) = (place.runs / "test_openings.jsonl").read_text().splitlines()
+def test_the_test_was_opened_once_for_both(ran: CampaignRun) -> None:
+    (line,) = (ran.runs / "test_openings.jsonl").read_text().splitlines()
     opening = json.loads(line)
     assert opening["search"] == "lot"
     assert set(opening["selections"]) == set(NAMES)
     for name in NAMES:
-        (scored,) = json.loads((place.runs / name / "test.json").read_text())["openings"]
+        (scored,) = json.loads((ran.runs / name / "test.json").read_text())["openings"]
         assert scored["id"] == opening["id"]
-        assert summary(place.runs, name)["test_opened"] == 1
+        assert summary(ran.runs, name)["test_opened"] == 1
 
 
-def test_the_result_is_that_of_the_searches(place: Place) -> None:
-    """Asked for again, it is paper_grid at once."""
-    result = json.loads(holdout_here(*place.command, "--json").stdout)
-    assert result == json.loads((place.runs / "lot" / "campaign.json").read_text())
+def test_the_result_is_that_of_the_searches(ran: CampaignRun) -> None:
+    """Asked for again, it is printed at once."""
+    result = json.loads(holdout_here(*ran.command, "--json").stdout)
+    assert result == json.loads((ran.runs / "lot" / "campaign.json").read_text())
     assert result == json.loads(
-        holdout_here("campaign", place.runs / "lot" / "campaign.yaml", "--runs", place.runs, "--json").stdout
+        holdout_here("campaign", ran.runs / "lot" / "campaign.yaml", "--runs", ran.runs, "--json").stdout
     )
     assert len(result["cells"]) == 2 * 2 * 2
     for cell in result["cells"]:
-        entry = summary(place.runs, f"lot-{cell['place']['sampler']}")["losses"][LOSS]
-        of_role = entry if cell["place"]["configuration"] == "chosen" else entry["default"]
-        expected = of_role["confirmed"] if cell["place"]["metric"] == "validation" else of_role["test"]["recall_at_1"]
+        coordinates = cell["coordinates"]
+        entry = summary(ran.runs, f"lot-{coordinates['sampler']}")["losses"][LOSS]
+        of_role = entry if coordinates["configuration"] == "tuned" else entry["default"]
+        expected = of_role["confirmed"] if coordinates["metric"] == "validation" else of_role["test"]["recall_at_1"]
         assert cell["values"] == expected["values"]
         assert cell["published"] is None
     for curve in result["anytime"]:
-        entry = summary(place.runs, f"lot-{curve['way']}")["losses"][curve["loss"]]
+        entry = summary(ran.runs, f"lot-{curve['way']}")["losses"][curve["loss"]]
         last = entry["anytime"][-1]
-        assert curve["places"][-1] == {
+        assert curve["points"][-1] == {
             "epochs": entry["epochs"],
             "value": last["value"],
             "confirmed": last["confirmed"],
         }
 
 
-def test_the_rows_are_compared_and_written_to_files(place: Place, tmp_path: Path) -> None:
+def test_the_rows_are_compared_and_written_to_files(ran: CampaignRun, tmp_path: Path) -> None:
     files = [tmp_path / f"lot{suffix}" for suffix in (".csv", ".md", ".tex")]
     outputs = [word for file in files for word in ("--output", str(file))]
-    result = json.loads(holdout_here(*place.command, *outputs, "--json").stdout)
+    result = json.loads(holdout_here(*ran.command, *outputs, "--json").stdout)
     (pair,) = result["pairs"]
     assert set(pair["names"]) == {"gp", "cmaes"}
     assert pair["seeds"] == SEEDS
@@ -203,22 +204,22 @@ def test_the_rows_are_compared_and_written_to_files(place: Place, tmp_path: Path
     assert [float(record["mean"]) for record in records] == [cell["mean"] for cell in result["cells"]]
     for file in files[1:]:
         assert "samplers with a model" in file.read_text()
-    wrong = plain(holdout_here(*place.command, "--output", tmp_path / "lot.doc", code=2).stderr)
+    wrong = plain(holdout_here(*ran.command, "--output", tmp_path / "lot.doc", code=2).stderr)
     assert "the file's suffix says its format" in wrong
 
 
-def test_each_search_is_a_search(place: Place) -> None:
-    shown = plain(holdout_here("compare", *NAMES, "--runs", place.runs).stdout)
+def test_each_search_is_a_search(ran: CampaignRun) -> None:
+    shown = plain(holdout_here("compare", *NAMES, "--runs", ran.runs).stdout)
     assert f"{', '.join(NAMES)}: losses, default and tuned" in shown
     assert f"Noise of {LOSS}: map_at_r" in shown
     assert "8 classes train (every 2 as one) and validate in 2 folds, 8 test" in shown
-    listed = json.loads(holdout_here("status", "--runs", place.runs, "--json").stdout)
+    listed = json.loads(holdout_here("status", "--runs", ran.runs, "--json").stdout)
     assert {(entry["name"], entry["state"]) for entry in listed} == {(name, "tested") for name in NAMES}
 
 
-def test_a_campaign_that_was_tested_does_not_grow(place: Place, tmp_path: Path) -> None:
-    vary = {"sampler": {**place.content["vary"]["sampler"], "tpe": {"search.sampler": "tpe"}}}
-    file = write_search(tmp_path / "lot.yaml", {**place.content, "vary": vary})
-    said = plain(holdout_here("campaign", file, "--runs", place.runs, code=2).stderr)
+def test_a_campaign_that_was_tested_does_not_grow(ran: CampaignRun, tmp_path: Path) -> None:
+    vary = {"sampler": {**ran.content["vary"]["sampler"], "tpe": {"search.sampler": "tpe"}}}
+    file = write_search(tmp_path / "lot.yaml", {**ran.content, "vary": vary})
+    said = plain(holdout_here("campaign", file, "--runs", ran.runs, code=2).stderr)
     assert "lot-tpe: the test classes were opened for lot-cmaes, lot-gp" in said
-    assert not (place.runs / "lot-tpe").exists()
+    assert not (ran.runs / "lot-tpe").exists()

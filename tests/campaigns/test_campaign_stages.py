@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
 from search.plan.search import Search
+from search.report.summary import summarise
 from search.selection.openings import Ledger, Opening
 from search.selection.scoring import Scoring, score
 from search.stages.freeze import NothingToSelect
@@ -17,7 +19,8 @@ from search.study.names import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.train import Training
 
-ALL = ("search", "select", "test")
+ALL = (Stage.SEARCH, Stage.SELECT, Stage.TEST)
+QUIET = Console(quiet=True)
 Opened = Callable[..., Search]
 TINY: dict[str, Any] = {
     "training": {"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
@@ -45,7 +48,7 @@ def carry_out(
     searches: Sequence[Search], stop_at: Callable[[RunningTrial], bool] = lambda job: False
 ) -> list[RunningTrial]:
     """Train everything, or as far as the first job at which the driver dies."""
-    queue = TrialQueue(stage_by_stage(searches, ALL, None))
+    queue = TrialQueue(stage_by_stage(searches, ALL, QUIET, None))
     jobs = []
     while job := queue.next_trial():
         if stop_at(job):
@@ -61,11 +64,11 @@ def here(tasks: Sequence[Scoring]) -> list[Any]:
 
 def test_all_is_frozen_before_anything_is_trained_for_the_test(searches: list[Search]) -> None:
     def frozen_when_needed(job: RunningTrial) -> bool:
-        return job.stage == Stage.TEST and not all(search.is_done("select") for search in searches)
+        return job.stage is Stage.TEST and not all(search.is_done(Stage.SELECT) for search in searches)
 
     jobs = carry_out(searches, stop_at=frozen_when_needed)
-    assert [job.stage for job in jobs] == ["search"] * 2 + ["confirm"] * 2 + ["final"] * 2
-    assert [job.course.study.name.split("/")[0] for job in jobs] == ["lot-a", "lot-b"] * 3
+    assert [job.stage for job in jobs] == [Stage.SEARCH] * 2 + [Stage.SELECT] * 2 + [Stage.TEST] * 2
+    assert [job.study.name.split("/")[0] for job in jobs] == ["lot-a", "lot-b"] * 3
 
 
 def test_one_opening_covers_the_lot_and_outlives_a_death(searches: list[Search]) -> None:
@@ -74,28 +77,29 @@ def test_one_opening_covers_the_lot_and_outlives_a_death(searches: list[Search])
 
     def dies_at_the_second(tasks: Sequence[Scoring]) -> list[Any]:
         asked.extend(task.checkpoint for task in tasks)
-        if any("lot-b" in place for place in asked):
+        if any("lot-b" in checkpoint for checkpoint in asked):
             raise KeyboardInterrupt
         return here(tasks)
 
     with pytest.raises(KeyboardInterrupt):
-        score_test(searches, opener="lot", reason=None, score_all=dies_at_the_second)
-    assert [search.is_done("test") for search in searches] == [True, False]
-    score_test(searches[1:], opener="lot", reason=None, score_all=here)
+        score_test(searches, QUIET, opener="lot", reason=None, score_all=dies_at_the_second)
+    assert [search.is_done(Stage.TEST) for search in searches] == [True, False]
+    score_test(searches[1:], QUIET, opener="lot", reason=None, score_all=here)
     (opening,) = openings(searches)
     assert opening.search == "lot"
     assert opening.selections.keys() == {"lot-a", "lot-b"}
     for search in searches:
-        summary = search.summary()
-        assert summary["test_opened"] == 1
-        assert summary["losses"]["pnp"]["test"]["recall_at_1"]["values"]
+        summary = summarise(search)
+        assert summary.test_opened == 1
+        assert summary.losses["pnp"].test
+        assert summary.losses["pnp"].test["recall_at_1"].values
 
 
 def test_once_more_is_one_search_s_own_opening(searches: list[Search]) -> None:
     carry_out(searches)
-    score_test(searches, opener="lot", reason=None, score_all=here)
-    score_test(searches[:1], opener="lot-a", reason="to see that it is counted", score_all=here)
-    assert [search.summary()["test_opened"] for search in searches] == [2, 1]
+    score_test(searches, QUIET, opener="lot", reason=None, score_all=here)
+    score_test(searches[:1], QUIET, opener="lot-a", reason="to see that it is counted", score_all=here)
+    assert [summarise(search).test_opened for search in searches] == [2, 1]
     assert "2 openings by 2 searches" in Ledger(searches[0].plan.folder.openings).sentence(
         searches[0].plan.split.test_digest
     )
@@ -105,7 +109,7 @@ def test_different_test_classes_are_different_openings(searches: list[Search], o
     other = opened(**TINY, name="lot-c", dataset={"name": "glyphs", "num_classes": 12, "images_per_class": 6})
     lot = [*searches, other]
     carry_out(lot)
-    score_test(lot, opener="lot", reason=None, score_all=here)
+    score_test(lot, QUIET, opener="lot", reason=None, score_all=here)
     assert [set(opening.selections) for opening in openings(lot)] == [{"lot-a", "lot-b"}, {"lot-c"}]
 
 
@@ -113,9 +117,9 @@ def test_a_search_without_a_choice_does_not_hold_up_the_others(searches: list[Se
     failing = searches[0].config.name
 
     def run(lot: Sequence[Search]) -> None:
-        queue = TrialQueue(stage_by_stage(lot, ALL, None))
+        queue = TrialQueue(stage_by_stage(lot, ALL, QUIET, None))
         while job := queue.next_trial():
-            if job.course.study.name.startswith(failing):
+            if job.study.name.startswith(failing):
                 queue.on_trial_result(job, {"failure": {"cause": "CODE_ERROR", "reason": "x"}})
             else:
                 train(queue, job)
@@ -123,7 +127,7 @@ def test_a_search_without_a_choice_does_not_hold_up_the_others(searches: list[Se
     with pytest.raises(NothingToSelect):
         run(searches[:1])
     run(searches)
-    assert [search.is_done("select") for search in searches] == [False, True]
+    assert [search.is_done(Stage.SELECT) for search in searches] == [False, True]
 
 
 def openings(searches: Sequence[Search]) -> list[Opening]:

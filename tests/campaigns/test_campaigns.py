@@ -1,7 +1,6 @@
 """Campaign files: every one that comes with the project, and mistakes made on purpose."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 import yaml
 from conftest import draw_folder
 from support.commands import holdout_here, plain
+from support.summaries import chosen, improvements, made_loss, made_summary
 from support.trees import make_tree
 
 from search.campaigns.campaign import Campaign, parse_campaign
@@ -25,7 +25,9 @@ from search.config.yaml_file import read_yaml
 from search.plan.plan import Plan
 from search.plan.resume import started_or_resumed
 from search.plan.runs import RunFolder
+from search.report.statistics.interval import over_seeds
 from search.selection.openings import Ledger
+from search.selection.role import Role
 from trainables.files import write_json
 from trainables.mistakes import Mistakes
 
@@ -74,20 +76,17 @@ def test_every_campaign_is_made_of_search_files(name: str, root: Root) -> None:
 def test_published_numbers_are_numbers_of_a_paper(name: str, root: Root) -> None:
     """Each stands beside exactly one of ours, is a share, and grows with k where it has to."""
     campaign = shipped(name, root)
-    blank = [{"losses": dict.fromkeys(member.config.loss_names, NOTHING)} for member in campaign.members]
+    blank = [made_summary(dict.fromkeys(member.config.loss_names, made_loss())) for member in campaign.members]
     found = [cell for cell in measured(campaign, blank) if cell.published is not None]
     assert len(found) == sum(
         len(values) for published in campaign.config.published for values in published.cells.values()
     )
     assert all(0 < cell.published < 1 for cell in found if cell.published is not None)
     for published in campaign.config.published:
-        recalls = [place for place, metric in enumerate(published.metrics) if metric.startswith("recall_at_")]
+        recalls = [position for position, metric in enumerate(published.metrics) if metric.startswith("recall_at_")]
         for values in published.cells.values():
-            row = [values[place] for place in recalls]
+            row = [values[position] for position in recalls]
             assert row == sorted(row)
-
-
-NOTHING: dict[str, Any] = {"default": {"confirmed": None, "test": None}, "confirmed": None, "test": None}
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -194,7 +193,7 @@ def test_a_metric_that_the_test_leaves_out_is_a_mistake() -> None:
         ({"cells": {"mpa 1": [1.0, 2.0]}}, "each cell needs 1 numbers (recall_at_1); see mpa 1"),
     ],
 )
-def test_published_numbers_need_a_place(change: dict[str, Any], expected: str) -> None:
+def test_published_numbers_need_a_cell(change: dict[str, Any], expected: str) -> None:
     published = {"source": "p", "role": "default", "metrics": ["recall_at_1"], "cells": {"mpa 1": [1.0]}, **change}
     (found,) = sentences(tiny(published=[published]))
     assert expected in found
@@ -255,7 +254,7 @@ def folder(tmp_path: Path) -> CampaignFolder:
 
 
 def varied(**labels: int) -> Campaign:
-    """The campaign with these labels in the place of its own, each the number of mpa's proxies."""
+    """The campaign with these labels instead of its own, each the number of mpa's proxies."""
     settings = {label: {"space.mpa.proxies_per_class": count} for label, count in labels.items()}
     return parse_campaign(tiny(vary={"K": settings}))
 
@@ -291,7 +290,7 @@ def test_a_campaign_that_goes_on_drops_and_changes_nothing(folder: CampaignFolde
 
 
 def test_another_table_is_only_another_look(folder: CampaignFolder) -> None:
-    campaign = parse_campaign(tiny(study="seen in another way", table={"rows": ["loss"], "roles": ["chosen"]}))
+    campaign = parse_campaign(tiny(study="seen in another way", table={"rows": ["loss"], "roles": ["tuned"]}))
     assert len(campaign_plans(campaign, folder)) == 2
     folder.begin(campaign.config)
     assert read_config(read_yaml(folder.config)) == campaign.config
@@ -310,28 +309,29 @@ def test_a_search_is_not_called_as_a_campaign(folder: CampaignFolder) -> None:
 
 
 def test_the_table_has_the_shape_that_is_asked_for() -> None:
-    published = {"source": "p", "role": "chosen", "metrics": ["recall_at_1"], "cells": {"mpa 2": [64.38]}}
-    table = {"rows": ["K"], "metrics": [VALIDATION, "recall_at_1", "dists_intra"], "roles": ["chosen"]}
+    published = {"source": "p", "role": "tuned", "metrics": ["recall_at_1"], "cells": {"mpa 2": [64.38]}}
+    table = {"rows": ["K"], "metrics": [VALIDATION, "recall_at_1", "dists_intra"], "roles": ["tuned"]}
     campaign = parse_campaign(tiny(table=table, published=[published]))
-    number = {"values": [0.5, 0.6], "seeds": 2, "mean": 0.55, "std": 0.0707}
-    entry = {"confirmed": number, "test": {"recall_at_1": number, "dists_intra": number}}
-    nothing = {"confirmed": None, "test": None}
-    summaries = [{"losses": {"mpa": entry, "pnp": entry}}, {"losses": {"mpa": entry, "pnp": nothing}}]
-    text_table = campaign_table(campaign, measured(campaign, summaries), "title", ["a note"])
+    number = over_seeds([0.5, 0.6])
+    entry = made_loss(
+        confirmed=chosen(number, search_value=0.6), test=dict.fromkeys(("recall_at_1", "dists_intra"), number)
+    )
+    summaries = [made_summary({"mpa": entry, "pnp": entry}), made_summary({"mpa": entry, "pnp": made_loss()})]
+    found = campaign_table(campaign, measured(campaign, summaries), "title", ["a note"])
     columns = [f"{loss}\n{metric}" for loss in ("mpa", "pnp") for metric in (VALIDATION, "recall_at_1", "dists_intra")]
-    assert text_table.header == ("K", *columns)
+    assert found.header == ("K", *columns)
     three = ("55.00 ± 7.07", "55.00 ± 7.07", "0.550 ± 0.071")
-    assert text_table.rows == (
+    assert found.rows == (
         ("1", *three, *three),
         ("2", "55.00 ± 7.07", "55.00 ± 7.07 (64.38)", "0.550 ± 0.071", "–", "–", "–"),
     )
-    assert text_table.notes == ("configuration chosen", "a note")
+    assert found.notes == ("configuration tuned", "a note")
 
 
 def test_what_follows_from_the_row_makes_no_column() -> None:
     vary = {"method": {"a": {"losses": ["mpa"]}, "b": {"losses": ["pnp"]}}, "size": {"8": {}, "16": {}}}
     campaign = parse_campaign(tiny(vary=vary, table={"rows": ["method"]}))
-    blank = [{"losses": dict.fromkeys(member.config.loss_names, NOTHING)} for member in campaign.members]
+    blank = [made_summary(dict.fromkeys(member.config.loss_names, made_loss())) for member in campaign.members]
     cells = measured(campaign, blank)
     assert columns_of(campaign, cells) == ["size", "configuration"]
     assert [row[0] for row in campaign_table(campaign, cells, "title", []).rows] == ["a", "b"]
@@ -357,21 +357,20 @@ def test_curves_are_means_over_the_other_axis_and_cost_what_they_cost() -> None:
         ("0", "tpe"): [(1, 0.5, 0.3)], ("1", "tpe"): [(1, 0.3, None), (3, 0.6, 0.6)],
         ("0", "qmc"): [(1, 0.1, None)], ("1", "qmc"): [],
     }  # fmt: skip
-    keys = ("epochs", "value", "confirmed")
     summaries = [
-        {"losses": {"mpa": {"epochs": 4, "anytime": [dict(zip(keys, step, strict=True)) for step in steps[labels]]}}}
-        for labels in (member.labels for member in campaign.members)
+        made_summary({"mpa": made_loss(epochs=4, anytime=improvements(*steps[first, second]))})
+        for first, second in (member.labels for member in campaign.members)
     ]
-    found = {curve["way"]: curve for curve in campaign_curves(campaign, summaries)}
-    assert {curve["loss"] for curve in found.values()} == {"mpa"}
-    values = {way: [place["value"] for place in curve["places"]] for way, curve in found.items()}
+    found = {curve.way: curve for curve in campaign_curves(campaign, summaries)}
+    assert {curve.loss for curve in found.values()} == {"mpa"}
+    values = {way: [point.value for point in curve.points] for way, curve in found.items()}
     assert values["random"] == [None, *[pytest.approx(0.4)] * 3]
     assert values["tpe"] == pytest.approx([0.4, 0.4, 0.55, 0.55])
     assert values["qmc"] == [0.1] * 4, "the mean of those that have a value"
-    confirmed = {way: [place["confirmed"] for place in curve["places"]] for way, curve in found.items()}
+    confirmed = {way: [point.confirmed for point in curve.points] for way, curve in found.items()}
     assert confirmed["random"] == [None, *[pytest.approx(0.325)] * 3]
     assert confirmed["tpe"] == [None, None, *[pytest.approx(0.45)] * 2]
-    assert {way: (curve["against"], curve["cost_ratio"]) for way, curve in found.items()} == {
+    assert {way: (curve.against, curve.cost_ratio) for way, curve in found.items()} == {
         "random": (None, None), "tpe": ("random", 0.5), "qmc": ("random", None),
     }  # fmt: skip
 
@@ -379,13 +378,13 @@ def test_curves_are_means_over_the_other_axis_and_cost_what_they_cost() -> None:
 def test_the_tournament_of_the_printed_numbers_is_the_thesis_s(root: Root) -> None:
     """Table 11 follows from Tables 6 to 8; the loss that only some searches have takes no part."""
     campaign = shipped("loss-benchmark-cub200", root)
-    blank = [{"losses": dict.fromkeys(member.config.loss_names, NOTHING)} for member in campaign.members]
-    paper_grid = [replace(cell, mean=cell.published) for cell in measured(campaign, blank)]
-    found = {standing.loss: standing for standing in standings(campaign, paper_grid, "default")}
+    blank = [made_summary(dict.fromkeys(member.config.loss_names, made_loss())) for member in campaign.members]
+    printed = [cell.model_copy(update={"mean": cell.published}) for cell in measured(campaign, blank)]
+    found = {standing.loss: standing for standing in standings(campaign, printed, Role.DEFAULT)}
     assert {loss: standing.total for loss, standing in found.items()} == {
         "proxy_anchor": 12, "soft_triple": 38, "multi_similarity": 51, "contrastive": 52, "lifted_structure": 54,
         "margin": 70, "arcface": 79, "proxy_nca": 81, "triplet": 103, "npair": 120,
     }  # fmt: skip
     assert round(found["triplet"].mean, 2) == 8.58
     assert round(found["multi_similarity"].std or 0, 2) == 2.05
-    assert standings(campaign, paper_grid[:-4], "default") == []
+    assert standings(campaign, printed[:-4], Role.DEFAULT) == []

@@ -1,13 +1,17 @@
 """A campaign's line from the search to the test, of summaries made by hand."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import small_search
+from support.summaries import chosen, made_default, made_loss, made_summary
 
 from search.campaigns.campaign import Campaign, parse_campaign
-from search.campaigns.results.optimism import optimism, optimism_told
+from search.campaigns.results.optimism import optimism, optimism_sentences
+from search.report.results.seed_statistics import SeedInterval
+from search.report.results.summary import Summary
+from search.report.statistics.interval import over_seeds
+from search.selection.role import Role
 
 SEARCHED = {"a": 0.9, "b": 0.7}
 
@@ -26,33 +30,34 @@ def campaign(image_folder: Path) -> Campaign:
     )
 
 
-def summary(name: str, final: float | None = 0.5, objective: str = "map_at_r") -> dict[str, Any]:
+def over_two(mean: float) -> SeedInterval:
+    return over_seeds([mean - 0.01, mean + 0.01])
+
+
+def summary(name: str, final: float | None = 0.5, objective: str = "map_at_r") -> Summary:
     """A search whose default is a tenth lower, before the trainings for the test."""
-    final_mean = None if final is None else {"mean": final}
-    tested = {objective: {"mean": 0.2}}
-    chosen = {"params": {}, "number": 1, "search_value": SEARCHED[name], "mean": 0.6}
-    default = {"params": {}, "value": SEARCHED[name] - 0.1, "confirmed": {"mean": 0.5}, "final": final_mean}
-    entry = {"default": {**default, "test": tested}, "best": None, "confirmed": chosen, "final": final_mean}
-    entry["test"] = tested
-    return {"name": f"lot-{name}", "objective": objective, "losses": {"mpa": entry}}
+    found = {"final": None if final is None else over_two(final), "test": {objective: over_two(0.2)}}
+    default = made_default(value=SEARCHED[name] - 0.1, confirmed=over_two(0.5), **found)
+    entry = made_loss(default=default, confirmed=chosen(over_two(0.6), search_value=SEARCHED[name]), **found)
+    return made_summary({"mpa": entry}, f"lot-{name}", objective=objective)
 
 
 def test_it_is_the_mean_over_searches(campaign: Campaign) -> None:
     found = optimism(campaign, [summary("a"), summary("b")])
-    assert found["chosen"] == pytest.approx(
+    assert found[Role.TUNED].model_dump() == pytest.approx(
         {"objective": "map_at_r", "count": 2, "search": 0.8, "confirmed": 0.6, "final": 0.5, "test": 0.2}
     )
-    assert found["default"]["search"] == pytest.approx(0.7)
-    assert list(optimism_told(found))[1] == (
-        "map_at_r of the chosen configurations, mean of 2: 80.00 in the search, 60.00 confirmed, "
+    assert found[Role.DEFAULT].search == pytest.approx(0.7)
+    assert list(optimism_sentences(found))[1] == (
+        "map_at_r of the tuned configurations, mean of 2: 80.00 in the search, 60.00 confirmed, "
         "50.00 in the trainings for the test, 20.00 on the test classes"
     )
 
 
 def test_a_stage_that_one_search_has_not_is_left_out(campaign: Campaign) -> None:
     found = optimism(campaign, [summary("a"), summary("b", final=None)])
-    assert found["chosen"]["final"] is None
-    assert "in the trainings" not in list(optimism_told(found))[1]
+    assert found[Role.TUNED].final is None
+    assert "in the trainings" not in list(optimism_sentences(found))[1]
 
 
 def test_different_objectives_have_no_mean(campaign: Campaign) -> None:

@@ -55,7 +55,7 @@ def test_data_without_a_folder_is_counted_too() -> None:
         (("cub200", "--root", "{root}"), "lacks classes.txt of CUB-200-2011. Give the folder that holds them"),
         (("cub200", "--root", "{root}/nowhere"), "nowhere', which does not exist. Give the folder"),
         (("cub200", "--root", "{root}", "--set", "subst=true"), "no such option (did you mean subset?)"),
-        (("cub200", "--root", "{root}", "--set", "subset=7"), "subset: input should be a valid boolean; it is 7."),
+        (("cub200", "--root", "{root}", "--set", "subset=7"), "subset: must be true or false; it is 7."),
         (("vehicleid", "--root", "{root}", "--set", "test=tiny"), "must be one of small, medium, large; it is 'tiny'"),
         (("cub200", "--set", "subset=true"), "dataset.root is missing"),
         (("cub", "--root", "{root}"), "it is 'cub' (did you mean cub200?)"),

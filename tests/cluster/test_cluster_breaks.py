@@ -30,7 +30,7 @@ ALL_EPOCHS = len(LOSSES) * TRIALS * EPOCHS
 OUTAGE_S = 60
 
 
-class Place:
+class Services:
     """Everything that one search needs, and what can be seen of it from outside."""
 
     def __init__(self, path: Path, database: Postgres, tracking: MlflowServer, nodes: Nodes) -> None:
@@ -97,115 +97,121 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     path = tmp_path_factory.mktemp("breaks")
     with (
         postgres(path, "studies", "mlflow") as database,
         mlflow_server(path / "mlflow", database.url("mlflow")) as tracking,
         ray_nodes(path / "auth_token") as nodes,
     ):
-        place = Place(path, database, tracking, nodes)
-        yield place
-        place.storage.remove_session()
-        place.storage.engine.dispose()
+        services = Services(path, database, tracking, nodes)
+        yield services
+        services.storage.remove_session()
+        services.storage.engine.dispose()
 
 
-def test_everything_breaks_and_nothing_is_lost(place: Place) -> None:
-    nodes = place.nodes
+def test_everything_breaks_and_nothing_is_lost(services: Services) -> None:
+    nodes = services.nodes
     second = nodes.add(cpus=1)
-    place.submit()
-    (listed,) = json.loads(holdout_here("list", *place.there, "--json").stdout)
-    assert (listed["name"], listed["attempt"], listed["runs"]) == ("small", 1, str(place.runs))
-    place.progresses()
+    services.submit()
+    (listed,) = json.loads(holdout_here("list", *services.there, "--json").stdout)
+    assert (listed["name"], listed["attempt"], listed["runs"]) == ("small", 1, str(services.runs))
+    services.progresses()
 
     # Another driver, with a runs folder of its own: the lock in the database refuses it.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_ADDRESS", nodes.gcs_address)
-        refusal = plain(holdout("run", place.file, "--runs", place.runs.parent / "other", code=2).stderr)
+        refusal = plain(holdout("run", services.file, "--runs", services.runs.parent / "other", code=2).stderr)
     assert "The search small is being run by process" in refusal
-    assert not (place.runs.parent / "other").exists()
+    assert not (services.runs.parent / "other").exists()
 
-    os.kill(place.trains_on(second), signal.SIGKILL)
-    place.progresses()
+    os.kill(services.trains_on(second), signal.SIGKILL)
+    services.progresses()
 
-    place.tracking.stop()
+    services.tracking.stop()
     away_since = time.monotonic()
 
-    place.database.stop()
+    services.database.stop()
     time.sleep(5)
-    place.database.start()
-    place.progresses()
+    services.database.start()
+    services.progresses()
 
-    place.trains_on(second)
+    services.trains_on(second)
     nodes.kill(second)
-    place.progresses()
+    services.progresses()
     nodes.add(cpus=1)
 
-    assert json.loads(holdout_here("stop", "small", *place.there, "--json").stdout)["state"] == "stopped"
-    log = place.log()
+    assert json.loads(holdout_here("stop", "small", *services.there, "--json").stdout)["state"] == "stopped"
+    log = services.log()
     assert "was lost" in log
     assert "MLflow cannot be written" in log
-    so_far = place.epochs()
-    kill_when(lambda: place.epochs() > so_far + 5, "run", place.file, "--runs", place.runs)  # here, for a while
-    place.submit()
+    so_far = services.epochs()
+    kill_when(
+        lambda: services.epochs() > so_far + 5, "run", services.file, "--runs", services.runs
+    )  # here, for a while
+    services.submit()
 
     time.sleep(max(0.0, OUTAGE_S - (time.monotonic() - away_since)))
-    place.tracking.start()
-    said = plain(holdout("logs", "small", "--follow", *place.there).stdout)
+    services.tracking.start()
+    said = plain(holdout("logs", "small", "--follow", *services.there).stdout)
     assert f"all {EPOCHS} epochs trained" in said
-    assert place.epochs() == ALL_EPOCHS
-    done = json.loads(holdout_here("wait", "small", *place.there, "--json").stdout)
+    assert services.epochs() == ALL_EPOCHS
+    done = json.loads(holdout_here("wait", "small", *services.there, "--json").stdout)
     assert done["state"] == "succeeded"
     assert done["attempt"] == 2
 
 
-def test_every_trial_is_finished_exactly_once(place: Place) -> None:
+def test_every_trial_is_finished_exactly_once(services: Services) -> None:
     for loss in LOSSES:
-        trials = place.trials(place.runs, "small", loss)
+        trials = services.trials(services.runs, "small", loss)
         assert [trial.state for trial in trials] == [TrialState.COMPLETE] * TRIALS
         for trial in trials:
             assert sorted(trial.intermediate_values) == list(range(1, EPOCHS + 1))
             assert [record["epoch"] for record in epochs_of(trial)] == list(range(1, EPOCHS + 1))
 
 
-def test_mlflow_equals_the_studies_after_a_sync(place: Place) -> None:
-    holdout("sync", "small", "--runs", place.runs)
-    assert_mlflow_equals_the_studies(place.runs, "small", LOSSES, tracking=place.tracking.url, trials=place.trials)
+def test_mlflow_equals_the_studies_after_a_sync(services: Services) -> None:
+    holdout("sync", "small", "--runs", services.runs)
+    assert_mlflow_equals_the_studies(
+        services.runs, "small", LOSSES, tracking=services.tracking.url, trials=services.trials
+    )
 
 
-def test_a_driver_with_another_token_is_refused(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_with_another_token_is_refused(
+    services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where Ray listens on all interfaces, and not only at its dashboard."""
     token = tmp_path / "token"
     token.write_text("0" * 64)
     token.chmod(0o600)
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
-    monkeypatch.setenv("RAY_ADDRESS", place.nodes.gcs_address)
-    refusal = plain(holdout("run", place.file, "--runs", tmp_path / "runs", "--set", "name=stranger", code=1).stderr)
-    assert f"Ray did not start at {place.nodes.gcs_address}" in refusal
+    monkeypatch.setenv("RAY_ADDRESS", services.nodes.gcs_address)
+    refusal = plain(holdout("run", services.file, "--runs", tmp_path / "runs", "--set", "name=stranger", code=1).stderr)
+    assert f"Ray did not start at {services.nodes.gcs_address}" in refusal
     assert "token" in refusal
     assert not (tmp_path / "runs").exists()
 
 
-def test_mlflow_knows_nobody_without_a_password(place: Place) -> None:
+def test_mlflow_knows_nobody_without_a_password(services: Services) -> None:
     with pytest.raises(HTTPError) as refusal:
-        urlopen(f"{place.tracking.url}/api/2.0/mlflow/experiments/search?max_results=1", timeout=10)
+        urlopen(f"{services.tracking.url}/api/2.0/mlflow/experiments/search?max_results=1", timeout=10)
     assert refusal.value.code == 401
     refusal.value.close()
 
 
-def test_no_secret_is_told(place: Place) -> None:
+def test_no_secret_is_told(services: Services) -> None:
     """Not in the runs folder, not by the job, not in a process list, not in the search's own words."""
     known = [
-        place.database.password_file.read_text().strip().rpartition(":")[2],
+        services.database.password_file.read_text().strip().rpartition(":")[2],
         os.environ["MLFLOW_TRACKING_PASSWORD"],
         Path(os.environ["RAY_AUTH_TOKEN_PATH"]).read_text(),
     ]
     from ray.job_submission import JobSubmissionClient
 
-    details = JobSubmissionClient(place.nodes.address).list_jobs()
-    told = [place.log(), str(details), subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout]
+    details = JobSubmissionClient(services.nodes.address).list_jobs()
+    told = [services.log(), str(details), subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout]
     for secret in known:
         assert len(secret) >= 32
         assert not any(secret in text for text in told)
-        found = subprocess.run(["grep", "--recursive", "--text", "--quiet", secret, str(place.runs)], check=False)
+        found = subprocess.run(["grep", "--recursive", "--text", "--quiet", secret, str(services.runs)], check=False)
         assert found.returncode == 1

@@ -23,14 +23,14 @@ training: {epochs: 8, batch_size: 120, sampler: balanced, images_per_class: 5, i
            augment: crop_flip, optimizer: adamw, lr: 1.0e-3, head_lr: null, proxy_lr: null, weight_decay: 1.0e-4,
            schedule: {step: null, milestones: [], gamma: 0.5}, warmup_epochs: 0, clip_grad: 10, precision: auto}
 losses: [proxy_anchor, mpa, pnp]
-search: {trials: 16, epochs: null, sampler: tpe, pruner: asha, objective: map_at_r, seed: 0, max_concurrent: null,
+search: {from: null, trials: 16, epochs: null, sampler: tpe, pruner: asha, objective: map_at_r, seed: 0, max_concurrent: null,
          storage: null}
 metrics: {validation: [recall_at_1, map_at_r], test: all}
 resources: {cpus_per_trial: 1, gpus_per_trial: 0}
 selection: {finalists: 3, seeds: 2}
 final: {seeds: 3, train_on: train}
 noise: {loss: null, configuration: default, seeds: 5, splits: 0}
-checkpoints: {max_gb: null}
+checkpoints: {storage_path: null, max_gb: null}
 tracking: {uri: null, experiment: null}
 stages: [search, select, test]
 """
@@ -87,10 +87,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"losses": ["mpa", "mpa"]}, "mpa is named again"),
     ({"losses": ["proxy_ancor"]}, "did you mean proxy_anchor"),
     ({"optimiser": {}}, "optimiser: no such section"),
-    ({"search": {"trails": 3}}, "search.trails: no such key (did you mean trials?)"),
-    ({"training": {"epoch": 3}}, "training.epoch: no such key (did you mean epochs?)"),
-    ({"search": {"trials": 0}}, "search.trials: input should be greater than or equal to 1; it is 0"),
-    ({"search": {"trials": "3"}}, "search.trials: input should be a valid integer; it is '3'"),
+    ({"search": {"trails": 3}}, "search.trails: no such key (did you mean search.trials?)"),
+    ({"training": {"epoch": 3}}, "training.epoch: no such key (did you mean training.epochs?)"),
+    ({"search": {"trials": 0}}, "search.trials: must be at least 1; it is 0"),
+    ({"search": {"trials": "3"}}, "search.trials: must be a whole number; it is '3'"),
     ({"search": {"trials": True}}, "search.trials: "),
     ({"search": {"sampler": "tpu"}}, "search.sampler: "),
     ({"search": {"objective": "map"}, "metrics": {"validation": ["recal_at_1"]}}, "recal_at_1 is not known"),
@@ -189,7 +189,7 @@ def test_a_mistake_of_a_required_key_is_said_once(
 
 def test_a_missing_key_beside_a_wrong_one_is_said_once() -> None:
     assert sentences({"name": "x", "dataset": None}) == [
-        "dataset: input should be an object; it is None.",
+        "dataset: must be keys and values; it is None.",
         "losses: missing; this key is required.",
     ]
 

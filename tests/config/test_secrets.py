@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from search.config.secrets import holds_password, without_password
-from search.plan.checks import _check_tracking
+from search.plan.checks.addresses import check_tracking
 from trainables.mistakes import Mistakes
 
 
@@ -73,10 +73,10 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 def test_a_server_that_asks_for_a_user_is_answered_by_reference(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORD", "secret")
-    _check_tracking(f"http://u:${{WORD}}@127.0.0.1:{port}")
+    check_tracking(f"http://u:${{WORD}}@127.0.0.1:{port}")
     monkeypatch.setenv("WORD", "wrong")
     with pytest.raises(Mistakes, match=r"does not let this user in \(HTTP status 401\)"):
-        _check_tracking(f"http://u:${{WORD}}@127.0.0.1:{port}")
+        check_tracking(f"http://u:${{WORD}}@127.0.0.1:{port}")
     with pytest.raises(Mistakes) as nobody:
-        _check_tracking("http://u:${WORD}@127.0.0.1:9")
+        check_tracking("http://u:${WORD}@127.0.0.1:9")
     assert "wrong" not in str(nobody.value)

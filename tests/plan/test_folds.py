@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlflow import MlflowClient
 from optuna.trial import TrialState
-from search.report.tracked import make_projection, synchronise
 from support.driving import only, record
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 
 from search.plan.search import Search, open_search
 from search.report.summary import write_summary
 from search.stages.freeze import freeze
+from search.stages.outcome import recorded_outcome
 from search.stages.queued_stages import confirm_stage, final_stage, search_stage
+from search.stages.synchronise import make_projection, synchronise
 from search.study.names import Stage
 from search.study.records import epochs_of
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
@@ -166,7 +167,7 @@ def test_mlflow_shows_every_fold(opened: Opened) -> None:
     drive(search, search_stage(search))
     runs = search.plan.folder.runs
     for _ in range(2):
-        synchronise(search, make_projection(search.plan))
+        synchronise(recorded_outcome(search), make_projection(search.plan))
         assert_mlflow_equals_the_studies(runs, "small", ("pnp",))
     client = MlflowClient(f"sqlite:///{runs / 'mlflow.db'}")
     (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]

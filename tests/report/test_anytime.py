@@ -6,7 +6,8 @@ import numpy as np
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from search.report.anytime import curve_of, incumbents
-from search.study.study import EPOCH
+from search.report.results.incumbent import Incumbent
+from search.study.records import record_key
 from search.study.trial_value import ByEpoch
 from trainables.epoch_record import EpochRecord
 
@@ -20,7 +21,7 @@ def trial(number: int, state: TrialState, epochs: list[tuple[float, float]]) -> 
     made = create_trial(
         state=state,
         value=max(value for _, value in epochs) if state == TrialState.COMPLETE else None,
-        user_attrs={"params": {}, **{f"{EPOCH}{record['epoch']:06d}": record for record in records}},
+        user_attrs={"params": {}, **{record_key(record): record for record in records}},
     )
     made.number = number
     return made
@@ -39,22 +40,22 @@ def best_so_far(records: Sequence[EpochRecord]) -> float | None:
 
 def test_incumbents_follow_the_clock_over_all_trials() -> None:
     found = incumbents(TRIALS, best_so_far, {0: 0.35, 2: 0.45})
-    assert found == [
-        {"epochs": 1, "value": 0.1, "trial": 0, "confirmed": 0.35},
-        {"epochs": 2, "value": 0.2, "trial": 1, "confirmed": None},
-        {"epochs": 4, "value": 0.4, "trial": 0, "confirmed": 0.35},
-        {"epochs": 6, "value": 0.5, "trial": 2, "confirmed": 0.45},
-    ]
+    assert found == (
+        Incumbent(epochs=1, value=0.1, trial=0, confirmed=0.35),
+        Incumbent(epochs=2, value=0.2, trial=1, confirmed=None),
+        Incumbent(epochs=4, value=0.4, trial=0, confirmed=0.35),
+        Incumbent(epochs=6, value=0.5, trial=2, confirmed=0.45),
+    )
     values = [0.1, 0.2, 0.1, 0.4, 0.3, 0.5, 0.5, 0.3]  # by the end of each epoch
-    assert curve_of({"anytime": found, "epochs": 8}).tolist() == np.maximum.accumulate(values).tolist()
+    assert curve_of(found, 8).tolist() == np.maximum.accumulate(values).tolist()
 
 
 def test_before_the_first_value_there_is_no_curve() -> None:
     found = incumbents(TRIALS[2:], lambda records: 0.4 if len(records) == 3 else None, {})
-    assert found == [{"epochs": 3, "value": 0.4, "trial": 2, "confirmed": None}]
-    assert curve_of({"anytime": found, "epochs": 3}).tolist() == [-np.inf, -np.inf, 0.4]
+    assert found == (Incumbent(epochs=3, value=0.4, trial=2, confirmed=None),)
+    assert curve_of(found, 3).tolist() == [-np.inf, -np.inf, 0.4]
 
 
 def test_nothing_trained_has_no_curve() -> None:
-    assert incumbents([], best_so_far, {}) == []
-    assert curve_of({"anytime": [], "epochs": 0}).size == 0
+    assert incumbents([], best_so_far, {}) == ()
+    assert curve_of((), 0).size == 0

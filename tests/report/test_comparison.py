@@ -10,10 +10,19 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 from support.commands import holdout_here, plain
+from support.summaries import SPLIT as SPLIT_SUMMARY
+from support.summaries import chosen, improvements, made_default, made_loss, made_summary
 
 from search.plan.runs import RunFolder
+from search.report.comparison import compare
+from search.report.diagnostics.finding import Finding
+from search.report.results.comparison import Comparison
+from search.report.results.loss_summary import BestTrial, TrialCounts
+from search.report.results.row import Row
+from search.report.results.seed_statistics import SeedInterval, SeedStatistics
 from search.report.statistics.holm import holm
 from search.report.statistics.interval import over_seeds
+from search.report.summary import stored_summary
 from search.selection.openings import Ledger
 from trainables.data.split import ClassSplit
 from trainables.files import write_json
@@ -39,66 +48,63 @@ def made_search(
     folder = RunFolder(runs, name)
     generator = np.random.default_rng(0)
     per_class = generator.normal(0, 0.1, 30)
+    shared = [seed for seed in seeds for _ in range(folds)]
     losses, scores = {}, []
-    for loss, by_role in means.items():
-        roles: dict[str, Any] = {}
-        for number, mean in zip((0, 7), by_role, strict=True):
-            found = []
+    for loss, (default, tuned) in means.items():
+        found: dict[int, SeedInterval] = {}
+        for number, mean in ((0, default), (7, tuned)):
+            values = []
             for seed, fold in itertools.product(seeds, range(folds)):
-                values = mean + per_class[LABELS] + generator.normal(0, 0.02, len(LABELS))
+                scores_N = mean + per_class[LABELS] + generator.normal(0, 0.02, len(LABELS))
                 path = folder.path / "test" / "first" / f"{loss}-{number}-{seed}{f'-{fold}' if fold else ''}.npz"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 keys = np.array([f"{index}.png" for index in range(len(LABELS))])
-                np.savez_compressed(path, labels=LABELS, keys=keys, map_at_r=values, recall_at_1=values)
-                scores.append({"loss": loss, "configuration": number, "seed": seed, "per_image": path.name})
-                found.append(float(values.mean()))
-            shared = [seed for seed in seeds for _ in range(folds)]
-            confirmed = {key: value for key, value in over_seeds(found, shared).items() if key != "ci95"}
-            roles |= {
-                number: {
-                    "confirmed": confirmed,
-                    "final": confirmed,
-                    "test": {metric: over_seeds(found, shared) for metric in ("map_at_r", "recall_at_1")}
-                    if tested
-                    else None,
-                }
-            }
-        steps = [(1, 0.1), (3, by_role[0]), (9, by_role[1])]
-        losses[loss] = {
-            "trials": {"complete": 5, "pruned": 2, "failed": 1},
-            "epochs": 12,
-            "ended_early": None,
-            "default": {"params": {"x": 1}, "value": by_role[0], "clipped": False, **roles[0]},
-            "best": {"params": {"x": 2}, "value": by_role[1], "number": 7},
-            **roles[7],
-            "confirmed": {"params": {"x": 2}, "number": 7, "search_value": by_role[1], **roles[7]["confirmed"]},
-            "anytime": [{"epochs": at, "value": value, "trial": 0, "confirmed": None} for at, value in steps],
-            "diagnostics": [{"kind": "edge", "parameters": ["x"], "sentence": "the best x lies at the high end"}],
+                np.savez_compressed(path, labels=LABELS, keys=keys, map_at_r=scores_N, recall_at_1=scores_N)
+                model = {"loss": loss, "configuration": number, "seed": seed, "per_image": path.name}
+                scores.append({**model, "metrics": {}})
+                values.append(float(scores_N.mean()))
+            found[number] = over_seeds(values, shared)
+        tests = {number: dict.fromkeys(("map_at_r", "recall_at_1"), entry) for number, entry in found.items()}
+        by_role: dict[int, dict[str, Any]] = {
+            number: {"final": plain_statistics(entry), "test": tests[number] if tested else None}
+            for number, entry in found.items()
         }
-    counts = {"train_classes": 3, "validation_classes": 2, "test_classes": 30, "folds": 0, "merge": 1}
-    split = {"digest": SPLIT.digest, **counts}
-    summary = {
-        "name": name,
-        "split": split,
-        "objective": "map_at_r",
-        "noise": None,
-        "test_opened": int(tested),
-        "losses": losses,
-    }
+        losses[loss] = made_loss(
+            trials=TrialCounts(complete=5, pruned=2, failed=1),
+            epochs=12,
+            default=made_default(params={"x": 1}, value=default, confirmed=plain_statistics(found[0]), **by_role[0]),
+            best=BestTrial(params={"x": 2}, value=tuned, number=7),
+            confirmed=chosen(found[7], search_value=tuned, x=2),
+            **by_role[7],
+            anytime=improvements((1, 0.1), (3, default), (9, tuned)),
+            diagnostics=(Finding(kind="edge", parameters=("x",), sentence="the best x lies at the high end"),),
+        )
+    summary = made_summary(
+        losses, name, split=SPLIT_SUMMARY.model_copy(update={"digest": SPLIT.digest}), test_opened=int(tested)
+    )
     write_json(folder.config, {"name": name})
     write_json(folder.split, SPLIT.to_json())
-    write_json(folder.summary, summary)
+    write_json(folder.summary, summary.model_dump(mode="json"))
     if tested:
         Ledger(folder.openings).open(
             test_digest=SPLIT.test_digest, search=name, selections={name: name}, reason="the search's own test stage"
         )
-        write_json(folder.test, {"openings": [{"id": "first", "scores": scores}]})
+        write_json(folder.test, {"openings": [{"id": "first", "finished": 0.0, "scores": scores}]})
 
 
-def compared(runs: Path, *names: str) -> dict[str, Any]:
-    """What ``holdout compare --json`` says."""
-    content: dict[str, Any] = json.loads(holdout_here("compare", *names, "--runs", runs, "--json").stdout)
-    return content
+def plain_statistics(entry: SeedInterval) -> SeedStatistics:
+    """Without the interval."""
+    return SeedStatistics(mean=entry.mean, std=entry.std, seeds=entry.seeds, values=entry.values)
+
+
+def compared(runs: Path, *names: str) -> Comparison:
+    folders = [RunFolder(runs, name) for name in names]
+    return compare(folders, [stored_summary(folder) for folder in folders])
+
+
+def scores_of(row: Row) -> SeedInterval:
+    assert row.test is not None
+    return row.test["map_at_r"]
 
 
 @pytest.fixture
@@ -110,20 +116,20 @@ def runs(tmp_path: Path) -> Path:
 
 def test_each_loss_is_paired_with_its_default_and_with_each_other(runs: Path) -> None:
     found = compared(runs, "one")
-    pairs = {(*pair["first"][1:], *pair["second"][1:]): pair for pair in found["pairs"]}
+    pairs = {(*pair.first[1:], *pair.second[1:]): pair for pair in found.pairs}
     assert set(pairs) == {
         ("mpa", "tuned", "mpa", "default"),
         ("pnp", "tuned", "pnp", "default"),
         ("mpa", "tuned", "pnp", "tuned"),
     }
-    assert [pair["p_holm"] for pair in found["pairs"]] == holm([pair["p"] for pair in found["pairs"]])
-    assert not pairs["mpa", "tuned", "mpa", "default"]["differ"]
+    assert [pair.p_holm for pair in found.pairs] == holm([pair.p for pair in found.pairs])
+    assert not pairs["mpa", "tuned", "mpa", "default"].differ
     pair = pairs["pnp", "tuned", "pnp", "default"]
-    values = [entry["test"]["map_at_r"]["values"] for entry in found["rows"] if entry["loss"] == "pnp"]
-    assert pair["difference"] == pytest.approx(np.mean(values[1]) - np.mean(values[0]))
-    assert pair["p_seeds"] == pytest.approx(ttest_rel(*values).pvalue)
-    assert pair["differ"]
-    low, high = pair["ci95"]
+    values = [scores_of(entry).values for entry in found.rows if entry.loss == "pnp"]
+    assert pair.difference == pytest.approx(np.mean(values[1]) - np.mean(values[0]))
+    assert pair.p_seeds == pytest.approx(ttest_rel(*values).pvalue)
+    assert pair.differ
+    low, high = pair.ci95
     assert low < 0.3 < high
 
 
@@ -145,8 +151,8 @@ def test_one_seed_alone_tells_no_difference(runs: Path) -> None:
     """The classes' noise is known then, and the seeds' own is not."""
     made_search(runs, "another", {"pnp": (0.3, 0.9)}, seeds=(13, 20, 21))
     found = compared(runs, "one", "another")
-    assert not any(pair["first"][0] != pair["second"][0] for pair in found["pairs"] if pair["second"][1] == "pnp")
-    assert "one pnp tuned and another pnp tuned share one seed alone (final.seeds)" in " ".join(found["left_out"])
+    assert not any(pair.first.search != pair.second.search for pair in found.pairs if pair.second.loss == "pnp")
+    assert "one pnp tuned and another pnp tuned share one seed alone (final.seeds)" in " ".join(found.left_out)
 
 
 def test_searches_compare_in_one_table_and_pair_by_their_shared_seeds(runs: Path) -> None:
@@ -154,18 +160,18 @@ def test_searches_compare_in_one_table_and_pair_by_their_shared_seeds(runs: Path
     made_search(runs, "other", {"pnp": (0.3, 0.6)}, seeds=(1, 2, 3))
     made_search(runs, "sealed", {"pnp": (0.3, 0.6)}, tested=False)
     found = compared(runs, "one", "two", "other", "sealed")
-    assert [(row["search"], row["loss"]) for row in found["rows"]][::2] == [
+    assert [(row.search, row.loss) for row in found.rows][::2] == [
         ("one", "mpa"), ("one", "pnp"), ("two", "pnp"), ("other", "pnp"), ("sealed", "pnp"),
     ]  # fmt: skip
-    across = {(pair["first"][0], pair["second"][0]): pair["seeds"] for pair in found["pairs"]}
+    across = {(pair.first.search, pair.second.search): pair.seeds for pair in found.pairs}
     assert across["one", "two"] == 2
     assert not {search for pair in across for search in pair} & {"sealed"}
     assert all(first == second for first, second in across if "other" in (first, second))
-    assert "one pnp tuned and other pnp tuned share no seed of their final trainings" in " ".join(found["left_out"])
-    mean = next(entry for entry in found["anytime"] if entry["search"] is None)
-    assert (mean["loss"], mean["places"][-1]["value"]) == ("pnp", pytest.approx(0.6))
-    ratio = next(entry for entry in found["anytime"] if entry["search"] == "two")
-    assert (ratio["against"], ratio["cost_ratio"]) == ("one", 1)
+    assert "one pnp tuned and other pnp tuned share no seed of their final trainings" in " ".join(found.left_out)
+    mean = next(entry for entry in found.anytime if entry.search is None)
+    assert (mean.loss, mean.points[-1].value) == ("pnp", pytest.approx(0.6))
+    ratio = next(entry for entry in found.anytime if entry.search == "two")
+    assert (ratio.against, ratio.cost_ratio) == ("one", 1)
     shown = plain(holdout_here("compare", "one", "two", "other", "sealed", "--runs", runs).stdout)
     assert "one, two, other, sealed: losses, default and tuned" in shown
     assert "this test set: 3 openings by 3 searches" in shown
@@ -175,10 +181,10 @@ def test_the_folds_of_a_seed_are_one_draw(tmp_path: Path) -> None:
     """Pairs are paired by the seeds' means over their folds, and a seed that lacks a fold is not paired."""
     made_search(tmp_path, "folds", {"pnp": (0.5, 0.51)}, folds=4)
     found = compared(tmp_path, "folds")
-    (pair,), rows = found["pairs"], found["rows"]
-    means = [np.reshape(row["test"]["map_at_r"]["values"], (3, 4)).mean(1) for row in rows]
-    assert pair["seeds"] == 3
-    assert pair["p_seeds"] == pytest.approx(ttest_rel(*means).pvalue)
+    (pair,), rows = found.pairs, found.rows
+    means = [np.reshape(scores_of(row).values, (3, 4)).mean(1) for row in rows]
+    assert pair.seeds == 3
+    assert pair.p_seeds == pytest.approx(ttest_rel(*means).pvalue)
     file = tmp_path / "table.csv"
     holdout_here("compare", "folds", "--runs", tmp_path, "--output", file)
     records = list(csv.DictReader(file.read_text().splitlines()))
@@ -187,14 +193,14 @@ def test_the_folds_of_a_seed_are_one_draw(tmp_path: Path) -> None:
     content = json.loads(path.read_text())
     del content["openings"][0]["scores"][-1]
     write_json(path, content)
-    (pair,) = compared(tmp_path, "folds")["pairs"]
-    assert pair["seeds"] == 2
+    (pair,) = compared(tmp_path, "folds").pairs
+    assert pair.seeds == 2
 
 
 def test_sealed_searches_compare_on_validation_alone(tmp_path: Path) -> None:
     made_search(tmp_path, "sealed", {"pnp": (0.3, 0.6)}, tested=False)
     found = compared(tmp_path, "sealed")
-    assert found["pairs"] == found["left_out"] == found["test_metrics"] == []
+    assert found.pairs == found.left_out == found.test_metrics == ()
     shown = holdout_here("compare", "sealed", "--runs", tmp_path).stdout
     assert shown.count("sealed") >= 3
     assert "Differences" not in shown
@@ -204,8 +210,8 @@ def test_results_that_are_gone_are_said_to_be_gone(runs: Path) -> None:
     gone = runs / "one" / "test" / "first" / "pnp-7-12.npz"
     gone.unlink()
     found = compared(runs, "one")
-    assert found["pairs"] == []
-    assert found["left_out"] == [f"no pairs: the per-image results {gone} are gone"]
+    assert found.pairs == ()
+    assert found.left_out == (f"no pairs: the per-image results {gone} are gone",)
 
 
 def test_other_images_are_not_paired(runs: Path) -> None:
@@ -213,7 +219,7 @@ def test_other_images_are_not_paired(runs: Path) -> None:
     path = runs / "two" / "test" / "first" / "pnp-7-12.npz"
     with np.load(path) as content:
         np.savez(path, **{**content, "keys": content["keys"][::-1]})
-    left_out = " ".join(compared(runs, "one", "two")["left_out"])
+    left_out = " ".join(compared(runs, "one", "two").left_out)
     assert "one pnp tuned and two pnp tuned were not tested on the same images" in left_out
 
 
@@ -222,6 +228,7 @@ def test_files_hold_the_same_numbers(runs: Path, tmp_path: Path) -> None:
     files = [tmp_path / f"table{suffix}" for suffix in (".csv", ".md", ".tex")]
     options = [option for file in files for option in ("--output", file)]
     found = json.loads(holdout_here("compare", "one", "two_b", "--runs", runs, "--json", *options).stdout)
+    assert found == compared(runs, "one", "two_b").model_dump(mode="json")
     with files[0].open() as file:
         records = list(csv.DictReader(file))
     tests = [entry for entry in records if entry["stage"] == "test" and not entry["p"]]

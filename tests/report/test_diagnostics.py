@@ -95,11 +95,11 @@ def test_the_domain_of_a_loss_and_of_the_training_is_known() -> None:
     best: dict[str, Value] = {"margin": 0.0, "scale": 2.0, "training.lr": 1e-2}
     trials = [trial(number, 0.1, {"scale": 2.0 + 2 * number}, declared) for number in range(MIN_TRIALS)]
     found = diagnose("proxy_anchor", declared, TrainingConfig(), trials, best)
-    by_name = {entry["parameters"]: entry["sentence"] for entry in found if entry["kind"] == "edge"}
+    by_name = {entry.parameters: entry.sentence for entry in found if entry.kind == "edge"}
     assert "widen it upwards" in by_name["training.lr",]
     assert by_name.keys() == {("training.lr",)}, "neither a margin nor a scale can be lower"
     high = diagnose("proxy_anchor", declared, TrainingConfig(), trials, {"scale": 98.0})
-    assert "the best scale, 98, lies at the high end of its range, 100: a new search should" in high[0]["sentence"]
+    assert "the best scale, 98, lies at the high end of its range, 100: a new search should" in high[0].sentence
     few = diagnose("proxy_anchor", declared, TrainingConfig(), trials[1:], best)
     assert not few, "too few trials to say anything"
 
@@ -108,7 +108,7 @@ def test_what_no_loss_allows_is_no_wider_range() -> None:
     trials = [trial(number, 0.1, {"proxies_per_class": 1}, SPACES["mpa"]) for number in range(MIN_TRIALS)]
     for proxies, kinds in ((1, {"replicates"}), (16, {"replicates", "edge"})):
         found = diagnose("mpa", SPACES["mpa"], TrainingConfig(), trials, {"proxies_per_class": proxies})
-        assert {entry["kind"] for entry in found} == kinds
+        assert {entry.kind for entry in found} == kinds
 
 
 Objective = Callable[[float, float], float]
@@ -130,9 +130,9 @@ def detected(objective: Objective, studies: int, noise: float = 0.03) -> float:
     generator = np.random.default_rng(0)
     found = 0
     for _ in range(studies):
-        places = generator.random((64, 2))
-        values = np.array([objective(u, v) for u, v in places]) + generator.normal(0, noise, 64)
-        found += ridge(places, values, level=0.01) is not None
+        points = generator.random((64, 2))
+        values = np.array([objective(u, v) for u, v in points]) + generator.normal(0, noise, 64)
+        found += ridge(points, values, level=0.01) is not None
     return found / studies
 
 
@@ -147,7 +147,7 @@ def test_what_is_no_ridge_is_not_called_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_sampler_that_dwells_on_a_few_places_makes_no_ridge(seed: int) -> None:
+def test_a_sampler_that_dwells_on_a_few_points_makes_no_ridge(seed: int) -> None:
     generator = np.random.default_rng(seed)
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed), direction="maximize")
     study.optimize(

@@ -5,11 +5,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from study.test_trial_queue import only, train
+from support.driving import only, train
 
 from search.plan.search import Search, open_search
+from search.plan.trainings import training_of
 from search.report.noise import noise_text
+from search.report.results.noise_summary import Detectable
 from search.report.statistics.detectable import minimum_detectable_difference
+from search.report.summary import summarise
+from search.stages.queued_stages import noise_stage
 from search.study.names import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
 
@@ -19,7 +23,7 @@ SECTION = {"seeds": 4, "splits": 2}
 
 
 def drive(search: Search, only_some: int = 100) -> list[RunningTrial]:
-    queue = TrialQueue(only(search.plan.noise_stage(search.storage)))
+    queue = TrialQueue(only(noise_stage(search)))
     jobs: list[RunningTrial] = []
     while len(jobs) < only_some and (job := queue.next_trial()):
         jobs.append(job)
@@ -31,14 +35,14 @@ def test_one_configuration_with_several_seeds_and_on_other_splits(opened: Opened
     search = opened(noise=SECTION, losses=["pnp"])
     assert not search.is_done(Stage.NOISE)
     drive(search, only_some=3)
-    again = open_search(search.plan, search.console)  # a driver died in between
+    again = open_search(search.plan)  # a driver died in between
     assert not again.is_done(Stage.NOISE)
     drive(again)
     assert again.is_done(Stage.NOISE)
     assert not drive(again)
     trials = again.study("pnp", Stage.NOISE).trials()
     assert len(trials) == 6
-    specs = [again.plan.spec("pnp", Stage.NOISE, trial) for trial in trials]
+    specs = [training_of(again.plan, "pnp", Stage.NOISE, trial) for trial in trials]
     assert all(trial.user_attrs["params"] == again.plan.spaces["pnp"].default for trial in trials)
     assert len({spec.seed for spec in specs[:4]}) == 4
     assert {spec.seed for spec in specs[4:]} == {specs[0].seed}
@@ -51,17 +55,18 @@ def test_one_configuration_with_several_seeds_and_on_other_splits(opened: Opened
 
 def test_the_deviations_and_what_a_budget_can_tell(opened: Opened) -> None:
     search = opened(noise=SECTION, losses=["pnp"], selection={"seeds": 1}, final={"seeds": 5})
-    assert search.summary()["noise"] is None
+    assert summarise(search).noise is None
     drive(search)
-    noise = search.summary()["noise"]
-    values = [0.01, 0.04, 0.09, 0.16]
-    assert noise["values"] == values
-    assert noise["std"] == pytest.approx(statistics.stdev(values))
-    assert noise["split_values"] == [0.01, 0.25, 0.36]
-    assert noise["split_std"] == pytest.approx(statistics.stdev([0.01, 0.25, 0.36]))
-    assert noise["detectable"] == {
-        "selection.seeds": {"seeds": 1, "difference": None},
-        "final.seeds": {"seeds": 5, "difference": minimum_detectable_difference(noise["std"], 5)},
+    noise = summarise(search).noise
+    assert noise is not None
+    values = (0.01, 0.04, 0.09, 0.16)
+    assert noise.values == values
+    assert noise.std == pytest.approx(statistics.stdev(values))
+    assert noise.split_values == (0.01, 0.25, 0.36)
+    assert noise.split_std == pytest.approx(statistics.stdev([0.01, 0.25, 0.36]))
+    assert noise.detectable == {
+        "selection.seeds": Detectable(seeds=1, difference=None),
+        "final.seeds": Detectable(seeds=5, difference=minimum_detectable_difference(noise.std or 0.0, 5)),
     }
     said = noise_text(noise, "map_at_r")
     for part in ("0.0750, deviation 0.0656 over 4 seeds", "Over 3 class splits", "one seed cannot tell", "does not"):
@@ -83,4 +88,6 @@ def test_a_configuration_of_one_s_own(opened: Opened, configuration: dict[str, A
     assert first.user_attrs["params"] == second.user_attrs["params"]
     assert first.user_attrs["params"].items() >= expected.items()
     assert "alpha" not in first.user_attrs["params"]
-    assert search.summary()["noise"]["loss"] == "pnp"
+    noise = summarise(search).noise
+    assert noise is not None
+    assert noise.loss == "pnp"

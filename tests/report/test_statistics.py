@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import sem, t, ttest_ind
 
+from search.report.results.seed_statistics import SeedInterval
 from search.report.statistics.anytime import cost_ratio, epochs_to_reach, mean_curve
 from search.report.statistics.detectable import minimum_detectable_difference
 from search.report.statistics.interval import over_seeds
@@ -15,28 +16,34 @@ from search.report.statistics.interval import over_seeds
 def test_mean_deviation_and_interval_of_three() -> None:
     # t(0.975, 2) = 4.302653 and s = 1: the half width is 4.302653 / √3.
     found = over_seeds([1.0, 2.0, 3.0])
-    assert found["mean"] == 2
-    assert found["std"] == pytest.approx(1)
-    assert found["ci95"] == pytest.approx([2 - 4.302652729911275 / math.sqrt(3), 2 + 4.302652729911275 / math.sqrt(3)])
-    assert found["values"] == [1.0, 2.0, 3.0]
-    assert found["seeds"] == 3
+    assert found.mean == 2
+    assert found.std == pytest.approx(1)
+    assert found.ci95 == pytest.approx((2 - 4.302652729911275 / math.sqrt(3), 2 + 4.302652729911275 / math.sqrt(3)))
+    assert found.values == (1.0, 2.0, 3.0)
+    assert found.seeds == 3
 
 
 def test_one_value_has_neither_deviation_nor_interval() -> None:
-    assert over_seeds([0.5]) == {"mean": 0.5, "std": None, "ci95": None, "seeds": 1, "values": [0.5]}
+    assert over_seeds([0.5]) == SeedInterval(mean=0.5, std=None, ci95=None, seeds=1, values=(0.5,))
 
 
 def test_folds_of_a_seed_are_one_draw_of_the_interval() -> None:
     values = [0.1, 0.3, 0.2, 0.6, 0.4, 0.8]
     found = over_seeds(values, [7, 7, 8, 8, 9, 9])
     expected = t.interval(0.95, 2, np.mean([0.2, 0.4, 0.6]), sem([0.2, 0.4, 0.6]))
-    assert found["ci95"] == pytest.approx(expected)
-    assert (found["mean"], found["std"], found["seeds"]) == (
+    assert found.ci95 == pytest.approx(expected)
+    assert (found.mean, found.std, found.seeds) == (
         pytest.approx(0.4),
         pytest.approx(np.std(values, ddof=1)),
         3,
     )
-    assert over_seeds([0.1, 0.3], [7, 7])["ci95"] is None
+    assert over_seeds([0.1, 0.3], [7, 7]).ci95 is None
+
+
+def covers(found: SeedInterval, truth: float) -> bool:
+    assert found.ci95 is not None
+    low, high = found.ci95
+    return low <= truth <= high
 
 
 def test_intervals_of_correlated_folds_cover_the_truth() -> None:
@@ -47,8 +54,7 @@ def test_intervals_of_correlated_folds_cover_the_truth() -> None:
     draws = 0.6 + by_seed + folds + generator.normal(0, 0.01, (4000, 15))
 
     def coverage(of: Sequence[int] | None) -> float:
-        intervals = [over_seeds(row, of)["ci95"] for row in draws.tolist()]
-        return float(np.mean([low <= 0.6 <= high for low, high in intervals]))
+        return float(np.mean([covers(over_seeds(row, of), 0.6) for row in draws.tolist()]))
 
     assert coverage(seeds.tolist()) == pytest.approx(0.95, abs=0.012)
     assert coverage(None) < 0.85, "folds taken for independent draws would cover it just as well"
@@ -58,7 +64,7 @@ def test_intervals_of_correlated_folds_cover_the_truth() -> None:
 def test_intervals_cover_the_truth_95_times_in_100(seeds: int) -> None:
     generator = np.random.default_rng(0)
     draws = generator.normal(0.6, 0.03, (4000, seeds))
-    covered = [low <= 0.6 <= high for low, high in (over_seeds(row)["ci95"] for row in draws.tolist())]
+    covered = [covers(over_seeds(row), 0.6) for row in draws.tolist()]
     assert np.mean(covered) == pytest.approx(0.95, abs=0.012)  # 3.5 standard errors of 4,000 draws
 
 

@@ -21,7 +21,7 @@ from search.study.records import epochs_of
 LOSSES = ("proxy_anchor", "pnp")
 
 
-class Place:
+class FinishedSearch:
     """The folders of one search."""
 
     def __init__(self, path: Path) -> None:
@@ -46,21 +46,21 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(on_nodes: None, tmp_path_factory: pytest.TempPathFactory) -> Place:
+def finished(on_nodes: None, tmp_path_factory: pytest.TempPathFactory) -> FinishedSearch:
     """A search that has gone through all of its life; the tests below look at what it left."""
-    place = Place(tmp_path_factory.mktemp("end-to-end"))
-    place.spoil()
-    said = plain(holdout("run", place.file, "--runs", place.runs, code=2).stderr)
-    assert (place.runs / "small" / "selection.json").exists()
+    finished = FinishedSearch(tmp_path_factory.mktemp("end-to-end"))
+    finished.spoil()
+    said = plain(holdout("run", finished.file, "--runs", finished.runs, code=2).stderr)
+    assert (finished.runs / "small" / "selection.json").exists()
     assert "80 of 80 images cannot be read: class-08/00.png" in said, said
-    assert not (place.runs / "small" / "test.json").exists()
-    place.restore()
-    return place
+    assert not (finished.runs / "small" / "test.json").exists()
+    finished.restore()
+    return finished
 
 
-def test_the_test_stage_goes_through_when_the_images_are_back(place: Place) -> None:
-    result = json.loads(holdout("test", "small", "--runs", place.runs, "--json").stdout)
-    assert result == summary(place.runs, "small")
+def test_the_test_stage_goes_through_when_the_images_are_back(finished: FinishedSearch) -> None:
+    result = json.loads(holdout("test", "small", "--runs", finished.runs, "--json").stdout)
+    assert result == summary(finished.runs, "small")
     assert result["test_opened"] == 1, "the attempt that was refused is the same opening"
     for loss in LOSSES:
         entry = result["losses"][loss]
@@ -77,27 +77,29 @@ def test_the_test_stage_goes_through_when_the_images_are_back(place: Place) -> N
     assert 0 < time["trial_work_s"] <= time["search_wall_s"] * time["slots"]
 
 
-def test_a_second_scoring_is_refused_and_shows_the_first(place: Place) -> None:
-    openings = (place.runs / "test_openings.jsonl").read_text()
-    refusal = holdout_here("test", "small", "--runs", place.runs, code=2)
+def test_a_second_scoring_is_refused_and_shows_the_first(finished: FinishedSearch) -> None:
+    openings = (finished.runs / "test_openings.jsonl").read_text()
+    refusal = holdout_here("test", "small", "--runs", finished.runs, code=2)
     assert "were opened before" in plain(refusal.stderr)
     assert "losses, default and tuned" in refusal.stdout
-    assert (place.runs / "test_openings.jsonl").read_text() == openings
-    assert "needs a reason" in plain(holdout_here("test", "small", "--again", " ", "--runs", place.runs, code=2).stderr)
+    assert (finished.runs / "test_openings.jsonl").read_text() == openings
+    assert "needs a reason" in plain(
+        holdout_here("test", "small", "--again", " ", "--runs", finished.runs, code=2).stderr
+    )
 
 
-def test_again_is_allowed_and_every_table_says_so(place: Place) -> None:
-    before = summary(place.runs, "small")
-    done = holdout("test", "small", "--again", "to see that it is counted", "--runs", place.runs)
+def test_again_is_allowed_and_every_table_says_so(finished: FinishedSearch) -> None:
+    before = summary(finished.runs, "small")
+    done = holdout("test", "small", "--again", "to see that it is counted", "--runs", finished.runs)
     assert "this test set: 2 openings by 1 search" in plain(done.stdout)
-    after = summary(place.runs, "small")
+    after = summary(finished.runs, "small")
     assert after["test_opened"] == 2
     assert after["losses"] == before["losses"], "the first result stands"
-    assert "2 openings by 1 search" in plain(holdout_here("compare", "small", "--runs", place.runs).stdout)
+    assert "2 openings by 1 search" in plain(holdout_here("compare", "small", "--runs", finished.runs).stdout)
 
 
-def test_per_image_results_average_to_the_scores(place: Place) -> None:
-    folder = place.runs / "small"
+def test_per_image_results_average_to_the_scores(finished: FinishedSearch) -> None:
+    folder = finished.runs / "small"
     (first, _) = json.loads((folder / "test.json").read_text())["openings"]
     assert len(first["scores"]) >= 4
     for row in first["scores"]:
@@ -109,55 +111,55 @@ def test_per_image_results_average_to_the_scores(place: Place) -> None:
                 assert content[name].mean() == pytest.approx(row["metrics"][name])
 
 
-def test_a_finished_search_prints_its_result(place: Place) -> None:
+def test_a_finished_search_prints_its_result(finished: FinishedSearch) -> None:
     settings = ("--set", "stages=[search, select, test]")
-    done = holdout_here("run", place.file, "--runs", place.runs, *settings)
+    done = holdout_here("run", finished.file, "--runs", finished.runs, *settings)
     assert "Searching" not in done.stderr
     assert "this test set: 2 openings" in plain(done.stdout)
 
 
-def test_what_is_frozen_may_not_change(place: Place) -> None:
-    more = holdout_here("run", place.file, "--runs", place.runs, "--set", "search.trials=9", code=2)
+def test_what_is_frozen_may_not_change(finished: FinishedSearch) -> None:
+    more = holdout_here("run", finished.file, "--runs", finished.runs, "--set", "search.trials=9", code=2)
     assert "are chosen already, after 4 trials; more trials need a new name" in plain(more.stderr)
     changes = ("--set", "training.epochs=5", "--set", "search.seed=1")
-    other = plain(holdout_here("run", place.file, "--runs", place.runs, *changes, code=2).stderr)
+    other = plain(holdout_here("run", finished.file, "--runs", finished.runs, *changes, code=2).stderr)
     assert "training.epochs: the search small began with 3 and the file now says 5" in other
     assert "search.seed" in other
 
 
-def test_classes_may_not_change_under_a_search(place: Place, tmp_path: Path) -> None:
+def test_classes_may_not_change_under_a_search(finished: FinishedSearch, tmp_path: Path) -> None:
     moved = tmp_path / "moved"
-    shutil.move(place.test_classes[0], moved)
+    shutil.move(finished.test_classes[0], moved)
     try:
-        refusal = holdout_here("test", "small", "--again", "the classes moved", "--runs", place.runs, code=2)
+        refusal = holdout_here("test", "small", "--again", "the classes moved", "--runs", finished.runs, code=2)
         assert "The classes in the data set are not those that small began with" in plain(refusal.stderr)
     finally:
-        shutil.move(moved, place.images / "class-08")
+        shutil.move(moved, finished.images / "class-08")
 
 
-def test_status_says_how_far_it_is(place: Place) -> None:
-    (entry,) = json.loads(holdout_here("status", "--runs", place.runs, "--json").stdout)
+def test_status_says_how_far_it_is(finished: FinishedSearch) -> None:
+    (entry,) = json.loads(holdout_here("status", "--runs", finished.runs, "--json").stdout)
     assert entry["state"] == "tested"
     assert {row["study"] for row in entry["studies"]} >= {"pnp", "pnp@confirm", "pnp@final"}
     assert all(row["running"] == 0 for row in entry["studies"])
-    assert "There is no search 'smal'" in plain(holdout_here("status", "smal", "--runs", place.runs, code=2).stderr)
+    assert "There is no search 'smal'" in plain(holdout_here("status", "smal", "--runs", finished.runs, code=2).stderr)
 
 
-def test_only_what_is_worth_keeping_stays_on_disk(place: Place) -> None:
-    trials = place.runs / "small" / "trials"
+def test_only_what_is_worth_keeping_stays_on_disk(finished: FinishedSearch) -> None:
+    trials = finished.runs / "small" / "trials"
     assert not list(trials.rglob("last.pt"))
     assert not list(trials.rglob(".*"))
     for loss in LOSSES:
         assert list((trials / f"{loss}@final").rglob("best.pt"))
 
 
-def test_the_comparison_goes_from_the_search_to_the_test(place: Place) -> None:
-    found = json.loads(holdout_here("compare", "small", "--runs", place.runs, "--json").stdout)
+def test_the_comparison_goes_from_the_search_to_the_test(finished: FinishedSearch) -> None:
+    found = json.loads(holdout_here("compare", "small", "--runs", finished.runs, "--json").stdout)
     tests = {}
     for row in found["rows"]:
         trained = [
             max(entry["metrics"]["map_at_r"] for entry in epochs_of(trial))
-            for trial in stored(place.runs, "small", f"{row['loss']}@final")
+            for trial in stored(finished.runs, "small", f"{row['loss']}@final")
             if trial.user_attrs["configuration"] == row["number"]
         ]
         assert row["final"]["values"] == trained, "the best epoch's validation of each final training"
@@ -169,26 +171,26 @@ def test_the_comparison_goes_from_the_search_to_the_test(place: Place) -> None:
         assert pair["p"] <= pair["p_holm"] <= 1
     assert ["small", "pnp", "tuned"] in [pair["second"] for pair in found["pairs"]]
     for curve in found["anytime"]:
-        searched = [trial for trial in stored(place.runs, "small", curve["loss"]) if trial.intermediate_values]
+        searched = [trial for trial in stored(finished.runs, "small", curve["loss"]) if trial.intermediate_values]
         assert curve["places"][-1]["epochs"] == sum(len(epochs_of(trial)) for trial in searched)
         best = max(value for trial in searched for value in trial.intermediate_values.values())
         assert curve["places"][-1]["value"] == best
 
 
-def test_mlflow_shows_the_comparison(place: Place, tmp_path: Path) -> None:
-    holdout_here("compare", "small", "--runs", place.runs, "--output", tmp_path / "table.md")
-    client = MlflowClient(tracking_uri=f"sqlite:///{place.runs / 'mlflow.db'}")
+def test_mlflow_shows_the_comparison(finished: FinishedSearch, tmp_path: Path) -> None:
+    holdout_here("compare", "small", "--runs", finished.runs, "--output", tmp_path / "table.md")
+    client = MlflowClient(tracking_uri=f"sqlite:///{finished.runs / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("small")
     for loss in LOSSES:
         (parent,) = client.search_runs([experiment.experiment_id], f"tags.`holdout.study` = 'small/{loss}'")
         artifact = client.download_artifacts(parent.info.run_id, "comparison.md", str(tmp_path))
         assert Path(artifact).read_text() == (tmp_path / "table.md").read_text()
-        entry = summary(place.runs, "small")["losses"][loss]
+        entry = summary(finished.runs, "small")["losses"][loss]
         assert parent.data.metrics["test_map_at_r_std"] == entry["test"]["map_at_r"]["std"]
         assert parent.data.metrics["default_final_mean"] == entry["default"]["final"]["mean"]
         pair = parent.data.tags["holdout.pair.proxy_anchor.tuned.pnp.tuned"]
         assert "(Holm): indistinguishable at this budget" in pair
 
 
-def test_mlflow_equals_the_studies(place: Place) -> None:
-    assert_mlflow_equals_the_studies(place.runs, "small", LOSSES)
+def test_mlflow_equals_the_studies(finished: FinishedSearch) -> None:
+    assert_mlflow_equals_the_studies(finished.runs, "small", LOSSES)

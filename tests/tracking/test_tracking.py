@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
-from search.report.tracked import make_projection, synchronise
-from search.tracking.tracking import Projection, Tracker
 from support.driving import drive, only, record
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 
 from search.plan.search import Search
 from search.report.summary import write_summary
+from search.stages.outcome import recorded_outcome
 from search.stages.queued_stages import confirm_stage, search_stage
+from search.stages.synchronise import make_projection, synchronise
 from search.study.trial_queue import TrialQueue
+from search.tracking.projection import Projection
+from search.tracking.tracker import Tracker
 
 Opened = Callable[..., Search]
 
@@ -34,7 +36,7 @@ def runs_of(search: Search) -> Path:
 
 def test_a_study_is_projected_whole_and_only_once(search: Search) -> None:
     for _ in range(2):  # by a process that knows nothing of the first one's runs
-        assert synchronise(search, make_projection(search.plan)) == 4
+        assert synchronise(recorded_outcome(search), make_projection(search.plan)) == 4
         assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
 
 
@@ -44,13 +46,13 @@ def test_what_a_killed_process_left_is_completed(opened: Opened) -> None:
     job = queue.next_trial()
     assert job is not None
     queue.on_trial_result(job, {"records": [record(1, 0.1)], "finished": False})
-    synchronise(search, make_projection(search.plan))
+    synchronise(recorded_outcome(search), make_projection(search.plan))
     client = MlflowClient(search.plan.folder.tracking)
     (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
     assert {run.info.status for run in client.search_runs([experiment.experiment_id])} == {"RUNNING"}
 
     queue.on_trial_result(job, {"records": [record(2, 0.3), record(3, 0.2)], "finished": True})
-    synchronise(search, make_projection(search.plan))
+    synchronise(recorded_outcome(search), make_projection(search.plan))
     assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
 
 
@@ -65,16 +67,16 @@ def test_tables_whose_making_was_killed_are_made_anew(search: Search) -> None:
     maker.kill()
     maker.wait()
     assert not Path(place).exists()
-    synchronise(search, make_projection(search.plan))
+    synchronise(recorded_outcome(search), make_projection(search.plan))
     assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
 
 
 def test_parents_show_what_a_loss_came_to(search: Search) -> None:
-    synchronise(search, make_projection(search.plan))
+    synchronise(recorded_outcome(search), make_projection(search.plan))
     client = MlflowClient(search.plan.folder.tracking)
     (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
     (parent,) = client.search_runs([experiment.experiment_id], "tags.`holdout.study` = 'small/pnp'")
-    best = write_summary(search)["losses"]["pnp"]["best"]["value"]
+    best = write_summary(search).losses["pnp"].best.value
     assert parent.data.metrics["search_value"] == best
     assert parent.data.tags["holdout.split"] == search.plan.split.digest
 
@@ -90,5 +92,5 @@ def test_an_outage_costs_the_training_nothing_and_is_said_once(
     assert not tracker.close()
     assert sum("MLflow cannot be written" in message for message in caplog.messages) == 1
     assert len(study.trials()) == 4
-    synchronise(search, make_projection(search.plan))
+    synchronise(recorded_outcome(search), make_projection(search.plan))
     assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))

@@ -1,31 +1,18 @@
 """What a campaign measured: one number a search, loss, role and metric, with the paper's beside it."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from search.campaigns.campaign import Campaign
-from search.campaigns.config import LOSS, VALIDATION, Role
+from search.campaigns.config import LOSS, VALIDATION
+from search.campaigns.results.types import Cell
+from search.report.results.loss_summary import LossSummary
+from search.report.results.seed_statistics import SeedStatistics
+from search.report.results.summary import Summary
+from search.selection.role import Role
 from trainables.metrics.table import DISTANCES
 
 ROLE, METRIC = "configuration", "metric"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One number: ``place`` says of what (loss, a label of each axis, configuration, metric).
-
-    ``values`` are the models', in our unit (0 to 1), of so many ``seeds``; empty where nothing finished. ``std`` is
-    their sample deviation.
-    ``published`` is the paper's number in the same unit.
-    """
-
-    place: Mapping[str, str]
-    values: Sequence[float]
-    seeds: int
-    mean: float | None
-    std: float | None
-    published: float | None
+"""The coordinates of a cell beside its loss and its labels."""
 
 
 def unit(metric: str) -> float:
@@ -33,10 +20,10 @@ def unit(metric: str) -> float:
     return 1.0 if metric in DISTANCES else 100.0
 
 
-def measured(campaign: Campaign, summaries: Sequence[Mapping[str, Any]]) -> list[Cell]:
+def measured(campaign: Campaign, summaries: Sequence[Summary]) -> list[Cell]:
     """All cells, from the summaries of the campaign's searches."""
     return [
-        _cell(campaign, member.labels, loss, role, metric, summary["losses"][loss])
+        _cell(campaign, member.labels, loss, role, metric, summary.losses[loss])
         for member, summary in zip(campaign.members, summaries, strict=True)
         for loss in member.config.loss_names
         for role in campaign.config.table.roles
@@ -44,24 +31,30 @@ def measured(campaign: Campaign, summaries: Sequence[Mapping[str, Any]]) -> list
     ]
 
 
-def _cell(
-    campaign: Campaign, labels: Sequence[str], loss: str, role: Role, metric: str, entry: Mapping[str, Any]
-) -> Cell:
-    of_role = entry["default"] if role == "default" else entry
-    found = of_role["confirmed"] if metric == VALIDATION else (of_role["test"] or {}).get(metric)
-    found = found or {"values": [], "seeds": 0, "mean": None, "std": None}
+def _cell(campaign: Campaign, labels: Sequence[str], loss: str, role: Role, metric: str, entry: LossSummary) -> Cell:
+    found = _statistics(entry, role, metric)
     return Cell(
-        place={LOSS: loss, **dict(zip(campaign.config.vary, labels, strict=True)), ROLE: role, METRIC: metric},
-        values=found["values"],
-        seeds=found["seeds"],
-        mean=found["mean"],
-        std=found["std"],
+        coordinates={
+            LOSS: loss,
+            **dict(zip(campaign.config.vary, labels, strict=True)),
+            ROLE: role.value,
+            METRIC: metric,
+        },
+        values=found.values if found else (),
+        seeds=found.seeds if found else 0,
+        mean=found.mean if found else None,
+        std=found.std if found else None,
         published=next(_published(campaign, " ".join((loss, *labels)), role, metric), None),
     )
 
 
+def _statistics(entry: LossSummary, role: Role, metric: str) -> SeedStatistics | None:
+    found = entry.of_role(role)
+    return found.confirmed if metric == VALIDATION else (found.test or {}).get(metric)
+
+
 def _published(campaign: Campaign, key: str, role: Role, metric: str) -> Iterator[float]:
     for published in campaign.config.published:
-        if published.role == role and metric in published.metrics and key in published.cells:
+        if published.role is role and metric in published.metrics and key in published.cells:
             number = published.cells[key][published.metrics.index(metric)]
             yield round(number / unit(metric), 6)

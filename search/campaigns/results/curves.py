@@ -1,44 +1,48 @@
 """Anytime curves of a campaign that varies how it searches."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from search.campaigns.campaign import Campaign
-from search.campaigns.config import LOSS
+from search.campaigns.results.types import CampaignCurve
+from search.config.search_config import SearchSection
 from search.report.anytime import compared_curves
-
-HOW = ("sampler", "pruner", "trials", "epochs")
-"""The keys of a search file's section ``search`` that say how it searches."""
+from search.report.results.loss_summary import LossSummary
+from search.report.results.summary import Summary
 
 
 def search_axes(campaign: Campaign) -> list[str]:
     """The axes along which, all other labels alike, the searches go different ways."""
-    return [axis for place, axis in enumerate(campaign.config.vary) if _differs(campaign, place)]
+    return [axis for position, axis in enumerate(campaign.config.vary) if _differs(campaign, position)]
 
 
-def _differs(campaign: Campaign, place: int) -> bool:
-    found: dict[tuple[str, ...], set[tuple[Any, ...]]] = {}
+def _differs(campaign: Campaign, position: int) -> bool:
+    found: dict[tuple[str, ...], set[tuple[str | int | None, ...]]] = {}
     for member in campaign.members:
-        others = (*member.labels[:place], *member.labels[place + 1 :])
-        found.setdefault(others, set()).add(tuple(getattr(member.config.search, key) for key in HOW))
+        others = (*member.labels[:position], *member.labels[position + 1 :])
+        found.setdefault(others, set()).add(_way(member.config.search))
     return any(len(ways) > 1 for ways in found.values())
 
 
-def campaign_curves(campaign: Campaign, summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _way(search: SearchSection) -> tuple[str | int | None, ...]:
+    """What says how a search searches."""
+    return search.sampler, search.pruner, search.trials, search.epochs
+
+
+def campaign_curves(campaign: Campaign, summaries: Sequence[Summary]) -> list[CampaignCurve]:
     """For each loss the curve of each way to search, the mean over the other axis (seeds, say), if there is one.
 
     Nothing where all searches go the same way, or where their values are those of different objectives.
     """
     axes = search_axes(campaign)
-    if not axes or len({member.config.search.objective for member in campaign.members}) > 1:
+    if not axes or len({member.config.objective for member in campaign.members}) > 1:
         return []
-    ways: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
+    ways: dict[str, dict[str, list[LossSummary]]] = {}
     for member, summary in zip(campaign.members, summaries, strict=True):
         labels = dict(zip(campaign.config.vary, member.labels, strict=True))
-        for loss, entry in summary["losses"].items():
+        for loss, entry in summary.losses.items():
             ways.setdefault(loss, {}).setdefault(" ".join(labels[axis] for axis in axes), []).append(entry)
     return [
-        {LOSS: loss, "way": way, **curve}
+        CampaignCurve(loss=loss, way=way, points=curve.points, against=curve.against, cost_ratio=curve.cost_ratio)
         for loss, entries in ways.items()
-        for way, curve in compared_curves(entries).items()
+        for way, curve in compared_curves(loss, entries).items()
     ]

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 from search.campaigns.campaign import Campaign
-from search.campaigns.config import LOSS, VALIDATION, Role
-from search.campaigns.results.cells import METRIC, ROLE, Cell
+from search.campaigns.config import LOSS, VALIDATION
+from search.campaigns.results.cells import METRIC, ROLE
+from search.campaigns.results.types import Cell
 from search.report.statistics.tournament import Standing, tournament
+from search.selection.role import Role
 
 
 def standings(campaign: Campaign, cells: Sequence[Cell], role: Role) -> list[Standing]:
@@ -15,9 +17,9 @@ def standings(campaign: Campaign, cells: Sequence[Cell], role: Role) -> list[Sta
     """
     metric = next((name for name in campaign.config.table.metrics if name != VALIDATION), None)
     means = {
-        (tuple(cell.place[axis] for axis in campaign.config.vary), cell.place[LOSS]): cell.mean
+        (tuple(cell.coordinates[axis] for axis in campaign.config.vary), cell.coordinates[LOSS]): cell.mean
         for cell in cells
-        if (cell.place[ROLE], cell.place[METRIC]) == (role, metric) and cell.mean is not None
+        if (cell.coordinates[ROLE], cell.coordinates[METRIC]) == (role, metric) and cell.mean is not None
     }
     settings = [member.labels for member in campaign.members]
     first, *others = [member.config.loss_names for member in campaign.members]

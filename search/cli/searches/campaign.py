@@ -24,7 +24,7 @@ def campaign(
     from search.campaigns.results.result import campaign_result
     from search.campaigns.results.text_tables import campaign_csv, campaign_tables
     from search.config.recipes import read_campaign
-    from search.report.export import refuse_unknown, write_output
+    from search.report.tables.output import refuse_unknown, write_output
     from search.stages.pipeline import run_stages
 
     refuse_unknown(output or [])

@@ -43,6 +43,7 @@ def test(
     as_json: Json = False,
 ) -> None:
     """Train the chosen configurations and score them on the held-out classes, once."""
+    from search.stages.outcome import recorded_outcome
     from search.study.names import Stage
 
     search = _opened(name, runs)
@@ -51,7 +52,7 @@ def test(
     if again is not None and not again.strip():
         raise Mistakes("--again needs a reason; say in a sentence why the test classes are opened once more.")
     if search.is_done(Stage.TEST) and again is None:
-        _print_result(_recorded(search), as_json)
+        _print_result(recorded_outcome(search), as_json)
         raise Mistakes(
             f"The test classes of {name} were opened before, and the result above is that of the first time; "
             "`--again REASON` opens them once more, and every later table says so."
@@ -61,10 +62,11 @@ def test(
 
 def sync(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
     """Make MLflow equal to the studies."""
+    from search.stages.outcome import recorded_outcome
     from search.stages.synchronise import make_projection, synchronise
 
     search = _opened(name, runs)
-    count = synchronise(_recorded(search), make_projection(search.plan))
+    count = synchronise(recorded_outcome(search), make_projection(search.plan))
     show(f"MLflow holds all {count} trials of {name}.", {"name": name, "trials": count}, as_json)
 
 
@@ -78,13 +80,6 @@ def _run(search: "Search", stage: str, reason: str | None = None) -> "Outcome":
     return outcome
 
 
-def _recorded(search: "Search") -> "Outcome":
-    from search.report.summary import write_summary
-    from search.stages.outcome import Outcome
-
-    return Outcome(search=search, summary=write_summary(search))
-
-
 def _opened(name: str, runs: Path) -> "Search":
     from search.plan.resume import reopened
     from search.plan.search import open_search
@@ -96,6 +91,6 @@ def _print_result(outcome: "Outcome", as_json: bool) -> None:
     if as_json:
         show("", outcome.summary.model_dump(mode="json"), as_json)
         return
-    from search.report.text_tables import text_tables
+    from search.report.tables.text_tables import text_tables
 
     show(rendered(text_tables(outcome.comparison)), None, as_json)

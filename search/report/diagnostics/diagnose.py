@@ -1,12 +1,12 @@
 """All that a loss's study says about itself."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
 
 from optuna.trial import FrozenTrial, TrialState
 
 from search.report.diagnostics.edges import edges
+from search.report.diagnostics.finding import Finding
 from search.report.diagnostics.replicates import replicates
 from search.report.diagnostics.ridges import ridges
 from spaces.search_space import split_values
@@ -15,7 +15,7 @@ from trainables.losses import LOSSES
 from trainables.training_config import TrainingConfig
 
 MIN_TRIALS = 8
-"""Trials that were compared before the place of the best one means something."""
+"""Trials that were compared before the position of the best one in its range means something."""
 
 
 def diagnose(
@@ -24,13 +24,13 @@ def diagnose(
     training: TrainingConfig,
     trials: Sequence[FrozenTrial],
     best: Mapping[str, Value] | None,
-) -> list[dict[str, Any]]:
-    """The findings about a search study of ``loss``, as JSON; none where it is too small to say anything."""
+) -> tuple[Finding, ...]:
+    """The findings about a search study of ``loss``; none where it is too small to say anything."""
     findings = [*ridges(space, trials), *replicates(trials)]
     compared = sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in trials)
     if best is not None and compared >= MIN_TRIALS:
         findings = [*edges(space, best, lambda name, value: _allowed(loss, training, name, value)), *findings]
-    return [asdict(finding) for finding in findings]
+    return tuple(findings)
 
 
 def _allowed(loss: str, training: TrainingConfig, name: str, value: Value) -> bool:

@@ -1,4 +1,4 @@
-"""An optimum at the edge of its range: the range may be too override."""
+"""An optimum at the edge of its range: the range may be too small."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping

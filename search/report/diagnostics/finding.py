@@ -1,11 +1,10 @@
-"""One thing trial_value knowing about a study."""
+"""A remark about a study."""
 
-from dataclasses import dataclass
+from search.report.results.result import Result
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """``kind`` for programs, ``parameters`` it is about, and what there is to say, with the numbers behind it."""
+class Finding(Result):
+    """``kind`` for programs, ``parameters`` it is about, and a ``sentence`` with the numbers behind it."""
 
     kind: str
     parameters: tuple[str, ...]

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
-from scipy.stats import spearmanr
 
 from search.report.diagnostics.finding import Finding
 from search.report.diagnostics.scale import position
@@ -35,8 +34,8 @@ def ridges(space: Space, trials: Sequence[FrozenTrial]) -> Iterator[Finding]:
     - the best quarter spans at least half of both ranges, so that it is a ridge and no peak;
     - along it the value does not rise or fall (no correlation with either parameter at 5 %);
     - away from it the value falls: among the *other* trials the distance from the monotone curve through the best
-      quarter is correlated with lower values, at 1 %. A sampler that dwells on a few places makes correlations too,
-      but off them nothing is lost.
+      quarter is correlated with lower values, at 1 %. A sampler that dwells on a few points makes correlations too,
+      but away from them nothing is lost.
 
     Fewer than 32 trials that have both parameters say nothing. Two separate peaks on a diagonal can look like a ridge.
     """
@@ -51,11 +50,11 @@ def ridges(space: Space, trials: Sequence[FrozenTrial]) -> Iterator[Finding]:
         having = [trial for trial in complete if {first, second} <= trial.params.keys()]
         if len(having) < MIN_TRIALS:
             continue
-        places_N2 = np.array(
+        positions_N2 = np.array(
             [[position(ranges[name], trial.params[name]) for name in (first, second)] for trial in having]
         )
         values_N = np.array([trial.value for trial in having])
-        correlation = ridge(places_N2, values_N, level=LEVEL / len(pairs))
+        correlation = ridge(positions_N2, values_N, level=LEVEL / len(pairs))
         if correlation is None:
             continue
         kept = "their product" if correlation < 0 else "their ratio"
@@ -68,21 +67,23 @@ def ridges(space: Space, trials: Sequence[FrozenTrial]) -> Iterator[Finding]:
         )
 
 
-def ridge(places_N2: Floats, values_N: Floats, *, level: float) -> float | None:
+def ridge(positions_N2: Floats, values_N: Floats, *, level: float) -> float | None:
     """Spearman's correlation along the ridge of one pair as :func:`ridges` defines it; None where there is none."""
+    from scipy.stats import spearmanr  # half a second, for large studies alone
+
     order = np.argsort(-values_N, kind="stable")
     best_Q, others = order[: len(order) // 4], order[len(order) // 4 :]
-    places_Q2 = places_N2[best_Q]
-    if np.ptp(places_Q2, axis=0).min() < LENGTH:
+    positions_Q2 = positions_N2[best_Q]
+    if np.ptp(positions_Q2, axis=0).min() < LENGTH:
         return None
-    correlation, p = spearmanr(places_Q2)
+    correlation, p = spearmanr(positions_Q2)
     if abs(correlation) < CORRELATION or p > level:
         return None
-    if any(spearmanr(column_Q, values_N[best_Q]).pvalue <= 0.05 for column_Q in places_Q2.T):
+    if any(spearmanr(column_Q, values_N[best_Q]).pvalue <= 0.05 for column_Q in positions_Q2.T):
         return None
     from sklearn.isotonic import IsotonicRegression  # with pandas a sixth of every command's start, for few of them
 
-    curve = IsotonicRegression(increasing=bool(correlation > 0), out_of_bounds="clip").fit(*places_Q2.T)
-    distances = np.abs(places_N2[others, 1] - curve.predict(places_N2[others, 0]))
+    curve = IsotonicRegression(increasing=bool(correlation > 0), out_of_bounds="clip").fit(*positions_Q2.T)
+    distances = np.abs(positions_N2[others, 1] - curve.predict(positions_N2[others, 0]))
     falls = spearmanr(distances, values_N[others], alternative="less")
     return float(correlation) if falls.pvalue <= LEVEL else None

@@ -9,7 +9,6 @@ from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr, stdtrit
 
 Row = TypeVar("Row", bound=Hashable)
 Floats = NDArray[np.float64]
@@ -113,6 +112,8 @@ def _resampled_means(
 
 
 def _difference(first: Row, second: Row, by_seed_S: Floats, drawn_B: Floats) -> Difference[Row]:
+    from scipy.special import stdtr, stdtrit  # not before there is a pair to compare
+
     difference, seeds = float(by_seed_S.mean()), len(by_seed_S)
     deviations_B = np.abs(drawn_B - difference)
     beyond = int((deviations_B >= abs(difference) * (1 - _ROUNDING)).sum())

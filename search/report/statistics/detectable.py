@@ -2,9 +2,6 @@
 
 import math
 
-from scipy.optimize import brentq
-from scipy.special import nctdtr, stdtrit
-
 LEVEL, POWER = 0.05, 0.8
 
 
@@ -17,6 +14,9 @@ def minimum_detectable_difference(std: float, seeds: int) -> float | None:
     """
     if seeds < 2:
         return None
+    from scipy.optimize import brentq  # half a second, for the noise stage alone
+    from scipy.special import nctdtr, stdtrit
+
     freedom = 2 * seeds - 2
     critical = float(stdtrit(freedom, 1 - LEVEL / 2))
 

@@ -14,7 +14,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """
     corrected = [0.0] * len(p_values)
     largest = 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        corrected[place] = largest
+    for rank, position in enumerate(sorted(range(len(p_values)), key=lambda position: p_values[position])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[position]))
+        corrected[position] = largest
     return corrected

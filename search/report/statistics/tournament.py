@@ -2,14 +2,13 @@
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import rankdata
+
+from search.report.results.result import Result
 
 
-@dataclass(frozen=True, kw_only=True)
-class Standing:
+class Standing(Result):
     """A loss's ranks, one a setting in the settings' order, 1 the best; ``std`` (n − 1) is None with one setting."""
 
     loss: str
@@ -39,6 +38,8 @@ def tournament(table: Mapping[str, Mapping[str, float]]) -> list[Standing]:
             )
     if not losses:
         return []
+    from scipy.stats import rankdata  # half a second, for campaigns of several losses alone
+
     ranks_SL = np.array([rankdata([-scores[loss] for loss in losses]) for scores in table.values()])
     standings = [_standing(loss, ranks) for loss, ranks in zip(losses, ranks_SL.T.tolist(), strict=True)]
     return sorted(standings, key=lambda standing: standing.total)

@@ -1,0 +1,48 @@
+"""What names may be, and which of them are known."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from trainables.metrics import METRICS, all_metrics, unknown_metrics
+from trainables.mistakes import Mistakes, suggestion
+
+
+def plain_name(name: str) -> str:
+    """A search's ``name``, which has to be fit for a folder."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+        raise ValueError(
+            "a search's name names a folder: letters, digits, '.', '_' and '-', beginning with a letter or digit"
+        )
+    return name
+
+
+def unique(names: Sequence[str]) -> None:
+    """Refuse names that are given more than once."""
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise Mistakes(f"each may be named once, and {', '.join(repeated)} is named again; keep one of them.")
+
+
+def known_name(name: str, table: Iterable[str]) -> str:
+    """``name``, which has to be one of ``table``."""
+    known = list(table)
+    if name not in known:
+        raise Mistakes(f"{name} is not known{suggestion(name, known)}; there are {', '.join(known)}.")
+    return name
+
+
+def known_metric(name: str) -> str:
+    """``name``, which has to be a metric's."""
+    if unknown_metrics((name,)):
+        raise Mistakes(
+            f"{name} is not known{_metric_hint(name)}; there are {', '.join(METRICS)}, and your "
+            "own by their import paths."
+        )
+    return name
+
+
+def _metric_hint(name: str) -> str:
+    """Which metric ``name`` may have meant: ``R@1`` is how papers write recall_at_1."""
+    spelt_out = re.sub(r"(?i)^([rp])(?=@)", lambda match: {"r": "recall", "p": "precision"}[match[1].lower()], name)
+    numbers = {int(number) for number in re.findall(r"[1-9]\d*", name)}
+    return suggestion(spelt_out, all_metrics(sorted(numbers or {1})))

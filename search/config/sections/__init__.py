@@ -1,0 +1,1 @@
+"""The sections of the search file, one a file."""

@@ -1,0 +1,39 @@
+"""Whether one's own parts, which a search file names by their import paths, are there."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from search.config.search_config import SearchConfig
+from search.plan.checks.findings import Findings
+from search.plan.checks.shipped import shipped_packages
+from trainables.data.batch_samplers import BATCH_SAMPLERS
+from trainables.metrics.own_metric import own_metric
+from trainables.metrics.table import name_conflicts
+from trainables.models.backbones import LIBRARIES, backbone
+from trainables.parts import is_own
+
+
+def check_parts(found: Findings, config: SearchConfig) -> None:
+    """Own metrics, batch sampler and network can be imported and are what they should be, and so is what is shipped.
+
+    Losses are looked at with their spaces, and the data set when the file is read.
+    """
+    for key, path, load in _own_parts(config):
+        if not found.left_out.replaced(key):
+            found.check(lambda load=load, path=path: load(path))  # type: ignore[misc]
+    metrics = [path for key, path, _ in _own_parts(config) if "training" not in key and "model" not in key]
+    found.add(name_conflicts(metrics))
+    found.check(lambda: shipped_packages(config.ship), "ship")
+
+
+def _own_parts(config: SearchConfig) -> Iterator[tuple[str, str, Callable[[str], Any]]]:
+    """The key, the import path and what loads it, of each."""
+    tested = () if isinstance(config.metrics.test, str) else config.metrics.test
+    metrics = {"metrics.validation": config.metrics.validation, "metrics.test": tested}
+    for key, paths in {**metrics, "search.objective": (config.search.objective,)}.items():
+        yield from ((key, path, own_metric) for path in paths if is_own(path))
+    if is_own(config.training.sampler):
+        yield "training.sampler", config.training.sampler, BATCH_SAMPLERS.__getitem__
+    network = config.model.backbone
+    if is_own(network) and network.partition(":")[0] not in LIBRARIES:
+        yield "model.backbone", network, backbone

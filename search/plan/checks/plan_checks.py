@@ -1,0 +1,52 @@
+"""All checks of a search, and the plan where none finds anything."""
+
+from pathlib import Path
+
+from search.config.search_config import SearchConfig
+from search.plan.checks.addresses import check_addresses, check_runs_folder
+from search.plan.checks.data import check_data, check_noise_splits, check_sizes, split_of
+from search.plan.checks.findings import Findings
+from search.plan.checks.images import check_images_readable
+from search.plan.checks.machine import check_machine
+from search.plan.checks.network import check_network
+from search.plan.checks.noise import check_noise
+from search.plan.checks.parts import check_parts
+from search.plan.checks.spaces import check_spaces
+from search.plan.plan import Plan
+from search.plan.runs import RunFolder
+
+
+def make_plan(config: SearchConfig, runs: Path, *, addresses: bool = True, findings: Findings | None = None) -> Plan:
+    """The plan of a search.
+
+    Args:
+        config: the search file.
+        runs: the runs folder; nothing in it is touched.
+        addresses: whether to ask the storage and the tracking server too. A search that goes on does not: its
+            studies outlive an outage of MLflow.
+        findings: what is wrong before, which is raised with the rest.
+
+    Raises:
+        Mistakes: all that is wrong.
+    """
+    found = Findings() if findings is None else findings
+    data = split_of(found, config)
+    if data is not None:
+        check_data(found, config, data)
+    check_sizes(found, config)
+    noise_splits = check_noise_splits(found, config)
+    spaces = check_spaces(found, config)
+    check_noise(found, config, spaces)
+    check_machine(found, config)
+    check_parts(found, config)
+    if addresses:
+        check_addresses(found, config)
+        check_runs_folder(found, runs)
+    if data is not None and found.sentences:  # else they are all decoded next
+        check_images_readable(found, config, data)
+    check_network(found, config)
+    found.raise_if_any()
+    assert data is not None
+    return Plan(
+        config=config, folder=RunFolder(runs, config.name), split=data.split, spaces=spaces, noise_splits=noise_splits
+    )

@@ -1,0 +1,78 @@
+"""What a search came to for one loss."""
+
+from collections.abc import Mapping
+
+from search.report.diagnostics.finding import Finding
+from search.report.results.incumbent import Incumbent
+from search.report.results.result import Result
+from search.report.results.seed_statistics import SeedInterval, SeedStatistics
+from search.selection.role import Role
+from spaces.space import Value
+
+
+class TrialCounts(Result):
+    """How many trials of the search stage ended in each state."""
+
+    complete: int
+    pruned: int
+    failed: int
+
+
+class DefaultSummary(Result):
+    """The papers' default, or the nearest allowed values where the space excludes it (``clipped``).
+
+    ``value`` is its objective in the search, ``confirmed`` the objective with fresh seeds, ``final`` the objective of
+    the trainings for the test, all on the validation classes; ``test`` maps each metric to its scores on the test
+    classes. What has not been trained or scored is None.
+    """
+
+    params: Mapping[str, Value]
+    value: float | None
+    clipped: bool
+    confirmed: SeedStatistics | None
+    final: SeedStatistics | None
+    test: Mapping[str, SeedInterval] | None
+
+
+class BestTrial(Result):
+    """The configuration with the highest objective in the search: its first trial, and the mean of its trials."""
+
+    params: Mapping[str, Value]
+    value: float
+    number: int
+
+
+class ChosenConfiguration(SeedStatistics):
+    """The configuration that was chosen, and its objective with fresh seeds.
+
+    ``number`` is its first trial, ``search_value`` its objective in the search.
+    """
+
+    params: Mapping[str, Value]
+    number: int
+    search_value: float | None
+
+
+class LossSummary(Result):
+    """What a search came to for one loss.
+
+    ``epochs`` is how many epochs the search stage trained. ``ended_early`` says why there are fewer trials than asked
+    for. ``best`` is the best trial of the search. ``confirmed`` is the chosen configuration; ``final`` and ``test``
+    are its results, as in :class:`DefaultSummary`. ``anytime`` lists the search's improvements in order, and
+    ``diagnostics`` what the study says about itself. What is not there yet is None.
+    """
+
+    trials: TrialCounts
+    epochs: int
+    ended_early: str | None
+    default: DefaultSummary
+    best: BestTrial | None
+    confirmed: ChosenConfiguration | None
+    final: SeedStatistics | None
+    test: Mapping[str, SeedInterval] | None
+    anytime: tuple[Incumbent, ...]
+    diagnostics: tuple[Finding, ...]
+
+    def of_role(self, role: Role) -> "DefaultSummary | LossSummary":
+        """What has the ``confirmed``, ``final`` and ``test`` of the configuration with this role."""
+        return self.default if role is Role.DEFAULT else self

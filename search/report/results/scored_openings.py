@@ -1,0 +1,43 @@
+"""``test.json``: the scores of each opening of the test classes, as far as a report reads them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+
+class _Stored(BaseModel):
+    """A part of the file, which the test stage writes; it holds more than a report reads."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+
+class ScoredModel(_Stored):
+    """One trained model on the test classes.
+
+    ``configuration`` is the trial that was trained again with ``seed``, ``per_image`` the file of its per-image
+    results.
+    """
+
+    loss: str
+    configuration: int
+    seed: int
+    metrics: Mapping[str, float]
+    per_image: str
+
+
+class ScoredOpening(_Stored):
+    """One opening: its ``id`` in the ledger, when it was ``finished`` (seconds since 1970), and the models' scores."""
+
+    id: str
+    finished: float
+    scores: tuple[ScoredModel, ...]
+
+
+class _File(_Stored):
+    openings: tuple[ScoredOpening, ...]
+
+
+def scored_openings(path: Path) -> tuple[ScoredOpening, ...]:
+    """The openings stored at ``path``, in order; none where the test classes are sealed."""
+    return _File.model_validate_json(path.read_bytes()).openings if path.exists() else ()

@@ -1,0 +1,1 @@
+"""A comparison as tables of text, and as files."""

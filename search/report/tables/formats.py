@@ -1,0 +1,35 @@
+"""Numbers, hyperparameters and verdicts as text."""
+
+from collections.abc import Mapping
+
+from search.report.results.pair import Pair
+from search.report.results.seed_statistics import SeedInterval, SeedStatistics
+from search.report.tables.text_table import NOTHING
+from spaces.space import Value
+
+
+def spread(entry: SeedStatistics | None) -> str:
+    """Mean ± sample deviation, and the 95 % interval below where there is one."""
+    if entry is None:
+        return NOTHING
+    text = f"{entry.mean:.4f}" if entry.std is None else f"{entry.mean:.4f} ± {entry.std:.4f}"
+    return f"{text}\n{interval(entry.ci95)}" if isinstance(entry, SeedInterval) and entry.ci95 else text
+
+
+def interval(ends: tuple[float, float]) -> str:
+    """An interval in words of mathematics."""
+    return f"[{ends[0]:.4f}, {ends[1]:.4f}]"
+
+
+def parameters(params: Mapping[str, Value]) -> str:
+    """Hyperparameters in a line."""
+    return ", ".join(
+        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in params.items()
+    )
+
+
+def verdict(pair: Pair) -> str:
+    """What a pair came to, in words."""
+    if not pair.differ:
+        return "indistinguishable at this budget"
+    return "higher" if pair.difference > 0 else "lower"

@@ -1,0 +1,231 @@
+"""``summary.json``: its keys, which other programs rely on, and what happens to one that cannot be read."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import small_search
+from pydantic import BaseModel, ValidationError
+from support.driving import train
+from support.summaries import made_loss, made_summary
+
+from search.config.search_config import parse_config
+from search.plan.checks import make_plan
+from search.plan.runs import RunFolder
+from search.plan.search import Search, open_search
+from search.report.comparison import compare
+from search.report.parent_run import parent_run
+from search.report.results.comparison import Comparison
+from search.report.results.summary import Summary
+from search.report.summary import stored_summary, summarise, write_summary
+from search.selection.openings import Ledger
+from search.selection.role import Role
+from search.selection.selection import Selection
+from search.stages.freeze import freeze
+from search.stages.queued_stages import confirm_stage, final_stage, noise_stage, search_stage
+from search.study.names import Stage
+from search.study.trial_queue import QueuedStage, TrialQueue
+from trainables.files import write_json
+from trainables.mistakes import Mistakes
+
+PARAMS = ("variant", "temperature")
+STATISTICS = ("mean", "std", "seeds", "values")
+TEST = dict.fromkeys(("recall_at_1", "map_at_r"), (*STATISTICS, "ci95"))
+KEYS: dict[str, Any] = {
+    "format": None,
+    "name": None,
+    "split": ("digest", "train_classes", "validation_classes", "test_classes", "folds", "merge"),
+    "objective": None,
+    "noise": {
+        "loss": None,
+        "params": PARAMS,
+        "mean": None,
+        "values": None,
+        "std": None,
+        "split_values": None,
+        "split_std": None,
+        "detectable": {"selection.seeds": ("seeds", "difference"), "final.seeds": ("seeds", "difference")},
+        "covers": None,
+    },
+    "test_opened": None,
+    "losses": {
+        "pnp": {
+            "trials": ("complete", "pruned", "failed"),
+            "epochs": None,
+            "ended_early": None,
+            "default": {
+                "params": PARAMS,
+                "value": None,
+                "clipped": None,
+                "confirmed": STATISTICS,
+                "final": STATISTICS,
+                "test": TEST,
+            },
+            "best": {"params": PARAMS, "value": None, "number": None},
+            "confirmed": {"params": PARAMS, "number": None, "search_value": None, **dict.fromkeys(STATISTICS)},
+            "final": STATISTICS,
+            "test": TEST,
+            "anytime": [("epochs", "value", "trial", "confirmed")],
+            "diagnostics": [("kind", "parameters", "sentence")],
+        }
+    },
+    "time": ("wall_s", "startup_s", "search_wall_s", "trial_work_s", "slots"),
+}
+"""Every key that ``summary.json`` has had since the first version, ``format`` aside."""
+
+
+def keys(value: Any) -> Any:
+    """The keys of a JSON value in the form of ``KEYS``: of a list, those of its first entry."""
+    if isinstance(value, list):
+        return [keys(value[0])] if value and isinstance(value[0], dict) else None
+    if not isinstance(value, dict):
+        return None
+    found = {key: keys(inner) for key, inner in value.items()}
+    return found if any(inner is not None for inner in found.values()) else dict.fromkeys(value)
+
+
+def spelt_out(expected: Any) -> Any:
+    """``KEYS`` without its short form for flat mappings."""
+    if isinstance(expected, tuple):
+        return dict.fromkeys(expected)
+    if isinstance(expected, list):
+        return [spelt_out(entry) for entry in expected]
+    return {key: spelt_out(inner) for key, inner in expected.items()} if isinstance(expected, dict) else None
+
+
+@pytest.fixture(scope="module")
+def tested(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Search:
+    """A search that went through all of its stages, with made-up values; equal configurations were trained twice."""
+    content = small_search(
+        image_folder,
+        losses=["pnp"],
+        space={"pnp": {"variant": "Ds", "temperature": [0.01, 0.02]}},
+        search={"trials": 4, "pruner": "none"},
+        noise={"seeds": 2, "splits": 2},
+    )
+    search = open_search(make_plan(parse_config(content), tmp_path_factory.mktemp("runs")))
+    search.begin_session(0.0, 1)
+
+    def stages() -> Iterator[QueuedStage]:
+        yield noise_stage(search)
+        yield search_stage(search)
+        yield confirm_stage(search)
+        yield final_stage(search, freeze(search))
+
+    queue = TrialQueue(stages())
+    while job := queue.next_trial():
+        train(queue, job, lambda job, epoch: (1 + job.number) * epoch / 100)
+    folder = search.plan.folder
+    selection = Selection.load(folder.selection)
+    opening = Ledger(folder.openings).open(
+        test_digest=search.plan.split.test_digest,
+        search="small",
+        selections={"small": selection.digest},
+        reason="a test",
+    )
+    scores = [
+        {
+            "loss": "pnp",
+            "configuration": trial.user_attrs["configuration"],
+            "seed": trial.user_attrs["seed"],
+            "fold": None,
+            "metrics": {"recall_at_1": 0.5 + trial.number / 100, "map_at_r": 0.3},
+            "per_image": "gone.npz",
+            "sha256": "",
+        }
+        for trial in search.trials("pnp", Stage.TEST)
+    ]
+    write_json(folder.test, {"openings": [{"id": opening.id, "finished": 9.0, "scores": scores}]})
+    return search
+
+
+def test_every_key_is_where_it_was(tested: Search) -> None:
+    summary = write_summary(tested)
+    content = json.loads(tested.plan.folder.summary.read_text())
+    assert keys(content) == spelt_out(KEYS)
+    assert next(iter(content)) == "format"
+    assert content == summary.model_dump(mode="json")
+    assert Summary.load(tested.plan.folder.summary) == summary == stored_summary(tested.plan.folder)
+    entry = summary.losses["pnp"]
+    assert entry.confirmed is not None
+    assert (entry.of_role(Role.TUNED), entry.of_role(Role.DEFAULT)) == (entry, entry.default)
+    assert summary.test_opened == 1
+
+
+def test_a_summary_that_says_the_same_is_not_written_again(tested: Search) -> None:
+    path = tested.plan.folder.summary
+    write_summary(tested)
+    before = path.stat()
+    assert write_summary(tested) == summarise(tested)
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    assert path.stat().st_ino == before.st_ino
+    path.write_text("{}")
+    write_summary(tested)
+    assert Summary.load(path) == summarise(tested)
+
+
+def test_a_parent_run_shows_its_loss(tested: Search) -> None:
+    comparison = compare([tested.plan.folder], [summarise(tested)])
+    assert parent_run(comparison, "pnp", Stage.SELECT).tags == {"holdout.loss": "pnp", "holdout.stage": "confirm"}
+    found, entry = parent_run(comparison, "pnp", Stage.SEARCH), comparison.searches[0].losses["pnp"]
+    assert entry.test is not None
+    assert entry.default.final is not None
+    assert found.metrics["test_recall_at_1"] == entry.test["recall_at_1"].mean
+    assert found.metrics["default_final_mean"] == entry.default.final.mean
+    assert found.metrics["trials_complete"] == 4
+    assert found.tags["holdout.openings"] == "this test set: 1 opening by 1 search"
+    assert "trained more than once" in found.tags["holdout.diagnostics"]
+    assert set(found.files) == {"comparison.md", "comparison.csv"}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda text: text[: len(text) // 2], "is damaged"),
+        (lambda text: "[]", "its format is null and this version reads 1"),
+        (lambda text: text.replace('"format": 1,', ""), "its format is null and this version reads 1"),
+        (lambda text: text.replace('"format": 1', '"format": 2'), "its format is 2 and this version reads 1"),
+        (lambda text: text.replace('"epochs": 0', '"epochs": "none"'), "is damaged (losses.mpa.epochs: "),
+        (lambda text: text.replace('"merge"', '"merged"'), "is damaged (split.merge: "),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(change: Callable[[str], str], expected: str, tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    write_json(path, made_summary({"mpa": made_loss()}).model_dump(mode="json"))
+    path.write_text(change(path.read_text()))
+    with pytest.raises(Mistakes) as mistakes:
+        Summary.load(path)
+    (sentence,) = mistakes.value.sentences
+    assert sentence.startswith(str(path))
+    assert expected in sentence
+    assert sentence.endswith("`holdout run` with the search's file writes it again from the search's records.")
+
+
+def test_a_search_without_a_result_says_where_it_is(tmp_path: Path) -> None:
+    with pytest.raises(Mistakes, match="The search new has no result yet; `holdout status new` says"):
+        stored_summary(RunFolder(tmp_path, "new"))
+
+
+def parts(result: BaseModel) -> Iterator[BaseModel]:
+    """A result and every result in it."""
+    yield result
+    for _, value in result:
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else [value]
+        for part in inner:
+            if isinstance(part, BaseModel):
+                yield from parts(part)
+
+
+def test_results_are_frozen_and_refuse_unknown_names(tested: Search) -> None:
+    comparison = compare([tested.plan.folder], [summarise(tested)])
+    assert isinstance(comparison, Comparison)
+    names = {type(part).__name__ for part in parts(comparison)}
+    assert {"Summary", "LossSummary", "Row", "SearchCurve", "SeedInterval", "NoiseSummary", "Finding"} <= names
+    for part in parts(comparison):
+        field = next(iter(type(part).model_fields))
+        with pytest.raises(ValidationError, match="frozen"):
+            setattr(part, field, None)
+        with pytest.raises(ValidationError, match="Extra inputs"):
+            type(part).model_validate({**dict(part), "valeu": 1})
