@@ -122,7 +122,7 @@ def initial_text(facts: ImageFacts, machine: Machine) -> str:
     dataset = "name: glyphs" if facts.root is None else f"name: folder\n  root: {_quoted(facts.root)}"
     pretrained = sizes.weights is not None
     seed = f"\n  seed: {facts.split_seed}              # the first with two images of a class in each part"
-    text = f"""\
+    return f"""\
 # A search for the best settings of several losses. `holdout run FILE` starts it, and goes on with it if it was stopped.
 # Every key that is not here has its default; runs/NAME/search.yaml will hold them all.
 {chr(10).join(f"# {sentence}" for sentence in (*facts.sentences(), machine.sentence))}
@@ -209,7 +209,6 @@ stages: [search, select, test]
 # Packages of your own that `holdout submit` takes along to a cluster, where this file names parts of them.
 # ship: [mylab]
 """
-    return text
 
 
 def _quoted(text: str) -> str:
