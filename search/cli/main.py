@@ -16,6 +16,7 @@ from search.cli import cluster, doctor
 from search.cli.catalogue import backbones, check, datasets, losses
 from search.cli.output import say, set_up_logging
 from search.cli.searches import campaign, compare, disk, init, run, status, trials
+from search.config.own_parts import find_parts_here
 from search.failure import Failure
 from trainables.mistakes import Mistakes
 
@@ -59,6 +60,7 @@ def _options(
 def main() -> None:
     """Run the command line: 0 done, 1 failed, 2 a user's mistake, 130 interrupted."""
     set_up_logging()
+    find_parts_here()
     for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C, and `kill` or `holdout stop`
         signal.signal(number, _interrupt)
     try:
