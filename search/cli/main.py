@@ -7,7 +7,8 @@ mistyped command answer at once.
 import logging
 import signal
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
@@ -29,14 +30,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-PANELS = {
+PANELS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Search": (init.init, run.run, run.select, run.test, campaign.campaign),
     "Results": (status.status, trials.trials, trials.show, compare.compare, run.sync),
     "Disk": (disk.disk, disk.remove),
     "Cluster": (cluster.submit, cluster.list_searches, cluster.logs, cluster.stop, cluster.wait),
     "What there is": (losses.losses, datasets.datasets, backbones.backbones, check.check, doctor.doctor),
 }
-NAMES = {cluster.list_searches: "list"}  # `list` is Python's own word
+NAMES: dict[Callable[..., Any], str] = {cluster.list_searches: "list"}  # `list` is Python's own word
 for panel, commands in PANELS.items():
     for command in commands:
         app.command(NAMES.get(command), rich_help_panel=panel)(command)
