@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,17 +10,12 @@ from search.plan.stored import StoredSearch, stored_search
 from search.plan.trial_table import trial_row
 from search.report.results.summary import Summary
 from search.study.records import epochs_of
-from search.study.trial_queue import RunningTrial, TrialListener
 
 if TYPE_CHECKING:
     import pandas
-    from optuna.trial import FrozenTrial
 
     from search.report.results.comparison import Comparison
-    from trainables.epoch_record import EpochRecord
-
-OnEpoch = Callable[[str, int, "EpochRecord"], None]
-"""``on_epoch(study, number, record)``: trial ``number`` of ``study`` (``mpa``, ``mpa@confirm``) ended an epoch."""
+    from search.stages.start import OnEpoch
 
 
 def runs_folder(runs: str | os.PathLike[str] | None) -> Path:
@@ -119,14 +114,6 @@ class Search:
         return compare(self.name, runs=self._stored.folder.runs)
 
 
-class _EpochCallback(TrialListener):
-    def __init__(self, on_epoch: OnEpoch) -> None:
-        self._on_epoch = on_epoch
-
-    def on_epoch(self, running: RunningTrial, trial: "FrozenTrial", record: "EpochRecord") -> None:
-        self._on_epoch(running.study.name.partition("/")[2], running.number, record)
-
-
 _FACTS = ("number", "state", "value", "seed", "epochs", "replicate_of", "outcome")
 
 
@@ -135,7 +122,7 @@ def run(
     settings: Mapping[str, Any] | None = None,
     *,
     runs: str | os.PathLike[str] | None = None,
-    on_epoch: OnEpoch | None = None,
+    on_epoch: "OnEpoch | None" = None,
     quiet: bool = False,
 ) -> Search:
     """Start a search, go on with it or extend it, as ``holdout run`` does; a finished one is only opened.
@@ -144,8 +131,8 @@ def run(
         file: a search file, the name of a recipe, or a search file's keys and values.
         settings: keys to set in it, as ``{"search.trials": 4}``.
         runs: the runs folder (by default ``HOLDOUT_RUNS``, or ``runs``).
-        on_epoch: called in this process after every epoch of every trial; what it raises ends the search, which then
-            goes on with the next call.
+        on_epoch: ``on_epoch(study, number, record)``, called in this process after every epoch of every trial; what it
+            raises ends the search, which then goes on with the next call.
         quiet: whether to show no progress on standard error.
 
     Raises:
@@ -163,8 +150,7 @@ def run(
     for key, value in (settings or {}).items():
         content = with_value(content, key.split("."), value)
     console = Console(stderr=True, quiet=quiet)
-    listeners = [_EpochCallback(on_epoch)] if on_epoch else []
-    outcome = run_search(content, runs_folder(runs), console, started=started, listeners=listeners)
+    outcome = run_search(content, runs_folder(runs), console, started=started, on_epoch=on_epoch)
     return Search(StoredSearch(outcome.search.plan.folder))
 
 

@@ -128,8 +128,8 @@ def load_part(path: str, *, kind: str = "part", base: type | None = None) -> Any
             ) from None
     if base is not None and not (isinstance(part, type) and issubclass(part, base)):
         raise Mistakes(
-            f"The {kind} {path!r} must be a class that derives from {base.__module__}.{base.__name__}; it is {part!r}. "
-            "Derive it, or name another attribute."
+            f"The {kind} {path!r} must be a class that derives from {base.__module__}.{base.__name__}; it is "
+            f"{part!r:.100}. Derive it, or name another attribute."
         )
     return part
 

@@ -12,19 +12,25 @@ from ray import tune
 from trainables.cross_validation import CrossValidation, begin
 from trainables.spec import TrialSpec
 from trainables.train import Training, failure_of
+from trainables.trial_log import TrialLog
 
 logger = logging.getLogger(__name__)
 
 WAIT_S = 0.2
 
 
+def _described(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
+
+
 class TrainingTrial(tune.Trainable):
     """Trains ``config["spec"]``; without one (None) it waits, a moment a step, and keeps its actor alive.
 
     A step's result is ``{"news": [news]}`` (in a list, which Tune does not flatten), where the news are either
-    ``{"records": […], "finished": bool}``, the epochs that were not yet told, or
+    ``{"records": […], "finished": bool}``, the epochs that were not yet reported, or
     ``{"failure": {"cause": …, "reason": …}}``. Failures are results and not exceptions: the actor lives on, and the
-    study learns the name of the failure. Only an actor that dies says nothing.
+    study learns the name of the failure. Only an actor that dies reports nothing. Each attempt keeps a log of its own
+    in the trial's directory.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -43,32 +49,42 @@ class TrainingTrial(tune.Trainable):
     def _begin(self, config: dict[str, Any]) -> None:
         self._spec: TrialSpec | None = config["spec"]
         self._training: Training | CrossValidation | None = None
-        self._told = 0
+        self._log: TrialLog | None = None
+        self._reported = 0
 
     def step(self) -> dict[str, Any]:
-        """Train one epoch; a training that goes on from a checkpoint first tells the epochs that it has."""
+        """Train one epoch; a training that goes on from a checkpoint first reports the epochs that it has."""
         if self._spec is None:
             time.sleep(WAIT_S)
             return {"news": [{}]}
+        if self._log is None:  # before anything that may fail
+            self._log = TrialLog(self._spec, _described(self._device))
+            self._log.open()
         try:
-            return {"news": [self._epoch(self._spec)]}
+            return {"news": [self._epoch(self._spec, self._log)]}
         except Exception as error:
-            logger.exception("The training failed.")
+            self._log.failure(error)
+            self._log.close()
+            logger.exception("The training failed.")  # in the worker's own output too
             failure = failure_of(error)
         self._free()
         return {"news": [{"failure": failure}]}
 
-    def _epoch(self, spec: TrialSpec) -> dict[str, Any]:
+    def _epoch(self, spec: TrialSpec, log: TrialLog) -> dict[str, Any]:
         if self._training is None:
             self._training = begin(spec, self._device)
-        if self._told == len(self._training.records):
-            self._training.run_epoch()
-        untold = self._training.records[self._told :]
-        self._told = len(self._training.records)
-        return {"records": untold, "finished": self._training.finished}
+        if self._reported == len(self._training.records):
+            log.epoch(self._training.run_epoch())
+        unreported = self._training.records[self._reported :]
+        self._reported = len(self._training.records)
+        if self._training.finished:
+            log.done()
+        return {"records": unreported, "finished": self._training.finished}
 
     def _free(self) -> None:
-        self._training = None
+        if self._log is not None:
+            self._log.close()
+        self._training = self._log = None
         gc.collect()  # modules refer to themselves through hooks; their memory is needed now
         if self._device.type == "cuda":
             torch.cuda.empty_cache()

@@ -7,7 +7,8 @@ mistyped command answer at once.
 import logging
 import signal
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +17,7 @@ from search.cli import cluster, doctor
 from search.cli.catalogue import backbones, check, datasets, losses
 from search.cli.output import say, set_up_logging
 from search.cli.searches import campaign, compare, disk, init, run, status, trials
+from search.config.own_parts import find_parts_here
 from search.failure import Failure
 from trainables.mistakes import Mistakes
 
@@ -28,14 +30,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-PANELS = {
+PANELS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Search": (init.init, run.run, run.select, run.test, campaign.campaign),
     "Results": (status.status, trials.trials, trials.show, compare.compare, run.sync),
     "Disk": (disk.disk, disk.remove),
     "Cluster": (cluster.submit, cluster.list_searches, cluster.logs, cluster.stop, cluster.wait),
     "What there is": (losses.losses, datasets.datasets, backbones.backbones, check.check, doctor.doctor),
 }
-NAMES = {cluster.list_searches: "list"}  # `list` is Python's own word
+NAMES: dict[Callable[..., Any], str] = {cluster.list_searches: "list"}  # `list` is Python's own word
 for panel, commands in PANELS.items():
     for command in commands:
         app.command(NAMES.get(command), rich_help_panel=panel)(command)
@@ -59,6 +61,7 @@ def _options(
 def main() -> None:
     """Run the command line: 0 done, 1 failed, 2 a user's mistake, 130 interrupted."""
     set_up_logging()
+    find_parts_here()
     for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C, and `kill` or `holdout stop`
         signal.signal(number, _interrupt)
     try:

@@ -12,26 +12,24 @@ import json
 import logging
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from urllib.error import HTTPError
-from urllib.parse import urlsplit
-from urllib.request import urlopen
 
+from search.cluster.jobs_api import ClusterFailure, JobsApi, check_answers, unanswered, wrong_token
 from search.cluster.package import SUBMITTED, working_directory
-from search.cluster.session import TOKEN_FILE, import_ray
-from search.cluster.submission import Submission
+from search.cluster.session import import_ray
 from search.failure import Failure
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
-    from ray.job_submission import JobDetails, JobSubmissionClient
+    from ray.job_submission import JobSubmissionClient
 
-PATIENCE_S = 10
+    from search.cluster.submission import Submission
+
 AGENT_PATIENCE_S = 60
 POLL_S = 0.5
 MISTAKE = 2
@@ -42,10 +40,6 @@ RAYS_LAST = "Running entrypoint for job"
 """How the last line begins that Ray writes into a job's log before the job does."""
 _SEARCH, _ATTEMPT, _RUNS, _FILE = "holdout.search", "holdout.attempt", "holdout.runs", "holdout.file"
 """What a job says of itself, as Ray's metadata."""
-
-
-class ClusterFailure(Failure):
-    """The cluster answers and cannot do what it is asked; the message says so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,18 +66,18 @@ class SearchJob:
         return self.state in ("pending", "running")
 
 
-def _search_job(details: "JobDetails") -> SearchJob:
-    metadata = details.metadata or {}
+def _search_job(details: Mapping[str, Any]) -> SearchJob:
+    metadata = details["metadata"]
     return SearchJob(
         name=metadata[_SEARCH],
-        job=details.submission_id or "",
+        job=details["submission_id"] or "",
         attempt=int(metadata[_ATTEMPT]),
-        state=details.status.value.lower(),
+        state=details["status"].lower(),
         runs=metadata[_RUNS],
         file=metadata[_FILE],
-        started=_moment(details.start_time),
-        ended=_moment(details.end_time),
-        exit_code=details.driver_exit_code,
+        started=_moment(details["start_time"]),
+        ended=_moment(details["end_time"]),
+        exit_code=details["driver_exit_code"],
     )
 
 
@@ -96,13 +90,23 @@ def _moment(milliseconds: int | None) -> str | None:
 class Jobs:
     """The searches of a cluster. Made by :func:`connected`, which says in plain words what can go wrong."""
 
-    def __init__(self, client: "JobSubmissionClient", address: str) -> None:
-        self._client = client
+    def __init__(self, address: str) -> None:
         self._address = address
+        self._api = JobsApi(address)
+
+    @cached_property  # only what travels or is followed needs Ray's own client
+    def _client(self) -> "JobSubmissionClient":
+        import_ray()
+        from ray.job_submission import JobSubmissionClient
+
+        sdk = "ray.dashboard.modules"
+        for talker in ("ray._private.runtime_env.packaging", f"{sdk}.dashboard_sdk", f"{sdk}.job.sdk"):
+            logging.getLogger(talker).setLevel(logging.WARNING)  # it reports every upload and every closed connection
+        return JobSubmissionClient(self._address)
 
     def _attempts(self) -> list[SearchJob]:
         """All attempts at all searches; of each search the last comes last."""
-        jobs = [_search_job(details) for details in self._client.list_jobs() if _SEARCH in (details.metadata or {})]
+        jobs = [_search_job(details) for details in self._api.list() if _SEARCH in (details["metadata"] or {})]
         return sorted(jobs, key=lambda job: job.attempt)
 
     def searches(self, runs: str | None = None) -> list[SearchJob]:
@@ -119,11 +123,13 @@ class Jobs:
         searches = self.searches(runs)
         if job := next((job for job in searches if job.name == name), None):
             return job
-        place = f"the cluster at {self._address}" + (f" in {runs}" if runs else "")
+        location = f"the cluster at {self._address}" + (f" in {runs}" if runs else "")
         there = ", ".join(job.name for job in searches) or "none yet"
-        raise Mistakes(f"There is no search {name!r} on {place}; there is: {there}. `holdout submit` brings one there.")
+        raise Mistakes(
+            f"There is no search {name!r} on {location}; there is: {there}. `holdout submit` brings one there."
+        )
 
-    def submit(self, submission: Submission, runs: str) -> tuple[SearchJob, bool]:
+    def submit(self, submission: "Submission", runs: str) -> tuple[SearchJob, bool]:
         """Have the cluster run a search; whether that is a new attempt. One that runs already is that search.
 
         A name stands for one search, whose records lie in one runs folder.
@@ -159,13 +165,13 @@ class Jobs:
     ) -> str:
         deadline = time.monotonic() + AGENT_PATIENCE_S
         text, shipped = (submission.text, submission.shipped) if submission else ("", {})
-        with working_directory(text, shipped) as place:
+        with working_directory(text, shipped) as folder:
             while True:
                 try:
                     started: str = self._client.submit_job(
                         # Relative folders count from the home folder: that of the code is gone when the job is.
                         entrypoint=f"cd && exec python -P -m search {arguments}",
-                        runtime_env={"working_dir": str(place)},
+                        runtime_env={"working_dir": str(folder)},
                         metadata=metadata,
                         submission_id=job,
                     )
@@ -182,8 +188,7 @@ class Jobs:
 
     def log(self, job: SearchJob) -> str:
         """All that the search said so far, its workers' errors among it."""
-        text: str = self._client.get_job_logs(job.job)
-        return text
+        return self._api.log(job.job)
 
     def follow(self, job: SearchJob, say: Callable[[str], None]) -> None:
         """Hand what the search says to ``say``, until it ends."""
@@ -196,14 +201,14 @@ class Jobs:
 
     def stop(self, job: SearchJob) -> SearchJob:
         """End the search's process; its studies stay and go on with the next attempt."""
-        self._client.stop_job(job.job)
+        self._api.stop(job.job)
         return self.wait(job)
 
     def wait(self, job: SearchJob) -> SearchJob:
         """The job when it has ended."""
         while job.is_live:
             time.sleep(POLL_S)
-            job = _search_job(self._client.get_job_info(job.job))
+            job = _search_job(self._api.details(job.job))
         return job
 
     def status(self, name: str | None, runs: str) -> list[dict[str, Any]]:
@@ -218,16 +223,16 @@ class Jobs:
         """The JSON that a ``holdout`` command prints there, where the runs folder and the storage are."""
         words = shlex.join(arguments)
         question = self._start(f"{words} --runs {shlex.quote(runs)} --json", {"holdout.question": words})
-        while not (details := self._client.get_job_info(question)).status.is_terminal():
+        while (details := self._api.details(question))["status"] in ("PENDING", "RUNNING"):
             time.sleep(POLL_S)
-        said = _own_lines(self._client.get_job_logs(question))
-        self._client.delete_job(question)
-        if details.status.value != "SUCCEEDED":
-            if details.driver_exit_code == MISTAKE:
-                raise Mistakes(said)
-            raise ClusterFailure(f"The cluster could not carry out `holdout {words}`: {details.message}")
-        start = next(number for number, line in enumerate(said) if line[:1] in ("[", "{"))
-        return json.loads("\n".join(said[start:]))
+        lines = _own_lines(self._api.log(question))
+        self._api.delete(question)
+        if details["status"] != "SUCCEEDED":
+            if details["driver_exit_code"] == MISTAKE:
+                raise Mistakes(lines)
+            raise ClusterFailure(f"The cluster could not carry out `holdout {words}`: {details['message']}")
+        start = next(number for number, line in enumerate(lines) if line[:1] in ("[", "{"))
+        return json.loads("\n".join(lines[start:]))
 
 
 def _own_lines(log: str) -> list[str]:
@@ -261,42 +266,16 @@ def connected(address: str) -> Iterator[Jobs]:
     Raises:
         Mistakes: nobody answers there, no Ray, or one that does not take this machine's token.
     """
-    import_ray()
-    import requests  # Ray's own client
-    from ray.exceptions import AuthenticationError
-    from ray.job_submission import JobSubmissionClient
-
-    sdk = "ray.dashboard.modules"
-    for teller in ("ray._private.runtime_env.packaging", f"{sdk}.dashboard_sdk", f"{sdk}.job.sdk"):
-        logging.getLogger(teller).setLevel(logging.WARNING)  # it tells of every upload and every closed connection
-    _knock(address)
+    check_answers(address)
     try:
-        yield Jobs(JobSubmissionClient(address), address)
-    except AuthenticationError as error:
-        raise Mistakes(
-            f"The cluster at {address} does not take this machine's token; copy the file .ray/auth_token from the home "
-            f"folder of the cluster's head to {Path.home() / TOKEN_FILE}, or name it in RAY_AUTH_TOKEN_PATH."
-        ) from error
-    except (ConnectionError, requests.exceptions.RequestException) as error:
-        raise Mistakes(f"The cluster at {address} stopped answering; give the command again.") from error
-    except RuntimeError as error:
-        raise ClusterFailure(f"The cluster at {address} refuses: {error}") from error
-
-
-def _knock(address: str) -> None:
-    """Refuse, within seconds, an address where no Ray answers; its client would wait for minutes."""
-    if urlsplit(address).scheme not in ("http", "https"):
-        raise Mistakes(f"--address must be the URL of Ray's dashboard, such as http://HEAD:8265; it is {address!r}.")
-    try:
-        with urlopen(f"{address.rstrip('/')}/api/version", timeout=PATIENCE_S) as answer:
-            known = b"ray_version" in answer.read()
-    except HTTPError as error:
-        known = error.code in (401, 403)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise Mistakes(
-            f"No cluster answers at {address} ({reason}); start it, forward its port with `ray dashboard`, "
-            "or mend --address."
-        ) from error
-    if not known:
-        raise Mistakes(f"What answers at {address} is not a Ray cluster; mend --address.")
+        yield Jobs(address)
+    except (Mistakes, Failure):
+        raise
+    except OSError as error:
+        raise unanswered(address) from error
+    except Exception as error:
+        if type(error).__name__ == "AuthenticationError":  # Ray's, which is imported only where something travels
+            raise wrong_token(address) from error
+        if isinstance(error, RuntimeError):  # whatever else Ray's client has to say
+            raise ClusterFailure(f"The cluster at {address} refuses: {error}") from error
+        raise

@@ -10,6 +10,7 @@ from typing import Any
 from search.plan.folder_size import folder_size
 from search.plan.runs import RunFolder, stored_config, stored_split
 from trainables.data.augment import Frame, short_side_needed
+from trainables.data.store_files import INDEX
 from trainables.mistakes import Mistakes
 from trainables.training_config import RESIZE
 
@@ -86,8 +87,6 @@ def _wanted(search: RunFolder, config: Mapping[str, Any]) -> list[_Images]:
 
 
 def _store(path: Path, wanted: Iterable[_Images]) -> StoreUsage:
-    from trainables.data.store_view import INDEX  # imports torch, which a plan does not wait for
-
     size = folder_size(path)
     try:
         index = json.loads((path / INDEX).read_text())

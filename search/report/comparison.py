@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from search.plan.runs import RunFolder, stored_split
 from search.report.anytime import compared_curves
-from search.report.pairs import default_and_tuned, pairs_of
+from search.report.pairs.pairs_of import default_and_tuned, pairs_of
 from search.report.results.comparison import Comparison
 from search.report.results.curves import ComparedCurve, SearchCurve
 from search.report.results.row import Row

@@ -172,7 +172,7 @@ def _confirmed(entry: Confirmation | None) -> SeedStatistics | None:
 
 
 def _statistics(values: Sequence[float], seeds: Sequence[int] | None = None) -> SeedStatistics:
-    """Of validation values, which have no interval: nobody should take them for results."""
+    """The statistics of validation values; only test scores have an interval."""
     found = over_seeds(values, seeds)
     return SeedStatistics(mean=found.mean, std=found.std, seeds=found.seeds, values=found.values)
 

@@ -1,21 +1,9 @@
-"""Scoring one trained model on images it was not trained on; runs on a worker, and takes no part in training."""
+"""What is to be scored: a trained model, and the images and metrics."""
 
-import hashlib
-import io
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-import numpy as np
-import torch
-
-from trainables.checkpoints import load_checkpoint
-from trainables.data.store_spec import StoreSpec, opened_store
-from trainables.files import as_path
-from trainables.metrics import all_metrics, evaluate, metric_name, per_query_metrics
-from trainables.metrics.table import is_retrieval
-from trainables.models import EmbeddingModel
+from trainables.data.store_spec import StoreSpec
 from trainables.spec import TrialSpec
-from trainables.train import embed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,35 +22,3 @@ class Scoring:
     images: StoreSpec
     metrics: tuple[str, ...] | str
     per_image: str
-
-
-def score(scoring: Scoring) -> tuple[dict[str, Any], bytes]:
-    """The metrics of a model with the name and digest of its per-image results, and these, as an npz file.
-
-    A worker may not see the runs folder: the driver writes them.
-    """
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    spec = scoring.spec
-    store = opened_store(scoring.images)
-    view = store.subset(scoring.images.class_names)
-    model = EmbeddingModel(replace(spec.model, weights=None)).to(device)
-    model.load_state_dict(load_checkpoint(as_path(scoring.checkpoint))["model"])
-    embeddings_ND = embed(model, view, spec.training, device)
-    labels_N = view.labels_N
-    names = all_metrics() if scoring.metrics == "all" else tuple(scoring.metrics)
-    by_query = [name for name in names if is_retrieval(name)]
-    per_image = per_query_metrics(embeddings_ND, labels_N, by_query)
-    metrics = {name: values.mean().item() for name, values in per_image.items()}
-    metrics |= evaluate(embeddings_ND, labels_N, [name for name in names if name not in per_image])
-    content = io.BytesIO()
-    np.savez_compressed(content, labels=labels_N.numpy(), keys=np.array(view.image_keys), **per_image)  # type: ignore[arg-type]
-    scores = {
-        "loss": scoring.loss,
-        "configuration": scoring.configuration,
-        "seed": scoring.seed,
-        "fold": scoring.fold,
-        "metrics": {name: metrics[name] for name in map(metric_name, names)},
-        "per_image": scoring.per_image,
-        "sha256": hashlib.sha256(content.getvalue()).hexdigest(),
-    }
-    return scores, content.getvalue()

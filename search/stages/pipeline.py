@@ -134,7 +134,7 @@ def _carry_out(
     listeners: Sequence[TrialListener],
 ) -> list[Outcome]:
     from search.cluster.tuner import map_on_workers, run_queue
-    from search.selection.scoring import score
+    from search.selection.score import score
 
     resources = searches[0].config.resources
     _print_rungs(searches, console)

@@ -1,15 +1,29 @@
 """A search from its file to its outcome: what ``holdout run`` and the library do."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from optuna.trial import FrozenTrial
 from rich.console import Console
 
 from search.plan.resume import read_plan
 from search.stages.outcome import Outcome
 from search.stages.pipeline import run_stages
-from search.study.trial_queue import TrialListener
+from search.study.trial_queue import RunningTrial, TrialListener
+from trainables.epoch_record import EpochRecord
+
+OnEpoch = Callable[[str, int, EpochRecord], None]
+"""``on_epoch(study, number, record)``: trial ``number`` of ``study`` (``mpa``, ``mpa@confirm``) ended an epoch."""
+
+
+class _EpochCallback(TrialListener):
+    def __init__(self, on_epoch: OnEpoch) -> None:
+        self._on_epoch = on_epoch
+
+    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
+        """Pass the epoch on."""
+        self._on_epoch(running.study.name.partition("/")[2], running.number, record)
 
 
 def run_search(
@@ -18,7 +32,7 @@ def run_search(
     console: Console,
     *,
     started: float,
-    listeners: Sequence[TrialListener] = (),
+    on_epoch: OnEpoch | None = None,
 ) -> Outcome:
     """Start the search of the file ``content``, go on with it or extend it below ``runs``.
 
@@ -27,7 +41,7 @@ def run_search(
         runs: the runs folder.
         console: where progress is shown.
         started: when the command began, in seconds since 1970.
-        listeners: what follows every trial.
+        on_epoch: called after every epoch of every trial.
 
     Raises:
         Mistakes: all that is wrong with the file; nothing is created then.
@@ -36,6 +50,7 @@ def run_search(
     plan = read_plan(content, runs)
     for notice in plan.notices:
         console.print(notice, highlight=False, markup=False, soft_wrap=True)
+    listeners = [_EpochCallback(on_epoch)] if on_epoch else []
     (outcome,) = run_stages(
         [plan], console, plan.config.stages, started=started, opener=plan.config.name, listeners=listeners
     )

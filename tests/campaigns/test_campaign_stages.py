@@ -11,7 +11,8 @@ from rich.console import Console
 from search.plan.search import Search
 from search.report.summary import summarise
 from search.selection.openings import Ledger, Opening
-from search.selection.scoring import Scoring, score
+from search.selection.score import score
+from search.selection.scoring import Scoring
 from search.stages.freeze import NothingToSelect
 from search.stages.pipeline import stage_by_stage
 from search.stages.sealed_test import score_test

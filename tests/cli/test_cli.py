@@ -11,6 +11,7 @@ from support.commands import holdout_here, plain, write_search
 
 from search.cluster.session import ensure_token
 from search.plan.search import Search
+from search.report.summary import write_summary
 from spaces.losses import SPACES
 from trainables.data import DATASETS
 from trainables.losses import LOSSES
@@ -116,7 +117,7 @@ def test_unreadable_training_images_are_all_named_and_nothing_is_created(tmp_pat
 
 def test_different_splits_are_not_compared(opened: Callable[..., Search], tmp_path: Path) -> None:
     for name, seed in (("one", 0), ("two", 1), ("three", 0)):
-        opened(name=name, split={"seed": seed}).summary()
+        write_summary(opened(name=name, split={"seed": seed}))
     refusal = plain(holdout_here("compare", "one", "two", "--runs", tmp_path / "runs", code=2).stderr)
     assert "These searches have different splits and cannot be compared (one: " in refusal
     shown = holdout_here("compare", "one", "three", "--runs", tmp_path / "runs").stdout

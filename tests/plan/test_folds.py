@@ -121,7 +121,7 @@ def test_a_driver_s_death_after_any_epoch_changes_nothing(opened: Opened, death:
     for row in rows[:death]:
         queue.on_trial_result(job, {"records": [row], "finished": False})
 
-    again = open_search(search.plan, search.console)
+    again = open_search(search.plan)
     queue = TrialQueue(only(search_stage(again)))
     job = queue.next_trial()
     assert job is not None

@@ -233,24 +233,24 @@ def test_when_nothing_finished_nothing_is_selected(opened: Opened) -> None:
     assert write_summary(search).losses["mpa"].best is None
 
 
-@pytest.mark.parametrize("place", ["_set_trial_param", "set_trial_user_attr", "_create_new_trial"])
+@pytest.mark.parametrize("method", ["_set_trial_param", "set_trial_user_attr", "_create_new_trial"])
 def test_a_storage_that_goes_away_while_a_trial_starts_costs_no_trial(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch, place: str
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     """The call was carried out and its answer lost: the same trial is gone on with."""
     search = opened(search={"trials": 3, "pruner": "none"}, losses=["mpa"])
     study = search.study("mpa", Stage.SEARCH)
-    original = getattr(search.storage, place)
+    original = getattr(search.storage, method)
     broken: list[str] = []
 
     def break_once(*arguments: Any, **named: Any) -> Any:
         answer = original(*arguments, **named)
         if len(study.trials()) > 1 and not broken:
-            broken.append(place)
+            broken.append(method)
             raise StorageInternalError("gone")
         return answer
 
-    monkeypatch.setattr(search.storage, place, break_once)
+    monkeypatch.setattr(search.storage, method, break_once)
     drive(search)
     assert broken
     trials = study.trials()

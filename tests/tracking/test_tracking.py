@@ -16,6 +16,7 @@ from search.report.summary import write_summary
 from search.stages.outcome import recorded_outcome
 from search.stages.queued_stages import confirm_stage, search_stage
 from search.stages.synchronise import make_projection, synchronise
+from search.study.names import Stage
 from search.study.trial_queue import TrialQueue
 from search.tracking.projection import Projection
 from search.tracking.tracker import Tracker
@@ -57,16 +58,16 @@ def test_what_a_killed_process_left_is_completed(opened: Opened) -> None:
 
 
 def test_tables_whose_making_was_killed_are_made_anew(search: Search) -> None:
-    place = search.plan.folder.tracking.removeprefix("sqlite:///")
-    draft = Path(f"{place}.draft")
-    code = f"from search.tracking import login_refusal; login_refusal('sqlite:///{place}')"
+    database = search.plan.folder.tracking.removeprefix("sqlite:///")
+    draft = Path(f"{database}.draft")
+    code = f"from search.tracking.client import login_refusal; login_refusal('sqlite:///{database}')"
     maker = subprocess.Popen([sys.executable, "-c", code])
     while not (draft.exists() and draft.stat().st_size):
         assert maker.poll() is None, "it made the tables before it could be killed"
         time.sleep(0.01)
     maker.kill()
     maker.wait()
-    assert not Path(place).exists()
+    assert not Path(database).exists()
     synchronise(recorded_outcome(search), make_projection(search.plan))
     assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
 
@@ -85,7 +86,7 @@ def test_an_outage_costs_the_training_nothing_and_is_said_once(
     search: Search, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracker = Tracker({"small": Projection("http://127.0.0.1:9", "small", None, {})})
-    study = search.study("pnp", "search")
+    study = search.study("pnp", Stage.SEARCH)
     queue = TrialQueue(only(confirm_stage(search)), listeners=[tracker])
     while job := queue.next_trial():
         queue.on_trial_result(job, {"records": [record(1, 0.1), record(2, 0.2), record(3, 0.3)], "finished": True})

@@ -102,7 +102,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 )
 def test_a_wrong_address_is_refused(search_file: Callable[..., dict[str, Any]], value: str, sentence: str) -> None:
     with pytest.raises(Mistakes, match=r"checkpoints\.place") as refusal:
-        parse_config(search_file(checkpoints={"place": value}))
+        parse_config(search_file(checkpoints={"storage_path": value}))
     assert sentence in str(refusal.value)
     assert "secret" not in str(refusal.value)
 
@@ -110,5 +110,5 @@ def test_a_wrong_address_is_refused(search_file: Callable[..., dict[str, Any]], 
 def test_a_store_that_does_not_answer_is_refused(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     with ftp_store(tmp_path / "ftp") as url:
         pass
-    with pytest.raises(Mistakes, match=f"checkpoints.place: {url}/models cannot be looked at"):
-        make_plan(parse_config(search_file(checkpoints={"place": f"{url}/models"})), tmp_path / "runs")
+    with pytest.raises(Mistakes, match=f"checkpoints.storage_path: {url}/models cannot be looked at"):
+        make_plan(parse_config(search_file(checkpoints={"storage_path": f"{url}/models"})), tmp_path / "runs")

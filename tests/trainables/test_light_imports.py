@@ -47,7 +47,7 @@ USES = {
     ),
     "settings and models": (
         "from trainables.models import ModelConfig; from trainables.training_config import TrainingConfig;"
-        "ModelConfig(backbone='resnet50', weights='imagenet', pooling='gem'); ModelConfig(backbone='torchvision:vgg11');"
+        "ModelConfig(backbone='resnet50', weights='imagenet', pooling='gem'); ModelConfig(backbone='timm:x');"
         "TrainingConfig(sampler='up_to', augment='none', optimizer='adam').frame"
     ),
     "where weights lie": (

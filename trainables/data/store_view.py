@@ -1,12 +1,5 @@
 """The image store as trials read it: decoded pixels in one memory-mapped file, shared by a whole node.
 
-A store is a folder of three files, made by :func:`trainables.data.store.build_store` and never changed after:
-
-- ``pixels.bin``: uint8, the images one after the other, each column by column in RGB, of whatever size (columns are
-  what resampling adds first);
-- ``arrays.npz``: ``labels_N`` (int64, indices of class names) and ``sizes_N2`` (int64, height and width);
-- ``index.json``: the format, the data set and the largest short side, the class names and the image keys.
-
 Legend: N images; B images of a batch; H, W the largest height and width of their windows; 2 is (height, width);
 4 is (top, left, height, width).
 """
@@ -23,10 +16,8 @@ import torch
 from torch import Tensor
 
 from trainables.data.listing import listed
+from trainables.data.store_files import ARRAYS, FORMAT, INDEX, PIXELS
 from trainables.mistakes import Mistakes
-
-FORMAT = 2
-PIXELS, ARRAYS, INDEX = "pixels.bin", "arrays.npz", "index.json"
 
 
 class Store:

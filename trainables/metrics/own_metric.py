@@ -17,7 +17,7 @@ def own_metric(path: str) -> Callable[..., Any]:
     if not callable(metric) or isinstance(metric, type):
         raise Mistakes(
             f"The metric {path!r} must be a function of embeddings [N, D] and labels [N] that gives a number; it is "
-            f"{metric!r}. Name a function."
+            f"{metric!r:.100}. Name a function."
         )
     function: Callable[..., Any] = metric
     return function

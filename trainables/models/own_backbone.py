@@ -25,7 +25,7 @@ def own_backbone(path: str) -> Backbone:
     if not callable(part) or type(features) is not int or features < 1:
         raise Mistakes(
             f"The backbone {path!r} must be a class or function that builds a module, with an attribute features, the "
-            f"number of its channels, such as `features = 128`; it is {part!r} and features is {features!r}."
+            f"number of its channels, such as `features = 128`; it is {part!r:.100} and features is {features!r}."
         )
     mean, scale = (tuple(getattr(part, name, default)) for name, default in AS_THEY_ARE.items())
     summary = (part.__doc__ or plain_name(part)).splitlines()[0]

@@ -10,7 +10,7 @@ from search.campaigns.results.table import columns_of
 from search.campaigns.results.types import CampaignPair, Cell
 from search.plan.search import Search
 from search.report.comparison import rows_of
-from search.report.pairs import pairs_of
+from search.report.pairs.pairs_of import pairs_of
 from search.report.results.row import RowKey
 from search.report.results.summary import Summary
 from search.selection.role import Role

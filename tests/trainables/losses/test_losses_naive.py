@@ -349,16 +349,3 @@ def test_losses_of_several_proxies(name: str, count: int, batch: str) -> None:
     s = [[soft(row[c * count : (c + 1) * count], 0.3) for c in range(C)] for row in cosines]
     expected = SEVERAL_PROXIES[name](s, labels_B.tolist(), 0.2, 5.0) + 0.7 * regulariser(proxies_CKD)
     assert loss(embeddings_BD, labels_B).item() == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_gradients_by_finite_differences(name: str) -> None:
-    embeddings_BD, labels_B = BATCHES["unequal"]
-    gentle = {"pnp": {"temperature": 0.2}, "smooth_ap": {"temperature": 0.2}, "margin": {"mining": "all"}}
-    loss = LOSSES[name](num_classes=C, embedding_dim=D, **gentle.get(name, {})).double()
-    assert torch.autograd.gradcheck(
-        lambda x, *_: loss(x, labels_B),
-        (embeddings_BD.clone().requires_grad_(), *loss.parameters()),
-        atol=1e-6,
-        fast_mode=True,
-    )

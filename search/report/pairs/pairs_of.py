@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from search.plan.runs import RunFolder
-from search.report.class_scores import ClassScores, class_scores, per_image_metrics
+from search.report.pairs.class_scores import ClassScores, class_scores, per_image_metrics
 from search.report.results.pair import Pair
 from search.report.results.row import Row, RowKey
 from search.report.statistics.bootstrap import paired_bootstrap

@@ -1,0 +1,67 @@
+"""A loss of one's own: Circle loss, with its space.
+
+In a search file, with the repository's root on ``PYTHONPATH``:
+
+    losses: [proxy_anchor, "examples.circle_loss:CircleLoss"]
+    space: {circle_loss: {margin: {low: 0.2, high: 0.4}}}
+
+``holdout check examples.circle_loss:CircleLoss`` says whether it keeps what every loss keeps.
+
+Shapes: B batch, D embedding.
+"""
+
+from typing import ClassVar
+
+import torch
+from optuna.distributions import FloatDistribution
+from torch.nn.functional import softplus
+
+from spaces.space import Parameter, Space
+from trainables.losses.base import Loss, sizes
+from trainables.losses.domains import real
+from trainables.losses.operations import cosines, masked_logsumexp, same_and_different
+from trainables.mistakes import raise_if_any
+
+
+class CircleLoss(Loss):
+    """mean over anchors of log(1 + Σ_n e^{scale·α_n(S_n−margin)} · Σ_p e^{−scale·α_p(S_p−1+margin)}).
+
+    α_n = [S_n + margin]₊ and α_p = [1 + margin − S_p]₊ weigh each similarity by how far it is from its optimum. They
+    take part in the gradient here, where the authors' code holds them constant. An anchor without a positive or
+    without a negative gives 0. Source: Sun et al., Circle Loss (CVPR 2020), eq. 6 to 8, for each anchor of the batch.
+    """
+
+    paper = "Circle loss (Sun et al. 2020, eq. 6-8)"
+    equation = "mean_i log(1 + Σ_N e^{scale [S+margin]_+ (S-margin)} Σ_P e^{-scale [1+margin-S]_+ (S-1+margin)})"
+    space: ClassVar[Space] = {
+        "margin": Parameter(
+            distribution=FloatDistribution(0.05, 0.5, step=0.05),
+            default=0.4,
+            source="Sun et al., section 4.1, for fine-grained retrieval; range chosen around it",
+        ),
+        "scale": Parameter(
+            distribution=FloatDistribution(16, 256, log=True),
+            default=80.0,
+            source="Sun et al., section 4.1, for fine-grained retrieval; range chosen: up to that of faces",
+        ),
+    }
+
+    def __init__(self, *, num_classes: int, embedding_dim: int, margin: float = 0.4, scale: float = 80.0) -> None:
+        raise_if_any(
+            [
+                *sizes(num_classes, embedding_dim),
+                *real("margin", margin, at_least=0, at_most=1),
+                *real("scale", scale, above=0),
+            ]
+        )
+        super().__init__()
+        self.margin, self.scale = margin, scale
+
+    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        similarities_BB = cosines(embeddings_BD)
+        same_BB, different_BB = same_and_different(labels_B)
+        far_BB = (1 + self.margin - similarities_BB).relu()
+        near_BB = (similarities_BB + self.margin).relu()
+        pull_B = masked_logsumexp(-self.scale * far_BB * (similarities_BB - 1 + self.margin), same_BB, 1)
+        push_B = masked_logsumexp(self.scale * near_BB * (similarities_BB - self.margin), different_BB, 1)
+        return softplus(pull_B + push_B, threshold=40).mean()

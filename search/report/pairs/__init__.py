@@ -1,0 +1,1 @@
+"""Which two rows of a comparison differ on the test classes."""

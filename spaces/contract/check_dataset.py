@@ -1,0 +1,115 @@
+"""What is asked of a data set, built-in or one's own."""
+
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from spaces.contract.outcome import Check, CheckOutcome, outcomes_of
+from trainables.data import DATASETS, Dataset
+from trainables.mistakes import raise_if_any
+
+
+def check_dataset(dataset: str | Dataset, options: Mapping[str, Any] | None = None) -> Iterator[CheckOutcome]:
+    """Whether a data set keeps the contract: a made one, or a name or import path and ``options``."""
+
+    def load() -> Mapping[str, Check]:
+        if isinstance(dataset, Dataset):
+            return _DatasetContract(dataset).checks()
+        raise_if_any(DATASETS.problems("The data set", dataset))
+        return _DatasetContract(DATASETS[dataset](**options or {})).checks()
+
+    return outcomes_of(load)
+
+
+def _copy(dataset: Dataset) -> Dataset:
+    """An equal data set that has remembered nothing."""
+    return replace(dataset)  # type: ignore[type-var]
+
+
+class _DatasetContract:
+    """The checks of one data set."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+
+    def checks(self) -> Mapping[str, Check]:
+        return {
+            "It is a frozen dataclass with keywords.": self._dataclass_problem,
+            "Its classes are named without opening an image.": self._unopened_problem,
+            "Its classes and images are the same each time.": self._names_problem,
+            "Its identity is the same in every process.": self._identity_problem,
+            "Its images are uint8 RGB, and the same each time.": self._images_problem,
+            "Its published halves are classes that it has.": self._halves_problem,
+        }
+
+    @property
+    def _keys(self) -> list[str]:
+        return [key for keys in self._dataset.classes().values() for key in keys]
+
+    def _dataclass_problem(self) -> str:
+        kind = type(self._dataset)
+        if not is_dataclass(kind) or not kind.__dataclass_params__.frozen:
+            return "Its class is no frozen dataclass: put @dataclass(frozen=True, kw_only=True) over it."
+        positional = [entry.name for entry in fields(kind) if not entry.kw_only]
+        return f"{', '.join(positional)} can be given without a name: add kw_only=True." if positional else ""
+
+    def _unopened_problem(self) -> str:
+        opened = AssertionError("classes() opens images")
+        with patch.object(type(self._dataset), "read", side_effect=opened), patch("PIL.Image.open", side_effect=opened):
+            try:
+                _copy(self._dataset).classes()
+            except AssertionError as error:
+                if error is not opened:
+                    raise
+                return "classes() opens images: it has to name them by their files or lists alone."
+        return ""
+
+    def _names_problem(self) -> str:
+        classes = self._dataset.classes()
+        if not classes:
+            return "classes() names no class."
+        if list(classes.items()) != list(_copy(self._dataset).classes().items()):
+            return "classes() gives other classes or another order when it is asked again: sort them."
+        keys = self._keys
+        if len(set(keys)) != len(keys):
+            return f"{len(keys) - len(set(keys))} image keys come more than once: a key names one image."
+        strings = all(isinstance(name, str) for name in (*classes, *keys))
+        return "" if strings else "Names of classes and images must be strings."
+
+    def _identity_problem(self) -> str:
+        identity = self._dataset.identity()
+        if not isinstance(identity, str) or not identity:
+            return f"identity() must be a text that says which data this is; it is {identity!r}."
+        sent: Dataset = pickle.loads(pickle.dumps(self._dataset))
+        for other in (_copy(self._dataset), sent):
+            if other.identity() != identity:
+                return f"identity() is {identity!r}, and {other.identity()!r} of an equal data set."
+        return "" if sent.classes() == self._dataset.classes() else "Sent to another process, it has other classes."
+
+    def _images_problem(self) -> str:
+        for key in {self._keys[0]: None, self._keys[-1]: None}:
+            pixels = self._dataset.read(key)
+            if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8:
+                return f"read({key!r}) must give a uint8 array; it gives {getattr(pixels, 'dtype', type(pixels))}."
+            if pixels.ndim != 3 or pixels.shape[2] != 3 or 0 in pixels.shape:
+                return f"read({key!r}) must give height × width × 3 (RGB); it gives {pixels.shape}."
+            if not np.array_equal(pixels, self._dataset.read(key)):
+                return f"read({key!r}) gives other pixels when it is asked again."
+            stamp = self._dataset.stamp(key)
+            if not isinstance(stamp, str) or stamp != self._dataset.stamp(key):
+                return f"stamp({key!r}) must be a text that changes only when the image does; it is {stamp!r}."
+        return ""
+
+    def _halves_problem(self) -> str:
+        halves = self._dataset.published_split()
+        if halves is None:
+            return ""
+        train, test = map(set, halves)
+        if both := train & test:
+            return f"{len(both)} classes are in both published halves."
+        unknown = (train | test) - set(self._dataset.classes())
+        return f"{len(unknown)} classes of the published halves are not in classes()." if unknown else ""

@@ -1,0 +1,279 @@
+"""What is asked of a loss, built-in or one's own.
+
+Shapes: B batch, D embedding.
+"""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from optuna.distributions import CategoricalDistribution
+
+from spaces.contract.outcome import Check, CheckOutcome, outcomes_of
+from spaces.declared import declared_space
+from spaces.space import Parameter, Space, Value
+from trainables.losses import LOSSES, loss_row
+from trainables.losses.base import Loss
+from trainables.losses.loss_part import LossPart, loss_part
+from trainables.mistakes import raise_if_any
+
+CLASSES, DIMENSIONS = 12, 16
+
+SHARP = {"scale": 100.0, "pos_scale": 100.0, "neg_scale": 100.0, "temperature": 0.01, "gamma": 0.01}
+"""Hyperparameters that make exponentials large, for losses that have them."""
+
+GENTLE = {"temperature": 0.2}
+"""Hyperparameters under which a loss bends slowly enough for finite differences."""
+
+GIVEN = ("num_classes", "embedding_dim")
+
+MAKES = {
+    "one class": [7] * 6,
+    "singletons": [0, 3, 5, 11],
+    "one image": [4],
+    "a pair and a singleton": [2, 2, 9],
+}
+
+
+def check_loss(loss: str | LossPart) -> Iterator[CheckOutcome]:
+    """Whether a loss keeps the contract: a name, an import path, or a part of a search. Nothing is raised."""
+    return outcomes_of(lambda: _LossContract(loss).checks())
+
+
+class _LossContract:
+    """The checks of one loss."""
+
+    def __init__(self, loss: str | LossPart) -> None:
+        part = loss_part(loss) if isinstance(loss, str) else loss
+        raise_if_any(LOSSES.problems("The loss", part.key))
+        self._class = LOSSES[part.key]
+        self._space: Space = declared_space(part)
+        self._proxy_lr = loss_row(part.key).proxy_lr
+        self._arguments = inspect.signature(self._class).parameters
+
+    def checks(self) -> Mapping[str, Check]:
+        precisions = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
+        return {
+            "Its space names its hyperparameters.": self._space_problem,
+            "Its defaults build.": self._default_problem,
+            "Both ends of every range and every choice build.": self._ends_problem,
+            "Its parameters are learned, each at a learning rate.": self._groups_problem,
+            **{
+                f"It is finite at scale 100 in {words}, and so are its gradients.": partial(self._sharp_problem, dtype)
+                for dtype, words in precisions.items()
+            },
+            "It is finite for embeddings that have collapsed.": self._collapsed_problem,
+            "It is finite for embeddings that are its proxies.": self._proxies_problem,
+            **{
+                f"It is finite and attached to the graph for a batch of {make}.": partial(self._make_problem, labels)
+                for make, labels in MAKES.items()
+            },
+            "The order of a batch means nothing.": self._order_problem,
+            "Half precision is computed in float32.": self._half_problem,
+            "Labels may be of any whole type.": self._labels_problem,
+            "It is saved and loaded whole.": self._state_problem,
+            "Its gradients agree with finite differences.": self._gradient_problem,
+        }
+
+    def _built(
+        self, hyperparameters: Mapping[str, Any] | None = None, *, classes: int = CLASSES, dimensions: int = DIMENSIONS
+    ) -> Loss:
+        return self._class(num_classes=classes, embedding_dim=dimensions, **(hyperparameters or {}))
+
+    def _space_problem(self) -> str:
+        if absent := [name for name in GIVEN if name not in self._arguments]:
+            return f"Its constructor has no argument {' and no '.join(absent)}: add it as a keyword."
+        if absent := [name for name in self._space if name not in self._arguments]:
+            return f"Its space names {', '.join(absent)}, which its constructor does not take: add an argument."
+        seen: set[str] = set()
+        for name, parameter in self._space.items():
+            if later := set(parameter.when) - seen:
+                return f"{name} exists only beside {', '.join(sorted(later))}, which must come before it in the space."
+            seen.add(name)
+        return ""
+
+    def _default_problem(self) -> str:
+        self._built({name: parameter.default for name, parameter in self._space.items()})
+        return ""
+
+    def _ends_problem(self) -> str:
+        for name, parameter in self._space.items():
+            for value in _ends(parameter):
+                try:
+                    self._built({name: value})
+                except Exception as error:
+                    return f"{name} = {value!r} lies in its space and raises {type(error).__name__}: {error}."
+        return ""
+
+    def _groups_problem(self) -> str:
+        loss = self._built()
+        groups = loss.parameter_groups(self._proxy_lr)
+        learned = [id(parameter) for group in groups for parameter in group["params"]]
+        if sorted(learned) != sorted(id(parameter) for parameter in loss.parameters()):
+            return f"parameter_groups gives {len(learned)} parameters, and the loss has {len(list(loss.parameters()))}."
+        if not all(group["lr"] > 0 for group in groups):
+            return "A group of parameter_groups has no positive learning rate: give lr."
+        if self._proxy_lr is None:
+            return ""
+        proxies = getattr(loss, "proxies", None)
+        if proxies is None or proxies.ndim != 3 or (len(proxies), proxies.shape[2]) != (CLASSES, DIMENSIONS):
+            return "It has a proxy_lr, and no parameter proxies of shape [classes, proxies a class, dimensions]."
+        (first, *_), (other, *_) = groups, loss.parameter_groups(0.5)
+        if first["lr"] != self._proxy_lr or other["lr"] != 0.5:
+            return "parameter_groups does not give its proxies the learning rate that it is given."
+        return ""
+
+    def _sharp_problem(self, dtype: torch.dtype) -> str:
+        loss = self._built(self._accepted(SHARP), classes=100, dimensions=64)
+        generator = torch.Generator().manual_seed(1)
+        return finite_problem(loss, torch.randn(384, 64, generator=generator).to(dtype), torch.arange(384) % 96)
+
+    def _collapsed_problem(self) -> str:
+        labels_B = torch.arange(384) % 96
+        loss = self._built(self._accepted(SHARP), classes=100, dimensions=64)
+        for dtype in (torch.float32, torch.bfloat16):
+            for value in (1.0, 0.0, -3e-5):
+                if problem := finite_problem(loss, torch.full((384, 64), value, dtype=dtype), labels_B):
+                    return f"Where all embeddings are {value} in {dtype}: {problem}"
+        return ""
+
+    def _proxies_problem(self) -> str:
+        """Similarities of exactly ±1, where angles and roots have no gradient."""
+        loss = self._built()
+        embeddings_BD = torch.randn(CLASSES, DIMENSIONS)
+        for parameter in loss.parameters():
+            if parameter.ndim == 3:
+                parameter.data = -embeddings_BD[:, None].repeat(1, parameter.shape[1], 1)
+                parameter.data[::2] *= -2
+        return finite_problem(loss, embeddings_BD, torch.arange(CLASSES))
+
+    def _make_problem(self, labels: list[int]) -> str:
+        return finite_problem(self._built(), torch.randn(len(labels), DIMENSIONS), torch.tensor(labels))
+
+    def _order_problem(self) -> str:
+        hyperparameters = self._without_chance()
+        if hyperparameters is None:
+            return ""  # it draws at random whatever it is built with, so that no two values can be compared
+        loss = self._built(hyperparameters).double()
+        for batch in range(2, 15):
+            embeddings_BD = torch.randn(batch, DIMENSIONS, dtype=torch.float64)
+            labels_B = torch.randint(0, 6, (batch,))
+            if problem := order_problem(loss, embeddings_BD, labels_B, torch.randperm(batch)):
+                return problem
+        return ""
+
+    def _half_problem(self) -> str:
+        loss = self._built(self._without_chance())
+        embeddings_BD, labels_B = torch.randn(20, DIMENSIONS).bfloat16(), torch.arange(20) % 5
+        plain = _value(loss, embeddings_BD, labels_B)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            inside = _value(loss, embeddings_BD, labels_B)
+        if plain.dtype != torch.float32:
+            return f"Of embeddings in bfloat16 it gives {plain.dtype}: override compute, and not forward."
+        for value, where in ((plain, "in bfloat16"), (inside, "inside autocast")):
+            if not torch.allclose(value, _value(loss, embeddings_BD.float(), labels_B), rtol=1.3e-6, atol=1e-5):
+                return f"It gives another value {where} than in float32: override compute, and not forward."
+        dtype = _value(loss.double(), embeddings_BD.double(), labels_B).dtype
+        return "" if dtype == torch.float64 else f"Of embeddings in float64 it gives {dtype}: keep their type."
+
+    def _labels_problem(self) -> str:
+        loss = self._built()
+        embeddings_BD, labels_B = torch.randn(10, DIMENSIONS), torch.arange(10) % 4
+        short, long = (_value(loss, embeddings_BD, labels_B.to(dtype)) for dtype in (torch.int32, torch.int64))
+        return "" if torch.allclose(short, long) else f"It is {short} for labels in int32 and {long} in int64."
+
+    def _state_problem(self) -> str:
+        first, second = self._built(), self._built()
+        second.load_state_dict(first.state_dict())
+        pairs = zip(first.parameters(), second.parameters(), strict=True)
+        return "" if all(torch.equal(*pair) for pair in pairs) else "A parameter is not in its state_dict."
+
+    def _gradient_problem(self) -> str:
+        labels_B = torch.tensor([0, 0, 0, 1, 1, 2, 3, 3, 3, 3, 4])
+        embeddings_BD = torch.randn(len(labels_B), DIMENSIONS, dtype=torch.float64, requires_grad=True)
+        loss = self._built({**(self._without_chance() or {}), **self._accepted(GENTLE)}).double()
+        agree = torch.autograd.gradcheck(
+            lambda x, *_: _value(loss, x, labels_B),
+            (embeddings_BD, *loss.parameters()),
+            atol=1e-6,
+            fast_mode=True,
+            raise_exception=False,
+        )
+        return "" if agree else "Its gradient is not that of its value: see what is detached or rounded."
+
+    def _accepted(self, values: Mapping[str, float]) -> dict[str, float]:
+        """Those of ``values`` that are hyperparameters of this loss and lie in their domains."""
+        accepted = {}
+        for name in values.keys() & self._arguments.keys():
+            try:
+                self._built({name: values[name]})
+            except ValueError:
+                continue
+            accepted[name] = values[name]
+        return accepted
+
+    def _without_chance(self) -> dict[str, Value] | None:
+        """Hyperparameters under which the loss draws nothing at random; None where there are none."""
+        choices = [
+            {name: choice}
+            for name, parameter in self._space.items()
+            if isinstance(parameter.distribution, CategoricalDistribution)
+            for choice in parameter.distribution.choices
+        ]
+        embeddings_BD, labels_B = torch.randn(24, DIMENSIONS), torch.arange(24) % 6
+        for hyperparameters in [{}, *choices]:
+            loss = self._built(hyperparameters)
+            values = {_value(loss, embeddings_BD, labels_B, seed=seed).item() for seed in range(3)}
+            if len(values) == 1:
+                return hyperparameters
+        return None
+
+
+def _ends(parameter: Parameter) -> tuple[Value, ...]:
+    distribution = parameter.distribution
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.choices
+    return distribution.low, distribution.high  # type: ignore[attr-defined]
+
+
+def _value(loss: Loss, embeddings_BD: torch.Tensor, labels_B: torch.Tensor, seed: int = 0) -> torch.Tensor:
+    """The loss of a batch, with the same draws each time."""
+    torch.manual_seed(seed)
+    value: torch.Tensor = loss(embeddings_BD, labels_B)
+    return value
+
+
+def finite_problem(loss: Loss, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> str:
+    """What is wrong with the value or the gradients of a batch, if anything."""
+    embeddings_BD = embeddings_BD.clone().requires_grad_()
+    value = loss(embeddings_BD, labels_B)
+    if value.shape != ():
+        return f"The loss has the shape {list(value.shape)}: give one number a batch."
+    if not value.isfinite():
+        return f"The loss is {value.item()}."
+    if value.requires_grad:
+        value.backward()
+    if embeddings_BD.grad is None:
+        return "The loss is not attached to the graph: its value must be computed from the embeddings in any batch."
+    if not embeddings_BD.grad.isfinite().all():
+        return "The gradient of the embeddings is not finite."
+    if not all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in loss.parameters()):
+        return "The gradient of a parameter is not finite."
+    return ""
+
+
+def order_problem(loss: Loss, embeddings_BD: torch.Tensor, labels_B: torch.Tensor, order_B: torch.Tensor) -> str:
+    """What changes when a batch of float64 comes in another order, if anything."""
+    first, second = embeddings_BD.clone().requires_grad_(), embeddings_BD[order_B].requires_grad_()
+    value, permuted = loss(first, labels_B), loss(second, labels_B[order_B])
+    if not torch.allclose(value, permuted, rtol=1e-9, atol=1e-9):
+        return f"The loss is {value.item()}, and {permuted.item()} when the batch comes in another order."
+    value.backward()
+    permuted.backward()
+    assert first.grad is not None
+    assert second.grad is not None
+    if not torch.allclose(second.grad, first.grad[order_B], rtol=1e-6, atol=1e-7):
+        return "The gradient changes when the batch comes in another order."
+    return ""

@@ -1,0 +1,98 @@
+"""The checks of any part, whose kind is found from what it is."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from spaces.contract.check_backbone import check_backbone
+from spaces.contract.check_batch_sampler import check_batch_sampler
+from spaces.contract.check_dataset import check_dataset
+from spaces.contract.check_loss import check_loss
+from spaces.contract.check_metric import check_metric
+from spaces.contract.outcome import CheckOutcome, outcome_of
+from trainables.data import DATASETS, Dataset
+from trainables.data.batch_samplers import BATCH_SAMPLERS
+from trainables.data.batch_samplers.base import Sampler
+from trainables.losses import LOSSES
+from trainables.losses.base import Loss
+from trainables.metrics.table import METRICS, unknown_metrics
+from trainables.mistakes import Mistakes, suggestion
+from trainables.models.backbone import Backbone
+from trainables.models.backbones import BACKBONES, LIBRARIES
+from trainables.parts import is_own, load_part
+
+LOSS, DATASET, BACKBONE, BATCH_SAMPLER, METRIC = "loss", "data set", "backbone", "batch sampler", "metric"
+
+
+def kind_of(name: str) -> str:
+    """What a part is: a loss, a data set, a backbone, a batch sampler or a metric.
+
+    Raises:
+        Mistakes: there is no such part, or it is none of these.
+    """
+    if name.partition(":")[0] in LIBRARIES:
+        return BACKBONE
+    if is_own(name):
+        return _kind_of_own(name)
+    tables: dict[str, Mapping[str, Any]] = {
+        LOSS: LOSSES,
+        DATASET: DATASETS,
+        BACKBONE: BACKBONES,
+        BATCH_SAMPLER: BATCH_SAMPLERS,
+    }
+    for kind, table in tables.items():
+        if name in table:
+            return kind
+    if not unknown_metrics([name]):
+        return METRIC
+    known = [*(row for table in tables.values() for row in table), *METRICS]
+    raise Mistakes(
+        f"There is no part {name!r}{suggestion(name, known)}: name a row of a table, or give the import path of your "
+        "own, such as mylab.losses:CircleLoss."
+    )
+
+
+def _kind_of_own(path: str) -> str:
+    part: Any = load_part(path)
+    for kind, base in ((LOSS, Loss), (DATASET, Dataset), (BATCH_SAMPLER, Sampler)):
+        if isinstance(part, type) and issubclass(part, base):
+            return kind
+    if isinstance(part, Backbone) or hasattr(part, "features"):
+        return BACKBONE
+    if callable(part) and not isinstance(part, type):
+        return METRIC
+    raise Mistakes(
+        f"The part {path!r} is neither a loss, a data set nor a batch sampler (a class that derives from Loss, Dataset "
+        f"or Sampler), nor a backbone (with an attribute features), nor a metric (a function); it is {part!r:.100}."
+    )
+
+
+def check_part(
+    name: str, options: Mapping[str, Any] | None = None, *, image_size: int | None = None
+) -> Iterator[CheckOutcome]:
+    """Whether a part keeps the contract of its kind.
+
+    Args:
+        name: a row of a table, or an import path.
+        options: those of a data set, as in a search file.
+        image_size: of the images that a backbone is given; 224 by default.
+    """
+    kind = ""
+
+    def can_be_found() -> str:
+        nonlocal kind
+        kind = kind_of(name)
+        return ""
+
+    found = outcome_of("It can be loaded.", can_be_found)
+    if not found.ok:
+        yield found
+    elif kind == LOSS:
+        yield from check_loss(name)
+    elif kind == DATASET:
+        yield from check_dataset(name, options)
+    elif kind == BACKBONE:
+        yield from check_backbone(name, *([] if image_size is None else [image_size]))
+    elif kind == BATCH_SAMPLER:
+        yield from check_batch_sampler(name)
+    else:
+        yield from check_metric(name)

@@ -1,0 +1,81 @@
+"""``holdout disk`` and ``holdout remove``: what they print, what they ask, and when they refuse."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import small_search
+from support.commands import holdout_here, plain
+
+from search.config.search_config import parse_config
+from search.plan.checks import make_plan
+from search.plan.runs import RunFolder
+from search.plan.search import open_search
+
+
+@pytest.fixture
+def runs(tmp_path: Path, image_folder: Path) -> Path:
+    """A runs folder with one search that has begun."""
+    open_search(make_plan(parse_config(small_search(image_folder, name="birds")), tmp_path / "runs"))
+    checkpoints = tmp_path / "runs" / "birds" / "trials" / "pnp" / "0000"
+    checkpoints.mkdir(parents=True)
+    (checkpoints / "best.pt").write_bytes(bytes(2_000_000))
+    return tmp_path / "runs"
+
+
+class _Terminal(io.StringIO):
+    """Somebody who types an answer."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_disk_shows_sizes_and_what_is_free(runs: Path) -> None:
+    shown = plain(holdout_here("disk", "--runs", runs).stdout)
+    assert "birds search 2." in shown
+    assert f"free in {runs}" in shown
+    record = json.loads(holdout_here("disk", "--runs", runs, "--json").stdout)
+    (entry,) = record["entries"]
+    assert (entry["name"], entry["kind"], entry["checkpoints"]) == ("birds", "search", 2_000_000)
+    assert record["total"] == entry["total"] + sum(store["size"] for store in record["stores"])
+
+
+def test_an_empty_runs_folder_is_said_to_be_empty(tmp_path: Path) -> None:
+    assert "There is nothing in" in plain(holdout_here("disk", "--runs", tmp_path / "runs").stdout)
+
+
+def test_without_a_terminal_nothing_is_removed(runs: Path) -> None:
+    said = plain(holdout_here("remove", "birds", "--runs", runs, code=2).stderr)
+    assert said == "`holdout remove birds` asks before it removes, and there is no terminal; give it --yes."
+    assert (runs / "birds" / "search.yaml").exists()
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n", 1), ("", 1), ("y", 0)])
+def test_it_asks_and_names_the_sizes(answer: str, code: int, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", _Terminal(f"{answer}\n"))
+    done = holdout_here("remove", "birds", "--runs", runs, code=code)
+    said = plain(done.stderr)
+    assert "birds takes 2." in said
+    assert "checkpoints 2.0 MB" in said
+    assert "The ledger of test openings and MLflow's runs stay" in said
+    assert (runs / "birds").exists() == (answer != "y")
+    assert ("Nothing is removed." in said) == (answer != "y")
+    assert ("birds is removed" in plain(done.stdout)) == (answer == "y")
+
+
+def test_yes_removes_at_once(runs: Path) -> None:
+    record = json.loads(holdout_here("remove", "birds", "--yes", "--runs", runs, "--json").stdout)
+    assert record["searches"] == ["birds"]
+    assert record["size"] > 2_000_000
+    assert not (runs / "birds").exists()
+    said = plain(holdout_here("remove", "birds", "--yes", "--runs", runs, code=2).stderr)
+    assert said == f"There is no search or campaign 'birds' in {runs}; there is: none yet."
+
+
+def test_a_running_search_is_refused(runs: Path) -> None:
+    with RunFolder(runs, "birds").only_driver():
+        said = plain(holdout_here("remove", "birds", "--yes", "--runs", runs, code=2).stderr)
+    assert said.startswith("The search birds is being run by process ")
+    assert "did you mean birds?" in plain(holdout_here("remove", "brids", "--yes", "--runs", runs, code=2).stderr)

@@ -1,0 +1,204 @@
+"""The search file that ``holdout init`` writes: it passes all that is asked of a search, whatever the images are."""
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from search.config import image_facts, initial_file
+from search.config.image_facts import ImageFacts, dataset_facts, folder_facts
+from search.config.initial_file import Machine, initial_text, name_for, write_initial_file
+from search.config.search_config import SearchConfig, parse_config
+from search.config.yaml_file import parse_yaml
+from search.plan.checks import make_plan
+from search.plan.plan import Plan
+from trainables.data.glyphs import Glyphs
+from trainables.mistakes import Mistakes
+
+CPU = Machine(cpus=1, gpus=0)
+GPU = Machine(cpus=1, gpus=1)
+
+
+def _draw(root: Path, sizes: Sequence[int], height: int = 20, width: int = 20) -> Path:
+    """A folder of one class for each of ``sizes``, with so many grey images."""
+    pixels = np.full((height, width, 3), 127, dtype=np.uint8)
+    for number, size in enumerate(sizes):
+        folder = root / f"class {number:03d}"
+        folder.mkdir(parents=True)
+        for image in range(size):
+            Image.fromarray(pixels).save(folder / f"{image}.png")
+    return root
+
+
+def _plan(facts: ImageFacts, runs: Path, machine: Machine = CPU) -> Plan:
+    """The plan of the file as it stands."""
+    return make_plan(parse_config(parse_yaml(initial_text(facts, machine), "the file")), runs)
+
+
+SHAPES = {
+    "the fewest classes there can be": ([4] * 8, 20, 20),
+    "tiny classes": ([2] * 20, 24, 24),
+    "three images a class": ([3] * 30, 32, 40),
+    "1000 pixels": ([4] * 8, 1000, 1400),
+    "five pixels": ([4] * 10, 5, 7),
+    "unequal classes": ([1, 40, 2, 7, 1, 3] * 4, 20, 30),
+    "one class of two in each part": ([1] * 6 + [2, 2, 2] + [1] * 8 + [2], 20, 20),
+    "many classes": ([2] * 120, 16, 16),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_file_passes_as_it_stands(shape: str, tmp_path: Path) -> None:
+    sizes, height, width = SHAPES[shape]
+    facts = folder_facts(_draw(tmp_path / "birds", sizes, height, width))
+    plan = _plan(facts, tmp_path / "runs")
+    training = plan.config.training
+    assert plan.config.name == "birds"
+    assert plan.config.dataset.root == str(tmp_path / "birds")
+    assert training.batch_size <= 2 * facts.train_images
+    assert training.images_per_class <= max(2, int(np.median([sizes[i] for i in _numbers(plan.split.train)])))
+    assert training.frame.short_side <= max(min(height, width), 18)
+    assert plan.split.seed == facts.split_seed
+    assert len(plan.split.train) == facts.train_classes
+    assert not (tmp_path / "runs").exists()
+
+
+def _numbers(names: Sequence[str]) -> list[int]:
+    return [int(name.removeprefix("class ")) for name in names]
+
+
+@pytest.mark.parametrize("side", [20, 70, 100, 300])
+def test_with_a_gpu_large_images_get_a_large_network(
+    side: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "nothing"))
+    plan = _plan(folder_facts(_draw(tmp_path / "images", [3] * 8, side, side)), tmp_path / "runs", GPU)
+    assert plan.config.resources.gpus_per_trial > 0
+    assert plan.config.model.backbone == ("convnet" if side < 73 else "resnet18")
+    assert plan.config.training.image_size == {20: 17, 70: 61, 100: 87, 300: 224}[side]
+
+
+def test_weights_are_asked_for_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    weights = initial_file.weights_path(initial_file.BACKBONES["resnet50"].imagenet)  # type: ignore[arg-type]
+    weights.parent.mkdir(parents=True)
+    weights.touch()
+    facts = folder_facts(_draw(tmp_path / "images", [3] * 8, 300, 300))
+    config = parse_config(parse_yaml(initial_text(facts, GPU), "the file"))
+    assert (config.model.backbone, config.model.weights) == ("resnet50", "imagenet")
+
+
+def test_drawn_images_need_no_folder(tmp_path: Path) -> None:
+    plan = _plan(dataset_facts(Glyphs()), tmp_path / "runs")
+    assert (plan.config.name, plan.config.dataset.name) == ("glyphs", "glyphs")
+
+
+@pytest.mark.skipif("HOLDOUT_TEST_IMAGES" not in os.environ, reason="no real images")
+@pytest.mark.parametrize("name", ["grocery", "omniglot"])
+def test_real_images(name: str, tmp_path: Path) -> None:
+    facts = folder_facts(Path(os.environ["HOLDOUT_TEST_IMAGES"]) / name / "images")
+    for machine in (CPU, GPU):
+        text = initial_text(facts, machine)
+        assert parse_config(parse_yaml(text, "the file")).name == name
+    assert _plan(facts, tmp_path / "runs").config.training.batch_size == 120
+
+
+def test_every_section_is_there_with_a_comment_and_the_example_space_holds(tmp_path: Path) -> None:
+    text = initial_text(folder_facts(_draw(tmp_path / "birds", [4] * 8)), CPU)
+    paragraphs = text.split("\n\n")[1:]
+    found = set()
+    for paragraph in paragraphs:
+        keys = re.findall(r"^(?:# )?([a-z]+):(?: |$)", paragraph, re.MULTILINE)
+        assert len(keys) == 1, paragraph
+        assert paragraph.startswith("# ")
+        found |= {*keys}
+    assert SearchConfig.model_fields.keys() <= found
+    with_space = re.sub(r"^# (space:|  mpa: .*|  training: .*)$", r"\1", text, flags=re.MULTILINE)
+    plan = make_plan(parse_config(parse_yaml(with_space, "the file")), tmp_path / "runs")
+    assert plan.config.space.keys() == {"mpa", "training"}
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_no_test_image_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = _draw(tmp_path / "birds", [3] * 12)
+    opened = []
+    look = image_facts.Image.open
+    monkeypatch.setattr(image_facts.Image, "open", lambda path: opened.append(Path(path).parent.name) or look(path))
+    folder_facts(root)
+    assert {*opened} == {f"class {number:03d}" for number in range(6)}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "sentence"),
+    [
+        ([5], r"There is one class \(class 000\), and a search needs 8 at least"),
+        ([5] * 7, "There are 7 classes"),
+        ([1] * 20, "Each of the 20 classes has a single image"),
+        ([3] * 10 + [0], r"1 of the 11 class folders .* hold no image"),
+        ([3] * 10 + [1] * 10, "None of the 10 test classes has 2 images"),
+        ([], "has no sub-folder"),
+    ],
+)
+def test_a_folder_that_cannot_be_searched_is_refused(sizes: list[int], sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    with pytest.raises(Mistakes, match=sentence):
+        folder_facts(_draw(tmp_path / "images", sizes))
+
+
+def test_other_folders_are_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(Mistakes, match="nowhere does not exist; name a folder of images"):
+        folder_facts(tmp_path / "nowhere")
+    (tmp_path / "file").touch()
+    with pytest.raises(Mistakes, match="file is no folder"):
+        folder_facts(tmp_path / "file")
+    _draw(tmp_path / "loose", [2])
+    (tmp_path / "flat").mkdir()
+    (tmp_path / "loose" / "class 000" / "0.png").rename(tmp_path / "flat" / "a.png")
+    with pytest.raises(Mistakes, match="flat has images and no sub-folder"):
+        folder_facts(tmp_path / "flat")
+    broken = _draw(tmp_path / "broken", [2] * 8)
+    for path in broken.rglob("*.png"):
+        path.write_bytes(b"garbage")
+    with pytest.raises(Mistakes, match=r"None of 8 images can be read, such as class 00\d/0\.png"):
+        folder_facts(broken)
+
+
+@pytest.mark.parametrize(
+    ("root", "name"),
+    [
+        ("/data/CUB_200_2011", "CUB_200_2011"),
+        ("/data/birds/images", "birds"),
+        ("/data/Vögel & Co", "V-gel-Co"),
+        ("/data/2024", "2024"),
+        ("/data/...", "search"),
+        (None, "glyphs"),
+    ],
+)
+def test_a_search_is_called_after_its_folder(root: str | None, name: str) -> None:
+    assert name_for(root) == name
+
+
+def test_odd_folder_names_are_quoted(tmp_path: Path) -> None:
+    root = _draw(tmp_path / '1e5 "quoted": #x', [3] * 8)
+    config = parse_config(parse_yaml(initial_text(folder_facts(root), CPU), "the file"))
+    assert config.dataset.root == str(root)
+    (tmp_path / "2024").mkdir()
+    root.rename(tmp_path / "2024" / "images")
+    assert parse_config(parse_yaml(initial_text(folder_facts(tmp_path / "2024" / "images"), CPU), "f")).name == "2024"
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "birds.yaml"
+    write_initial_file(path, "mine")
+    with pytest.raises(Mistakes, match=r"birds\.yaml is there already and is not overwritten"):
+        write_initial_file(path, "yours")
+    assert path.read_text() == "mine"
+    (tmp_path / "link.yaml").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(Mistakes, match="is there already"):
+        write_initial_file(tmp_path / "link.yaml", "yours")

@@ -1,0 +1,85 @@
+"""The checks of a part: every row passes, and what is broken is said in a sentence and never raised."""
+
+import pytest
+import torch
+
+from spaces.contract.check_backbone import check_backbone
+from spaces.contract.check_part import check_part
+from trainables.data.batch_samplers import BATCH_SAMPLERS
+from trainables.metrics import all_metrics
+
+OWN = "support.own_parts"
+
+
+def wrong(name: str, **options: object) -> dict[str, str]:
+    """What is asked and not so, and its sentence."""
+    outcomes = list(check_part(name, options, image_size=32))
+    assert all(outcome.ok == (outcome.sentence == "") for outcome in outcomes)
+    return {outcome.what: outcome.sentence for outcome in outcomes if not outcome.ok}
+
+
+@pytest.mark.parametrize("name", [*BATCH_SAMPLERS, *all_metrics((1, 10)), "glyphs"])
+def test_every_built_in_part_keeps_the_contract(name: str) -> None:
+    assert wrong(name) == {}
+
+
+@pytest.mark.parametrize("name", ["convnet", "bninception"])  # torchvision takes its time
+def test_backbones_keep_the_contract(name: str) -> None:
+    assert [outcome for outcome in check_backbone(name, 32) if not outcome.ok] == []
+
+
+@pytest.mark.parametrize("name", ["Pull", "Greys", "Tiny", "TINY", "Shuffled", "spread"])
+def test_a_good_part_of_one_s_own(name: str) -> None:
+    assert wrong(f"{OWN}:{name}") == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "sentences"),
+    [
+        ("WithoutSpace", {"loaded": "must say in a class attribute space .* and has none: write such as `space = "}),
+        (
+            "Ordered",
+            {
+                "order": "another order",
+                "attached to the graph for a batch of one class": "not attached to the graph",
+                "finite differences": "see what is detached or rounded",
+            },
+        ),
+        ("Raising", {"bfloat16": "IndexError: out of sorts", "order": "IndexError", "saved": ""}),
+        ("Narrow", {"names": "bend, which its constructor does not take", "ends": r"power = -1\.0 lies in its space"}),
+        ("Proxies", {"learned": "names no learning rate for its proxies"}),
+        ("Misfit", {"maps of": r"must become maps \[2, 7, h, w\]; they become \[2, 5, 4, 4\]"}),
+        ("InOrder", {"differ": "the same batches"}),
+        ("first_row", {"order": "when the images come in another order"}),
+        ("map_at_r", {"finite": "bears the name of 'map_at_r'"}),
+        ("NOT_A_PART", {"loaded": "neither a loss, a data set"}),
+        ("Nothing", {"loaded": "has no Nothing"}),
+    ],
+)
+def test_a_broken_part_is_described(name: str, sentences: dict[str, str]) -> None:
+    found = wrong(f"{OWN}:{name}")
+    for words, sentence in sentences.items():
+        about = [said for what, said in found.items() if words in what]
+        if sentence:
+            assert about, found
+            assert_match(about[0], sentence)
+        else:
+            assert not about
+
+
+def assert_match(text: str, pattern: str) -> None:
+    with pytest.raises(ValueError, match=pattern):
+        raise ValueError(text)
+
+
+def test_a_data_set_is_made_with_its_options() -> None:
+    assert_match(wrong(f"{OWN}:Greys", wrong=True)["Its images are uint8 RGB, and the same each time."], "uint8 array")
+    assert "TypeError" in wrong(f"{OWN}:Greys", shade=3)["It can be loaded."]
+
+
+def test_checks_leave_the_random_numbers_alone() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    list(check_part("triplet"))
+    assert torch.equal(torch.rand(3), expected)

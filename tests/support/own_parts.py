@@ -1,0 +1,163 @@
+"""Parts as a user might write them, most of them broken in one way."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from optuna.distributions import CategoricalDistribution, FloatDistribution
+from torch import nn
+
+from spaces.space import Parameter, Space
+from trainables.data import Dataset
+from trainables.data.batch_samplers.base import Sampler
+from trainables.losses.base import Loss, ProxyLoss
+from trainables.models.backbone import Backbone
+
+NOT_A_PART = 3
+
+
+class Pull(Loss):
+    """The mean distance of two samples of a class."""
+
+    name = "pull"
+    space: ClassVar[Space] = {
+        "power": Parameter(distribution=FloatDistribution(0.5, 2), default=1.0, source="chosen"),
+        "kind": Parameter(distribution=CategoricalDistribution(("mean", "sum")), default="mean", source="chosen"),
+    }
+
+    def __init__(self, *, num_classes: int, embedding_dim: int, power: float = 1.0, kind: str = "mean") -> None:
+        if power <= 0:
+            raise ValueError(f"power must be positive, not {power}: give a larger one.")
+        super().__init__()
+        self.power, self.kind = power, kind
+
+    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        unit_BD = embeddings_BD / (embeddings_BD.square().sum(1, keepdim=True) + 1e-6).sqrt()
+        distances_BB = (2.001 - 2 * unit_BD @ unit_BD.T).clamp(min=1e-4) ** self.power
+        return (distances_BB * (labels_B[:, None] == labels_B)).mean()
+
+
+class WithoutSpace(Pull):
+    """A loss that does not say what may be searched."""
+
+    space = None  # type: ignore[assignment]
+
+
+class Ordered(Pull):
+    """A loss that counts the first sample twice, is nothing for one class, and has no gradient of its lengths."""
+
+    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        if len(labels_B.unique()) == 1:
+            return torch.zeros(())
+        return super().compute(embeddings_BD, labels_B) + embeddings_BD[0].square().sum() * embeddings_BD[0].detach()[0]
+
+
+class Raising(Pull):
+    """A loss that cannot be computed."""
+
+    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        raise IndexError("out of sorts")
+
+
+class Narrow(Pull):
+    """A loss whose space goes beyond its domain and names an argument that it does not have."""
+
+    space: ClassVar[Space] = {
+        "power": Parameter(distribution=FloatDistribution(-1, 2), default=1.0, source="chosen"),
+        "bend": Parameter(distribution=FloatDistribution(0, 1), default=0.0, source="chosen"),
+    }
+
+
+class Proxies(ProxyLoss):
+    """A loss with proxies that names no learning rate for them."""
+
+    space: ClassVar[Space] = {}
+
+    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        return -self.similarities(embeddings_BD).gather(1, labels_B[:, None]).mean()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Greys(Dataset):
+    """Images of one grey; ``wrong`` makes them floats."""
+
+    shades: int = 8
+    wrong: bool = False
+
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        return {f"grey-{shade}": tuple(f"{shade}/{copy}" for copy in range(6)) for shade in range(self.shades)}
+
+    def identity(self) -> str:
+        return f"greys {self.shades}"
+
+    def stamp(self, key: str) -> str:
+        return key
+
+    def read(self, key: str) -> np.ndarray:
+        shade, _, copy = key.partition("/")
+        pixels = np.full((20, 24, 3), 25 * int(shade) + 2 * int(copy), dtype=np.uint8)
+        return pixels / 255 if self.wrong else pixels
+
+
+class Tiny(nn.Module):
+    """Patches of 8 pixels, projected."""
+
+    features = 6
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, self.features, 8, stride=8)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        maps: torch.Tensor = self.patches(images).relu()
+        return maps
+
+
+TINY = Backbone(summary="patches", build=Tiny, features=6, mean=(0.5, 0.5, 0.5), scale=(0.5, 0.5, 0.5))
+
+
+class Misfit(Tiny):
+    """A network that says another number of features than it has."""
+
+    features = 7
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 5, 8, stride=8)
+
+
+class InOrder(Sampler):
+    """The images one after the other, the same in every epoch."""
+
+    def batches(self, epoch: int) -> Iterator[torch.Tensor]:
+        yield from torch.arange(sum(self.sizes))[: len(self) * self.batch_size].split(self.batch_size)
+
+
+class Shuffled(Sampler):
+    """Shuffled images."""
+
+    @staticmethod
+    def problems(class_sizes: Sequence[int], batch_size: int, images_per_class: int) -> list[str]:
+        enough = 2 <= batch_size <= sum(class_sizes)
+        return [] if enough else [f"A batch of {batch_size} cannot be filled: give from 2 to {sum(class_sizes)}."]
+
+    def batches(self, epoch: int) -> Iterator[torch.Tensor]:
+        order_N = torch.randperm(sum(self.sizes), generator=self.generator(epoch))
+        yield from order_N[: len(self) * self.batch_size].split(self.batch_size)
+
+
+def spread(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> float:
+    """The mean variance of a dimension."""
+    return embeddings_ND.var(0).mean().item()
+
+
+def first_row(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> float:
+    """A metric of the first image alone."""
+    return embeddings_ND[0].norm().item()
+
+
+def map_at_r(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> float:
+    """A metric that bears the name of another."""
+    return 0.0

@@ -1,0 +1,138 @@
+"""Parts of one's own: they train, on any process that can import them, and keep the contract."""
+
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from examples.rings import Rings
+from spaces.contract.check_part import check_part
+from spaces.search_space import search_space
+from trainables.data import DATASETS
+from trainables.data.batch_samplers import batch_problems
+from trainables.data.store_spec import StoreSpec
+from trainables.losses.loss_part import LossPart
+from trainables.mistakes import Mistakes
+from trainables.models import EmbeddingModel, ModelConfig
+from trainables.models.backbones import backbone
+from trainables.spec import TrialSpec
+from trainables.train import train
+from trainables.training_config import TrainingConfig
+
+ROOT = Path(__file__).parents[2]
+CIRCLE, RINGS, TINY = "examples.circle_loss:CircleLoss", "examples.rings:Rings", "examples.tiny_network:TinyNetwork"
+OWN = "support.own_parts"
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> TrialSpec:
+    """A training in which everything that can be is one's own."""
+    dataset = DATASETS[RINGS](num_classes=8, images_per_class=6, size=24)
+    names = tuple(dataset.classes())
+    return TrialSpec(
+        loss=CIRCLE,
+        hyperparameters={"margin": 0.3},
+        model=ModelConfig(backbone=TINY, embedding_dim=8),
+        training=TrainingConfig(epochs=1, batch_size=12, image_size=16, sampler=f"{OWN}:Shuffled"),
+        images=StoreSpec(dataset=dataset, class_names=names, short_side=18, cache=str(tmp_path / "cache")),
+        train_classes=names[:6],
+        validation_classes=names[6:],
+        metrics=("recall_at_1", f"{OWN}:spread"),
+        objective=f"{OWN}:spread",
+        seed=7,
+        directory=str(tmp_path / "trial"),
+    )
+
+
+def test_everything_of_one_s_own_trains(spec: TrialSpec) -> None:
+    (record,) = train(spec)
+    assert set(record["metrics"]) == {"recall_at_1", "spread"}
+    assert record["metrics"]["spread"] > 0
+    assert record["checkpoint"] == "attempt-1/best.pt"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"images": None},
+        {"loss": "proxy_anchor", "hyperparameters": {}},
+        {"model": ModelConfig(embedding_dim=8)},
+        {"model": ModelConfig(backbone=f"{OWN}:TINY", embedding_dim=8)},
+        {"training": TrainingConfig(epochs=1, batch_size=12, images_per_class=4, image_size=16)},
+        {"metrics": ("map_at_r",), "objective": "map_at_r"},
+    ],
+    ids=lambda changes: ", ".join(changes),
+)
+def test_one_s_own_parts_go_with_built_in_ones(spec: TrialSpec, changes: dict[str, object]) -> None:
+    if "images" in changes:
+        glyphs = DATASETS["glyphs"](num_classes=8, images_per_class=6)
+        names = tuple(glyphs.classes())
+        images = replace(spec.images, dataset=glyphs, class_names=names)
+        changes = {"images": images, "train_classes": names[:6], "validation_classes": names[6:]}
+    (record,) = train(replace(spec, **changes))
+    assert record["metrics"]
+
+
+def test_a_process_that_has_never_heard_of_them_trains_them(spec: TrialSpec, tmp_path: Path) -> None:
+    (tmp_path / "spec").write_bytes(pickle.dumps(spec))
+    program = (
+        "import pickle, sys, pathlib; sys.path[:0] = ['.', 'tests']\n"
+        f"spec = pickle.loads(pathlib.Path({str(tmp_path / 'spec')!r}).read_bytes())\n"
+        "from trainables.train import train; print(len(list(train(spec))))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "1"
+
+
+def test_the_import_path_is_part_of_what_a_trial_is(spec: TrialSpec) -> None:
+    assert replace(spec, loss=f"{OWN}:Pull").digest != spec.digest
+    assert replace(spec, loss="mpa").digest != spec.digest
+
+
+@pytest.mark.parametrize("path", [CIRCLE, RINGS, TINY])
+def test_the_examples_keep_the_contract(path: str) -> None:
+    assert [outcome for outcome in check_part(path, {}, image_size=32) if not outcome.ok] == []
+
+
+def test_a_loss_of_one_s_own_brings_its_space() -> None:
+    training = TrainingConfig()
+    found = search_space(CIRCLE, training, {"margin": {"high": 0.4}}, {})
+    assert found.default == {"margin": 0.4, "scale": 80.0}
+    assert found.clipped == ()
+    named = LossPart(name="circle", path=CIRCLE)
+    with pytest.raises(Mistakes) as caught:
+        search_space(named, training, {"margin": -1, "marginal": 2}, {})
+    assert [sentence.split(":")[0] for sentence in sorted(caught.value.sentences)] == [
+        "space.circle.margin",
+        "space.circle.marginal",
+    ]
+    assert search_space(named, training, {"margin": -1}, {}, checked=False).default["margin"] == -1
+    with pytest.raises(Mistakes, match=r"must say in a class attribute space .* has none: write such as `space = "):
+        search_space(f"{OWN}:WithoutSpace", training, {}, {})
+    assert "training.proxy_lr" not in search_space(f"{OWN}:Proxies", training, {}, {"proxy_lr": 0.1}).parameters
+
+
+def test_batches_of_one_s_own_sampler_are_checked_before_training() -> None:
+    assert batch_problems(f"{OWN}:Shuffled", [3, 4], 7, 5) == []
+    (sentence,) = batch_problems(f"{OWN}:Shuffled", [3, 4], 8, 5)
+    assert sentence == "A batch of 8 cannot be filled: give from 2 to 7."
+    with pytest.raises(Mistakes, match="The batch sampler"):
+        batch_problems(f"{OWN}:Tiny", [3, 4], 8, 5)
+
+
+def test_a_network_of_one_s_own_says_what_it_takes() -> None:
+    row = backbone(TINY)
+    assert (row.features, row.mean, row.bgr, row.imagenet) == (48, (0.5, 0.5, 0.5), False, None)
+    assert backbone(f"{OWN}:Tiny").scale == (1.0, 1.0, 1.0)  # images stay as they are
+    with pytest.raises(Mistakes, match=r"with an attribute features, .* features is None"):
+        backbone(f"{OWN}:spread")
+    with pytest.raises(Mistakes, match="has no ImageNet weights"):
+        EmbeddingModel(ModelConfig(backbone=TINY, weights="imagenet"))
+
+
+def test_rings_refuse_what_cannot_be_drawn() -> None:
+    with pytest.raises(Mistakes, match="at least 16"):
+        Rings(size=8)

@@ -1,0 +1,86 @@
+"""Tables of parts, and import paths: what is found, and what is said of what is not."""
+
+from pathlib import Path
+
+import pytest
+from support import own_parts
+
+from trainables.losses import LOSSES, loss_row
+from trainables.losses.loss_part import LossPart, loss_part
+from trainables.mistakes import Mistakes
+from trainables.parts import load_part, plain_name
+
+
+@pytest.fixture(autouse=True)
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules that cannot be imported, each for its own reason."""
+    (tmp_path / "brokenlab").mkdir()
+    for name, content in {
+        "__init__": "",
+        "raises": "1 / 0\n",
+        "exits": "import sys; sys.exit('no licence')\n",
+        "needs": "import a_module_that_nobody_has\n",
+        "garbled": "def (\n",
+    }.items():
+        (tmp_path / "brokenlab" / f"{name}.py").write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("mylab.losses", "is no import path: give module:Attribute"),
+        ("mylab/losses.py:Circle", "is no import path"),
+        (":Circle", "is no import path"),
+        ("mylab.losses:Circle", "no module mylab is found. Mend the name before the colon, or put the folder"),
+        ("support.nothing:Circle", r"no module support\.nothing is found"),
+        ("support.own_parts:Pul", r"support\.own_parts has no Pul \(did you mean Pull\?\)"),
+        ("support.own_parts:Pull.Inner", "has no Inner"),
+        ("brokenlab.raises:X", "raises ZeroDivisionError: division by zero. Mend the module"),
+        ("brokenlab.exits:X", "raises SystemExit: no licence"),
+        ("brokenlab.garbled:X", "raises SyntaxError"),
+        ("brokenlab.needs:X", "needs the module a_module_that_nobody_has, which is not here: install it"),
+        ("support.own_parts:Tiny", r"must be a class that derives from trainables\.losses\.base\.Loss; it is <class"),
+        ("support.own_parts:NOT_A_PART", "must be a class that derives from .*; it is 3"),
+    ],
+)
+def test_what_is_wrong_with_an_import_path_is_one_sentence(path: str, words: str) -> None:
+    with pytest.raises(Mistakes, match=words) as caught:
+        LOSSES[path] if ":" in path else load_part(path, kind="loss")
+    (sentence,) = caught.value.sentences
+    assert sentence.startswith(f"The loss {path!r} ")
+
+
+def test_a_table_is_a_mapping_of_its_rows() -> None:
+    assert len(LOSSES) == len(list(LOSSES)) == len(LOSSES.rows)
+    assert "mpa" in LOSSES
+    assert "support.own_parts:Pull" not in LOSSES
+    assert LOSSES.get("nothing") is None
+    assert LOSSES["mpa"] is LOSSES["mpa"]
+    assert LOSSES["support.own_parts:Pull"] is own_parts.Pull
+    with pytest.raises(KeyError):
+        LOSSES["nothing"]
+
+
+def test_a_name_that_is_none_is_a_sentence() -> None:
+    assert LOSSES.problems("losses", "mpa") == LOSSES.problems("losses", "mylab:Mine") == []
+    (sentence,) = LOSSES.problems("losses", "proxy_anchr")
+    assert sentence.startswith("losses must be one of contrastive, ")
+    assert sentence.endswith("it is 'proxy_anchr' (did you mean proxy_anchor?).")
+
+
+def test_parts_have_plain_names() -> None:
+    assert LOSSES.plain_name("mpa") == "mpa"
+    assert LOSSES.plain_name("support.own_parts:Pull") == "pull"
+    assert LOSSES.plain_name("support.own_parts:WithoutSpace") == "without_space"  # its parent's name is not its own
+    assert plain_name(own_parts.map_at_r) == "map_at_r"
+    assert plain_name(type("MPALoss2D", (), {})) == "mpa_loss2_d"
+
+
+def test_a_loss_of_one_s_own_says_what_a_row_says() -> None:
+    row = loss_row("support.own_parts:Pull")
+    assert (row.paper, row.equation, row.proxy_lr) == ("", "", None)
+    assert loss_part("mpa") == LossPart(name="mpa")
+    part = loss_part("support.own_parts:Pull")
+    assert (part.name, part.path, part.key) == ("pull", "support.own_parts:Pull", "support.own_parts:Pull")
+    assert loss_part("nowhere:Mine", "mine").name == "mine"  # a name that is given needs no import

@@ -1,0 +1,136 @@
+"""What a trial's attempts leave to be read: epochs, messages, failures; and trouble with the log harms nobody."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from support.own_parts import Greys
+from support.stores import ftp_store
+
+from trainables.data.store_spec import StoreSpec
+from trainables.models import ModelConfig
+from trainables.spec import TrialSpec
+from trainables.training_config import TrainingConfig
+from trainables.trial import TrainingTrial
+from trainables.trial_log import TrialLog, read_log
+
+
+@pytest.fixture(params=["folder", "memory", "ftp"])
+def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A trial's directory on this machine, in a store without folders, and on a server."""
+    if request.param == "ftp":
+        with ftp_store(tmp_path / "ftp") as url:
+            yield f"{url}/trials/0001"
+    else:
+        yield {"folder": f"{tmp_path}/trials/0001", "memory": f"memory:/{tmp_path}/trials/0001"}[request.param]
+
+
+def spec_in(directory: str, cache: Path) -> TrialSpec:
+    dataset = Greys()
+    names = tuple(dataset.classes())
+    return TrialSpec(
+        loss="support.own_parts:Pull",
+        hyperparameters={"power": 1.5},
+        model=ModelConfig(embedding_dim=8),
+        training=TrainingConfig(epochs=2, batch_size=10, images_per_class=5, image_size=16),
+        images=StoreSpec(dataset=dataset, class_names=names, short_side=18, cache=str(cache)),
+        train_classes=names[:6],
+        validation_classes=names[6:],
+        metrics=("map_at_r",),
+        objective="map_at_r",
+        seed=7,
+        directory=directory,
+    )
+
+
+def trial_of(spec: TrialSpec) -> TrainingTrial:
+    """An actor's trial, without the actor."""
+    trial = TrainingTrial.__new__(TrainingTrial)
+    trial._device = torch.device("cpu")
+    trial._begin({"spec": spec})
+    return trial
+
+
+def test_attempts_are_read_one_after_the_other(directory: str, tmp_path: Path) -> None:
+    assert read_log(directory) == ""
+    spec = spec_in(directory, tmp_path / "cache")
+    first = trial_of(spec)
+    first.step()
+    assert "epoch 1: loss " in read_log(directory)  # before it ends
+    first.cleanup()
+    second = trial_of(spec)
+    assert [len(second.step()["news"][0]["records"]) for _ in range(2)] == [1, 1]
+    second.cleanup()
+    said = [line[20:] for line in read_log(directory).splitlines()]
+    assert [line.split(" on ")[0] for line in said if line.startswith("Training")] == [
+        "Training begins",
+        "Training was stopped before its last epoch.",
+        "Training begins",
+        "Training is done.",
+    ]
+    assert sum(line.startswith("epoch ") and ", map_at_r " in line and line.endswith(" s") for line in said) == 2
+    assert "INFO trainables.train: Going on after epoch 1." in said
+    assert "loss support.own_parts:Pull, {'power': 1.5}, seed 7, 2 epochs" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"loss": "support.own_parts:Nothing"}, "Mistakes: The loss 'support.own_parts:Nothing' is not there"),
+        ({"loss": "support.own_parts:Raising"}, "IndexError: out of sorts"),
+        ({"model": ModelConfig(weights="nowhere.pth")}, "Mistakes: model.weights is 'nowhere.pth', no file"),
+    ],
+)
+def test_a_failure_is_written_whole(changes: dict[str, object], words: str, tmp_path: Path) -> None:
+    spec = replace(spec_in(str(tmp_path / "trial"), tmp_path / "cache"), hyperparameters={}, **changes)
+    (news,) = trial_of(spec).step()["news"]
+    assert news["failure"]["cause"] == "CODE_ERROR"
+    said = read_log(spec.directory)
+    assert "Training failed.\nTraceback (most recent call last):" in said
+    assert words in said
+    assert "stopped" not in said
+
+
+def test_messages_and_warnings_of_ours_and_of_one_s_own_modules_are_in_it(tmp_path: Path) -> None:
+    log = TrialLog(spec_in(str(tmp_path / "trial"), tmp_path / "cache"), "cpu")
+    level = logging.getLogger("support").level
+    log.open()
+    logging.getLogger("support.own_parts").info("of one's own")
+    logging.getLogger("trainables.data").warning("of %s", "ours")
+    logging.getLogger("somebody.else").warning("of nobody's")
+    with pytest.warns(UserWarning, match="odd"):
+        log._warning("odd", UserWarning, "mylab/losses.py", 3)
+    log.close()
+    logging.getLogger("support.own_parts").warning("afterwards")
+    said = read_log(str(tmp_path / "trial"))
+    assert "INFO support.own_parts: of one's own" in said
+    assert "WARNING trainables.data: of ours" in said
+    assert "UserWarning: odd (mylab/losses.py:3)" in said
+    assert "nobody" not in said
+    assert "afterwards" not in said
+    assert logging.getLogger("support").level == level
+
+
+def test_a_log_that_cannot_be_written_fails_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    spec = spec_in(str(tmp_path / "trial"), tmp_path / "cache")
+    (tmp_path / "trial").mkdir()
+    (tmp_path / "trial" / "logs").touch()  # a file where the folder should be
+    trial = trial_of(spec)
+    results = [trial.step()["news"][0] for _ in range(2)]
+    trial.cleanup()
+    assert results[-1]["finished"]
+    assert len([record for record in caplog.records if "cannot be written" in record.getMessage()]) == 1
+
+
+def test_messages_beyond_all_measure_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainables.trial_log.MESSAGES", 10)
+    log = TrialLog(spec_in(str(tmp_path / "trial"), tmp_path / "cache"), "cpu")
+    log.open()
+    for number in range(100):
+        logging.getLogger("trainables").info("step %d", number)
+    log.close()
+    assert len(read_log(str(tmp_path / "trial")).splitlines()) == 12
+    assert "92 further messages were left out." in read_log(str(tmp_path / "trial"))
