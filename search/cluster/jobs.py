@@ -161,7 +161,7 @@ class Jobs:
         return self.get(submission.name), True
 
     def _start(
-        self, arguments: str, metadata: dict[str, str], submission: Submission | None = None, job: str | None = None
+        self, arguments: str, metadata: dict[str, str], submission: "Submission | None" = None, job: str | None = None
     ) -> str:
         deadline = time.monotonic() + AGENT_PATIENCE_S
         text, shipped = (submission.text, submission.shipped) if submission else ("", {})
