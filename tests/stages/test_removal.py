@@ -9,10 +9,12 @@ import optuna
 import pytest
 from conftest import small_search
 from optuna.distributions import FloatDistribution
+from support.services import postgres
 from support.stores import ftp_store
 
 from search.campaigns.config import read_config
 from search.campaigns.folder import CampaignFolder
+from search.cluster.driver_lock import only_driver_of
 from search.config.search_config import parse_config
 from search.failure import Failure
 from search.plan.checks import make_plan
@@ -59,6 +61,8 @@ def make(image_folder: Path, runs: Path) -> Make:
             checkpoints = Path(plan.checkpoint_storage) / name / "trials" / loss / "0000" / "attempt-1"
             checkpoints.mkdir(parents=True)
             (checkpoints / "best.pt").write_bytes(bytes(1000))
+        search.storage.remove_session()
+        search.storage.engine.dispose()
         folder = plan.folder
         for file in (folder.selection, folder.test, folder.summary):
             file.write_text("{}")
@@ -260,3 +264,29 @@ def test_checkpoints_in_a_store_elsewhere_go_too(make: Make, runs: Path, tmp_pat
     with pytest.raises(Failure, match=r"The checkpoints of cars at ftp.* cannot be looked at .* Nothing is removed"):
         plan_removal(runs, "cars")
     assert _tree(runs) == before
+
+
+@pytest.mark.cluster
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # connections that the made searches hold
+def test_studies_in_postgresql_go_and_a_driver_on_another_machine_is_seen(
+    make: Make, runs: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with postgres(tmp_path_factory.mktemp("postgres"), "studies") as server:
+        storage = server.url("studies")
+        for name in ("birds", "cars"):
+            make(name, search={"trials": 3, "storage": storage})
+        planned = plan_removal(runs, "birds")
+        before = _tree(runs)
+        with (
+            only_driver_of(["birds"], storage),
+            pytest.raises(Mistakes, match="The search birds is being run by process"),
+        ):
+            planned.carry_out()
+        assert _tree(runs) == before
+        assert len(study_names(storage, "birds")) == 2
+        planned.carry_out()
+        assert not (runs / "birds").exists()
+        assert study_names(storage, "birds") == []
+        assert len(study_names(storage, "cars")) == 2
