@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from optuna.trial import FrozenTrial
-from trainables.trial_log import read_log
 
 from search.plan.stored import StoredSearch
 from search.plan.trial_table import TrialRow, trial_row
 from search.study.records import epochs_of
 from trainables.metrics import metric_name
+from trainables.trial_log import read_log
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 HEIGHT, WIDTH = 8, 72
