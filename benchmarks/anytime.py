@@ -34,7 +34,7 @@ from search.report.tables.formats import interval
 from search.stages.pipeline import run_stages
 from search.study.names import Stage
 from trainables.spec import TrialSpec, derived_seed
-from trainables.train import train
+from trainables.training.train import train
 
 LOSSES = ("proxy_anchor", "multi_similarity")
 SEEDS, CONFIRMATIONS, EPOCHS, BUDGET = 5, 5, 8, 240

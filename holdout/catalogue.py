@@ -1,6 +1,6 @@
 """What there is to search."""
 
-from search.config.catalogue import LossDescription, described_losses
+from search.config.parts.catalogue import LossDescription, described_losses
 
 
 def losses() -> dict[str, LossDescription]:

@@ -15,7 +15,7 @@ from spaces.training import PREFIX, SEARCHABLE, training_space
 from trainables.losses import LOSSES
 from trainables.losses.loss_part import LossPart, loss_part
 from trainables.mistakes import Mistakes, raise_if_any
-from trainables.training_config import TrainingConfig
+from trainables.training.config import TrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from optuna.distributions import BaseDistribution, FloatDistribution, IntDistrib
 
 from spaces.space import Parameter, Space
 from trainables.losses import loss_row
-from trainables.training_config import TrainingConfig
+from trainables.training.config import TrainingConfig
 
 PREFIX = "training."
 

@@ -91,6 +91,6 @@ def test_training_runs_without_the_services() -> None:
     program = (
         "import sys\n"
         "for name in ('ray', 'optuna', 'mlflow', 'pydantic', 'faiss'): sys.modules[name] = None\n"
-        "import trainables.train, trainables.losses, trainables.metrics, trainables.data, trainables.models\n"
+        "import trainables.training.train, trainables.losses, trainables.metrics, trainables.data, trainables.models\n"
     )
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from trainables.data.split import left_out
-from trainables.data.store_spec import StoreSpec
+from trainables.data.store.spec import StoreSpec
 from trainables.models.config import ModelConfig
-from trainables.training_config import TrainingConfig
+from trainables.training.config import TrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,10 @@ import ray
 import torch
 from ray import tune
 
-from trainables.cross_validation import CrossValidation, begin
 from trainables.spec import TrialSpec
-from trainables.train import Training, failure_of
-from trainables.trial_log import TrialLog
+from trainables.training.cross_validation import CrossValidation, begin
+from trainables.training.train import Training, failure_of
+from trainables.training.trial_log import TrialLog
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from search.config.names import known_metric, plain_name
 from search.config.search_config import SearchConfig
-from search.config.section import Names, Section
+from search.config.sections.section import Names, Section
 from search.config.validation.key_paths import key_paths
 from search.config.validation.validation_errors import validate
 from search.selection.role import Role

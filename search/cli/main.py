@@ -17,7 +17,7 @@ from search.cli import cluster, doctor
 from search.cli.catalogue import backbones, check, datasets, losses
 from search.cli.output import say, set_up_logging
 from search.cli.searches import campaign, compare, disk, init, run, status, trials
-from search.config.own_parts import find_parts_here
+from search.config.parts.own_parts import find_parts_here
 from search.failure import Failure
 from trainables.mistakes import Mistakes
 

@@ -8,9 +8,9 @@ from typing import Any
 import yaml
 
 from search.campaigns.campaign import parse_campaign
+from search.config.parts.shipped import shipped_packages
 from search.config.recipes import is_campaign, recipes
 from search.config.search_config import SearchConfig, validate_config
-from search.config.shipped import shipped_packages
 from search.plan.checks.findings import Findings
 from search.plan.checks.parts import check_parts
 from search.plan.checks.spaces import check_spaces

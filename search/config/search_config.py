@@ -12,13 +12,13 @@ import yaml
 from pydantic import Field, field_validator
 
 from search.config.names import plain_name
-from search.config.section import Section
 from search.config.sections.dataset import DatasetSection
 from search.config.sections.losses import Losses
 from search.config.sections.metrics import MetricsSection
 from search.config.sections.noise import NoiseSection
 from search.config.sections.resources import ResourcesSection
 from search.config.sections.search import SearchSection
+from search.config.sections.section import Section
 from search.config.sections.selection import FinalSection, SelectionSection
 from search.config.sections.ship import Ship
 from search.config.sections.split import SplitSection
@@ -30,7 +30,7 @@ from trainables.metrics import all_metrics, metric_name
 from trainables.models import ModelConfig
 from trainables.models.config import IMAGENET
 from trainables.parts import is_own
-from trainables.training_config import TrainingConfig
+from trainables.training.config import TrainingConfig
 
 STAGES = (Stage.SEARCH, Stage.SELECT, Stage.TEST)
 

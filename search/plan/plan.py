@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from search.config.search_config import SearchConfig
-from search.plan.image_cache import default_cache
+from search.plan.disk.image_cache import default_cache
 from search.plan.runs import RunFolder
 from search.selection.seal import SealedTest
 from search.study.budget import Budget
@@ -13,9 +13,9 @@ from search.study.names import Stage
 from search.study.samplers.table import SAMPLERS
 from search.study.trial_value import ByEpoch, ByFold, TrialValue
 from spaces.search_space import SearchSpace
-from trainables.data.augment import short_side_needed
+from trainables.data.augmentation.augment import short_side_needed
 from trainables.data.split import ClassSplit
-from trainables.data.store_spec import StoreSpec
+from trainables.data.store.spec import StoreSpec
 
 
 @dataclass(frozen=True, kw_only=True)

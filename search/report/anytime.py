@@ -12,7 +12,7 @@ from search.report.results.incumbent import Incumbent
 from search.report.results.loss_summary import LossSummary
 from search.report.statistics.anytime import Curve, cost_ratio, mean_curve
 from search.study.records import epochs_of
-from trainables.epoch_record import EpochRecord
+from trainables.training.epoch_record import EpochRecord
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 """Where a curve is shown: after these shares of the epochs."""

@@ -28,9 +28,9 @@ from search.selection.openings import Ledger
 from search.selection.selection import Confirmation, Selection, by_configuration, confirmations, finalists, mean_value
 from search.study.names import Stage
 from search.study.records import epochs_of
-from trainables.epoch_record import EpochRecord
 from trainables.files import write_whole
 from trainables.mistakes import Mistakes
+from trainables.training.epoch_record import EpochRecord
 
 Trials = Mapping[Stage, Sequence[FrozenTrial]]
 """The trials of one loss in each stage."""

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 
 from search.selection.scoring import Scoring
-from trainables.checkpoints import load_checkpoint
-from trainables.data.store_spec import opened_store
+from trainables.data.store.spec import opened_store
 from trainables.files import as_path
 from trainables.metrics import all_metrics, evaluate, metric_name, per_query_metrics
 from trainables.metrics.table import is_retrieval
 from trainables.models import EmbeddingModel
-from trainables.train import embed
+from trainables.training.checkpoints import load_checkpoint
+from trainables.training.train import embed
 
 
 def score(scoring: Scoring) -> tuple[dict[str, Any], bytes]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from trainables.data.store_spec import StoreSpec
+from trainables.data.store.spec import StoreSpec
 from trainables.spec import TrialSpec
 
 

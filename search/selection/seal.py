@@ -6,7 +6,7 @@ from search.selection.openings import Opening
 from search.selection.selection import Selection
 from trainables.data.dataset import Dataset
 from trainables.data.split import ClassSplit
-from trainables.data.store_spec import StoreSpec
+from trainables.data.store.spec import StoreSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,8 @@ from optuna.trial import FrozenTrial
 from search.config.sections.storage import CheckpointsSection
 from search.study.names import Stage
 from search.study.trial_queue import RunningTrial, TrialListener
-from trainables.checkpoints import forget_last
 from trainables.files import AnyPath, as_path
+from trainables.training.checkpoints import forget_last
 
 
 class CheckpointCleanup(TrialListener):

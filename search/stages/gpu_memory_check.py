@@ -5,7 +5,7 @@ import logging
 from optuna.trial import FrozenTrial
 
 from search.study.trial_queue import RunningTrial, TrialListener
-from trainables.epoch_record import DeviceMemory, EpochRecord
+from trainables.training.epoch_record import DeviceMemory, EpochRecord
 
 logger = logging.getLogger(__name__)
 

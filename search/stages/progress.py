@@ -15,7 +15,7 @@ from rich.text import Text
 from search.study.names import Stage
 from search.study.records import epochs_of, epochs_trained
 from search.study.trial_queue import RunningTrial, TrialListener
-from trainables.epoch_record import EpochRecord
+from trainables.training.epoch_record import EpochRecord
 
 TITLES = {
     Stage.NOISE: "Measuring the noise",

@@ -16,7 +16,7 @@ from search.campaigns.folder import CampaignFolder
 from search.cluster.driver_lock import only_driver_of
 from search.config.secrets import expand, without_password
 from search.failure import Failure
-from search.plan.disk_usage import Usage, checkpoints_elsewhere, measure_entry
+from search.plan.disk.disk_usage import Usage, checkpoints_elsewhere, measure_entry
 from search.plan.runs import RunFolder, stored_config
 from search.study.storage import delete_studies, study_names
 from trainables.files import AnyPath

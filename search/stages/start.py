@@ -11,7 +11,7 @@ from search.plan.resume import read_plan
 from search.stages.outcome import Outcome
 from search.stages.pipeline import run_stages
 from search.study.trial_queue import RunningTrial, TrialListener
-from trainables.epoch_record import EpochRecord
+from trainables.training.epoch_record import EpochRecord
 
 OnEpoch = Callable[[str, int, EpochRecord], None]
 """``on_epoch(study, number, record)``: trial ``number`` of ``study`` (``mpa``, ``mpa@confirm``) ended an epoch."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from optuna.trial import FrozenTrial
 
-from trainables.epoch_record import EpochRecord
+from trainables.training.epoch_record import EpochRecord
 
 _EPOCH = "epoch:"
 

@@ -23,7 +23,7 @@ from search.study.storage import retry
 from search.study.trial_value import TrialValue
 from spaces.search_space import SearchSpace
 from spaces.space import Value
-from trainables.epoch_record import EpochRecord
+from trainables.training.epoch_record import EpochRecord
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,8 @@ from optuna.trial import FrozenTrial, TrialState
 from search.study.budget import Budget
 from search.study.names import Stage
 from search.study.study import LossStudy
-from trainables.epoch_record import EpochRecord
 from trainables.spec import TrialSpec
+from trainables.training.epoch_record import EpochRecord
 
 logger = logging.getLogger(__name__)
 

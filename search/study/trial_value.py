@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import ClassVar, Protocol
 
-from trainables.epoch_record import EpochRecord
+from trainables.training.epoch_record import EpochRecord
 
 
 class TrialValue(Protocol):

@@ -18,7 +18,7 @@ from search.study.study import LossStudy
 from search.study.trial_value import best_value
 from search.tracking.client import open_client
 from spaces.space import Value
-from trainables.epoch_record import EpochRecord
+from trainables.training.epoch_record import EpochRecord
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -13,7 +13,7 @@ from search.study.names import search_of
 from search.study.study import LossStudy
 from search.study.trial_queue import RunningTrial, TrialListener
 from search.tracking.projection import Projection
-from trainables.epoch_record import EpochRecord
+from trainables.training.epoch_record import EpochRecord
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from search.stages.pipeline import stage_by_stage
 from search.stages.sealed_test import score_test
 from search.study.names import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
-from trainables.train import Training
+from trainables.training.train import Training
 
 ALL = (Stage.SEARCH, Stage.SELECT, Stage.TEST)
 QUIET = Console(quiet=True)

@@ -9,8 +9,8 @@ from support.services import ROOT
 from search.cluster.capacity import capacity, growth
 from search.config.sections.resources import ResourcesSection
 from search.stages.gpu_memory_check import CONTEXT_BYTES, too_tight
-from trainables.epoch_record import DeviceMemory
 from trainables.mistakes import Mistakes
+from trainables.training.epoch_record import DeviceMemory
 
 
 @pytest.mark.parametrize(

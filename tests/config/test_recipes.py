@@ -22,7 +22,7 @@ from search.plan.trainings import training_of
 from search.study.names import Stage
 from spaces.search_space import split_values
 from trainables.losses import LOSSES
-from trainables.train import train
+from trainables.training.train import train
 
 PAPERS = [name for name in recipes() if name != "quickstart"]
 Trees = Callable[[str], Path]  # a data set's name → a small folder of its form

@@ -22,7 +22,7 @@ from search.study.names import Stage
 from search.study.records import epochs_of
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.study.trial_value import ByEpoch, ByFold, best_epochs
-from trainables.epoch_record import EpochRecord
+from trainables.training.epoch_record import EpochRecord
 
 Opened = Callable[..., Search]
 

@@ -9,7 +9,7 @@ from search.report.anytime import curve_of, incumbents
 from search.report.results.incumbent import Incumbent
 from search.study.records import record_key
 from search.study.trial_value import ByEpoch
-from trainables.epoch_record import EpochRecord
+from trainables.training.epoch_record import EpochRecord
 
 
 def trial(number: int, state: TrialState, epochs: list[tuple[float, float]]) -> FrozenTrial:

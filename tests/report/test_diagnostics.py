@@ -16,7 +16,7 @@ from search.report.diagnostics.ridges import ridge, ridges
 from search.report.diagnostics.scale import position, value_at
 from spaces.losses import SPACES
 from spaces.space import Parameter, Space, Value
-from trainables.training_config import TrainingConfig
+from trainables.training.config import TrainingConfig
 
 UNIT = FloatDistribution(0, 1)
 

@@ -10,7 +10,7 @@ from spaces.losses import SPACES
 from spaces.override import nearest
 from spaces.search_space import SearchSpace, search_space, split_values
 from trainables.mistakes import Mistakes
-from trainables.training_config import TrainingConfig
+from trainables.training.config import TrainingConfig
 
 TRAINING = TrainingConfig(lr=2e-3)
 

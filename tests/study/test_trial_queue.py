@@ -16,7 +16,7 @@ from search.stages.queued_stages import confirm_stage, final_stage, search_stage
 from search.study.names import Stage
 from search.study.records import epochs_of
 from search.study.trial_queue import MAX_CRASHES, QueuedStage, RunningTrial, TrialListener, TrialQueue
-from trainables.epoch_record import EpochRecord
+from trainables.training.epoch_record import EpochRecord
 
 Opened = Callable[..., Search]
 

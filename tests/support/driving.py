@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from search.plan.search import Search
 from search.stages.queued_stages import search_stage
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
-from trainables.epoch_record import EpochRecord
+from trainables.training.epoch_record import EpochRecord
 
 TrialValue = Callable[[RunningTrial, int], float]
 

@@ -11,9 +11,9 @@ from support.stores import ftp_store
 from search.cluster.probe_file import probe_file
 from search.config.search_config import parse_config
 from search.plan.checks import make_plan
-from trainables.checkpoints import Checkpoints, finished_records, forget_last, load_checkpoint
 from trainables.files import as_path, write_json, write_whole
 from trainables.mistakes import Mistakes
+from trainables.training.checkpoints import Checkpoints, finished_records, forget_last, load_checkpoint
 
 
 @pytest.fixture(params=["folder", "memory", "ftp"])

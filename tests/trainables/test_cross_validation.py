@@ -9,15 +9,15 @@ import pytest
 import torch
 from conftest import draw_folder
 
-from trainables.checkpoints import forget_last, load_checkpoint
-from trainables.cross_validation import CrossValidation, begin
-from trainables.data.folder import Folder
-from trainables.data.store_spec import StoreSpec
-from trainables.epoch_record import EpochRecord
+from trainables.data.sets.folder import Folder
+from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
-from trainables.train import Training, train
-from trainables.training_config import TrainingConfig
+from trainables.training.checkpoints import forget_last, load_checkpoint
+from trainables.training.config import TrainingConfig
+from trainables.training.cross_validation import CrossValidation, begin
+from trainables.training.epoch_record import EpochRecord
+from trainables.training.train import Training, train
 
 CPU = torch.device("cpu")
 EPOCHS = 2

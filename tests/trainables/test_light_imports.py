@@ -15,15 +15,15 @@ LIGHT = (
     "spaces.search_space",
     "spaces.space",
     "spaces.training",
-    "trainables.checkpoints",
+    "trainables.training.checkpoints",
     "trainables.data",
-    "trainables.data.augment",
+    "trainables.data.augmentation.augment",
     "trainables.data.batch_samplers",
     "trainables.data.dataset",
     "trainables.data.merge",
     "trainables.data.split",
-    "trainables.data.store_spec",
-    "trainables.epoch_record",
+    "trainables.data.store.spec",
+    "trainables.training.epoch_record",
     "trainables.files",
     "trainables.losses",
     "trainables.losses.loss_part",
@@ -34,10 +34,10 @@ LIGHT = (
     "trainables.models.backbones",
     "trainables.models.config",
     "trainables.models.weights",
-    "trainables.optimizers",
+    "trainables.training.optimizers",
     "trainables.parts",
     "trainables.spec",
-    "trainables.training_config",
+    "trainables.training.config",
 )
 
 USES = {
@@ -46,7 +46,7 @@ USES = {
         "from trainables.losses import LOSSES, loss_row; [loss_row(name).paper for name in LOSSES]; 'mpa' in LOSSES"
     ),
     "settings and models": (
-        "from trainables.models import ModelConfig; from trainables.training_config import TrainingConfig;"
+        "from trainables.models import ModelConfig; from trainables.training.config import TrainingConfig;"
         "ModelConfig(backbone='resnet50', weights='imagenet', pooling='gem'); ModelConfig(backbone='timm:x');"
         "TrainingConfig(sampler='up_to', augment='none', optimizer='adam').frame"
     ),
@@ -62,11 +62,11 @@ USES = {
         "from trainables.data.batch_samplers import batch_problems; batch_problems('balanced', [5] * 9, 20, 5)"
     ),
     "a space without wishes": (
-        "from spaces.search_space import search_space; from trainables.training_config import TrainingConfig;"
+        "from spaces.search_space import search_space; from trainables.training.config import TrainingConfig;"
         "search_space('mpa', TrainingConfig(), {}, {'proxy_lr': {'low': 1e-4}})"
     ),
     "a space that was accepted before": (
-        "from spaces.search_space import search_space; from trainables.training_config import TrainingConfig;"
+        "from spaces.search_space import search_space; from trainables.training.config import TrainingConfig;"
         "search_space('mpa', TrainingConfig(), {'margin': 0.3}, {}, checked=False)"
     ),
 }

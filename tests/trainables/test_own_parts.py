@@ -13,14 +13,14 @@ from spaces.contract.check_part import check_part
 from spaces.search_space import search_space
 from trainables.data import DATASETS
 from trainables.data.batch_samplers import batch_problems
-from trainables.data.store_spec import StoreSpec
+from trainables.data.store.spec import StoreSpec
 from trainables.losses.loss_part import LossPart
 from trainables.mistakes import Mistakes
 from trainables.models import EmbeddingModel, ModelConfig
 from trainables.models.backbones import backbone
 from trainables.spec import TrialSpec
-from trainables.train import train
-from trainables.training_config import TrainingConfig
+from trainables.training.config import TrainingConfig
+from trainables.training.train import train
 
 ROOT = Path(__file__).parents[2]
 CIRCLE, RINGS, TINY = "examples.circle_loss:CircleLoss", "examples.rings:Rings", "examples.tiny_network:TinyNetwork"
@@ -81,7 +81,7 @@ def test_a_process_that_has_never_heard_of_them_trains_them(spec: TrialSpec, tmp
     program = (
         "import pickle, sys, pathlib; sys.path[:0] = ['.', 'tests']\n"
         f"spec = pickle.loads(pathlib.Path({str(tmp_path / 'spec')!r}).read_bytes())\n"
-        "from trainables.train import train; print(len(list(train(spec))))"
+        "from trainables.training.train import train; print(len(list(train(spec))))"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "1"

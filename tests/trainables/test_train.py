@@ -8,15 +8,15 @@ import pytest
 import torch
 from conftest import draw_folder
 
-from trainables.checkpoints import load_checkpoint
-from trainables.data.folder import Folder
-from trainables.data.store_spec import StoreSpec
+from trainables.data.sets.folder import Folder
+from trainables.data.store.spec import StoreSpec
 from trainables.losses import LOSSES
 from trainables.mistakes import Mistakes
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec, derived_seed
-from trainables.train import Diverged, Training, failure_of, train
-from trainables.training_config import Schedule, TrainingConfig
+from trainables.training.checkpoints import load_checkpoint
+from trainables.training.config import Schedule, TrainingConfig
+from trainables.training.train import Diverged, Training, failure_of, train
 
 CPU = torch.device("cpu")
 

@@ -10,12 +10,12 @@ import torch
 from support.own_parts import Greys
 from support.stores import ftp_store
 
-from trainables.data.store_spec import StoreSpec
+from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
-from trainables.training_config import TrainingConfig
+from trainables.training.config import TrainingConfig
+from trainables.training.trial_log import TrialLog, read_log
 from trainables.trial import TrainingTrial
-from trainables.trial_log import TrialLog, read_log
 
 
 @pytest.fixture(params=["folder", "memory", "ftp"])
@@ -72,7 +72,7 @@ def test_attempts_are_read_one_after_the_other(directory: str, tmp_path: Path) -
         "Training is done.",
     ]
     assert sum(line.startswith("epoch ") and ", map_at_r " in line and line.endswith(" s") for line in said) == 2
-    assert "INFO trainables.train: Going on after epoch 1." in said
+    assert "INFO trainables.training.train: Going on after epoch 1." in said
     assert "loss support.own_parts:Pull, {'power': 1.5}, seed 7, 2 epochs" in said
 
 
@@ -126,7 +126,7 @@ def test_a_log_that_cannot_be_written_fails_nothing(tmp_path: Path, caplog: pyte
 
 
 def test_messages_beyond_all_measure_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainables.trial_log.MESSAGES", 10)
+    monkeypatch.setattr("trainables.training.trial_log.MESSAGES", 10)
     log = TrialLog(spec_in(str(tmp_path / "trial"), tmp_path / "cache"), "cpu")
     log.open()
     for number in range(100):

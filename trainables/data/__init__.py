@@ -4,14 +4,14 @@ from trainables.data.dataset import Dataset
 from trainables.parts import PartRow, PartTable
 
 _ROWS = {
-    "glyphs": PartRow(path="trainables.data.glyphs:Glyphs"),
-    "folder": PartRow(path="trainables.data.folder:Folder"),
-    "omniglot": PartRow(path="trainables.data.omniglot:Omniglot"),
-    "cub200": PartRow(path="trainables.data.cub200:CUB200"),
-    "cars196": PartRow(path="trainables.data.cars196:Cars196"),
-    "sop": PartRow(path="trainables.data.sop:SOP"),
-    "vehicleid": PartRow(path="trainables.data.vehicleid:VehicleID"),
-    "inaturalist": PartRow(path="trainables.data.inaturalist:INaturalist"),
+    "glyphs": PartRow(path="trainables.data.sets.glyphs:Glyphs"),
+    "folder": PartRow(path="trainables.data.sets.folder:Folder"),
+    "omniglot": PartRow(path="trainables.data.sets.omniglot:Omniglot"),
+    "cub200": PartRow(path="trainables.data.sets.cub200:CUB200"),
+    "cars196": PartRow(path="trainables.data.sets.cars196:Cars196"),
+    "sop": PartRow(path="trainables.data.sets.sop:SOP"),
+    "vehicleid": PartRow(path="trainables.data.sets.vehicleid:VehicleID"),
+    "inaturalist": PartRow(path="trainables.data.sets.inaturalist:INaturalist"),
 }
 
 DATASETS: PartTable[type[Dataset], PartRow] = PartTable("data set", _ROWS, base="trainables.data.dataset:Dataset")

@@ -24,13 +24,13 @@ def _built_by(path: str, *arguments: str) -> "Callable[[], nn.Module]":
 
 
 def _torchvision(name: str) -> "Callable[[], nn.Module]":
-    return _built_by("trainables.models.torchvision_networks:trunk", name)
+    return _built_by("trainables.models.networks.torchvision_networks:trunk", name)
 
 
 BACKBONES: dict[str, Backbone] = {
     "convnet": Backbone(
         summary="four convolutions for images of 28 to 64 pixels, fast on a CPU",
-        build=_built_by("trainables.models.convnet:ConvNet"),
+        build=_built_by("trainables.models.networks.convnet:ConvNet"),
         features=128,
         mean=(0.5, 0.5, 0.5),
         scale=(0.5, 0.5, 0.5),
@@ -62,7 +62,7 @@ BACKBONES: dict[str, Backbone] = {
     ),
     "bninception": Backbone(
         summary="BN-Inception (Ioffe & Szegedy, 2015), Caffe's variant, as in most papers of metric learning",
-        build=_built_by("trainables.models.bninception:BNInception"),
+        build=_built_by("trainables.models.networks.bninception:BNInception"),
         features=1024,
         mean=(128 / 255, 117 / 255, 104 / 255),  # 0 … 255 less this is all that Caffe does
         scale=(1 / 255, 1 / 255, 1 / 255),
@@ -81,8 +81,8 @@ BACKBONES: dict[str, Backbone] = {
 
 
 LIBRARIES: dict[str, str] = {
-    "torchvision": "trainables.models.torchvision_networks:torchvision_backbone",
-    "timm": "trainables.models.timm_networks:timm_backbone",
+    "torchvision": "trainables.models.networks.torchvision_networks:torchvision_backbone",
+    "timm": "trainables.models.networks.timm_networks:timm_backbone",
 }
 """What describes any network of a library, by the library's name."""
 

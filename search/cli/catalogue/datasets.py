@@ -28,7 +28,7 @@ def datasets(
     as_json: Json = False,
 ) -> None:
     """Every data set: what it is, who publishes it and how it lies on disk; with --root, whether a folder is right."""
-    from search.config.dataset import build_dataset, known_name
+    from search.config.parts.dataset import build_dataset, known_name
     from search.config.yaml_file import apply_settings
     from trainables.data import DATASETS
 

@@ -8,14 +8,14 @@ from search.cli.output import show
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from search.config.catalogue import LossDescription
+    from search.config.parts.catalogue import LossDescription
 
 
 def losses(as_json: Json = False) -> None:
     """Every loss, with its paper, equation, defaults and ranges."""
     from dataclasses import asdict
 
-    from search.config.catalogue import described_losses
+    from search.config.parts.catalogue import described_losses
 
     listed = described_losses()
     show("" if as_json else _rendered(listed), [asdict(loss) for loss in listed], as_json)

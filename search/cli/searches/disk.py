@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from search.plan.disk_usage import DiskUsage
-    from search.plan.image_cache import StoreUsage
+    from search.plan.disk.disk_usage import DiskUsage
+    from search.plan.disk.image_cache import StoreUsage
     from search.stages.removal import Removal
 
 KEPT = "The ledger of test openings and MLflow's runs stay, for what was seen stays seen."
@@ -24,7 +24,7 @@ KEPT = "The ledger of test openings and MLflow's runs stay, for what was seen st
 
 def disk(runs: Runs = RUNS, as_json: Json = False) -> None:
     """What searches and decoded images take, the largest first, and what is free."""
-    from search.plan.disk_usage import measure_disk
+    from search.plan.disk.disk_usage import measure_disk
 
     usage = measure_disk(runs)
     show_result("" if as_json else _rendered(runs, usage), _record(usage), as_json)

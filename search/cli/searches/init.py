@@ -24,8 +24,8 @@ def init(
     """Write a search file that fits a folder of images and this machine, with a comment on every section."""
     from dataclasses import asdict
 
-    from search.config.image_facts import dataset_facts, folder_facts
-    from search.config.initial_file import (
+    from search.config.initial.image_facts import dataset_facts, folder_facts
+    from search.config.initial.initial_file import (
         initial_text,
         name_for,
         refuse_existing,
@@ -33,7 +33,7 @@ def init(
         this_machine,
         write_initial_file,
     )
-    from trainables.data.glyphs import Glyphs
+    from trainables.data.sets.glyphs import Glyphs
 
     facts = dataset_facts(Glyphs()) if folder is None else folder_facts(folder)
     path = output or Path(f"{name_for(facts.root)}.yaml")

@@ -5,8 +5,8 @@ from functools import cached_property
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from search.config.dataset import build_dataset
-from search.config.section import Section
+from search.config.parts.dataset import build_dataset
+from search.config.sections.section import Section
 from trainables.data import Dataset
 
 

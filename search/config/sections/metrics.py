@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from search.config.names import known_metric
-from search.config.section import Section
+from search.config.sections.section import Section
 
 Metric = Annotated[str, AfterValidator(known_metric)]
 Metrics = Annotated[tuple[Metric, ...], Field(min_length=1)]

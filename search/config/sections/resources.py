@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from search.config.section import Section
+from search.config.sections.section import Section
 
 
 class ResourcesSection(Section):

@@ -3,7 +3,7 @@
 from pydantic import Field, field_validator, model_validator
 
 from search.config.names import known_metric, known_name, plain_name
-from search.config.section import Address, Section
+from search.config.sections.section import Address, Section
 from search.study.pruners import PRUNERS
 from search.study.samplers.table import SAMPLERS
 from trainables.mistakes import Mistakes

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from search.config.section import Section
+from search.config.sections.section import Section
 
 
 class SelectionSection(Section):

@@ -2,7 +2,7 @@
 
 from pydantic import Field, model_validator
 
-from search.config.section import Section
+from search.config.sections.section import Section
 from trainables.mistakes import Mistakes
 
 

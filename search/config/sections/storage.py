@@ -5,7 +5,7 @@ from typing import Annotated
 from fsspec import available_protocols
 from pydantic import Field, field_validator
 
-from search.config.section import Address, Section
+from search.config.sections.section import Address, Section
 from trainables.mistakes import Mistakes
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from search.config.parts.shipped import shipped_packages
 from search.config.search_config import SearchConfig
-from search.config.shipped import shipped_packages
 from search.plan.checks.findings import Findings
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.metrics.own_metric import own_metric

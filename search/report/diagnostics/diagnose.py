@@ -12,7 +12,7 @@ from search.report.diagnostics.ridges import ridges
 from spaces.search_space import split_values
 from spaces.space import Space, Value
 from trainables.losses import LOSSES
-from trainables.training_config import TrainingConfig
+from trainables.training.config import TrainingConfig
 
 MIN_TRIALS = 8
 """Trials that were compared before the position of the best one in its range means something."""

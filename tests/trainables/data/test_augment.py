@@ -11,13 +11,13 @@ from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
-from trainables.data.augment import AUGMENTATIONS, Frame, short_side_needed
-from trainables.data.crop_boxes import ASPECT, resized_crop_flip
+from trainables.data.augmentation.augment import AUGMENTATIONS, Frame, short_side_needed
+from trainables.data.augmentation.crop_boxes import ASPECT, resized_crop_flip
+from trainables.data.augmentation.load import load
+from trainables.data.augmentation.resample import Crops, resample
 from trainables.data.dataset import Dataset
-from trainables.data.load import load
-from trainables.data.resample import Crops, resample
-from trainables.data.resident import ResidentStore
-from trainables.data.store import StoreView, build_store
+from trainables.data.store.build import StoreView, build_store
+from trainables.data.store.resident import ResidentStore
 
 SIZES = [(40, 40), (37, 61), (90, 33), (24, 24), (16, 70)]
 

@@ -12,14 +12,14 @@ from support.trees import WRITERS, make_omniglot, make_published, make_tree
 from torchvision.datasets import Omniglot
 
 from trainables.data import DATASETS
-from trainables.data.published import PublishedDataset
+from trainables.data.sets.published import PublishedDataset
 from trainables.data.split import make_split
-from trainables.data.store_spec import StoreSpec
+from trainables.data.store.spec import StoreSpec
 from trainables.mistakes import Mistakes
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
-from trainables.train import train
-from trainables.training_config import TrainingConfig
+from trainables.training.config import TrainingConfig
+from trainables.training.train import train
 
 NAMES = [name for name, dataset in DATASETS.items() if issubclass(dataset, PublishedDataset)]
 LISTS = {

@@ -15,9 +15,9 @@ import torch
 from PIL import Image
 
 from trainables.data import DATASETS, Dataset
-from trainables.data.glyphs import Glyphs
-from trainables.data.resident import ResidentStore
-from trainables.data.store import Store, StoreView, build_store
+from trainables.data.sets.glyphs import Glyphs
+from trainables.data.store.build import Store, StoreView, build_store
+from trainables.data.store.resident import ResidentStore
 from trainables.mistakes import Mistakes
 
 SIZES = {"b": [(30, 40), (64, 20), (10, 12)], "a": [(33, 33), (21, 80)], "c": [(50, 50), (7, 90), (40, 30), (16, 16)]}
@@ -193,8 +193,8 @@ GLYPHS = Glyphs(num_classes=4, images_per_class=12)
 SLOW_BUILD = """
 import sys, time
 from pathlib import Path
-from trainables.data.glyphs import Glyphs
-from trainables.data.store import build_store
+from trainables.data.sets.glyphs import Glyphs
+from trainables.data.store.build import build_store
 
 class SlowGlyphs(Glyphs):
     def read(self, key):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from trainables.data.listing import listed
-from trainables.data.rooted import RootedDataset
+from trainables.data.sets.rooted import RootedDataset
 from trainables.mistakes import Mistakes, raise_if_any
 
 FEW = 5

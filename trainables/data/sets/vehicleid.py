@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from trainables.data.published import Classes, Halves, PublishedDataset, grouped
+from trainables.data.sets.published import Classes, Halves, PublishedDataset, grouped
 from trainables.mistakes import Mistakes
 
 TRAIN = "train_test_split/train_list.txt"

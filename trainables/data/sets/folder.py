@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from trainables.data.images import IMAGE_SUFFIXES
 from trainables.data.listing import listed
-from trainables.data.rooted import RootedDataset, images_below
+from trainables.data.sets.rooted import RootedDataset, images_below
 from trainables.mistakes import Mistakes
 
 

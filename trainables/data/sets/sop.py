@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from trainables.data.published import Classes, Halves, PublishedDataset, grouped
+from trainables.data.sets.published import Classes, Halves, PublishedDataset, grouped
 
 TRAIN, TEST = "Ebay_train.txt", "Ebay_test.txt"
 

@@ -13,21 +13,21 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import MultiStepLR
 
-from trainables.checkpoints import Checkpoints
+from trainables.data.augmentation.load import load
 from trainables.data.batch_samplers import BATCH_SAMPLERS
-from trainables.data.load import load
 from trainables.data.merge import merged_labels
-from trainables.data.resident import on_device
-from trainables.data.store_spec import opened_store
-from trainables.data.store_view import StoreView
-from trainables.epoch_record import DeviceMemory, EpochRecord
+from trainables.data.store.resident import on_device
+from trainables.data.store.spec import opened_store
+from trainables.data.store.view import StoreView
 from trainables.losses import LOSSES, loss_row
 from trainables.metrics.evaluation import evaluate
 from trainables.metrics.table import metric_name
 from trainables.models.embedding import EmbeddingModel
-from trainables.optimizers import OPTIMIZERS, parameter_group
 from trainables.spec import TrialSpec, derived_seed
-from trainables.training_config import TrainingConfig
+from trainables.training.checkpoints import Checkpoints
+from trainables.training.config import TrainingConfig
+from trainables.training.epoch_record import DeviceMemory, EpochRecord
+from trainables.training.optimizers import OPTIMIZERS, parameter_group
 
 logger = logging.getLogger(__name__)
 

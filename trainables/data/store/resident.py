@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from trainables.data.store_view import PIXELS, Store
+from trainables.data.store.view import PIXELS, Store
 
 logger = logging.getLogger(__name__)
 

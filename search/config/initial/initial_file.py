@@ -7,13 +7,13 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from search.config.image_facts import ImageFacts
+from search.config.initial.image_facts import ImageFacts
 from trainables.files import write_text
 from trainables.metrics.table import KS
 from trainables.mistakes import Mistakes
 from trainables.models.backbones import BACKBONES
 from trainables.models.weights import weights_path
-from trainables.training_config import RESIZE
+from trainables.training.config import RESIZE
 
 SMALLEST_SIDE, SMALL_SIDE, LARGE_SIDE = 16, 64, 224
 """The least that the small network takes, the most it is made for, and what ImageNet's networks are made for."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from trainables.data.listing import listed
-from trainables.data.published import Halves, PublishedDataset, halved
+from trainables.data.sets.published import Halves, PublishedDataset, halved
 from trainables.mistakes import raise_if_any
 
 

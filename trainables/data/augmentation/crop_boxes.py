@@ -11,8 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from trainables.data.augment import Frame
-from trainables.data.resample import Crops
+from trainables.data.augmentation.augment import Frame
+from trainables.data.augmentation.resample import Crops
 
 AREA = (0.08, 1.0)
 ASPECT = (3 / 4, 4 / 3)

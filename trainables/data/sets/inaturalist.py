@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from trainables.data.images import IMAGE_SUFFIXES
 from trainables.data.listing import listed
-from trainables.data.published import Halves, PublishedDataset, grouped, read_list
+from trainables.data.sets.published import Halves, PublishedDataset, grouped, read_list
 from trainables.mistakes import Mistakes
 
 ANNOTATIONS = ("train2018.json", "val2018.json")

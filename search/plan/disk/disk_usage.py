@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from search.config.secrets import without_password
-from search.plan.folder_size import file_size, folder_size, size_elsewhere
-from search.plan.image_cache import StoreUsage, default_cache, image_stores
+from search.plan.disk.folder_size import file_size, folder_size, size_elsewhere
+from search.plan.disk.image_cache import StoreUsage, default_cache, image_stores
 from search.plan.runs import RunFolder, find_runs, stored_config
 from trainables.files import AnyPath, as_path
 from trainables.mistakes import Mistakes

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from trainables.data.augment import AUGMENTATIONS, Frame
-from trainables.data.resample import resample
-from trainables.data.store_view import StoreView
+from trainables.data.augmentation.augment import AUGMENTATIONS, Frame
+from trainables.data.augmentation.resample import resample
+from trainables.data.store.view import StoreView
 
 CHUNK = 8 * 224**2  # output pixels that a CPU resamples at once: what they are made of stays in its cache
 

@@ -16,8 +16,8 @@ from PIL import Image
 
 from trainables.data.dataset import Dataset
 from trainables.data.listing import listed
-from trainables.data.store_files import ARRAYS, FORMAT, INDEX, PIXELS
-from trainables.data.store_view import Store, StoreView
+from trainables.data.store.files import ARRAYS, FORMAT, INDEX, PIXELS
+from trainables.data.store.view import Store, StoreView
 from trainables.files import write_json, write_whole
 from trainables.mistakes import Mistakes
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from trainables.data.dataset import Dataset
 
 if TYPE_CHECKING:
-    from trainables.data.store import Store
+    from trainables.data.store.build import Store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class StoreSpec:
         Raises:
             Mistakes: images that cannot be read, all of them named.
         """
-        from trainables.data.store import build_store  # here, since it reads with torch and who plans does not
+        from trainables.data.store.build import build_store  # here, since it reads with torch and who plans does not
 
         return build_store(
             self.dataset,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from trainables.data.published import Halves, PublishedDataset, halved
+from trainables.data.sets.published import Halves, PublishedDataset, halved
 from trainables.mistakes import Mistakes
 
 ANNOTATIONS = "cars_annos.mat"

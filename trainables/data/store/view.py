@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from trainables.data.listing import listed
-from trainables.data.store_files import ARRAYS, FORMAT, INDEX, PIXELS
+from trainables.data.store.files import ARRAYS, FORMAT, INDEX, PIXELS
 from trainables.mistakes import Mistakes
 
 

@@ -4,10 +4,10 @@ import gc
 
 import torch
 
-from trainables.checkpoints import finished_records
-from trainables.epoch_record import EpochRecord
 from trainables.spec import TrialSpec
-from trainables.train import Training
+from trainables.training.checkpoints import finished_records
+from trainables.training.epoch_record import EpochRecord
+from trainables.training.train import Training
 
 
 class CrossValidation:

@@ -1,6 +1,6 @@
 """The files of an image store.
 
-A store is a folder of three files, made by :func:`trainables.data.store.build_store` and never changed after:
+A store is a folder of three files, made by :func:`trainables.data.store.build.build_store` and never changed after:
 
 - ``pixels.bin``: uint8, the images one after the other, each column by column in RGB, of whatever size (columns are
   what resampling adds first);

@@ -14,10 +14,10 @@ import warnings
 from datetime import UTC, datetime
 from typing import Any
 
-from trainables.epoch_record import EpochRecord
 from trainables.files import AnyPath, as_path, write_whole
 from trainables.parts import is_own
 from trainables.spec import TrialSpec
+from trainables.training.epoch_record import EpochRecord
 
 logger = logging.getLogger(__name__)
 

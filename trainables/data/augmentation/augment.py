@@ -9,7 +9,7 @@ from trainables.parts import PartRow, PartTable
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
-    from trainables.data.resample import Crops
+    from trainables.data.augmentation.resample import Crops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +31,14 @@ class AugmentationRow(PartRow):
 DrawCrops: TypeAlias = "Callable[[Tensor, Frame, Generator | None], Crops]"
 
 _ROWS = {
-    "none": AugmentationRow(path="trainables.data.crop_boxes:none", summary="resize, centre crop", resizes=True),
+    "none": AugmentationRow(
+        path="trainables.data.augmentation.crop_boxes:none", summary="resize, centre crop", resizes=True
+    ),
     "crop_flip": AugmentationRow(
-        path="trainables.data.crop_boxes:crop_flip", summary="resize, random crop, flip", resizes=True
+        path="trainables.data.augmentation.crop_boxes:crop_flip", summary="resize, random crop, flip", resizes=True
     ),
     "resized_crop_flip": AugmentationRow(
-        path="trainables.data.crop_boxes:resized_crop_flip",
+        path="trainables.data.augmentation.crop_boxes:resized_crop_flip",
         summary="random resized crop (Szegedy et al., 2015), flip",
         resizes=False,
     ),

@@ -6,8 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from trainables.data.published import Classes, Halves, PublishedDataset, grouped
-from trainables.data.rooted import images_below
+from trainables.data.sets.published import Classes, Halves, PublishedDataset, grouped
+from trainables.data.sets.rooted import images_below
 
 TRAIN, TEST = "images_background", "images_evaluation"
 FOLDER = "omniglot-py"

@@ -10,9 +10,9 @@ from statistics import median
 from PIL import Image
 
 from trainables.data.dataset import Dataset
-from trainables.data.folder import Folder
 from trainables.data.images import IMAGE_SUFFIXES
-from trainables.data.rooted import RootedDataset
+from trainables.data.sets.folder import Folder
+from trainables.data.sets.rooted import RootedDataset
 from trainables.data.split import FEWEST_CLASSES, FEWEST_IMAGES, ClassSplit, check_images, make_split
 from trainables.mistakes import Mistakes
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from search.plan.folder_size import folder_size
+from search.plan.disk.folder_size import folder_size
 from search.plan.runs import RunFolder, stored_config, stored_split
-from trainables.data.augment import Frame, short_side_needed
-from trainables.data.store_files import INDEX
+from trainables.data.augmentation.augment import Frame, short_side_needed
+from trainables.data.store.files import INDEX
 from trainables.mistakes import Mistakes
-from trainables.training_config import RESIZE
+from trainables.training.config import RESIZE
 
 
 def default_cache() -> str:

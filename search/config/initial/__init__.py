@@ -1,0 +1,1 @@
+"""A search file that fits a folder of images."""

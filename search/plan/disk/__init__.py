@@ -1,0 +1,1 @@
+"""What searches and decoded images take on disk."""

@@ -1,0 +1,1 @@
+"""From stored images to a batch: crop boxes, resampling, loading."""

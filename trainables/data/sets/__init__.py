@@ -1,0 +1,1 @@
+"""The data sets, one a file, and what their readers share."""

@@ -1,0 +1,1 @@
+"""The image store that all trials of a node share."""

@@ -1,0 +1,1 @@
+"""Networks: those written here, and those of libraries."""

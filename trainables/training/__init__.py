@@ -1,0 +1,1 @@
+"""One training: its settings, the loop, its checkpoints and its log."""
