@@ -86,6 +86,9 @@ def _found(given: Path, **known: Mapping[str, Path]) -> Path:
         if str(given) in shipped:
             return shipped[str(given)]
     names = "; ".join(f"{kind}s are {', '.join(shipped)}" for kind, shipped in known.items())
-    beside = [str(path) for path in given.parent.glob("*") if path.suffix in (".yaml", ".yml")]
-    hint = suggestion(str(given), [*(name for shipped in known.values() for name in shipped), *beside])
+    # Compared without their suffix, which makes any two files alike.
+    beside = {path.stem: str(path) for path in given.parent.glob("*") if path.suffix in (".yaml", ".yml")}
+    hint = suggestion(given.stem, [*(name for shipped in known.values() for name in shipped), *beside])
+    for stem, path in beside.items():
+        hint = hint.replace(f" {stem}?", f" {path}?")
     raise Mistakes(f"There is no file {str(given)!r} and no {' or '.join(known)} of that name{hint}; {names}.")

@@ -97,11 +97,11 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         ("models", "a whole path, or a URL such as s3://bucket/folder; it is 'models'"),
         ("s4://bucket/models", "fsspec knows no s4://"),
         ("sftp://me:secret@host/models", "it names a user"),
-        ("", "at least 1"),
+        ("", "must not be empty"),
     ],
 )
 def test_a_wrong_address_is_refused(search_file: Callable[..., dict[str, Any]], value: str, sentence: str) -> None:
-    with pytest.raises(Mistakes, match=r"checkpoints\.place") as refusal:
+    with pytest.raises(Mistakes, match=r"checkpoints\.storage_path") as refusal:
         parse_config(search_file(checkpoints={"storage_path": value}))
     assert sentence in str(refusal.value)
     assert "secret" not in str(refusal.value)
