@@ -29,7 +29,7 @@ def main(runs: str | None = None) -> holdout.Search:
     )
     for loss in search.losses:
         print(search.trials(loss)[["number", "state", "value", "outcome"]].to_string(index=False))
-    tested = search.summary.losses["circle"].test
+    tested = search.summary.losses["circle_loss"].test
     assert tested is not None
     print("Circle loss on the test classes:", tested["recall_at_1"].mean)
     return search

@@ -1,4 +1,4 @@
-"""A search file's word on a declared parameter: it narrows, pins or widens it."""
+"""A search file's word on a declared parameter: it restricts, pins or widens it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -20,9 +20,9 @@ SECRET = "not-for-every-eye"
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Decoded images go to a folder of the test session, not to the user's cache."""
-    place = tmp_path_factory.mktemp("cache")
-    os.environ["XDG_CACHE_HOME"] = str(place)
-    return place
+    folder = tmp_path_factory.mktemp("cache")
+    os.environ["XDG_CACHE_HOME"] = str(folder)
+    return folder
 
 
 def draw_folder(root: Path, classes: int = 16, images: int = 10, size: int = 20) -> Path:

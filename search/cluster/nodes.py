@@ -18,7 +18,7 @@ def make_nodes_ready(images: Sequence[StoreSpec], shared: Sequence[str]) -> None
 
     Args:
         images: what is to be decoded.
-        shared: folders and URLs (see :func:`trainables.files.place`).
+        shared: folders and URLs (see :func:`trainables.files.as_path`).
 
     Raises:
         Mistakes: images that cannot be read somewhere; a folder or URL that cannot be written, or that is not the same

@@ -27,21 +27,21 @@ MEMBERS = ("lot-6", "lot-8")
 @pytest.fixture(scope="module")
 def runs(nodes: Nodes, image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs folder of a campaign that was submitted, stopped half way and submitted again."""
-    place = tmp_path_factory.mktemp("cluster")
-    runs, there = place / "runs", ("--address", nodes.address)
-    (place / SECRET).mkdir()
-    tracking = {"uri": f"sqlite:///{place}/${{SECRET_WORD}}/mlflow.db"}
-    submit = ("submit", write_search(place / "lot.yaml", campaign(image_folder, tracking=tracking)), *there, "--runs")
+    folder = tmp_path_factory.mktemp("cluster")
+    runs, there = folder / "runs", ("--address", nodes.address)
+    (folder / SECRET).mkdir()
+    tracking = {"uri": f"sqlite:///{folder}/${{SECRET_WORD}}/mlflow.db"}
+    submit = ("submit", write_search(folder / "lot.yaml", campaign(image_folder, tracking=tracking)), *there, "--runs")
 
-    lost = write_search(place / "lost.yaml", {**small_search(place / "nowhere"), "name": "lost"})
-    holdout_here("submit", lost, "--runs", place / "lost", *there)  # looked at below; side by side they are quicker
+    lost = write_search(folder / "lost.yaml", {**small_search(folder / "nowhere"), "name": "lost"})
+    holdout_here("submit", lost, "--runs", folder / "lost", *there)  # looked at below; side by side they are quicker
     first = json.loads(holdout_here(*submit, runs, "--json").stdout)
     assert first["state"] in ("pending", "running")
     assert "is there already and runs" in plain(holdout_here(*submit, runs).stdout)
     refusal = plain(holdout_here(*submit, runs, "--set", "base.search.trials=9", code=2).stderr)
     assert "runs already with another file" in refusal
     listed = json.loads(holdout_here("list", *there, "--json").stdout)
-    assert [(job["name"], job["runs"]) for job in listed] == [("lost", str(place / "lost")), ("lot", str(runs))]
+    assert [(job["name"], job["runs"]) for job in listed] == [("lost", str(folder / "lost")), ("lot", str(runs))]
     (listed,) = json.loads(holdout_here("list", *there, "--runs", runs, "--json").stdout)
     assert listed["job"] == first["job"]
 
@@ -59,7 +59,7 @@ def runs(nodes: Nodes, image_folder: Path, tmp_path_factory: pytest.TempPathFact
     assert "Interrupted. The same command goes on" in plain(said)
     assert "SIGTERM" not in said
     assert "Traceback" not in said
-    refusal = plain(holdout_here(*submit, place / "elsewhere", code=2).stderr)
+    refusal = plain(holdout_here(*submit, folder / "elsewhere", code=2).stderr)
     assert f"The search lot is in the runs folder {runs} of this cluster" in refusal
 
     second = json.loads(holdout_here(*submit, runs, "--json").stdout)

@@ -47,16 +47,16 @@ class Services:
         content["training"] |= {"epochs": EPOCHS, "image_size": 32}
         self.file = write_search(path / "small.yaml", content)
 
-    def trials(self, runs: Path, name: str, course: str) -> list[FrozenTrial]:
+    def trials(self, runs: Path, name: str, study: str) -> list[FrozenTrial]:
         """A study's trials, as another program sees them."""
         del runs  # they are in the database
-        return stored_trials(self.storage, f"{name}/{course}")
+        return stored_trials(self.storage, f"{name}/{study}")
 
     def epochs(self) -> int:
         """How many epochs the search's trials have told."""
-        courses = [f"{loss}{stage}" for loss in LOSSES for stage in ("", "@confirm", "@final")]
+        studies = [f"{loss}{stage}" for loss in LOSSES for stage in ("", "@confirm", "@final")]
         return sum(
-            len(trial.intermediate_values) for name in courses for trial in self.trials(self.runs, "small", name)
+            len(trial.intermediate_values) for name in studies for trial in self.trials(self.runs, "small", name)
         )
 
     def submit(self) -> None:

@@ -183,7 +183,7 @@ def test_all_mistakes_come_at_once(search_file: SearchFile) -> None:
 def test_a_mistake_of_a_required_key_is_said_once(
     search_file: SearchFile, section: str, content: Any, sentence: str
 ) -> None:
-    """What is wrong is not said to be missing too, and a sentence that begins with its place is not given it again."""
+    """What is wrong is not said to be missing too, and a sentence that begins with its key is not given it again."""
     (found,) = sentences(search_file(**{section: content}))
     assert found.startswith(sentence)
 

@@ -114,8 +114,8 @@ def test_stores_say_what_they_hold_and_who_uses_them(make: Make, tmp_path: Path)
 
 def test_checkpoints_elsewhere_are_counted_where_they_can_be_reached(make: Make, tmp_path: Path) -> None:
     with ftp_store(tmp_path / "store") as address:
-        for name, place in (("far", address), ("near", str(tmp_path / "shared"))):
-            make(name, checkpoints={"storage_path": place})
+        for name, url in (("far", address), ("near", str(tmp_path / "shared"))):
+            make(name, checkpoints={"storage_path": url})
             for folder in (tmp_path / "store", tmp_path / "shared"):
                 trial = folder / name / "trials" / "pnp" / "0000"
                 trial.mkdir(parents=True)

@@ -46,7 +46,10 @@ def test_a_good_part_of_one_s_own(name: str) -> None:
             },
         ),
         ("Raising", {"bfloat16": "IndexError: out of sorts", "order": "IndexError", "saved": ""}),
-        ("Narrow", {"names": "bend, which its constructor does not take", "ends": r"power = -1\.0 lies in its space"}),
+        (
+            "ShortRange",
+            {"names": "bend, which its constructor does not take", "ends": r"power = -1\.0 lies in its space"},
+        ),
         ("Proxies", {"learned": "names no learning rate for its proxies"}),
         ("Misfit", {"maps of": r"must become maps \[2, 7, h, w\]; they become \[2, 5, 4, 4\]"}),
         ("InOrder", {"differ": "the same batches"}),

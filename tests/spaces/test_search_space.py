@@ -1,4 +1,4 @@
-"""A search file's word on a space: it narrows, pins or widens, and says what became of the papers' default."""
+"""A search file's word on a space: it restricts, pins or widens, and says what became of the papers' default."""
 
 from typing import Any
 

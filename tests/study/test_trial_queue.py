@@ -294,3 +294,19 @@ def test_listeners_follow_a_trial_through_a_crash_to_its_end(opened: Opened) -> 
         ("start", 0, "RUNNING"), ("epoch", 0, 1), ("lost", 0, 1), ("start", 0, "RUNNING"), ("epoch", 0, 2),
         ("epoch", 0, 3), ("end", 0, "COMPLETE"),
     ]  # fmt: skip
+
+
+def test_what_a_listener_raises_ends_the_queue_and_loses_nothing(opened: Opened) -> None:
+    class Interrupts(TrialListener):
+        def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
+            raise RuntimeError("enough")
+
+    search = opened(search={"trials": 1}, losses=["mpa"])
+    queue = TrialQueue(only(search_stage(search)), listeners=[Interrupts()])
+    running = queue.next_trial()
+    assert running is not None
+    with pytest.raises(RuntimeError, match="enough"):
+        queue.on_trial_result(running, {"records": [record(1, 0.1)], "finished": False})
+    (trial,) = search.trials("mpa", Stage.SEARCH)
+    assert [entry["epoch"] for entry in epochs_of(trial)] == [1]
+    assert [running.number for running in drive(open_search(search.plan))] == [0]

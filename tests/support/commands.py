@@ -78,14 +78,14 @@ def kill_when(condition: Callable[[], bool], *arguments: str | Path) -> None:
             driver.wait()
 
 
-def stored(runs: Path, search: str, course: str) -> list[FrozenTrial]:
+def stored(runs: Path, search: str, study: str) -> list[FrozenTrial]:
     """The trials of a study, read as another program would; none before it exists."""
     database = runs / search / "study.db"
     if not database.exists():
         return []
     try:
         storage = RDBStorage(f"sqlite:///{database}", skip_compatibility_check=True, skip_table_creation=True)
-        return optuna.load_study(study_name=f"{search}/{course}", storage=storage).trials
+        return optuna.load_study(study_name=f"{search}/{study}", storage=storage).trials
     except (KeyError, StorageInternalError, SQLAlchemyError):  # the driver is making the tables just now
         return []
 

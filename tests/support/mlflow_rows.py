@@ -34,13 +34,13 @@ def assert_mlflow_equals_the_studies(
     parents = {run.info.run_id: run for run in runs_by_trial.pop("")}
     statuses = {TrialState.COMPLETE: "FINISHED", TrialState.PRUNED: "KILLED", TrialState.FAIL: "FAILED"}
     for loss in losses:
-        for course in (f"{loss}@noise", loss, f"{loss}@confirm", f"{loss}@final"):
-            for trial in trials(runs, name, course):
-                (run,) = runs_by_trial.pop(f"{name}/{course}/{trial.number}")
+        for study in (f"{loss}@noise", loss, f"{loss}@confirm", f"{loss}@final"):
+            for trial in trials(runs, name, study):
+                (run,) = runs_by_trial.pop(f"{name}/{study}/{trial.number}")
                 assert run.info.status == statuses[trial.state]
                 assert run.data.tags["holdout.state"] == trial.state.name
                 assert run.data.params == {key: str(value) for key, value in trial.user_attrs["params"].items()}
-                assert parents[run.data.tags["mlflow.parentRunId"]].data.tags["holdout.study"] == f"{name}/{course}"
+                assert parents[run.data.tags["mlflow.parentRunId"]].data.tags["holdout.study"] == f"{name}/{study}"
                 history = client.get_metric_history(run.info.run_id, "map_at_r")
                 told = [entry["metrics"]["map_at_r"] for entry in epochs_of(trial) if entry["metrics"]]
                 assert [metric.value for metric in sorted(history, key=lambda metric: metric.step)] == told

@@ -61,7 +61,7 @@ class Raising(Pull):
         raise IndexError("out of sorts")
 
 
-class Narrow(Pull):
+class ShortRange(Pull):
     """A loss whose space goes beyond its domain and names an argument that it does not have."""
 
     space: ClassVar[Space] = {

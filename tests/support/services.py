@@ -98,9 +98,9 @@ def run(*command: str | Path, **options: Any) -> str:
 class Postgres:
     """A PostgreSQL server of this machine's own packages, for this test alone; it asks for a password."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         self.port = free_port()
-        self.password_file = place / "pgpass"
+        self.password_file = folder / "pgpass"
         password = secrets.token_hex(16)
         self.password_file.write_text(f"127.0.0.1:{self.port}:*:holdout:{password}\n")
         self.password_file.chmod(0o600)
@@ -146,11 +146,11 @@ class Postgres:
 
 
 @contextmanager
-def postgres(place: Path, *databases: str) -> Iterator[Postgres]:
+def postgres(folder: Path, *databases: str) -> Iterator[Postgres]:
     """A PostgreSQL server with ``databases``; skips the test where the packages are missing."""
     if Postgres.binaries() is None or os.getuid() != 0:
         pytest.skip("needs Debian's postgresql package, and root to start it as its own user")
-    server = Postgres(place)
+    server = Postgres(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PGPASSFILE", str(server.password_file))
         try:
@@ -167,10 +167,10 @@ def postgres(place: Path, *databases: str) -> Iterator[Postgres]:
 class MlflowServer:
     """The server of ``mlflow/serve.sh``, which asks for a user and a password."""
 
-    def __init__(self, place: Path, database: str) -> None:
+    def __init__(self, folder: Path, database: str) -> None:
         self.port = free_port()
-        self._command = [ROOT / "mlflow" / "serve.sh", "--database", database, "--auth", place, str(self.port)]
-        self._log = place / "mlflow.log"
+        self._command = [ROOT / "mlflow" / "serve.sh", "--database", database, "--auth", folder, str(self.port)]
+        self._log = folder / "mlflow.log"
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -204,14 +204,14 @@ class MlflowServer:
 
 
 @contextmanager
-def mlflow_server(place: Path, database: str) -> Iterator[MlflowServer]:
+def mlflow_server(folder: Path, database: str) -> Iterator[MlflowServer]:
     """An MLflow server on ``database``; this process, and those that it starts, know the password."""
-    place.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(place))  # where serve.sh keeps its key
+        patch.setenv("HOME", str(folder))  # where serve.sh keeps its key
         password = secrets.token_hex(16)
         patch.setenv("MLFLOW_AUTH_ADMIN_PASSWORD", password)
-        server = MlflowServer(place, database)
+        server = MlflowServer(folder, database)
         try:
             server.start()
             patch.delenv("MLFLOW_AUTH_ADMIN_PASSWORD")

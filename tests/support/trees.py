@@ -114,8 +114,8 @@ def _omniglot(root: Path, train: Sizes, test: Sizes) -> Lists:
     """Three characters an alphabet."""
     images = {}
     for label, number in _images(train, test):
-        half, place = ("background", label) if label < len(train) else ("evaluation", label - len(train))
-        folder = f"images_{half}/{half.title()}_{place // 3}/character{place % 3 + 1:02d}"
+        half, number = ("background", label) if label < len(train) else ("evaluation", label - len(train))
+        folder = f"images_{half}/{half.title()}_{number // 3}/character{number % 3 + 1:02d}"
         images[f"omniglot-py/{folder}/{label + 1:04d}_{number + 1:02d}.png"] = label
     return images
 

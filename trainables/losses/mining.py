@@ -99,7 +99,7 @@ MINERS: dict[str, Callable[[int], Miner]] = {
 def informative_pairs(
     similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor, epsilon: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Multi-Similarity's mining: the masks of positives and negatives, narrowed.
+    """Multi-Similarity's mining: the masks of the positives and negatives that are kept.
 
     Kept are positives with S_ip < max_n S_in + epsilon and negatives with S_in > min_p S_ip − epsilon; an anchor
     without positives or without negatives keeps none.

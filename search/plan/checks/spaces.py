@@ -1,4 +1,4 @@
-"""The losses' spaces, as the search file narrows them."""
+"""The losses' spaces, as the search file overrides them."""
 
 from collections.abc import Iterator
 from dataclasses import replace

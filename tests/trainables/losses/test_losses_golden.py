@@ -75,7 +75,7 @@ def test_centre_regulariser() -> None:
 
 @pytest.mark.parametrize("figure", ["fig2", "fig3"])
 def test_topk_examples_of_the_paper(figure: str) -> None:
-    """The figures rank candidates for one query; the query is placed so that its similarities are theirs."""
+    """The figures rank candidates for one query; the query lies so that its similarities are theirs."""
     example = GOLDEN["topk_examples"][figure]
     scores = torch.tensor(example["s_hat"], dtype=torch.float64)
     relevant = torch.tensor(example["y"], dtype=torch.bool)
