@@ -105,7 +105,7 @@ class Search:
         Raises:
             Mistakes: its first stage is not done yet.
         """
-        from search.report.summary import stored_summary
+        from search.report.results.summary import stored_summary
 
         return stored_summary(self._stored.folder)
 
@@ -170,7 +170,7 @@ def compare(*names: str, runs: str | os.PathLike[str] | None = None) -> "Compari
         Mistakes: a search is not there or has no result yet, or they have different splits or objectives.
     """
     from search.report.comparison import compare as compare_searches
-    from search.report.summary import stored_summary
+    from search.report.results.summary import stored_summary
 
     folders = [stored_search(runs_folder(runs), name).folder for name in dict.fromkeys(names)]
     return compare_searches(folders, [stored_summary(folder) for folder in folders])

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from spaces.space import Parameter, Space, Value
+from spaces.space import Parameter, Space
+from spaces.value import Value
 
 TABLE_15 = "thesis, Tables 4 and 15"
 TABLE_4 = "thesis, Table 4; range chosen: that of Table 15's margins"

@@ -6,7 +6,8 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from spaces.space import Parameter, Value, on_step
+from spaces.space import Parameter, on_step
+from spaces.value import Value
 from trainables.mistakes import Mistakes
 
 RANGE_KEYS = ("low", "high", "step", "log")

@@ -10,8 +10,9 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from spaces.declared import declared_space
 from spaces.override import override
-from spaces.space import Parameter, Space, Value, steps
+from spaces.space import Parameter, Space, steps
 from spaces.training import PREFIX, SEARCHABLE, training_space
+from spaces.value import Value
 from trainables.losses import LOSSES
 from trainables.losses.loss_part import LossPart, loss_part
 from trainables.mistakes import Mistakes, raise_if_any

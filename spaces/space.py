@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-Value = bool | int | float | str | None
+from spaces.value import Value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +71,3 @@ def steps(distribution: BaseDistribution) -> tuple[Value, ...] | None:
 def on_step(value: float) -> float:
     """A value on a step without the dust of binary fractions: 0.3 and not 0.30000000000000004."""
     return round(value, 12)
-
-
-def value_text(value: Value) -> str:
-    """A value as tables show it: four digits of a float."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from optuna.trial import FrozenTrial, TrialState
 
 from search.study.records import record_keys
-from spaces.space import Value
+from spaces.value import Value
 
 
 @dataclass(frozen=True, kw_only=True)

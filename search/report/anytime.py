@@ -3,9 +3,9 @@
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from optuna.trial import FrozenTrial
 
 from search.report.results.curves import ComparedCurve, CurvePoint
 from search.report.results.incumbent import Incumbent
@@ -14,12 +14,15 @@ from search.report.statistics.anytime import Curve, cost_ratio, mean_curve
 from search.study.records import epochs_of
 from trainables.training.epoch_record import EpochRecord
 
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
 SHARES = (0.25, 0.5, 0.75, 1.0)
 """Where a curve is shown: after these shares of the epochs."""
 
 
 def incumbents(
-    trials: Sequence[FrozenTrial],
+    trials: "Sequence[FrozenTrial]",
     value_of: Callable[[Sequence[EpochRecord]], float | None],
     confirmed: Mapping[int, float],
 ) -> tuple[Incumbent, ...]:

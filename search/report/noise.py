@@ -43,24 +43,3 @@ def noise_summary(config: SearchConfig, trials: Sequence[FrozenTrial]) -> NoiseS
 
 def _deviation(values: Sequence[float]) -> float | None:
     return statistics.stdev(values) if len(values) > 1 else None
-
-
-def noise_text(noise: NoiseSummary, objective: str) -> str:
-    """The same in words."""
-    if noise.std is None:
-        return f"Noise of {noise.loss}: only one training finished, which has no deviation."
-    lines = [
-        f"Noise of {noise.loss}: {objective} {noise.mean:.4f}, deviation {noise.std:.4f} over "
-        f"{len(noise.values)} seeds."
-    ]
-    if noise.split_std is not None:
-        lines.append(f"Over {len(noise.split_values)} class splits with one seed it is {noise.split_std:.4f}.")
-    for key, entry in noise.detectable.items():
-        if entry.difference is None:
-            lines.append(f"{key} = {entry.seeds}: one seed cannot tell any difference.")
-        else:
-            lines.append(
-                f"{key} = {entry.seeds} can tell two means apart that differ by {entry.difference:.4f} or more "
-                "(two-sided 5 %, power 80 %)."
-            )
-    return " ".join([*lines, noise.covers])

@@ -8,7 +8,6 @@ from functools import partial
 from optuna.trial import FrozenTrial, TrialState
 
 from search.plan.plan import Plan
-from search.plan.runs import RunFolder
 from search.plan.search import Search
 from search.report.anytime import incumbents
 from search.report.diagnostics.diagnose import diagnose
@@ -29,24 +28,10 @@ from search.selection.selection import Confirmation, Selection, by_configuration
 from search.study.names import Stage
 from search.study.records import epochs_of
 from trainables.files import write_whole
-from trainables.mistakes import Mistakes
 from trainables.training.epoch_record import EpochRecord
 
 Trials = Mapping[Stage, Sequence[FrozenTrial]]
 """The trials of one loss in each stage."""
-
-
-def stored_summary(folder: RunFolder) -> Summary:
-    """The summary as it was written last.
-
-    Raises:
-        Mistakes: there is none yet, another version wrote it, or it is damaged.
-    """
-    if not folder.summary.exists():
-        raise Mistakes(
-            f"The search {folder.name} has no result yet; `holdout status {folder.name}` says how far it is."
-        )
-    return Summary.load(folder.summary)
 
 
 def write_summary(search: Search) -> Summary:

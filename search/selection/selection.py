@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.study.records import epochs_of
 from search.study.trial_value import best_epochs
-from spaces.space import Value
+from spaces.value import Value
 from trainables.files import write_json
 from trainables.mistakes import Mistakes
 

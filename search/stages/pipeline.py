@@ -19,8 +19,8 @@ from search.plan.copied_trials import copy_trials
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import Search, open_search
-from search.report.noise import noise_text
 from search.report.summary import write_summary
+from search.report.tables.noise_text import noise_text
 from search.selection.selection import Selection
 from search.stages.checkpoint_cleanup import CheckpointCleanup
 from search.stages.freeze import NothingToSelect, freeze

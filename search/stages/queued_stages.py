@@ -11,7 +11,7 @@ from search.study.budget import Budget
 from search.study.names import Stage
 from search.study.study import LossStudy
 from search.study.trial_queue import QueuedStage, QueuedStudy
-from spaces.space import Value
+from spaces.value import Value
 from trainables.spec import derived_seed
 
 Wanted = Sequence[tuple[dict[str, Value], dict[str, Any]]]

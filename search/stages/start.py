@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from optuna.trial import FrozenTrial
 from rich.console import Console
 
 from search.plan.resume import read_plan
-from search.stages.outcome import Outcome
-from search.stages.pipeline import run_stages
 from search.study.trial_queue import RunningTrial, TrialListener
 from trainables.training.epoch_record import EpochRecord
+
+if TYPE_CHECKING:
+    from search.stages.outcome import Outcome
 
 OnEpoch = Callable[[str, int, EpochRecord], None]
 """``on_epoch(study, number, record)``: trial ``number`` of ``study`` (``mpa``, ``mpa@confirm``) ended an epoch."""
@@ -33,7 +34,7 @@ def run_search(
     *,
     started: float,
     on_epoch: OnEpoch | None = None,
-) -> Outcome:
+) -> "Outcome":
     """Start the search of the file ``content``, go on with it or extend it below ``runs``.
 
     Args:
@@ -50,6 +51,8 @@ def run_search(
     plan = read_plan(content, runs)
     for notice in plan.notices:
         console.print(notice, highlight=False, markup=False, soft_wrap=True)
+    from search.stages.pipeline import run_stages  # a mistake is said before half of the program is imported
+
     listeners = [_EpochCallback(on_epoch)] if on_epoch else []
     (outcome,) = run_stages(
         [plan], console, plan.config.stages, started=started, opener=plan.config.name, listeners=listeners

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import optuna
-import sqlalchemy
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
 
@@ -24,6 +23,12 @@ Result = TypeVar("Result")
 _PAUSES_S = (0.1, 0.5, 2, 5, 10, 20, 30)
 
 
+def _is_outage(error: Exception) -> bool:
+    import sqlalchemy  # half a second, for which only what opens a storage waits
+
+    return isinstance(error, sqlalchemy.exc.DatabaseError | optuna.exceptions.StorageInternalError)
+
+
 def retry(method: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Call the storage again when it is away for a moment (a database restarted): a minute in all, then give up."""
 
@@ -32,7 +37,9 @@ def retry(method: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
         for pause in _PAUSES_S:
             try:
                 return method(*args, **kwargs)
-            except (sqlalchemy.exc.DatabaseError, optuna.exceptions.StorageInternalError) as error:
+            except Exception as error:
+                if not _is_outage(error):
+                    raise
                 logger.warning("The storage does not answer (%s); asking again in %s s.", type(error).__name__, pause)
                 time.sleep(pause)
         return method(*args, **kwargs)
@@ -101,6 +108,8 @@ def _names(storage: RDBStorage, search: str) -> list[str]:
 @contextmanager
 def _at_once(url: str) -> Iterator[RDBStorage | None]:
     """The database without waiting for it: None where nothing was ever stored."""
+    import sqlalchemy
+
     address = sqlalchemy.make_url(url)
     if address.get_backend_name() == "sqlite" and not Path(address.database or "").is_file():
         yield None  # SQLite would make the file

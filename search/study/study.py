@@ -22,7 +22,7 @@ from search.study.samplers.sampler import Sampler
 from search.study.storage import retry
 from search.study.trial_value import TrialValue
 from spaces.search_space import SearchSpace
-from spaces.space import Value
+from spaces.value import Value
 from trainables.training.epoch_record import EpochRecord
 
 

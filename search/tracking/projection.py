@@ -17,7 +17,7 @@ from search.study.records import epochs_of
 from search.study.study import LossStudy
 from search.study.trial_value import best_value
 from search.tracking.client import open_client
-from spaces.space import Value
+from spaces.value import Value
 from trainables.training.epoch_record import EpochRecord
 
 if TYPE_CHECKING:

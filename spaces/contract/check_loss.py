@@ -13,7 +13,8 @@ from optuna.distributions import CategoricalDistribution
 
 from spaces.contract.outcome import Check, CheckOutcome, outcomes_of
 from spaces.declared import declared_space
-from spaces.space import Parameter, Space, Value
+from spaces.space import Parameter, Space
+from spaces.value import Value
 from trainables.losses import LOSSES, loss_row
 from trainables.losses.base import Loss
 from trainables.losses.loss_part import LossPart, loss_part

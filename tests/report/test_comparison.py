@@ -20,9 +20,9 @@ from search.report.results.comparison import Comparison
 from search.report.results.loss_summary import BestTrial, TrialCounts
 from search.report.results.row import Row
 from search.report.results.seed_statistics import SeedInterval, SeedStatistics
+from search.report.results.summary import stored_summary
 from search.report.statistics.holm import holm
 from search.report.statistics.interval import over_seeds
-from search.report.summary import stored_summary
 from search.selection.openings import Ledger
 from trainables.data.split import ClassSplit
 from trainables.files import write_json

@@ -15,7 +15,8 @@ from search.report.diagnostics.replicates import replicates
 from search.report.diagnostics.ridges import ridge, ridges
 from search.report.diagnostics.scale import position, value_at
 from spaces.losses import SPACES
-from spaces.space import Parameter, Space, Value
+from spaces.space import Parameter, Space
+from spaces.value import Value
 from trainables.training.config import TrainingConfig
 
 UNIT = FloatDistribution(0, 1)

@@ -18,8 +18,8 @@ from search.plan.search import Search, open_search
 from search.report.comparison import compare
 from search.report.parent_run import parent_run
 from search.report.results.comparison import Comparison
-from search.report.results.summary import Summary
-from search.report.summary import stored_summary, summarise, write_summary
+from search.report.results.summary import Summary, stored_summary
+from search.report.summary import summarise, write_summary
 from search.selection.openings import Ledger
 from search.selection.role import Role
 from search.selection.selection import Selection

@@ -7,7 +7,7 @@ from search.report.results.pair import Pair
 from search.report.results.result import Result
 from search.report.statistics.tournament import Standing
 from search.selection.role import Role
-from spaces.space import Value
+from spaces.value import Value
 
 
 class Cell(Result):

@@ -8,7 +8,7 @@ def compare(names: Names, output: Output = None, runs: Runs = RUNS, as_json: Jso
     """The losses of searches beside each other, and which of them differ."""
     from search.plan.runs import existing_run
     from search.report.comparison import compare as compare_searches
-    from search.report.summary import stored_summary
+    from search.report.results.summary import stored_summary
     from search.report.tables.csv_records import as_csv
     from search.report.tables.output import refuse_unknown, write_output
     from search.report.tables.text_tables import text_tables

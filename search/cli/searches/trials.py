@@ -75,7 +75,7 @@ def _table(title: str, rows: list["TrialRow"]) -> "RenderableType":
     from rich.text import Text
 
     from search.plan.trial_table import parameter_names
-    from spaces.space import value_text
+    from spaces.value import value_text
 
     names = parameter_names(rows)
     table = Table(title=title if rows else f"{title}: no trial yet", title_justify="left", box=SIMPLE_HEAD)
@@ -96,7 +96,7 @@ def _page(page: "TrialPage") -> "RenderableType":
     from rich.table import Table
     from rich.text import Text
 
-    from spaces.space import value_text
+    from spaces.value import value_text
 
     row = page.row
     facts = Table(box=None, padding=(0, 1), show_header=False)

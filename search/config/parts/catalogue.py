@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from spaces.losses import SPACES
-from spaces.space import Parameter, Value
+from spaces.space import Parameter
+from spaces.value import Value
 from trainables.losses import LOSSES
 
 

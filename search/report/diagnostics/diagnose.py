@@ -10,7 +10,8 @@ from search.report.diagnostics.finding import Finding
 from search.report.diagnostics.replicates import replicates
 from search.report.diagnostics.ridges import ridges
 from spaces.search_space import split_values
-from spaces.space import Space, Value
+from spaces.space import Space
+from spaces.value import Value
 from trainables.losses import LOSSES
 from trainables.training.config import TrainingConfig
 

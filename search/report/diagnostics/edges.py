@@ -7,7 +7,8 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from search.report.diagnostics.finding import Finding
 from search.report.diagnostics.scale import Range, position, value_at
-from spaces.space import Parameter, Space, Value
+from spaces.space import Parameter, Space
+from spaces.value import Value
 
 NEAR = 0.05
 

@@ -7,7 +7,7 @@ from search.report.results.incumbent import Incumbent
 from search.report.results.result import Result
 from search.report.results.seed_statistics import SeedInterval, SeedStatistics
 from search.selection.role import Role
-from spaces.space import Value
+from spaces.value import Value
 
 
 class TrialCounts(Result):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from search.report.results.result import Result
-from spaces.space import Value
+from spaces.value import Value
 
 
 class Detectable(Result):

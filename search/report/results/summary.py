@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
+from search.plan.runs import RunFolder
 from search.report.results.loss_summary import LossSummary
 from search.report.results.noise_summary import NoiseSummary
 from search.report.results.result import Result
@@ -87,3 +88,16 @@ class Summary(Result):
             first = error.errors()[0]
             key = ".".join(map(str, first["loc"]))
             raise Mistakes(f"{path} is damaged ({key}: {first['msg']}); {again}.") from error
+
+
+def stored_summary(folder: RunFolder) -> Summary:
+    """The summary as it was written last.
+
+    Raises:
+        Mistakes: there is none yet, another version wrote it, or it is damaged.
+    """
+    if not folder.summary.exists():
+        raise Mistakes(
+            f"The search {folder.name} has no result yet; `holdout status {folder.name}` says how far it is."
+        )
+    return Summary.load(folder.summary)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from search.report.results.pair import Pair
 from search.report.results.seed_statistics import SeedInterval, SeedStatistics
 from search.report.tables.text_table import NOTHING
-from spaces.space import Value
+from spaces.value import Value
 
 
 def spread(entry: SeedStatistics | None) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from search.report.noise import noise_text
 from search.report.results.comparison import Comparison
 from search.report.results.pair import Pair
 from search.report.results.row import Row
@@ -10,6 +9,7 @@ from search.report.results.summary import SplitSummary
 from search.report.statistics.bootstrap import DRAWS
 from search.report.tables.anytime_table import anytime_table
 from search.report.tables.formats import interval, parameters, spread, verdict
+from search.report.tables.noise_text import noise_text
 from search.report.tables.text_table import NOTHING, TextTable
 from search.selection.role import Role
 

@@ -7,7 +7,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.study.samplers.sampler import READY, WAIT, Availability, Fixed
 from search.study.samplers.stepwise import Stepwise
-from spaces.space import Value
+from spaces.value import Value
 
 _SWEPT = Availability(open=False, over="every hyperparameter has been gone over")
 

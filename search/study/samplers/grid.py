@@ -8,7 +8,7 @@ from optuna.trial import FrozenTrial
 
 from search.study.samplers.sampler import READY, Availability, Fixed
 from search.study.samplers.stepwise import Stepwise
-from spaces.space import Value
+from spaces.value import Value
 
 
 class Grid(Stepwise):

@@ -8,7 +8,8 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 
 from search.study.samplers.sampler import Fixed, Sampler
-from spaces.space import Value, steps
+from spaces.space import steps
+from spaces.value import Value
 from trainables.spec import derived_seed
 
 

@@ -11,7 +11,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 
 from spaces.search_space import SearchSpace
-from spaces.space import Value
+from spaces.value import Value
 from trainables.spec import derived_seed
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from optuna.distributions import FloatDistribution
 
 from search.study.samplers.sampler import Sampler
-from spaces.space import Value
+from spaces.value import Value
 
 
 class Stepwise(Sampler):
