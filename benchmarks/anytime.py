@@ -32,6 +32,7 @@ from search.report.statistics.anytime import Curve, cost_ratio, epochs_to_reach,
 from search.report.statistics.interval import over_seeds
 from search.report.tables.formats import interval
 from search.stages.pipeline import run_stages
+from search.study.configurations import configuration_of
 from search.study.names import Stage
 from trainables.spec import TrialSpec, derived_seed
 from trainables.training.train import train
@@ -103,7 +104,7 @@ def measure(images: str, runs: Path) -> Curves:
         search = outcome.search
         for loss, entry in outcome.summary.losses.items():
             trials = search.trials(loss, Stage.SEARCH)
-            improved = [trials[incumbent.trial].user_attrs["params"] for incumbent in entry.anytime]
+            improved = [configuration_of(trials[incumbent.trial]) for incumbent in entry.anytime]
             specs = [
                 [confirmation(search.plan, loss, params, seed, runs) for seed in range(CONFIRMATIONS)]
                 for params in improved

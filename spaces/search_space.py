@@ -8,10 +8,11 @@ from typing import Any
 from optuna import Trial
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
+from spaces.configuration import PREFIX, Configuration
 from spaces.declared import declared_space
 from spaces.override import override
 from spaces.space import Parameter, Space, steps
-from spaces.training import PREFIX, SEARCHABLE, training_space
+from spaces.training import SEARCHABLE, training_space
 from spaces.value import Value
 from trainables.losses import LOSSES
 from trainables.losses.loss_part import LossPart, loss_part
@@ -32,25 +33,25 @@ class SearchSpace:
         return tuple(name for name, value in self.default.items() if value != self.declared[name].default)
 
     @property
-    def default(self) -> dict[str, Value]:
+    def default(self) -> Configuration:
         """Trial 0: the papers' defaults, or the nearest values that the search file allows."""
         return self.complete({})
 
-    def complete(self, values: Mapping[str, Value]) -> dict[str, Value]:
+    def complete(self, values: Mapping[str, Value]) -> Configuration:
         """``values`` with the defaults of what else exists beside them, and without what does not."""
         result: dict[str, Value] = {}
         for name, parameter in self.parameters.items():
             if parameter.exists(result):
                 result[name] = values.get(name, parameter.default)
-        return result
+        return Configuration(result)
 
-    def suggest(self, trial: Trial) -> dict[str, Value]:
+    def suggest(self, trial: Trial) -> Configuration:
         """Ask ``trial`` for every parameter that exists beside the values proposed before it."""
         values: dict[str, Value] = {}
         for name, parameter in self.parameters.items():
             if parameter.exists(values):
                 values[name] = _suggest(trial, name, parameter)
-        return values
+        return Configuration(values)
 
     @property
     def searched(self) -> Space:
@@ -86,13 +87,6 @@ def _suggest(trial: Trial, name: str, parameter: Parameter) -> Value:
         )
     assert isinstance(distribution, FloatDistribution)
     return trial.suggest_float(name, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
-
-
-def split_values(values: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, Any]]:
-    """``values`` of a search space as the loss's hyperparameters and the training's fields."""
-    hyperparameters = {name: value for name, value in values.items() if not name.startswith(PREFIX)}
-    training = {name.removeprefix(PREFIX): value for name, value in values.items() if name.startswith(PREFIX)}
-    return hyperparameters, training
 
 
 def search_space(

@@ -6,8 +6,6 @@ from spaces.space import Parameter, Space
 from trainables.losses import loss_row
 from trainables.training.config import TrainingConfig
 
-PREFIX = "training."
-
 SEARCHABLE: dict[str, BaseDistribution] = {
     "lr": FloatDistribution(1e-6, 1.0, log=True),
     "head_lr": FloatDistribution(1e-6, 1.0, log=True),

@@ -49,7 +49,7 @@ class Search:
             attributes={
                 "split_digest": plan.split.digest,
                 "objective": self.config.objective,
-                "default": plan.spaces[loss].default,
+                "default": dict(plan.spaces[loss].default),
                 "clipped": list(plan.spaces[loss].clipped),
                 **planned,
             },

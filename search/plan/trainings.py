@@ -5,15 +5,16 @@ from dataclasses import replace
 from optuna.trial import FrozenTrial
 
 from search.plan.plan import Plan
+from search.study.configurations import configuration_of
 from search.study.names import Stage, short_study_name
-from spaces.search_space import split_values
 from trainables.spec import TrialSpec
 
 
 def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> TrialSpec:
     """The training that ``trial`` stands for."""
     config = plan.config
-    hyperparameters, training = split_values(trial.user_attrs["params"])
+    configuration = configuration_of(trial)
+    training = configuration.training
     split = (plan.split, *plan.noise_splits)[trial.user_attrs.get("split", 0)]
     on_all = stage is Stage.TEST and config.final.train_on == "all"
     if on_all:
@@ -22,7 +23,7 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         training |= {"epochs": epochs, "warmup_epochs": min(warmup, epochs)}
     spec = TrialSpec(
         loss=config.loss(loss).key,
-        hyperparameters=hyperparameters,
+        hyperparameters=configuration.hyperparameters,
         model=config.model,
         training=replace(config.training, **training),
         images=plan.images,

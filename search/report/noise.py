@@ -8,6 +8,7 @@ from optuna.trial import FrozenTrial, TrialState
 from search.config.search_config import SearchConfig
 from search.report.results.noise_summary import Detectable, NoiseSummary
 from search.report.statistics.detectable import minimum_detectable_difference
+from search.study.configurations import configuration_of
 
 COVERS = (
     "It covers initial weights, batches and augmentation of this one configuration on the validation classes; it does "
@@ -27,7 +28,7 @@ def noise_summary(config: SearchConfig, trials: Sequence[FrozenTrial]) -> NoiseS
     budgets = {"selection.seeds": config.selection.seeds, "final.seeds": config.final.seeds}
     return NoiseSummary(
         loss=config.noise_loss,
-        params=complete[0].user_attrs["params"],
+        params=dict(configuration_of(complete[0])),
         mean=statistics.fmean(values),
         values=values,
         std=std,

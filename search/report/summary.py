@@ -24,7 +24,8 @@ from search.report.results.seed_statistics import SeedInterval, SeedStatistics
 from search.report.results.summary import SplitSummary, Summary, TimeSummary
 from search.report.statistics.interval import over_seeds
 from search.selection.openings import Ledger
-from search.selection.selection import Confirmation, Selection, by_configuration, confirmations, finalists, mean_value
+from search.selection.selection import Confirmation, Selection, confirmations, finalists
+from search.study.configurations import by_configuration, configuration_of, mean_value
 from search.study.names import Stage
 from search.study.records import epochs_of
 from trainables.files import write_whole
@@ -81,7 +82,7 @@ def _loss_summary(
     confirmed_default = selection.defaults.get(loss) if selection else None
     if selection is None and complete and confirmed:
         confirmed_default = confirmations(searched, confirmed, [0], objective)[0]
-    params = chosen.params if chosen else best.user_attrs["params"] if best else None
+    params = chosen.params if chosen else configuration_of(best) if best else None
     space = plan.spaces[loss]
     return LossSummary(
         trials=TrialCounts(
@@ -92,8 +93,8 @@ def _loss_summary(
         epochs=sum(len(epochs_of(trial)) for trial in searched),
         ended_early=plan.budget(loss).early_end(searched),
         default=DefaultSummary(
-            params=space.default,
-            value=mean_value(searched, searched[0].user_attrs["params"]) if complete else None,
+            params=dict(space.default),
+            value=mean_value(searched, configuration_of(searched[0])) if complete else None,
             clipped=bool(space.clipped),
             confirmed=_confirmed(confirmed_default),
             final=_final(plan, trials[Stage.TEST], confirmed_default),
@@ -109,7 +110,7 @@ def _loss_summary(
 
 
 def _best(complete: Sequence[FrozenTrial], best: FrozenTrial) -> BestTrial:
-    params = best.user_attrs["params"]
+    params = dict(configuration_of(best))
     value = mean_value(complete, params)
     assert value is not None, "it is among them"
     return BestTrial(params=params, value=value, number=best.number)

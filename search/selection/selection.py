@@ -11,6 +11,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
+from search.study.configurations import by_configuration, configuration_of, mean_value
 from search.study.records import epochs_of
 from search.study.trial_value import best_epochs
 from spaces.value import Value
@@ -104,25 +105,6 @@ def _confirmation(entry: dict[str, Any]) -> Confirmation:
     return Confirmation(**{**entry, "values": tuple(entry["values"]), "best_epochs": tuple(entry["best_epochs"])})
 
 
-def by_configuration(trials: Sequence[FrozenTrial]) -> list[list[FrozenTrial]]:
-    """``trials`` with equal parameters together, in the order of each configuration's first trial."""
-    groups: list[list[FrozenTrial]] = []
-    for trial in trials:
-        same = (group for group in groups if group[0].user_attrs["params"] == trial.user_attrs["params"])
-        if group := next(same, None):
-            group.append(trial)
-        else:
-            groups.append([trial])
-    return groups
-
-
-def mean_value(trials: Sequence[FrozenTrial], params: Mapping[str, Value]) -> float | None:
-    """The mean value of the complete trials with ``params``: a lucky replicate is not a better configuration."""
-    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-    values = [trial.value for trial in complete if trial.user_attrs["params"] == params and trial.value is not None]
-    return statistics.fmean(values) if values else None
-
-
 def finalists(trials: Sequence[FrozenTrial], count: int) -> list[FrozenTrial]:
     """The first trials of the ``count`` best configurations, and trial 0 where its own is not among them.
 
@@ -133,9 +115,9 @@ def finalists(trials: Sequence[FrozenTrial], count: int) -> list[FrozenTrial]:
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     pruned = sorted((trial for trial in trials if trial.state == TrialState.PRUNED), key=_worst_last)
     ranked = [group[0] for group in by_configuration(complete)]
-    ranked.sort(key=lambda trial: -(mean_value(complete, trial.user_attrs["params"]) or 0.0))
+    ranked.sort(key=lambda trial: -(mean_value(complete, configuration_of(trial)) or 0.0))
     best = [group[0] for group in by_configuration([*ranked, *pruned])][:count]
-    if best and trials[0].user_attrs["params"] not in [trial.user_attrs["params"] for trial in best]:
+    if best and configuration_of(trials[0]) not in [configuration_of(trial) for trial in best]:
         best.append(trials[0])
     return best
 
@@ -154,8 +136,8 @@ def confirmations(
         good = [trial for trial in runs if trial.state == TrialState.COMPLETE]
         result[number] = Confirmation(
             number=number,
-            params=searched[number].user_attrs["params"],
-            search_value=mean_value(searched, searched[number].user_attrs["params"]),
+            params=dict(configuration_of(searched[number])),
+            search_value=mean_value(searched, configuration_of(searched[number])),
             values=tuple(trial.value for trial in good if trial.value is not None),
             best_epochs=tuple(epoch for trial in good for epoch in best_epochs(epochs_of(trial), objective)),
             failed=len(runs) - len(good),

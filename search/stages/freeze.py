@@ -3,6 +3,7 @@
 from search.failure import Failure
 from search.plan.search import Search
 from search.selection.selection import RULE, Confirmation, Selection, choose, confirmations, finalists, study_digest
+from search.study.configurations import configuration_of
 from search.study.names import Stage
 
 
@@ -29,7 +30,7 @@ def freeze(search: Search) -> Selection:
         digests |= {study.name: study_digest(study.trials()) for study in (searched, confirmed)}
         if choice := choose(candidates):
             chosen[loss], reasons[loss] = choice
-            default = trials[0].user_attrs["params"]
+            default = configuration_of(trials[0])
             defaults[loss] = next(entry for entry in candidates.values() if entry.params == default)
     if not chosen:
         raise NothingToSelect(

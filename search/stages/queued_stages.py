@@ -1,6 +1,6 @@
 """Each stage of a search as the trials that it queues."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from search.study.trial_queue import QueuedStage, QueuedStudy
 from spaces.value import Value
 from trainables.spec import derived_seed
 
-Wanted = Sequence[tuple[dict[str, Value], dict[str, Any]]]
+Wanted = Sequence[tuple[Mapping[str, Value], dict[str, Any]]]
 """Trials to enqueue: parameters and user attributes."""
 
 

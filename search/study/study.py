@@ -120,12 +120,12 @@ class LossStudy:
             self._study.sampler = self._sampler.build(number, trials)
 
     def _start(self, trial: optuna.Trial, seed: Callable[[int], int]) -> FrozenTrial:
-        values = self._space.suggest(trial)  # parameters that are stored already are answered from the storage
+        configuration = self._space.suggest(trial)  # parameters that are stored already are answered from the storage
         if "seed" not in trial.user_attrs:
             trial.set_user_attr("seed", seed(trial.number))
-        trial.set_user_attr("params", values)
+        trial.set_user_attr("params", dict(configuration))
         earlier = self._study.get_trials(deepcopy=False)[: trial.number]
-        if same := [entry.number for entry in earlier if entry.user_attrs.get("params") == values]:
+        if same := [entry.number for entry in earlier if entry.user_attrs.get("params") == configuration]:
             trial.set_user_attr("replicate_of", same[0])
         self._live[trial.number] = trial
         return self.trial(trial.number)

@@ -20,7 +20,6 @@ from search.plan.checks import make_plan
 from search.plan.plan import Plan
 from search.plan.trainings import training_of
 from search.study.names import Stage
-from spaces.search_space import split_values
 from trainables.losses import LOSSES
 from trainables.training.train import train
 
@@ -191,13 +190,13 @@ def test_trial_0_is_what_the_paper_prints(
 @pytest.mark.parametrize("recipe", PAPERS)
 def test_trial_0_of_every_loss_builds(recipe: str, plan: Callable[..., Plan]) -> None:
     for loss, space in plan(recipe).spaces.items():
-        hyperparameters, _ = split_values(space.default)
+        hyperparameters = space.default.hyperparameters
         LOSSES[loss](num_classes=3, embedding_dim=4, **hyperparameters)
 
 
 def trains(plan: Plan, loss: str) -> None:
     """Trial 0 of ``loss`` trains, and is validated by what the recipe asks for."""
-    trial = create_trial(value=0.0, user_attrs={"params": plan.spaces[loss].default, "seed": 0})
+    trial = create_trial(value=0.0, user_attrs={"params": dict(plan.spaces[loss].default), "seed": 0})
     with TemporaryDirectory() as folder:  # a checkpoint of these networks is too large to be kept with a test's files
         (record,) = train(replace(training_of(plan, loss, Stage.SEARCH, trial), directory=folder))
     assert tuple(record["metrics"]) == plan.metrics

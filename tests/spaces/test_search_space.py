@@ -8,7 +8,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from spaces.losses import SPACES
 from spaces.override import nearest
-from spaces.search_space import SearchSpace, search_space, split_values
+from spaces.search_space import SearchSpace, search_space
 from trainables.mistakes import Mistakes
 from trainables.training.config import TrainingConfig
 
@@ -25,7 +25,7 @@ def test_without_a_word_the_declared_space_is_searched(loss: str) -> None:
     assert found.parameters == SPACES[loss]
     assert found.clipped == ()
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-    study.enqueue_trial(found.default)
+    study.enqueue_trial(dict(found.default))
     assert found.suggest(study.ask()) == found.default
     for _ in range(5):
         values = found.suggest(study.ask())
@@ -43,9 +43,8 @@ def test_the_contract_s_example() -> None:
     assert found.default["training.lr"] == 2e-3
     assert found.clipped == ("proxies_per_class",)  # the paper's 10 is not among the choices
     assert found.default["proxies_per_class"] == 8
-    hyperparameters, training = split_values(found.default)
-    assert hyperparameters["scale"] == 32
-    assert training == {"lr": 2e-3}
+    assert found.default.hyperparameters["scale"] == 32
+    assert found.default.training == {"lr": 2e-3}
 
 
 def test_a_default_that_trial_0_does_not_have_is_not_clipped() -> None:

@@ -9,7 +9,7 @@ from search.report.diagnostics.edges import edges
 from search.report.diagnostics.finding import Finding
 from search.report.diagnostics.replicates import replicates
 from search.report.diagnostics.ridges import ridges
-from spaces.search_space import split_values
+from spaces.configuration import Configuration
 from spaces.space import Space
 from spaces.value import Value
 from trainables.losses import LOSSES
@@ -35,10 +35,10 @@ def diagnose(
 
 
 def _allowed(loss: str, training: TrainingConfig, name: str, value: Value) -> bool:
-    hyperparameters, of_training = split_values({name: value})
+    configuration = Configuration({name: value})
     try:
-        LOSSES[loss](num_classes=2, embedding_dim=2, **hyperparameters)
-        replace(training, **of_training)
+        LOSSES[loss](num_classes=2, embedding_dim=2, **configuration.hyperparameters)
+        replace(training, **configuration.training)
     except ValueError:
         return False
     return True

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from optuna.trial import FrozenTrial, TrialState
 
 from search.report.diagnostics.finding import Finding
-from search.selection.selection import by_configuration
+from search.study.configurations import by_configuration
 
 
 def replicates(trials: Sequence[FrozenTrial]) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
+from search.study.configurations import configuration_of
 from search.study.samplers.sampler import READY, WAIT, Availability, Fixed
 from search.study.samplers.stepwise import Stepwise
 from spaces.value import Value
@@ -43,7 +44,7 @@ class Coordinate(Stepwise):
                     return WAIT
                 if complete := [trial for trial in rivals if trial.state == TrialState.COMPLETE]:
                     best = max(complete, key=lambda trial: trial.values[0])  # the first of equals: what was held
-                    held, rivals = best.user_attrs["params"], [best]
+                    held, rivals = configuration_of(best), [best]
             if name not in held:
                 continue
             others = self._others(held, name)
