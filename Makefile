@@ -24,7 +24,7 @@ check: setup
 test: check
 	$(BIN)/pytest
 
-# PostgreSQL, MLflow and a Ray cluster of two nodes, each of them broken while a search runs.
+# PostgreSQL, MLflow and a Ray cluster of two nodes, each of them broken while a search runs; a campaign killed in a fold.
 test-cluster: setup
 	$(BIN)/pytest -m cluster
 

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 
-PACKAGES = ("search", "spaces", "trainables")
+PACKAGES = ("holdout", "search", "spaces", "trainables")
 SUBMITTED = "submitted.yaml"
 LEFT_HERE = shutil.ignore_patterns("__pycache__", ".*")
 

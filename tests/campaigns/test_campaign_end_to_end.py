@@ -17,6 +17,8 @@ from support.mlflow_rows import assert_mlflow_equals_the_studies
 from search.study.records import epochs_of
 from search.study.trial_value import best_epochs
 
+pytestmark = pytest.mark.cluster  # minutes long, as what breaks a cluster; a stopped campaign is in test_cluster too
+
 GP, CMAES = NAMES = ("lot-gp", "lot-cmaes")
 LOSS = "proxy_anchor"
 TRIALS = {GP: 6, CMAES: 4}  # a Gaussian process models from the fifth on

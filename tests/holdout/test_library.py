@@ -16,65 +16,55 @@ from trainables.losses import LOSSES
 Files = Callable[..., dict[str, Any]]
 
 
-def tiny(search_file: Files, **changes: Any) -> dict[str, Any]:
-    """A search of one loss that trains in moments."""
-    small = {
-        "losses": ["pnp"],
-        "search": {"trials": 2, "pruner": "none"},
-        "final": {"seeds": 1},
-        "selection": {"finalists": 1, "seeds": 1},
-    }
-    return search_file(**{**small, **changes})
-
-
 @pytest.mark.usefixtures("on_nodes")
-def test_a_search_is_run_followed_opened_and_extended(search_file: Files, tmp_path: Path) -> None:
-    epochs = []
+def test_a_search_is_run_followed_opened_and_extended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The example's search, made smaller: its first stage alone, extended, and then the example as it stands."""
+    smaller = {"training": {"epochs": 2}, "search": {"trials": 1}, "final": {"seeds": 1}, "selection": {"seeds": 1}}
+    for section, values in smaller.items():
+        monkeypatch.setitem(search_from_python.CONTENT, section, values)
+    content, epochs = search_from_python.CONTENT, []
     search = holdout.run(
-        tiny(search_file),
+        content,
         {"stages": ["search"]},
         runs=tmp_path,
         quiet=True,
         on_epoch=lambda study, number, record: epochs.append((study, number, record["epoch"])),
     )
-    assert sorted(epochs) == [("pnp", number, epoch) for number in (0, 1) for epoch in (1, 2, 3)]
+    assert sorted(epochs) == [(loss, 0, epoch) for loss in ("circle_loss", "proxy_anchor") for epoch in (1, 2)]
 
-    trials = search.trials("pnp")
-    assert list(trials["number"]) == [0, 1]
-    assert set(trials["state"]) == {"COMPLETE"}
-    assert trials["params_variant"][0] == "Dq"
-    assert list(trials["epochs"]) == [3, 3]
-    history = search.history("pnp", 1)
-    assert list(history["epoch"]) == [1, 2, 3]
-    assert history["map_at_r"].max() == trials["value"][1]
-    study = optuna.load_study(study_name="small/pnp", storage=search.storage_url)
+    trials = search.trials("proxy_anchor")
+    assert list(trials["number"]) == [0]
+    assert list(trials["state"]) == ["COMPLETE"]
+    assert list(trials["params_margin"]) == [0.1]
+    assert list(trials["epochs"]) == [2]
+    history = search.history("proxy_anchor", 0)
+    assert list(history["epoch"]) == [1, 2]
+    assert history["map_at_r"].max() == trials["value"][0]
+    study = optuna.load_study(study_name="from-python/proxy_anchor", storage=search.storage_url)
     assert [trial.value for trial in study.trials] == list(trials["value"])
+    assert search.summary.losses["proxy_anchor"].trials.complete == 1
+    assert search.summary.losses["proxy_anchor"].test is None
 
-    assert search.summary.losses["pnp"].trials.complete == 2
-    assert search.summary.losses["pnp"].test is None
-    extended = holdout.run(tiny(search_file), {"search.trials": 3}, runs=tmp_path, quiet=True)
-    assert len(extended.trials("pnp")) == 3
-    opened = holdout.open("small", runs=tmp_path)
-    test = opened.summary.losses["pnp"].test
+    monkeypatch.setitem(content, "search", {"trials": 2, "pruner": "none"})
+    with pytest.raises(holdout.Mistakes, match=r"search\.pruner"):
+        holdout.run(content, runs=tmp_path, quiet=True)
+    monkeypatch.setitem(content, "search", {"trials": 2})
+    assert search_from_python.main(str(tmp_path)).losses == ("proxy_anchor", "circle_loss")
+    assert "Circle loss on the test classes" in capsys.readouterr().out
+    opened = holdout.open("from-python", runs=tmp_path)
+    assert len(opened.trials("proxy_anchor")) == 2
+    test = opened.summary.losses["circle_loss"].test
     assert test is not None
     assert 0 <= test["recall_at_1"].mean <= 1
-    assert len(opened.trials("pnp@final")) >= 1
-    assert opened.comparison() == holdout.compare("small", runs=tmp_path)
-
-
-@pytest.mark.usefixtures("on_nodes")
-def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    smaller = {"training": {"epochs": 1}, "search": {"trials": 1}, "final": {"seeds": 1}}
-    for section, values in smaller.items():
-        monkeypatch.setitem(search_from_python.CONTENT, section, values)
-    search = search_from_python.main(str(tmp_path))
-    assert search.losses == ("proxy_anchor", "circle_loss")
-    assert "Circle loss on the test classes" in capsys.readouterr().out
+    assert len(opened.trials("circle_loss@final")) >= 1
+    assert opened.comparison() == holdout.compare("from-python", runs=tmp_path)
 
 
 def test_mistakes_come_all_at_once_and_nothing_is_created(search_file: Files, tmp_path: Path) -> None:
     with pytest.raises(holdout.Mistakes) as caught:
-        holdout.run(tiny(search_file), {"search.sampler": "tpu", "losses": ["mpaa"]}, runs=tmp_path / "runs")
+        holdout.run(search_file(), {"search.sampler": "tpu", "losses": ["mpaa"]}, runs=tmp_path / "runs")
     assert len(caught.value.sentences) == 2
     assert not (tmp_path / "runs").exists()
     with pytest.raises(holdout.Mistakes, match="no search 'birds'"):

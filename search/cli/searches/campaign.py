@@ -7,7 +7,7 @@ import typer
 
 from search.cli import STARTED
 from search.cli.options import RUNS, Json, Output, Runs, Settings
-from search.cli.output import messages, rendered, show
+from search.cli.output import messages, rendered, say, show
 
 
 def campaign(
@@ -31,6 +31,7 @@ def campaign(
     campaign = parse_campaign(read_campaign(file, settings or []))
     folder = CampaignFolder(runs, campaign.name)
     plans = campaign_plans(campaign, folder)
+    say([notice for plan in plans for notice in plan.notices])
     outcomes = run_stages(
         plans,
         messages(),
