@@ -1,6 +1,7 @@
 """An opened search: its plan and its studies."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
@@ -10,9 +11,9 @@ from search.config.secrets import expand
 from search.plan.plan import Plan
 from search.study.names import Stage, study_name
 from search.study.pruners import PRUNERS
-from search.study.storage import open_storage, stored_trials
+from search.study.storage import open_storage, stored_attributes, stored_trials
 from search.study.study import LossStudy
-from trainables.files import write_json, write_whole
+from trainables.files import write_json, write_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,21 +74,23 @@ class Search:
 
     def begin_session(self, started: float, slots: int) -> None:
         """Remember that a driver ``started`` (seconds since 1970), and how many trials it runs at once."""
-        self._first_study.set_attributes({"sessions": [*self.sessions, started], "slots": slots})
+        first = self.study(self.config.loss_names[0], Stage.SEARCH)
+        first.set_attributes({"sessions": [*self.sessions, started], "slots": slots})
 
     @property
     def sessions(self) -> list[float]:
         """When each driver of this search started."""
-        return list(self._first_study.attributes().get("sessions", []))
+        return list(self._session_attributes.get("sessions", []))
 
     @property
     def slots(self) -> int:
         """How many trials the last driver ran at once; 0 before the first."""
-        return int(self._first_study.attributes().get("slots", 0))
+        return int(self._session_attributes.get("slots", 0))
 
     @property
-    def _first_study(self) -> LossStudy:
-        return self.study(self.config.loss_names[0], Stage.SEARCH)
+    def _session_attributes(self) -> dict[str, Any]:
+        """Those of the first loss's study, read without making or changing it."""
+        return stored_attributes(self.storage, study_name(self.name, self.config.loss_names[0], Stage.SEARCH))
 
 
 def open_search(plan: Plan) -> Search:
@@ -95,6 +98,6 @@ def open_search(plan: Plan) -> Search:
     folder = plan.folder
     folder.path.mkdir(parents=True, exist_ok=True)
     write_json(folder.split, plan.split.to_json())
-    write_whole(folder.config, lambda file: file.write(plan.config.to_yaml().encode()))
+    write_text(folder.config, plan.config.to_yaml())
     address = plan.config.search.storage
     return Search(plan=plan, storage=open_storage(expand(address) if address else folder.storage))

@@ -96,17 +96,16 @@ def _page(page: "TrialPage") -> "RenderableType":
     from rich.table import Table
     from rich.text import Text
 
-    from spaces.value import value_text
+    from search.report.tables.formats import parameters
 
     row = page.row
     facts = Table(box=None, padding=(0, 1), show_header=False)
     facts.add_column(style="dim")
     facts.add_column(overflow="fold")
-    parameters = ", ".join(f"{name}={value_text(value)}" for name, value in row.params.items())
     for key, text in {
         "state": row.state.lower(),
         "value": None if row.value is None else f"{row.value:.4f} ({page.objective})",
-        "parameters": parameters or "none",
+        "parameters": parameters(row.params) or "none",
         "seed": None if row.seed is None else str(row.seed),
         "same as": None if row.replicate_of is None else f"trial {row.replicate_of}, with another seed",
         "outcome": row.outcome,

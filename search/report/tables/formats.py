@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from search.report.results.pair import Pair
 from search.report.results.seed_statistics import SeedInterval, SeedStatistics
 from search.report.tables.text_table import NOTHING
-from spaces.value import Value
+from spaces.value import Value, value_text
 
 
 def spread(entry: SeedStatistics | None) -> str:
@@ -23,9 +23,7 @@ def interval(ends: tuple[float, float]) -> str:
 
 def parameters(params: Mapping[str, Value]) -> str:
     """Hyperparameters in a line."""
-    return ", ".join(
-        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in params.items()
-    )
+    return ", ".join(f"{name}={value_text(value)}" for name, value in params.items())
 
 
 def verdict(pair: Pair) -> str:
