@@ -43,8 +43,7 @@ def write_whole(path: AnyPath, write: Callable[[IO[bytes]], object]) -> None:
 
 def write_json(path: AnyPath, value: Any) -> None:
     """Write ``value`` as indented JSON; NaN and infinity are refused, since JSON has neither."""
-    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
-    write_whole(path, lambda file: file.write(text.encode()))
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def write_text(path: AnyPath, text: str) -> None:

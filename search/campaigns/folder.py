@@ -8,7 +8,7 @@ import yaml
 from search.campaigns.config import CampaignConfig, read_config
 from search.campaigns.results.types import CampaignResult
 from search.config.yaml_file import read_yaml
-from trainables.files import write_json, write_whole
+from trainables.files import write_json, write_text
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class CampaignFolder:
         """Write down the campaign that begins, or goes on with another table or further labels."""
         self.config.parent.mkdir(parents=True, exist_ok=True)
         text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-        write_whole(self.config, lambda file: file.write(text.encode()))
+        write_text(self.config, text)
 
     def end(self, result: CampaignResult) -> None:
         """Write down what the campaign came to."""

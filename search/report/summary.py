@@ -28,7 +28,7 @@ from search.selection.selection import Confirmation, Selection, confirmations, f
 from search.study.configurations import by_configuration, configuration_of, mean_value
 from search.study.names import Stage
 from search.study.records import epochs_of
-from trainables.files import write_whole
+from trainables.files import write_text
 from trainables.training.epoch_record import EpochRecord
 
 Trials = Mapping[Stage, Sequence[FrozenTrial]]
@@ -40,7 +40,7 @@ def write_summary(search: Search) -> Summary:
     summary, path = summarise(search), search.plan.folder.summary
     text = json.dumps(summary.model_dump(mode="json"), indent=2, allow_nan=False) + "\n"
     if not path.exists() or path.read_bytes() != text.encode():
-        write_whole(path, lambda file: file.write(text.encode()))
+        write_text(path, text)
     return summary
 
 

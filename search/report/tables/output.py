@@ -6,7 +6,7 @@ from pathlib import Path
 from search.report.tables.latex import as_latex
 from search.report.tables.markdown import as_markdown
 from search.report.tables.text_table import TextTable
-from trainables.files import write_whole
+from trainables.files import write_text
 from trainables.mistakes import Mistakes, raise_if_any
 
 FORMATS = (".csv", ".md", ".tex")
@@ -36,6 +36,6 @@ def write_output(path: Path, csv: str, tables: Sequence[TextTable]) -> None:
     """
     content = {".csv": lambda: csv, ".md": lambda: as_markdown(tables), ".tex": lambda: as_latex(tables)}[path.suffix]()
     try:
-        write_whole(path, lambda file: file.write(content.encode()))
+        write_text(path, content)
     except OSError as error:
         raise Mistakes(f"--output {path}: it cannot be written ({error.strerror}); name another file.") from error
