@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from search.cluster.package import SUBMITTED, working_directory
+from search.cluster.package import PACKAGES, SUBMITTED, working_directory
 from search.cluster.submission import submission
 from search.config.search_config import parse_config
 from search.plan.resume import read_plan
@@ -222,7 +222,7 @@ def test_what_is_shipped_travels_with_a_submitted_search(search_file: SearchFile
     assert yaml.safe_load(submitted.text) == content
     with working_directory(submitted.text, submitted.shipped) as directory:
         names = {path.name for path in directory.iterdir()}
-        assert names == {"search", "spaces", "trainables", lab, "holdout_test_file.py", SUBMITTED}
+        assert names == {*PACKAGES, lab, "holdout_test_file.py", SUBMITTED}
         assert (directory / lab / "parts.py").read_text() == PARTS
         assert not list(directory.rglob("__pycache__"))
 
