@@ -1,4 +1,4 @@
-.PHONY: setup run test test-cluster check bench-losses bench-metrics bench-input bench-overhead bench-anytime bench-proxies bench-start clean
+.PHONY: setup run test test-cluster check bench-losses bench-metrics bench-input bench-overhead bench-anytime bench-proxies bench-start bench-scale clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -42,6 +42,9 @@ bench-overhead: setup
 
 bench-start: setup
 	$(BIN)/python -m benchmarks.start
+
+bench-scale: setup
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.scale
 
 bench-anytime: setup
 	$(BIN)/python -m benchmarks.anytime $(IMAGES) $(RUNS)

@@ -25,6 +25,9 @@ class Configuration(Mapping[str, Value]):
     def __len__(self) -> int:
         return len(self.values_by_name)
 
+    def __hash__(self) -> int:
+        return hash(frozenset(self.values_by_name.items()))
+
     @property
     def hyperparameters(self) -> dict[str, Value]:
         """What the loss is built with."""

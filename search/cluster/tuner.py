@@ -25,11 +25,12 @@ logger = logging.getLogger(__name__)
 
 
 class _Assignments:
-    """Which of Tune's trials trains which of ours, and the first error of our own, which ends the run."""
+    """Which of Tune's trials trains which of ours and on which node, and the first error of our own, which ends all."""
 
     def __init__(self, queue: TrialQueue) -> None:
         self.queue = queue
         self.running: dict[str, RunningTrial] = {}
+        self.nodes: dict[str, str] = {}
         self.error: Exception | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -77,8 +78,11 @@ class _StudyScheduler(FIFOScheduler):
         if assignments.error:
             return str(TrialScheduler.STOP)
         running = assignments.running.get(trial.trial_id)
+        (news,) = result["news"]
+        if "node" in news:
+            assignments.nodes[trial.trial_id] = news["node"]
+            return str(TrialScheduler.CONTINUE)
         try:
-            (news,) = result["news"]
             goes_on = assignments.queue.on_trial_result(running, news) if running else assignments.queue.has_to_wait
         except Exception as error:
             assignments.error = error
@@ -91,15 +95,24 @@ class _StudyScheduler(FIFOScheduler):
         running = assignments.running.get(trial.trial_id)
         if assignments.error or running is None:
             return
+        error = trial.get_error()
+        reason = type(error).__name__ if error else "its process ended"
         try:
-            assignments.queue.on_trial_error(running, _reason(trial))
+            own = _is_own(error, assignments.nodes.get(trial.trial_id))
+            assignments.queue.on_trial_error(running, reason, own=own)
         except Exception as error:
             assignments.error = error
 
 
-def _reason(trial: Any) -> str:
-    error = trial.get_error()
-    return type(error).__name__ if error else "its process ended"
+def _is_own(error: Exception | None, node: str | None) -> bool:
+    """Whether a training is to be held to be the cause of ``error``, which ended it on ``node``.
+
+    It is not where it never ran (None), as on a machine that is gone and that Ray does not yet know to be gone, nor
+    where its machine is gone. That the training cannot even be made is its own.
+    """
+    if getattr(error, "actor_init_failed", False):
+        return True
+    return any(entry["NodeID"] == node and entry["Alive"] for entry in ray.nodes())
 
 
 def slots(resources: ResourcesSection, max_concurrent: int | None) -> int:

@@ -8,15 +8,12 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-import optuna
-from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
 
 from search.plan.runs import RunFolder
 from search.plan.search import Search
 from search.plan.stored import StoredSearch
-from search.study.names import Stage, study_name
-from search.study.storage import retry
+from search.study.names import Stage
 
 COPIES = "copies"
 """A study's attribute: the other search, and the numbers of its trials that are copied, in this order."""
@@ -28,8 +25,8 @@ COPIED_FROM = "copied_from"
 def copy_trials(search: Search) -> int:
     """Copy the trials that ``search`` begins with, where they are not there yet; gives how many were copied.
 
-    Which ones are copied is written down before the first, and each is copied in one transaction, so that a process
-    that goes on after a kill copies the rest and nothing twice. Nothing else may be added to the studies before this.
+    Which ones are copied is written down before, and those of a loss are copied in one transaction, so that a process
+    that goes on after a kill copies the same ones and nothing twice. Nothing else may be added to the studies before.
     """
     origin = search.config.search.origin
     if origin is None:
@@ -46,26 +43,15 @@ def _copy_study(search: Search, source: StoredSearch, loss: str) -> int:
         numbers = [trial.number for trial in source.trials(loss) if trial.state.is_finished()]
         copies = {"search": source.name, "numbers": numbers}
         study.set_attributes({COPIES: copies})
-    if _copied(study.trials()) == len(copies["numbers"]):
+    if _copied(study.trials()):
         return 0
-    return _copy_missing(
-        search.storage, study_name(search.name, loss, Stage.SEARCH), source.name, copies["numbers"], source.trials(loss)
-    )
+    trials = source.trials(loss)
+    study.add(_copy(trials[number], source.name, copies["numbers"]) for number in copies["numbers"])
+    return len(copies["numbers"])
 
 
-def _copied(trials: Sequence[FrozenTrial]) -> int:
-    return sum(COPIED_FROM in trial.user_attrs for trial in trials)
-
-
-@retry  # asks again how many there are, so that a copy whose answer was lost is not made twice
-def _copy_missing(
-    storage: RDBStorage, study: str, origin: str, numbers: Sequence[int], trials: Sequence[FrozenTrial]
-) -> int:
-    target = optuna.load_study(study_name=study, storage=storage)
-    there = _copied(target.get_trials(deepcopy=False))
-    for number in numbers[there:]:
-        target.add_trial(_copy(trials[number], origin, numbers))
-    return len(numbers) - there
+def _copied(trials: Sequence[FrozenTrial]) -> bool:
+    return any(COPIED_FROM in trial.user_attrs for trial in trials)
 
 
 def _copy(trial: FrozenTrial, origin: str, numbers: Sequence[int]) -> FrozenTrial:

@@ -1,9 +1,8 @@
 """An opened search: its plan and its studies."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
 
 from search.config.search_config import SearchConfig
@@ -11,17 +10,23 @@ from search.config.secrets import expand
 from search.plan.plan import Plan
 from search.study.names import Stage, study_name
 from search.study.pruners import PRUNERS
-from search.study.storage import open_storage, stored_attributes, stored_trials
+from search.study.storage.driver import DriverStorage
+from search.study.storage.open import close_storage, open_storage
 from search.study.study import LossStudy
 from trainables.files import write_json, write_text
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """A search whose folder and storage exist."""
+    """A search whose folder and storage exist. Its studies are read once; only its driver may hold it for long."""
 
     plan: Plan
-    storage: RDBStorage
+    storage: DriverStorage
+    _studies: dict[tuple[str, Stage], LossStudy] = field(default_factory=dict, repr=False)
+
+    def close(self) -> None:
+        """Let go of the studies' database; what is read later opens it again."""
+        close_storage(self.storage)
 
     @property
     def config(self) -> SearchConfig:
@@ -35,6 +40,11 @@ class Search:
 
     def study(self, loss: str, stage: Stage) -> LossStudy:
         """A loss's study in a stage, opened or made."""
+        if (loss, stage) not in self._studies:
+            self._studies[loss, stage] = self._open(loss, stage)
+        return self._studies[loss, stage]
+
+    def _open(self, loss: str, stage: Stage) -> LossStudy:
         plan, search = self.plan, self.config.search
         searching = stage is Stage.SEARCH
         budget = plan.budget(loss)
@@ -58,7 +68,7 @@ class Search:
 
     def trials(self, loss: str, stage: Stage) -> list[FrozenTrial]:
         """The trials of a loss's study in a stage, none where it has not begun; nothing is made."""
-        return stored_trials(self.storage, study_name(self.name, loss, stage))
+        return self.storage.trials_of(study_name(self.name, loss, stage))
 
     def is_done(self, stage: Stage) -> bool:
         """Whether ``stage`` has nothing left to do."""
@@ -90,7 +100,7 @@ class Search:
     @property
     def _session_attributes(self) -> dict[str, Any]:
         """Those of the first loss's study, read without making or changing it."""
-        return stored_attributes(self.storage, study_name(self.name, self.config.loss_names[0], Stage.SEARCH))
+        return self.storage.attributes_of(study_name(self.name, self.config.loss_names[0], Stage.SEARCH))
 
 
 def open_search(plan: Plan) -> Search:

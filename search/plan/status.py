@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from search.plan.stored import StoredSearch
 from search.study.names import Stage, short_study_name
-from search.study.records import epochs_trained
+from search.study.tally import Tally
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +48,10 @@ def status_of(search: StoredSearch) -> SearchStatus:
     """
     try:
         studies = tuple(
-            _study_status(search, loss, stage, trials)
+            _study_status(search, loss, stage, tally)
             for stage in Stage
             for loss in search.losses
-            if (trials := search.trials(loss, stage))
+            if (tally := search.tally(loss, stage)).trials
         )
     except Exception as error:  # an older version's, another one's, or a damaged file's: anything may be in it
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -60,22 +60,21 @@ def status_of(search: StoredSearch) -> SearchStatus:
     return SearchStatus(name=search.name, state=_state(search, studies), driver=search.folder.driver(), studies=studies)
 
 
-def _study_status(search: StoredSearch, loss: str, stage: Stage, trials: list[FrozenTrial]) -> StudyStatus:
-    states = [trial.state for trial in trials]
+def _study_status(search: StoredSearch, loss: str, stage: Stage, tally: Tally) -> StudyStatus:
     attributes = search.attributes(loss, stage)
     ended_early = attributes.get("ended_early")
     return StudyStatus(
         study=short_study_name(loss, stage),
         stage=stage,
-        running=states.count(TrialState.RUNNING),
-        complete=states.count(TrialState.COMPLETE),
-        pruned=states.count(TrialState.PRUNED),
-        failed=states.count(TrialState.FAIL),
-        planned=len(trials) if ended_early else attributes.get("planned_trials", len(trials)),
-        epochs=epochs_trained(trials),
+        running=tally.running,
+        complete=tally.states[TrialState.COMPLETE],
+        pruned=tally.states[TrialState.PRUNED],
+        failed=tally.states[TrialState.FAIL],
+        planned=tally.trials if ended_early else attributes.get("planned_trials", tally.trials),
+        epochs=tally.epochs,
         epoch_budget=attributes.get("planned_epochs"),
         ended_early=ended_early,
-        best=max((trial.values[0] for trial in trials if trial.state == TrialState.COMPLETE), default=None),
+        best=tally.best,
     )
 
 

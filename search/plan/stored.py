@@ -6,13 +6,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
+from sqlalchemy import Engine
 
 from search.config.secrets import expand
 from search.plan.runs import RunFolder, existing_run, stored_config
 from search.study.names import Stage, short_study_name, study_name
-from search.study.storage import read_storage, stored_attributes, stored_trials
+from search.study.storage.read import read_storage, stored_attributes, stored_tally, stored_trials
+from search.study.tally import Tally
 from trainables.mistakes import Mistakes, suggestion
 
 
@@ -44,7 +45,7 @@ class StoredSearch:
         return expand(address) if address else self.folder.storage
 
     @cached_property
-    def storage(self) -> RDBStorage | None:
+    def storage(self) -> Engine | None:
         """Its studies' database; None where none was made yet."""
         url = self.storage_url
         if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists():
@@ -54,6 +55,10 @@ class StoredSearch:
     def trials(self, loss: str, stage: Stage = Stage.SEARCH) -> list[FrozenTrial]:
         """The trials of a loss's study in a stage; none where it has not begun."""
         return stored_trials(self.storage, study_name(self.name, loss, stage)) if self.storage else []
+
+    def tally(self, loss: str, stage: Stage) -> Tally:
+        """How many trials of a loss's study in a stage are in which state."""
+        return stored_tally(self.storage, study_name(self.name, loss, stage)) if self.storage else Tally()
 
     def attributes(self, loss: str, stage: Stage = Stage.SEARCH) -> dict[str, Any]:
         """The user attributes of a loss's study in a stage."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.study.configurations import by_configuration, configuration_of, mean_value
+from search.study.configurations import by_configuration, configuration_of, mean_of, mean_value
 from search.study.records import epochs_of
 from search.study.trial_value import best_epochs
 from spaces.value import Value
@@ -114,8 +114,8 @@ def finalists(trials: Sequence[FrozenTrial], count: int) -> list[FrozenTrial]:
     """
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     pruned = sorted((trial for trial in trials if trial.state == TrialState.PRUNED), key=_worst_last)
-    ranked = [group[0] for group in by_configuration(complete)]
-    ranked.sort(key=lambda trial: -(mean_value(complete, configuration_of(trial)) or 0.0))
+    best_first = sorted(by_configuration(complete), key=lambda group: -(mean_of(group) or 0.0))
+    ranked = [group[0] for group in best_first]
     best = [group[0] for group in by_configuration([*ranked, *pruned])][:count]
     if best and configuration_of(trials[0]) not in [configuration_of(trial) for trial in best]:
         best.append(trials[0])

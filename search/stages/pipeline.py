@@ -7,7 +7,7 @@ the same call starts, goes on with what was killed at any moment, extends, or fi
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 from optuna.trial import FrozenTrial
 from rich.console import Console
@@ -77,7 +77,7 @@ def run_stages(
         for storage, names in _databases(plans).items():
             stack.enter_context(only_driver_of(names, storage))
         on_begin()
-        searches = [open_search(plan) for plan in plans]
+        searches = [stack.enter_context(closing(open_search(plan))) for plan in plans]
         for search in searches:
             copy_trials(search)
         left = [stage for stage in stages if _undone(searches, stage)]
@@ -163,7 +163,7 @@ def _carry_out(
             )
         outcomes = [recorded_outcome(search) for search in searches]
     finally:
-        in_step = tracker.close()
+        in_step = tracker.close(lambda text: console.print(text, style="dim", highlight=False))
     for outcome in outcomes:
         name = outcome.search.name
         if not in_step or not _try_synchronise(outcome, projections[name]):

@@ -1,9 +1,10 @@
 """Live progress: trials done, running, pruned and failed, the best so far, and the time left."""
 
+import statistics
 import time
-from collections import Counter
+from collections import deque
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 
 from optuna.trial import FrozenTrial, TrialState
@@ -12,8 +13,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from search.study.budget import Budget
 from search.study.names import Stage
-from search.study.records import epochs_of, epochs_trained
+from search.study.tally import Tally
 from search.study.trial_queue import RunningTrial, TrialListener
 from trainables.training.epoch_record import EpochRecord
 
@@ -25,35 +27,23 @@ TITLES = {
 }
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Row:
-    """One study's numbers. ``epochs`` are those trained, ``known`` the state of each trial heard of.
+    """One study's trials: those planned, those so far, and how many epochs a whole training has."""
 
-    ``budget`` is what may still be trained of a budget in epochs, those of ``epochs`` not yet taken off.
-    """
-
-    target: int
-    budget: int | None
-    before: int
+    budget: Budget
+    tally: Tally
     epochs_each: int
-    states: dict[int, TrialState] = field(default_factory=dict)
-    epochs: dict[int, int] = field(default_factory=dict)
-    best: float | None = None
-
-    @property
-    def ended(self) -> int:
-        return self.before + sum(state.is_finished() for state in self.states.values())
 
     def left(self) -> float:
         """Epochs still to train, if the trials to come are pruned as early as those that ended."""
-        done = [self.epochs[number] for number, state in self.states.items() if state.is_finished()]
-        typical = sum(done) / len(done) if done else self.epochs_each
-        running = [self.epochs[number] for number, state in self.states.items() if not state.is_finished()]
-        to_start = self.target - self.ended - len(running)
-        going = sum(max(0.0, typical - epochs) for epochs in running)
-        if self.budget is None:
-            return to_start * typical + going
-        return min(to_start * typical, max(0.0, self.budget - sum(self.epochs.values()) - going)) + going
+        tally = self.tally
+        typical = (tally.epochs - tally.epochs_running) / tally.ended if tally.ended else self.epochs_each
+        going = max(0.0, tally.running * typical - tally.epochs_running)
+        to_start = (self.budget.most - tally.started) * typical
+        if self.budget.epochs is None:
+            return to_start + going
+        return min(to_start, max(0.0, self.budget.epochs - tally.epochs - going)) + going
 
 
 class Progress(TrialListener, AbstractContextManager["Progress"]):
@@ -64,8 +54,10 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         self._console = console
         self._stage: Stage | None = None
         self._rows: dict[str, _Row] = {}
-        self._seconds: list[float] = []
-        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        self._seconds: deque[float] = deque(maxlen=100)
+        # Drawn now and then, and not at every event: of hundreds of slots something comes every few milliseconds.
+        live = Live(console=console, get_renderable=self._table, refresh_per_second=4, transient=True)
+        self._live = live if console.is_terminal else None
 
     def __enter__(self) -> "Progress":
         if self._live:
@@ -88,75 +80,51 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
             self._stage, self._rows = running.stage, {}
             if not self._live:
                 self.say(f"{TITLES[running.stage]} …")
-        self._update(running, trial)
+        name = running.study.name
+        if name not in self._rows:
+            row = _Row(budget=running.queued.budget, tally=running.study.tally, epochs_each=running.spec.epochs)
+            self._rows = {**self._rows, name: row}  # the thread that draws may be going through the old ones
 
     def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
         """Show how far the trial is."""
-        self._seconds = [*self._seconds[-99:], record["end"] - record["start"]]
-        self._update(running, trial)
+        self._seconds.append(record["end"] - record["start"])
 
     def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
         """Show how the trial ended."""
-        row = self._update(running, trial)
-        if trial.state == TrialState.COMPLETE and trial.value is not None:
-            row.best = trial.value if row.best is None else max(row.best, trial.value)
-        if self._live:
-            self._live.update(self._table(), refresh=True)
-        else:
-            line = self._line(running, row, trial.user_attrs.get("outcome", ""))
+        if not self._live:
+            line = self._line(running, trial.user_attrs.get("outcome", ""))
             self._console.print(line, highlight=False, soft_wrap=True)
-
-    def _update(self, running: RunningTrial, trial: FrozenTrial) -> _Row:
-        row = self._row(running)
-        row.states[running.number] = trial.state
-        row.epochs[running.number] = len(epochs_of(trial))
-        if self._live:
-            self._live.update(self._table(), refresh=True)
-        return row
-
-    def _row(self, running: RunningTrial) -> _Row:
-        name = running.study.name
-        if name not in self._rows:
-            trials = [trial for trial in running.study.trials() if trial.number != running.number]
-            budget = running.queued.budget
-            values = [trial.value for trial in trials if trial.state == TrialState.COMPLETE and trial.value is not None]
-            self._rows[name] = _Row(
-                target=budget.most,
-                budget=None if budget.epochs is None else budget.epochs - epochs_trained(trials),
-                before=sum(trial.state.is_finished() for trial in trials),
-                epochs_each=running.spec.epochs,
-                best=max(values, default=None),
-            )
-        return self._rows[name]
 
     def _time_left(self) -> str:
         if not self._seconds:
             return "–"
         epochs = sum(row.left() for row in self._rows.values())
-        seconds = epochs * sum(self._seconds) / len(self._seconds) / self.concurrent
+        seconds = epochs * statistics.fmean(self._seconds) / self.concurrent
         return time.strftime("%H:%M:%S", time.gmtime(seconds))
 
-    def _line(self, running: RunningTrial, row: _Row, outcome: str) -> str:
-        best = "" if row.best is None else f"; best {row.best:.4f}"
+    def _line(self, running: RunningTrial, outcome: str) -> str:
+        tally = running.study.tally
+        best = "" if tally.best is None else f"; best {tally.best:.4f}"
         return (
             f"{running.study.name} trial {running.number}: {outcome} "
-            f"[{row.ended}/{row.target}{best}; about {self._time_left()} left in this stage]"
+            f"[{tally.ended}/{running.queued.budget.most}{best}; about {self._time_left()} left in this stage]"
         ).replace("[", "\\[")
 
     def _table(self) -> RenderableType:
-        assert self._stage is not None
+        if self._stage is None:
+            return ""
         table = Table(title=TITLES[self._stage], title_justify="left", box=None)
         for column in ("loss", "done", "running", "pruned", "failed", "best"):
             table.add_column(column, justify="left" if column == "loss" else "right")
         for name, row in self._rows.items():
-            states: Counter[TrialState] = Counter(row.states.values())
+            tally = row.tally
             table.add_row(
                 name,
-                f"{row.ended}/{row.target}",
-                str(states[TrialState.RUNNING]),
-                str(states[TrialState.PRUNED]),
-                str(states[TrialState.FAIL]),
-                "–" if row.best is None else f"{row.best:.4f}",
+                f"{tally.ended}/{row.budget.most}",
+                str(tally.running),
+                str(tally.states[TrialState.PRUNED]),
+                str(tally.states[TrialState.FAIL]),
+                "–" if tally.best is None else f"{tally.best:.4f}",
             )
         return Group(table, Text(f"about {self._time_left()} left in this stage", style="dim"))
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.study.records import epochs_trained
 from search.study.samplers.sampler import READY, WAIT, Availability, Sampler
+from search.study.tally import Tally
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,20 +23,19 @@ class Budget:
     epochs_each: int = 0
     sampler: Sampler | None = None
 
-    def availability(self, trials: Sequence[FrozenTrial]) -> Availability:
-        """Whether a further trial of the study with these ``trials`` may start."""
-        started = [trial for trial in trials if trial.state != TrialState.WAITING]
-        if len(started) >= self.trials:
+    def availability(self, trials: Sequence[FrozenTrial], tally: Tally | None = None) -> Availability:
+        """Whether a further trial of the study with these ``trials`` may start; ``tally`` counts them, if kept."""
+        tally = tally or Tally.of(trials)
+        if tally.started >= self.trials:
             return Availability(open=False, over=f"{self.trials} trials were asked for")
         if self.epochs is not None:
-            trained = epochs_trained(started)
-            if trained >= self.epochs:
-                return Availability(open=False, over=f"{trained} epochs are trained, and its budget is {self.epochs}")
-            running = [trial for trial in started if trial.state == TrialState.RUNNING]
-            if trained + len(running) * self.epochs_each - epochs_trained(running) >= self.epochs:
+            if tally.epochs >= self.epochs:
+                over = f"{tally.epochs} epochs are trained, and its budget is {self.epochs}"
+                return Availability(open=False, over=over)
+            if tally.epochs + tally.running * self.epochs_each - tally.epochs_running >= self.epochs:
                 return WAIT
         # Trial 0 is not the sampler's: it is enqueued, or about to be.
-        return READY if self.sampler is None or not started else self.sampler.availability(trials)
+        return READY if self.sampler is None or not tally.started else self.sampler.availability(trials)
 
     @property
     def most(self) -> int:

@@ -1,20 +1,17 @@
-"""Which trials end early: Optuna's pruners, each with its plan in words and the reason of what it did.
+"""Which trials end early: each pruner with its plan in words, and what it compares a study's trials with.
 
-The study's own ``pruner`` stays empty: under Hyperband, Optuna would show a sampler the trials of one bracket alone,
-and after a restart, until the first comparison, those of all.
+Optuna's own pruners are not used: they go through all trials of a study at every step, and under Hyperband they show a
+sampler the trials of one bracket alone. The tests hold that ours decide as they do.
 """
 
 import math
-import statistics
 from abc import ABC, abstractmethod
+from binascii import crc32
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
-from optuna import Study
-from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
-from optuna.trial import FrozenTrial, TrialState
+from search.study.comparisons import BelowMedian, Comparison, Halving, NoComparison
 
 REDUCTION_FACTOR = 2
 COMPLETE_FOR_MEDIAN = 4
@@ -42,24 +39,15 @@ class Pruner(ABC):
         """What is compared after which steps, in words."""
         return self._plan() if self.first < self.steps else f"no trial is pruned, {self.steps} {self.unit}s are too few"
 
-    def reason(self, study: Study, trial: FrozenTrial) -> str | None:
-        """Why ``trial`` ends after the step that it reported last; None where it goes on. Ask once a step."""
-        if not self._rule.prune(study, trial):
-            return None
-        return self._reason_of(study, study.get_trials(deepcopy=False), trial.number)
-
-    @cached_property
-    def _rule(self) -> BasePruner:
-        return self._build() if self.first < self.steps else NopPruner()
+    def comparison(self, study: str) -> Comparison:
+        """What the trials of the study with this name are compared with, before there are any."""
+        return self._comparison(study) if self.first < self.steps else NoComparison()
 
     @abstractmethod
     def _plan(self) -> str: ...
 
     @abstractmethod
-    def _build(self) -> BasePruner: ...
-
-    @abstractmethod
-    def _reason_of(self, study: Study, trials: Sequence[FrozenTrial], number: int) -> str: ...
+    def _comparison(self, study: str) -> Comparison: ...
 
 
 class Unpruned(Pruner):
@@ -75,11 +63,8 @@ class Unpruned(Pruner):
     def _plan(self) -> str:
         return self.plan
 
-    def _build(self) -> BasePruner:
-        return NopPruner()
-
-    def _reason_of(self, study: Study, trials: Sequence[FrozenTrial], number: int) -> str:
-        raise AssertionError("nothing is pruned")
+    def _comparison(self, study: str) -> Comparison:
+        return NoComparison()
 
 
 class SuccessiveHalving(Pruner):
@@ -103,18 +88,8 @@ class SuccessiveHalving(Pruner):
     def _after(self, rungs: Sequence[int]) -> str:
         return f"after {self.unit}{'s' if len(rungs) > 1 else ''} {', '.join(map(str, rungs))}"
 
-    def _build(self) -> BasePruner:
-        return SuccessiveHalvingPruner(min_resource=self.first, reduction_factor=REDUCTION_FACTOR)
-
-    def _reason_of(self, study: Study, trials: Sequence[FrozenTrial], number: int) -> str:
-        own = trials[number].system_attrs
-        rung = max(key for key in own if key.startswith("completed_rung_"))
-        rivals = [trial.system_attrs[rung] for trial in trials if self._meet(study, trials[number], trial, rung)]
-        better = sum(rival > own[rung] for rival in rivals)
-        return f"was number {better + 1} of {len(rivals)} at this rung, and the best half goes on"
-
-    def _meet(self, study: Study, trial: FrozenTrial, other: FrozenTrial, rung: str) -> bool:
-        return rung in other.system_attrs
+    def _comparison(self, study: str) -> Comparison:
+        return Halving([self.rungs], lambda number: 0, REDUCTION_FACTOR)
 
 
 class Hyperband(SuccessiveHalving):
@@ -128,11 +103,24 @@ class Hyperband(SuccessiveHalving):
     @property
     def brackets(self) -> tuple[tuple[tuple[int, ...], float], ...]:
         """Each bracket's rungs, and the share of the trials that it is given."""
+        weights = self._weights
+        return tuple((self.rungs[bracket:], weight / sum(weights)) for bracket, weight in enumerate(weights))
+
+    @property
+    def _weights(self) -> list[int]:
         count = int(math.log2(self.steps / self.first)) + 1
-        weights = [
+        return [
             math.ceil(count * REDUCTION_FACTOR ** (count - 1 - bracket) / (count - bracket)) for bracket in range(count)
         ]
-        return tuple((self.rungs[bracket:], weight / sum(weights)) for bracket, weight in enumerate(weights))
+
+    def bracket_of(self, study: str, number: int) -> int:
+        """The bracket of trial ``number`` of the study with this name, as Optuna draws it."""
+        left = crc32(f"{study}_{number}".encode()) % sum(self._weights)
+        for bracket, weight in enumerate(self._weights):
+            left -= weight
+            if left < 0:
+                return bracket
+        raise AssertionError("the remainder is below the sum")
 
     def _plan(self) -> str:
         parts = [
@@ -141,14 +129,9 @@ class Hyperband(SuccessiveHalving):
         ]
         return f"{', '.join(parts)}; each time the best half of a bracket goes on"
 
-    def _build(self) -> BasePruner:
-        return HyperbandPruner(min_resource=self.first, max_resource=self.steps, reduction_factor=REDUCTION_FACTOR)
-
-    def _meet(self, study: Study, trial: FrozenTrial, other: FrozenTrial, rung: str) -> bool:
-        rule = self._rule
-        assert isinstance(rule, HyperbandPruner)
-        same_bracket = rule._get_bracket_id(study, trial) == rule._get_bracket_id(study, other)
-        return same_bracket and rung in other.system_attrs
+    def _comparison(self, study: str) -> Comparison:
+        rungs = [rungs for rungs, _ in self.brackets]
+        return Halving(rungs, lambda number: self.bracket_of(study, number), REDUCTION_FACTOR)
 
 
 class Median(Pruner):
@@ -162,14 +145,8 @@ class Median(Pruner):
             f"below their median at that {self.unit} ends"
         )
 
-    def _build(self) -> BasePruner:
-        return MedianPruner(n_startup_trials=COMPLETE_FOR_MEDIAN, n_warmup_steps=self.first)
-
-    def _reason_of(self, study: Study, trials: Sequence[FrozenTrial], number: int) -> str:
-        step = max(trials[number].intermediate_values)
-        complete = [trial.intermediate_values[step] for trial in trials if trial.state == TrialState.COMPLETE]
-        median = statistics.median(complete)
-        return f"was below {median:.4f}, the median of the {len(complete)} complete trials after this {self.unit}"
+    def _comparison(self, study: str) -> Comparison:
+        return BelowMedian(self.first, COMPLETE_FOR_MEDIAN, self.unit)
 
 
 PRUNERS: dict[str, type[Pruner]] = {

@@ -7,20 +7,22 @@ failed, and ``replicate_of`` (the first trial of the study with the same paramet
 configuration is trained. The studies of later stages also say which ``configuration`` of the search is trained again.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import optuna
 from optuna.pruners import NopPruner
-from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
+from search.study.configurations import configuration_of
 from search.study.pruners import Pruner
 from search.study.records import record_key, record_keys
 from search.study.samplers.sampler import Sampler
-from search.study.storage import retry
+from search.study.storage.driver import DriverStorage
+from search.study.tally import Tally
 from search.study.trial_value import TrialValue
+from spaces.configuration import Configuration
 from spaces.search_space import SearchSpace
 from spaces.value import Value
 from trainables.training.epoch_record import EpochRecord
@@ -35,11 +37,14 @@ class Report:
 
 
 class LossStudy:
-    """One loss's study in one stage: ``<search>/<loss>``, later ``<search>/<loss>@confirm`` and ``@final``."""
+    """One loss's study in one stage: ``<search>/<loss>``, later ``<search>/<loss>@confirm`` and ``@final``.
+
+    Each method that changes it returns when the change is stored. ``tally`` counts its trials.
+    """
 
     def __init__(
         self,
-        storage: RDBStorage,
+        storage: DriverStorage,
         name: str,
         *,
         space: SearchSpace,
@@ -49,120 +54,129 @@ class LossStudy:
         attributes: Mapping[str, Any],
     ) -> None:
         self.name = name
-        self._space = space
         self.trial_value = trial_value
+        self.tally = Tally()
+        self._space = space
         self._sampler = sampler
-        self._pruner = pruner
-        self._study = self._open(storage, attributes)
-        self._live: dict[int, optuna.Trial] = {}
-
-    @retry
-    def _open(self, storage: RDBStorage, attributes: Mapping[str, Any]) -> optuna.Study:
-        study = optuna.create_study(
-            study_name=self.name, storage=storage, direction="maximize", load_if_exists=True, pruner=NopPruner()
+        self._storage = storage
+        self._study = optuna.create_study(
+            study_name=name, storage=storage, direction="maximize", load_if_exists=True, pruner=NopPruner()
         )
-        for key, value in attributes.items():
-            if study.user_attrs.get(key) != value:
-                study.set_user_attr(key, value)
-        return study
+        self.set_attributes({key: value for key, value in attributes.items() if self.attributes().get(key) != value})
+        self._comparison = pruner.comparison(name)
+        self._first_with: dict[Configuration, int] = {}
+        for trial in self.trials():
+            self._take(trial)
 
-    @retry
+    def _take(self, trial: FrozenTrial) -> None:
+        """Count a trial that is stored already."""
+        self.tally.add(trial)
+        self._comparison.add(trial)
+        if "params" in trial.user_attrs:
+            self._first_with.setdefault(configuration_of(trial), trial.number)
+
     def trials(self) -> list[FrozenTrial]:
         """All trials, as they are stored."""
         return self._study.get_trials(deepcopy=False)
 
-    @retry
     def trial(self, number: int) -> FrozenTrial:
         """One trial, as it is stored."""
-        return self._study.get_trials(deepcopy=False)[number]
+        return self._storage.get_trial(self._id_of(number))
 
-    @retry
+    def _id_of(self, number: int) -> int:
+        return self._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)
+
     def attributes(self) -> dict[str, Any]:
         """The study's own user attributes."""
         return dict(self._study.user_attrs)
 
-    @retry
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
         """Set some of the study's own user attributes."""
         for key, value in attributes.items():
             self._study.set_user_attr(key, value)
 
-    @retry
     def enqueue(self, wanted: Iterable[tuple[Mapping[str, Value], Mapping[str, Any]]]) -> None:
         """Enqueue trials given as (parameters, user attributes), leaving out those whose attributes are known."""
-        known = [trial.user_attrs for trial in self._study.get_trials(deepcopy=False)]
-        for parameters, attributes in wanted:
-            if not any(attributes.items() <= entry.items() for entry in known):
-                self._study.enqueue_trial(dict(parameters), user_attrs=dict(attributes))
+        known = [trial.user_attrs for trial in self.trials()]
+        with self._storage.transaction():
+            for parameters, attributes in wanted:
+                if not any(attributes.items() <= entry.items() for entry in known):
+                    self._study.enqueue_trial(dict(parameters), user_attrs=dict(attributes))
+        self._take_new(len(known))
+
+    def add(self, trials: Iterable[FrozenTrial]) -> None:
+        """Add trials that ended elsewhere, all of them or none."""
+        before = self.tally.trials
+        with self._storage.transaction():
+            self._study.add_trials(trials)
+        self._take_new(before)
+
+    def _take_new(self, known: int) -> None:
+        for trial in self.trials()[known:]:
+            self._take(trial)
 
     def ask(self, seed: Callable[[int], int]) -> FrozenTrial:
         """Start the next trial: an enqueued one where there is one, else the sampler's proposal."""
-        return self._ask(seed, [trial.number for trial in self.trials() if trial.state == TrialState.RUNNING])
-
-    @retry
-    def _ask(self, seed: Callable[[int], int], running: Sequence[int]) -> FrozenTrial:
-        trials = self._study.get_trials(deepcopy=False)
-        # A trial that began when the storage went away in the middle of this is the one to go on with.
-        begun = [entry for entry in trials if entry.state == TrialState.RUNNING and entry.number not in running]
-        waiting = [entry.number for entry in trials if entry.state == TrialState.WAITING]
-        self._prepare(min(waiting, default=len(trials) - len(begun)), trials)
-        return self._start(optuna.Trial(self._study, begun[0]._trial_id) if begun else self._study.ask(), seed)
-
-    @retry
-    def take_up(self, number: int, seed: Callable[[int], int]) -> FrozenTrial:
-        """Go on with a trial whose driver or actor is gone, under its own number and with its own parameters."""
-        trials = self._study.get_trials(deepcopy=False)
-        self._prepare(number, trials)
-        return self._start(optuna.Trial(self._study, trials[number]._trial_id), seed)
-
-    def _prepare(self, number: int, trials: Sequence[FrozenTrial]) -> None:
+        trials = self.trials()
+        waiting = self.tally.waiting and next(trial for trial in trials if trial.state == TrialState.WAITING)
+        number = waiting.number if waiting else len(trials)
         if self._sampler:  # without one, all trials are enqueued
             self._study.sampler = self._sampler.build(number, trials)
+        with self._storage.transaction():
+            trial = self._study.ask()
+            configuration = self._space.suggest(trial)
+            trial.set_user_attr("params", dict(configuration))
+            if "seed" not in trial.user_attrs:
+                trial.set_user_attr("seed", seed(number))
+            first = self._first_with.get(configuration, number)
+            if first < number:
+                trial.set_user_attr("replicate_of", first)
+        self._first_with[configuration] = min(first, number)
+        begun = self.trial(number)
+        if waiting:
+            self.tally.replace(waiting, begun)
+        else:
+            self.tally.add(begun)
+        return begun
 
-    def _start(self, trial: optuna.Trial, seed: Callable[[int], int]) -> FrozenTrial:
-        configuration = self._space.suggest(trial)  # parameters that are stored already are answered from the storage
-        if "seed" not in trial.user_attrs:
-            trial.set_user_attr("seed", seed(trial.number))
-        trial.set_user_attr("params", dict(configuration))
-        earlier = self._study.get_trials(deepcopy=False)[: trial.number]
-        if same := [entry.number for entry in earlier if entry.user_attrs.get("params") == configuration]:
-            trial.set_user_attr("replicate_of", same[0])
-        self._live[trial.number] = trial
-        return self.trial(trial.number)
-
-    @retry
     def report(self, number: int, record: EpochRecord) -> Report:
-        """Store one epoch of a trial, and ask the pruner about it. An epoch that is known is passed over."""
-        stored = self.trial(number)
-        key = record_key(record)
-        before = [stored.user_attrs[other] for other in record_keys(stored) if other < key]
-        reached = self.trial_value([*before, record])
-        is_new = key not in stored.user_attrs
-        if not is_new and (reached is None or reached[0] in stored.intermediate_values):
-            return Report(is_new=False)
-        trial = self._live[number]
-        trial.set_user_attr(key, record)
-        if reached is None:
-            return Report(is_new=is_new)
-        step, value = reached
-        trial.report(value, step=step)
-        # Trial 0 is asked too, so that it takes part in the comparisons; the answer is not for it.
-        reason = self._pruner.reason(self._study, self.trial(number))
-        if not (reason and number):
-            return Report(is_new=is_new)
-        prune = f"pruned after {self.trial_value.unit} {step}: its {self.trial_value.objective} {value:.4f} {reason}"
-        return Report(is_new=is_new, prune=prune)
+        """Store one epoch of a trial, and compare it. An epoch that is known is passed over.
 
-    @retry
+        An attempt that trains a known epoch again, since the one before died before its checkpoint was written, has
+        the model in a file of its own.
+        """
+        before = self.trial(number)
+        key = record_key(record)
+        if key in before.user_attrs:
+            if before.user_attrs[key]["checkpoint"] != record["checkpoint"]:
+                self._storage.set_trial_user_attr(before._trial_id, key, record)
+            return Report(is_new=False)
+        earlier = [before.user_attrs[other] for other in record_keys(before) if other < key]
+        reached = self.trial_value([*earlier, record])
+        with self._storage.transaction():
+            self._storage.set_trial_user_attr(before._trial_id, key, record)
+            if reached:
+                self._storage.set_trial_intermediate_value(before._trial_id, *reached)
+        self.tally.replace(before, self.trial(number))
+        if reached is None:
+            return Report(is_new=True)
+        step, value = reached
+        # Trial 0 is asked too, so that it takes part in the comparisons; the answer is not for it.
+        reason = self._comparison.reason(number, step, value)
+        if not (reason and number):
+            return Report(is_new=True)
+        prune = f"pruned after {self.trial_value.unit} {step}: its {self.trial_value.objective} {value:.4f} {reason}"
+        return Report(is_new=True, prune=prune)
+
     def finish(self, number: int, state: TrialState, outcome: str, failure: Mapping[str, str] | None = None) -> None:
         """Tell the study how a trial ended and why."""
-        trial = self._live[number]
-        stored = self.trial(number)
-        if stored.state.is_finished():  # stored before the storage went away
-            return
-        trial.set_user_attr("outcome", outcome)
-        if failure:
-            trial.set_user_attr("failure", dict(failure))
-        value = stored.intermediate_values[max(stored.intermediate_values)] if state == TrialState.COMPLETE else None
-        self._study.tell(trial, value, state=state)
-        del self._live[number]
+        before = self.trial(number)
+        steps = before.intermediate_values
+        with self._storage.transaction():
+            self._storage.set_trial_user_attr(before._trial_id, "outcome", outcome)
+            if failure:
+                self._storage.set_trial_user_attr(before._trial_id, "failure", dict(failure))
+            self._study.tell(number, steps[max(steps)] if state == TrialState.COMPLETE else None, state=state)
+        ended = self.trial(number)
+        self.tally.replace(before, ended)
+        self._comparison.end(ended)

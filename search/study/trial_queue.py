@@ -22,7 +22,7 @@ from trainables.training.epoch_record import EpochRecord
 logger = logging.getLogger(__name__)
 
 MAX_CRASHES = 3
-"""How often a trial's actor may die before the trial itself is held to be the cause."""
+"""How often in a row a trial's own process may die, without a new epoch between, before the trial is the cause."""
 
 
 @dataclass(kw_only=True)
@@ -36,18 +36,15 @@ class QueuedStudy:
     seed: Callable[[int], int]
     spec: Callable[[FrozenTrial], TrialSpec]
     lost: deque[int] = field(default_factory=deque)
-    started: int = 0
 
     def __post_init__(self) -> None:
-        states = [trial.state for trial in self.study.trials()]
         # What is RUNNING without a driver was lost with the last one.
-        self.lost.extend(number for number, state in enumerate(states) if state == TrialState.RUNNING)
-        self.started = sum(state != TrialState.WAITING for state in states)
+        self.lost.extend(trial.number for trial in self.study.trials() if trial.state == TrialState.RUNNING)
 
     @property
     def has_more(self) -> bool:
         """Whether there is a trial to start now."""
-        return bool(self.lost) or self.budget.availability(self.study.trials()).open
+        return bool(self.lost) or self.budget.availability(self.study.trials(), self.study.tally).open
 
     def end(self) -> None:
         """Keep in the study why it has fewer trials than were planned, for who reads it later."""
@@ -56,11 +53,7 @@ class QueuedStudy:
 
     def start(self) -> FrozenTrial:
         """Start the next trial, lost ones first."""
-        if self.lost:
-            return self.study.take_up(self.lost.popleft(), self.seed)
-        trial = self.study.ask(self.seed)
-        self.started += 1
-        return trial
+        return self.study.trial(self.lost.popleft()) if self.lost else self.study.ask(self.seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +66,7 @@ class QueuedStage:
 
 @dataclass(kw_only=True)
 class RunningTrial:
-    """A trial that is being trained. ``crashes`` counts how often its actor died."""
+    """A trial that is being trained. ``crashes`` counts how often its own process died since its last new epoch."""
 
     stage: Stage
     queued: QueuedStudy
@@ -129,7 +122,7 @@ class TrialQueue:
                 return self._start(self._lost.popleft())
             if studies := [study for study in self._studies if study.has_more]:
                 assert self._stage is not None
-                queued = min(studies, key=lambda study: study.started - len(study.lost))
+                queued = min(studies, key=lambda queued: queued.study.tally.started - len(queued.lost))
                 trial = queued.start()
                 spec = queued.spec(trial)
                 return self._start(RunningTrial(stage=self._stage.stage, queued=queued, number=trial.number, spec=spec))
@@ -178,16 +171,21 @@ class TrialQueue:
         """Store an epoch; why the trial should end now, None where it should go on."""
         report = running.study.report(running.number, record)
         if report.is_new:
+            running.crashes = 0
             trial = running.study.trial(running.number)
             for listener in self._listeners:
                 listener.on_epoch(running, trial, record)
         return report.prune
 
-    def on_trial_error(self, running: RunningTrial, reason: str) -> None:
-        """A trial's actor or node is gone: it is tried again, from its checkpoint, under its number."""
-        running.crashes += 1
+    def on_trial_error(self, running: RunningTrial, reason: str, *, own: bool) -> None:
+        """A trial's actor or node is gone: it is tried again, from its checkpoint, under its number.
+
+        ``own`` says that the process died that trained it, on a machine that lives; only this counts against it.
+        """
+        running.crashes += own
         if running.crashes >= MAX_CRASHES:
-            failure = {"cause": "LOST", "reason": f"its process died {running.crashes} times; the last time: {reason}"}
+            times = f"{running.crashes} times without a new epoch"
+            failure = {"cause": "LOST", "reason": f"its process died {times}; the last time: {reason}"}
             self._end(running, TrialState.FAIL, f"LOST: {failure['reason']}", failure)
             return
         logger.warning("%s trial %d was lost (%s) and is tried again.", running.study.name, running.number, reason)

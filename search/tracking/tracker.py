@@ -1,10 +1,9 @@
 """Writes into MLflow in the background: training never waits for it, and an outage costs a search nothing."""
 
 import logging
-import queue
 import textwrap
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from optuna.trial import FrozenTrial
 
@@ -18,72 +17,74 @@ from trainables.training.epoch_record import EpochRecord
 logger = logging.getLogger(__name__)
 
 RETRY_S = 5.0
+SAY_S = 5.0
 
 
 class Tracker(TrialListener):
     """Projects marked trials in the background. Training never waits for MLflow, and an outage costs it nothing.
 
-    ``projections`` are those of the searches, by name.
+    ``projections`` are those of the searches, by name. Of each trial only its last state waits to be written, as it
+    was stored when the event came: MLflow never shows what a study does not hold, and may skip steps to catch up.
     """
 
     def __init__(self, projections: Mapping[str, Projection]) -> None:
         self._projections = projections
-        self._marks: queue.SimpleQueue[tuple[LossStudy, int] | None] = queue.SimpleQueue()
-        self._missing: dict[tuple[str, int], tuple[LossStudy, int]] = {}
-        self._changed: dict[tuple[str, int], tuple[LossStudy, int]] = {}
+        self._waiting: dict[tuple[str, int], tuple[LossStudy, FrozenTrial]] = {}
+        self._changed = threading.Condition()
         self._begun = False
         self._closing = threading.Event()
         self._outage = False
         self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
         self._thread.start()
 
+    @property
+    def behind(self) -> int:
+        """How many trials MLflow does not show as they are."""
+        return len(self._waiting)
+
     def on_start(self, running: RunningTrial, trial: FrozenTrial) -> None:
         """Mark the trial."""
-        self._mark(running)
+        self._mark(running, trial)
 
     def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
         """Mark the trial. Nothing is written before the first epoch: MLflow's start would take the workers' cores."""
         self._begun = True
-        self._mark(running)
+        self._mark(running, trial)
 
     def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
         """Mark the trial."""
         self._begun = True
-        self._mark(running)
+        self._mark(running, trial)
 
-    def _mark(self, running: RunningTrial) -> None:
-        self._changed[running.study.name, running.number] = (running.study, running.number)
-        if self._begun:
-            for change in self._changed.values():
-                self._marks.put(change)
-            self._changed.clear()
+    def _mark(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        with self._changed:
+            self._waiting[running.study.name, running.number] = (running.study, trial)
+            self._changed.notify()
 
     def _work(self) -> None:
-        while True:
-            self._collect()
-            for key, (study, number) in list(self._missing.items()):
-                try:
-                    self._projections[search_of(study.name)].project(study, study.trial(number))
-                except Exception as error:  # whatever MLflow meets, training goes on
-                    self._say_outage(error)
-                    break
-                del self._missing[key]
-                self._outage = False
-            if self._closing.is_set() and (self._outage or (not self._missing and self._marks.empty())):
-                return
-            if self._outage:
+        while (key := self._next()) is not None:
+            study, trial = self._waiting[key]
+            try:
+                self._projections[search_of(study.name)].project(study, trial)
+            except Exception as error:  # whatever MLflow meets, training goes on
+                self._say_outage(error)
+                if self._closing.is_set():
+                    return
                 self._closing.wait(RETRY_S)
+                continue
+            self._outage = False
+            with self._changed:
+                if self._waiting[key][1] is trial:  # else it has changed meanwhile
+                    del self._waiting[key]
 
-    def _collect(self) -> None:
-        """Take all marks; wait for one only when nothing is left to write."""
-        idle = not self._missing
-        while idle or not self._marks.empty():
-            mark = self._marks.get()
-            if mark is None:
-                return
-            study, number = mark
-            self._missing[study.name, number] = (study, number)
-            idle = False
+    def _next(self) -> tuple[str, int] | None:
+        """The trial that has waited longest; None when all is written and no more will come."""
+        with self._changed:
+            while not (self._waiting and (self._begun or self._closing.is_set())):
+                if self._closing.is_set():
+                    return None
+                self._changed.wait()
+            return next(iter(self._waiting))
 
     def _say_outage(self, error: Exception) -> None:
         if not self._outage:
@@ -91,9 +92,13 @@ class Tracker(TrialListener):
             logger.warning("MLflow cannot be written (%s). Training goes on; what is missing is written later.", reason)
         self._outage = True
 
-    def close(self) -> bool:
-        """Write what is left; whether MLflow now equals the studies."""
-        self._closing.set()
-        self._marks.put(None)
-        self._thread.join()
-        return not self._missing
+    def close(self, say: Callable[[str], None] = lambda text: None) -> bool:
+        """Write what is left; whether MLflow now equals the studies. ``say`` hears now and then how much that is."""
+        with self._changed:
+            self._closing.set()
+            self._changed.notify()
+        self._thread.join(SAY_S)
+        while self._thread.is_alive():
+            say(f"MLflow is {self.behind:,} trials behind and catches up …")
+            self._thread.join(SAY_S)
+        return not self._waiting

@@ -19,7 +19,7 @@ from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.services import MlflowServer, Nodes, Postgres, mlflow_server, postgres, ray_nodes
 
 from search.study.records import epochs_of
-from search.study.storage import open_storage, stored_trials
+from search.study.storage.read import read_storage, stored_trials
 
 pytestmark = pytest.mark.cluster
 
@@ -35,7 +35,7 @@ class Services:
 
     def __init__(self, path: Path, database: Postgres, tracking: MlflowServer, nodes: Nodes) -> None:
         self.runs, self.database, self.tracking, self.nodes = path / "runs", database, tracking, nodes
-        self.storage = open_storage(database.url("studies"))
+        self.storage = read_storage(database.url("studies"))
         self.there = ("--address", nodes.address)
         content = small_search(
             draw_folder(path / "images", images=40),  # an epoch takes a moment: the search outlives what is done to it
@@ -106,8 +106,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     ):
         services = Services(path, database, tracking, nodes)
         yield services
-        services.storage.remove_session()
-        services.storage.engine.dispose()
+        services.storage.dispose()
 
 
 def test_everything_breaks_and_nothing_is_lost(services: Services) -> None:

@@ -22,7 +22,7 @@ from search.plan.search import open_search
 from search.stages import removal
 from search.stages.removal import plan_removal
 from search.study.names import Stage, study_name
-from search.study.storage import study_names
+from search.study.storage.delete import study_names
 from trainables.mistakes import Mistakes
 
 Make = Callable[..., Path]
@@ -61,8 +61,7 @@ def make(image_folder: Path, runs: Path) -> Make:
             checkpoints = Path(plan.checkpoint_storage) / name / "trials" / loss / "0000" / "attempt-1"
             checkpoints.mkdir(parents=True)
             (checkpoints / "best.pt").write_bytes(bytes(1000))
-        search.storage.remove_session()
-        search.storage.engine.dispose()
+        search.close()
         folder = plan.folder
         for file in (folder.selection, folder.test, folder.summary):
             file.write_text("{}")

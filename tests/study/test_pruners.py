@@ -1,12 +1,17 @@
-"""Every pruner's plan, beside what Optuna then does."""
+"""Every pruner's plan, beside what it does, and what Optuna's own would do."""
 
 import statistics
+from collections.abc import Callable
 
 import optuna
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from optuna.pruners import BasePruner
+from optuna.samplers import RandomSampler
 from optuna.trial import TrialState
 
-from search.study.pruners import PRUNERS, Hyperband, SuccessiveHalving
+from search.study.pruners import PRUNERS, Hyperband, Pruner, SuccessiveHalving
 from trainables.spec import derived_seed
 
 EPOCHS = 16
@@ -23,18 +28,69 @@ def simulate(name: str, trials: int = 60) -> dict[int, tuple[int, str]]:
     study = optuna.create_study(direction="maximize", study_name="simulated", pruner=optuna.pruners.NopPruner())
     ended = {}
     for number in range(trials):
-        pruner = PRUNERS[name](steps=EPOCHS)  # a new driver each time
+        comparison = PRUNERS[name](steps=EPOCHS).comparison("simulated")  # a new driver each time
+        for known in study.trials:
+            comparison.add(known)
         trial = study.ask()
         state = TrialState.COMPLETE
         for epoch, value in enumerate(curve(number), start=1):
             trial.report(value, epoch)
-            reason = pruner.reason(study, study.trials[number])
+            reason = comparison.reason(number, epoch, value)
             if reason and epoch < EPOCHS:
                 ended[number] = (epoch, reason)
                 state = TrialState.PRUNED
                 break
         study.tell(trial, curve(number)[-1] if state == TrialState.COMPLETE else None, state=state)
     return ended
+
+
+OPTUNAS: dict[str, Callable[[Pruner], BasePruner]] = {
+    "asha": lambda ours: optuna.pruners.SuccessiveHalvingPruner(min_resource=ours.first, reduction_factor=2),
+    "hyperband": lambda ours: optuna.pruners.HyperbandPruner(
+        min_resource=ours.first, max_resource=ours.steps, reduction_factor=2
+    ),
+    "median": lambda ours: optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=ours.first),
+    "none": lambda ours: optuna.pruners.NopPruner(),
+}
+
+
+@pytest.mark.parametrize("name", PRUNERS)
+@settings(deadline=None, max_examples=25, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(data=st.data(), steps=st.integers(3, 20), slots=st.integers(1, 8))
+def test_a_pruner_decides_as_optuna_s_whatever_the_order(
+    name: str, data: st.DataObject, steps: int, slots: int
+) -> None:
+    """Trials side by side, values that repeat, and drivers that die: every decision is that of Optuna's own pruner."""
+    ours = PRUNERS[name](steps=steps)
+    rule = OPTUNAS[name](ours)
+    study = optuna.create_study(direction="maximize", study_name="compared", sampler=RandomSampler(seed=0))
+    comparison = ours.comparison("compared")
+    running: list[optuna.Trial] = []
+    for _ in range(120):
+        if len(running) < slots:
+            running.append(study.ask())
+        if data.draw(st.integers(0, 19)) == 0:  # a driver that goes on reads what is stored
+            comparison = ours.comparison("compared")
+            for known in study.trials:
+                comparison.add(known)
+        trial = data.draw(st.sampled_from(running))
+        before = study.trials[trial.number].intermediate_values
+        step = len(before) + 1
+        value = float(data.draw(st.integers(0, 6)))
+        if name == "median":  # Optuna compares the best value so far, which ours are, but for means over folds
+            value = max(value, *before.values()) if before else value
+        trial.report(value, step)
+        reason = comparison.reason(trial.number, step, value)
+        if step == steps:
+            study.tell(trial, value)
+        elif rule.prune(study, study.trials[trial.number]):
+            assert reason is not None
+            study.tell(trial, state=TrialState.PRUNED)
+        else:
+            assert reason is None
+            continue
+        comparison.end(study.trials[trial.number])
+        running.remove(trial)
 
 
 def halving(rungs: tuple[int, ...], numbers: list[int]) -> dict[int, int]:
@@ -59,13 +115,13 @@ def test_hyperband_s_brackets_are_what_its_plan_says() -> None:
     """Whatever bracket a trial is in, it ends at one of that bracket's rungs, as halving among the bracket's trials."""
     ended = simulate("hyperband", 150)
     pruner = Hyperband(steps=EPOCHS)
-    rule = pruner._rule
-    assert isinstance(rule, optuna.pruners.HyperbandPruner)
+    rule = optuna.pruners.HyperbandPruner(min_resource=2, max_resource=EPOCHS, reduction_factor=2)
     study = optuna.create_study(study_name="simulated")
     rule.prune(study, study.ask() and study.trials[0])  # Optuna makes its brackets at the first question
     for _ in range(1, 150):
         study.add_trial(optuna.trial.create_trial(value=0.0))
     of = [rule._get_bracket_id(study, trial) for trial in study.trials]
+    assert of == [pruner.bracket_of("simulated", number) for number in range(150)]
     assert len(pruner.brackets) == rule._n_brackets == 4
     for bracket, (rungs, share) in enumerate(pruner.brackets):
         members = [number for number in range(150) if of[number] == bracket]
@@ -103,12 +159,8 @@ def test_the_median_rule_is_what_its_plan_says() -> None:
 def test_short_trainings_are_not_pruned(name: str, epochs: int) -> None:
     pruner = PRUNERS[name](steps=epochs)
     assert "no trial is pruned" in pruner.plan
-    study = optuna.create_study(direction="maximize")
-    for value in range(10, 0, -1):
-        trial = study.ask()
-        trial.report(value, 1)
-        assert pruner.reason(study, study.trials[-1]) is None
-        study.tell(trial, value)
+    comparison = pruner.comparison("short")
+    assert all(comparison.reason(number, 1, -number) is None for number in range(10))
 
 
 def test_rungs_double_from_an_eighth_of_the_epochs() -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count, product
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.storages import RDBStorage
 from support.driving import drive, only, train
 
 from search.config.search_config import parse_config
@@ -19,7 +19,8 @@ from search.stages.queued_stages import search_stage
 from search.study.names import Stage
 from search.study.samplers.qmc import at
 from search.study.samplers.table import SAMPLERS
-from search.study.storage import open_storage
+from search.study.storage.driver import DriverStorage
+from search.study.storage.open import open_storage
 from search.study.trial_queue import RunningTrial, TrialQueue
 from spaces.space import steps
 from trainables.mistakes import Mistakes
@@ -45,13 +46,13 @@ each_sampler = pytest.mark.parametrize("sampler", SAMPLERS)
 
 
 @pytest.fixture(scope="module")
-def memory() -> RDBStorage:
+def memory() -> DriverStorage:
     """A database in memory that all searches of this file share."""
     return open_storage("sqlite://")
 
 
 @pytest.fixture
-def make(search_file: Callable[..., Any], memory: RDBStorage, tmp_path: Path) -> Make:
+def make(search_file: Callable[..., Any], memory: DriverStorage, tmp_path: Path) -> Make:
     """Makes searches of trainings of one epoch."""
 
     def make_one(sampler: str, *, trials: int = 16, **changes: Any) -> Search:
@@ -62,6 +63,11 @@ def make(search_file: Callable[..., Any], memory: RDBStorage, tmp_path: Path) ->
         return Search(plan=make_plan(parse_config(content), tmp_path), storage=memory)
 
     return make_one
+
+
+def next_driver(search: Search) -> Search:
+    """The search as another process finds it."""
+    return Search(plan=search.plan, storage=DriverStorage(search.storage.database))
 
 
 def hashed(job: RunningTrial, epoch: int) -> float:
@@ -86,12 +92,17 @@ def test_a_search_that_died_again_and_again_proposes_what_one_that_lived_does(ma
     died = make(sampler, **CASES[sampler])
     queue = TrialQueue(only(search_stage(died)))
     while queue.next_trial():  # its driver dies, and the next one takes it up
+        died = next_driver(died)
         queue = TrialQueue(only(search_stage(died)))
         job = queue.next_trial()
         assert job is not None
         train(queue, job, hashed)
+        died = next_driver(died)
         if not died.is_done(Stage.SEARCH):  # another dies between Optuna's ask and the first value
-            died.study(job.loss, Stage.SEARCH)._study.ask()
+            with suppress(KeyboardInterrupt), died.storage.transaction():
+                died.study(job.loss, Stage.SEARCH)._study.ask()
+                raise KeyboardInterrupt
+        died = next_driver(died)
         queue = TrialQueue(only(search_stage(died)))
     assert queue.done
     assert proposals(died) == proposals(lived)

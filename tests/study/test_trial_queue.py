@@ -5,8 +5,8 @@ from itertools import count
 from typing import Any
 
 import pytest
-from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.exc import OperationalError
 from support.driving import drive, only, record, train
 
 from search.plan.search import Search, open_search
@@ -74,7 +74,7 @@ def test_a_lost_trial_is_tried_again_under_its_number(opened: Opened) -> None:
     first = queue.next_trial()
     assert first is not None
     queue.on_trial_result(first, {"records": [record(1, 0.1)], "finished": False})
-    queue.on_trial_error(first, "ActorDiedError")
+    queue.on_trial_error(first, "ActorDiedError", own=True)
     assert queue.next_trial() is first
     # The attempt that goes on tells again what was told before; it changes nothing.
     assert queue.on_trial_result(first, {"records": [record(1, 0.9), record(2, 0.2)], "finished": False})
@@ -84,15 +84,41 @@ def test_a_lost_trial_is_tried_again_under_its_number(opened: Opened) -> None:
 def test_a_trial_that_kills_its_actors_fails(opened: Opened) -> None:
     search = opened(search={"trials": 1}, losses=["mpa"])
     queue = TrialQueue(only(search_stage(search)))
-    for _ in range(MAX_CRASHES):
+    for death in range(MAX_CRASHES):
         job = queue.next_trial()
         assert job is not None
-        queue.on_trial_error(job, "ActorDiedError")
+        # What an attempt tells that was known before is no progress.
+        assert queue.on_trial_result(job, {"records": [record(1, 0.1)], "finished": False}), death
+        queue.on_trial_error(job, "ActorDiedError", own=True)
     assert queue.next_trial() is None
     assert queue.done
     trial = search.study("mpa", Stage.SEARCH).trial(0)
     assert trial.state == TrialState.FAIL
-    assert trial.user_attrs["failure"]["cause"] == "LOST"
+    assert trial.user_attrs["failure"] == {
+        "cause": "LOST",
+        "reason": "its process died 3 times without a new epoch; the last time: ActorDiedError",
+    }
+
+
+@pytest.mark.parametrize(("own", "epochs_between"), [(False, 0), (True, 1)])
+def test_a_trial_that_moves_thirty_times_is_not_lost(opened: Opened, own: bool, epochs_between: int) -> None:
+    """Machines that go, and starts that never ran, do not count; nor does a death after which epochs were told."""
+    search = opened(search={"trials": 1}, losses=["mpa"], training={"epochs": 32, "batch_size": 20})
+    queue = TrialQueue(only(search_stage(search)))
+    epochs = 0
+    for _ in range(30):
+        job = queue.next_trial()
+        assert job is not None
+        for _ in range(epochs_between):
+            epochs += 1
+            assert queue.on_trial_result(job, {"records": [record(epochs, 0.1)], "finished": False})
+        queue.on_trial_error(job, "ActorDiedError", own=own)
+        assert queue.has_to_wait is False
+    job = queue.next_trial()
+    assert job is not None
+    rest = [record(epoch, 0.1) for epoch in range(1, 33)]
+    assert not queue.on_trial_result(job, {"records": rest, "finished": True})
+    assert search.study("mpa", Stage.SEARCH).trial(0).state == TrialState.COMPLETE
 
 
 def test_a_new_driver_takes_up_what_the_last_one_left(opened: Opened) -> None:
@@ -113,13 +139,23 @@ def test_a_new_driver_takes_up_what_the_last_one_left(opened: Opened) -> None:
     assert drive(again) == []
 
 
-def test_a_trial_that_died_before_its_proposal_was_stored_gets_one(opened: Opened) -> None:
+def test_a_driver_that_dies_while_it_stores_a_proposal_leaves_nothing_of_it(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     search = opened(search={"trials": 2}, losses=["pnp"])
-    study = search.study("pnp", Stage.SEARCH)
-    search_stage(search)  # enqueues the default
-    study._study.ask()  # the driver dies between Optuna's ask and the first suggestion
-    assert [job.number for job in drive(search)] == [0, 1]
-    assert study.trial(0).user_attrs["params"] == search.plan.spaces["pnp"].default
+    queue = TrialQueue(only(search_stage(search)))
+
+    def dies(connection: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(search.storage.database.engine.dialect, "do_commit", dies)
+    with pytest.raises(KeyboardInterrupt):
+        queue.next_trial()
+    monkeypatch.undo()
+    again = open_search(search.plan)
+    assert [trial.state for trial in again.trials("pnp", Stage.SEARCH)] == [TrialState.WAITING]
+    assert [job.number for job in drive(again)] == [0, 1]
+    assert again.study("pnp", Stage.SEARCH).trial(0).user_attrs["params"] == search.plan.spaces["pnp"].default
 
 
 def test_proposals_do_not_repeat_after_a_restart(opened: Opened) -> None:
@@ -129,8 +165,9 @@ def test_proposals_do_not_repeat_after_a_restart(opened: Opened) -> None:
         job = queue.next_trial()
         assert job is not None
         train(queue, job, lambda job, epoch: 0.1)
-    drive(open_search(search.plan))
-    params = [tuple(trial.params.items()) for trial in search.study("mpa", Stage.SEARCH).trials()]
+    again = open_search(search.plan)
+    drive(again)
+    params = [tuple(trial.params.items()) for trial in again.study("mpa", Stage.SEARCH).trials()]
     assert len(set(params)) == 6
 
 
@@ -233,29 +270,51 @@ def test_when_nothing_finished_nothing_is_selected(opened: Opened) -> None:
     assert write_summary(search).losses["mpa"].best is None
 
 
-@pytest.mark.parametrize("method", ["_set_trial_param", "set_trial_user_attr", "_create_new_trial"])
-def test_a_storage_that_goes_away_while_a_trial_starts_costs_no_trial(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch, method: str
+@pytest.mark.parametrize("stored", [False, True], ids=["nothing was stored", "its answer was lost"])
+def test_a_storage_that_goes_away_at_any_moment_costs_nothing(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, stored: bool
 ) -> None:
-    """The call was carried out and its answer lost: the same trial is gone on with."""
+    """Every single transaction fails once, before or after the database has carried it out."""
     search = opened(search={"trials": 3, "pruner": "none"}, losses=["mpa"])
-    study = search.study("mpa", Stage.SEARCH)
-    original = getattr(search.storage, method)
-    broken: list[str] = []
+    queue = TrialQueue(only(search_stage(search)))
+    dialect = search.storage.database.engine.dialect
+    commit, failed = dialect.do_commit, []
 
-    def break_once(*arguments: Any, **named: Any) -> Any:
-        answer = original(*arguments, **named)
-        if len(study.trials()) > 1 and not broken:
-            broken.append(method)
-            raise StorageInternalError("gone")
-        return answer
+    def fails_every_other_time(connection: Any) -> None:
+        fails = not failed or not failed[-1]
+        failed.append(fails)
+        if stored or not fails:
+            commit(connection)
+        if fails:
+            raise OperationalError("COMMIT", None, Exception("gone"))
 
-    monkeypatch.setattr(search.storage, method, break_once)
-    drive(search)
-    assert broken
-    trials = study.trials()
+    monkeypatch.setattr(dialect, "do_commit", fails_every_other_time)
+    while job := queue.next_trial():
+        train(queue, job, lambda job, epoch: epoch / 10)
+    monkeypatch.undo()
+    assert failed.count(True) == failed.count(False) == 3 * (1 + 3 + 1)  # a proposal, three epochs, an end
+    search = open_search(search.plan)
+    trials = search.trials("mpa", Stage.SEARCH)
+    assert [trial.number for trial in trials] == [0, 1, 2]
     assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 3
+    assert [trial.intermediate_values for trial in trials] == [{1: 0.1, 2: 0.2, 3: 0.3}] * 3
     assert all(trial.user_attrs["params"].keys() == search.plan.spaces["mpa"].default.keys() for trial in trials)
+
+
+def test_an_epoch_that_is_trained_again_brings_its_own_checkpoint(opened: Opened) -> None:
+    """The attempt before died before its model was written; the values are the same, and nothing is told twice."""
+    search = opened(search={"trials": 1}, losses=["mpa"])
+    follower = Follower()
+    queue = TrialQueue(only(search_stage(search)), listeners=[follower])
+    running = queue.next_trial()
+    assert running is not None
+    for attempt in ("attempt-1", "attempt-2"):
+        news = {**record(1, 0.1), "checkpoint": f"{attempt}/best.pt"}
+        assert queue.on_trial_result(running, {"records": [news], "finished": False})
+    (trial,) = open_search(search.plan).trials("mpa", Stage.SEARCH)
+    assert [entry["checkpoint"] for entry in epochs_of(trial)] == ["attempt-2/best.pt"]
+    assert trial.intermediate_values == {1: 0.1}
+    assert follower.events == [("start", 0, "RUNNING"), ("epoch", 0, 1)]
 
 
 class Follower(TrialListener):
@@ -285,7 +344,7 @@ def test_listeners_follow_a_trial_through_a_crash_to_its_end(opened: Opened) -> 
     running = queue.next_trial()
     assert running is not None
     queue.on_trial_result(running, {"records": [record(1, 0.1)], "finished": False})
-    queue.on_trial_error(running, "ActorDiedError")
+    queue.on_trial_error(running, "ActorDiedError", own=True)
     assert queue.next_trial() is running
     # A training that goes on from its checkpoint first reports the epochs that it has: they are known.
     queue.on_trial_result(running, {"records": [record(1, 0.1), record(2, 0.2)], "finished": False})

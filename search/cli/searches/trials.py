@@ -1,5 +1,6 @@
 """The commands that look into a search: trials, show."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from search.plan.trial_table import TrialRow
     from search.report.trial_page import TrialPage
 
+MOST_ROWS = 500
+
 Loss = Annotated[
     str, typer.Argument(metavar="LOSS", help="A loss, or its later trainings: mpa, mpa@confirm, mpa@final.")
 ]
@@ -23,6 +26,15 @@ Loss = Annotated[
 def trials(
     name: Name,
     loss: Annotated[str | None, typer.Option("--loss", help="Only this loss's; all losses' without it.")] = None,
+    top: Annotated[
+        int,
+        typer.Option(
+            "--top",
+            min=0,
+            metavar="N",
+            help="Of each study only the N trials with the highest values; 0: all of up to 500.",
+        ),
+    ] = 0,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write them to a file too.")] = None,
     runs: Runs = RUNS,
     as_json: Json = False,
@@ -40,7 +52,7 @@ def trials(
         write_text(csv, trials_csv(tables))
         messages().print(f"Written to {csv}.", style="dim", highlight=False)
     show_result(
-        "" if as_json else _tables(name, tables),
+        "" if as_json else _tables(name, tables, top),
         {study: [asdict(row) for row in rows] for study, rows in tables.items()},
         as_json,
     )
@@ -63,10 +75,22 @@ def show(
     show_result("" if as_json else _page(page), asdict(page), as_json)
 
 
-def _tables(name: str, tables: dict[str, list["TrialRow"]]) -> "RenderableType":
+def _tables(name: str, tables: dict[str, list["TrialRow"]], top: int) -> "RenderableType":
     from rich.console import Group
 
-    return Group(*(_table(f"{name}/{study}", rows) for study, rows in tables.items()))
+    return Group(*(_of_study(f"{name}/{study}", rows, top) for study, rows in tables.items()))
+
+
+def _of_study(title: str, rows: list["TrialRow"], top: int) -> "RenderableType":
+    """All rows; of very many, which nobody reads, the best ones and how to get the rest."""
+    from rich.console import Group
+
+    shown = top or (MOST_ROWS if len(rows) > MOST_ROWS else len(rows))
+    if shown >= len(rows):
+        return _table(title, rows)
+    best = sorted(rows, key=lambda row: -math.inf if row.value is None else row.value, reverse=True)[:shown]
+    rest = f"The {shown:,} best of {len(rows):,} trials; --csv FILE or --json gives all."
+    return Group(_table(title, best), rest)
 
 
 def _table(title: str, rows: list["TrialRow"]) -> "RenderableType":

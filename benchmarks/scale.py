@@ -1,0 +1,257 @@
+"""What the driver takes for a proposal and a report, from one slot to 256 and from a hundred trials to thousands.
+
+The trainings are made up, so that nothing but the driver's own work is timed: the queue, the studies in a SQLite file
+or in a real PostgreSQL, successive halving, the random sampler. Beside it in the same run: plain Optuna with the same
+storage (``ask``, ``report``, ``should_prune``, ``tell``), and Ray Tune's ``OptunaSearch``, which keeps its study in
+memory and loses it with its process. Every row is a process of its own. Run with ``make bench-scale``; ``QUICK=1``
+leaves out the 5,000 trials.
+"""
+
+import json
+import os
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+EPOCHS = 8
+SLOTS = (1, 16, 64, 256)
+PEER_TRIALS, PEER_SLOTS = 200, (1, 64)
+WINDOW = 100
+
+
+@dataclass
+class Times:
+    """Milliseconds of each proposal and report, in their order."""
+
+    proposals: list[float] = field(default_factory=list)
+    reports: list[float] = field(default_factory=list)
+
+    def clock(self, kind: list[float], call: Callable[[], Any]) -> Any:
+        """Call and time; a call without an answer does not count."""
+        start = time.perf_counter()
+        answer = call()
+        if answer is not None:
+            kind.append((time.perf_counter() - start) * 1e3)
+        return answer
+
+    def told(self) -> dict[str, Any]:
+        """Medians of the first and of the last of them."""
+        per_trial = len(self.reports) / len(self.proposals)
+        window = max(1, int(WINDOW * per_trial))
+        return {
+            "proposal": [statistics.median(self.proposals[:WINDOW]), statistics.median(self.proposals[-WINDOW:])],
+            "report": [statistics.median(self.reports[:window]), statistics.median(self.reports[-window:])],
+            "report_mean": statistics.fmean(self.reports[-10 * window :]),
+        }
+
+
+def curve(number: int) -> list[float]:
+    """A made-up trial."""
+    draw = random.Random(number)
+    end, speed = draw.random(), draw.uniform(0.2, 1.2)
+    return [end * (1 - 2 ** (-epoch * speed)) for epoch in range(1, EPOCHS + 1)]
+
+
+def record(number: int, epoch: int) -> dict[str, Any]:
+    """What a worker tells of an epoch."""
+    value = curve(number)[epoch - 1]
+    names = ("map_at_r", "recall_at_1", "recall_at_2", "recall_at_4", "recall_at_8")
+    now = time.time()
+    return {
+        "epoch": epoch, "loss": 1 - value, "metrics": dict.fromkeys(names, value), "start": now - 1, "end": now,
+        "checkpoint": "attempt-1/best.pt",
+    }  # fmt: skip
+
+
+def resident_mb() -> float:
+    """The memory that this process has now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 1e6
+
+
+def search_file(name: str, trials: int, storage: str | None) -> dict[str, Any]:
+    """A search of one loss with five hyperparameters."""
+    return {
+        "name": name,
+        "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4},
+        "training": {"epochs": EPOCHS, "batch_size": 8, "images_per_class": 2},
+        "losses": ["mpa"],
+        "search": {"trials": trials, "sampler": "random", "pruner": "asha", "storage": storage},
+        "stages": ["search"],
+    }
+
+
+def ours(runs: Path, slots: int, trials: int, storage: str | None) -> dict[str, Any]:
+    """The driver of a whole search stage, then its opening anew."""
+    from rich.console import Console
+
+    from search.config.search_config import parse_config
+    from search.plan.checks import make_plan
+    from search.plan.search import open_search
+    from search.stages.progress import Progress
+    from search.stages.queued_stages import search_stage
+    from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
+
+    def only(stage: QueuedStage) -> Iterator[QueuedStage]:
+        yield stage
+
+    plan = make_plan(parse_config(search_file(f"scale-{slots}-{trials}", trials, storage)), runs)
+    times = Times()
+    with closing(open_search(plan)) as search:
+        queue = TrialQueue(only(search_stage(search)), listeners=[Progress(Console(quiet=True), slots)])
+        running: list[tuple[RunningTrial, int]] = []
+        cpu = time.process_time()
+        memory = None
+        while not queue.done:
+            while len(running) < slots and (job := times.clock(times.proposals, queue.next_trial)):
+                running.append((job, 0))
+            memory = memory or resident_mb()
+            if not running:
+                break
+            job, epoch = running.pop(0)
+            news = {"records": [record(job.number, epoch + 1)], "finished": epoch + 1 == EPOCHS}
+            if times.clock(times.reports, lambda job=job, news=news: queue.on_trial_result(job, news)):
+                running.append((job, epoch + 1))
+        result = {**times.told(), "memory": resident_mb() - (memory or 0), "cpu": time.process_time() - cpu}
+    start = time.perf_counter()
+    with closing(open_search(plan)) as search:
+        search_stage(search)
+        result["open"] = time.perf_counter() - start
+    return result
+
+
+def optuna_itself(url: str, slots: int, trials: int) -> dict[str, Any]:
+    """Plain Optuna with the same proposals, epochs and pruning in the same kind of database."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(
+        storage=url, direction="maximize", sampler=optuna.samplers.RandomSampler(seed=0),
+        pruner=optuna.pruners.SuccessiveHalvingPruner(min_resource=2, reduction_factor=2),
+    )  # fmt: skip
+    times = Times()
+
+    def propose() -> optuna.Trial:
+        trial = study.ask()
+        for name in "abcde":
+            trial.suggest_float(name, 0, 1)
+        return trial
+
+    def report(trial: optuna.Trial, epoch: int) -> bool:
+        trial.set_user_attr(f"epoch:{epoch}", record(trial.number, epoch))
+        trial.report(curve(trial.number)[epoch - 1], epoch)
+        return not trial.should_prune()
+
+    running: list[tuple[optuna.Trial, int]] = []
+    while len(times.proposals) < trials or running:
+        while len(running) < slots and len(times.proposals) < trials:
+            running.append((times.clock(times.proposals, propose), 0))
+        trial, epoch = running.pop(0)
+        goes_on = times.clock(times.reports, lambda trial=trial, epoch=epoch: report(trial, epoch + 1))
+        if epoch + 1 == EPOCHS:
+            study.tell(trial, curve(trial.number)[-1])
+        elif goes_on:
+            running.append((trial, epoch + 1))
+        else:
+            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+    return times.told()
+
+
+def optuna_search(slots: int, trials: int) -> dict[str, Any]:
+    """Ray Tune's searcher alone: its study is in memory, and it has no pruner."""
+    import optuna
+    from ray.tune.search.optuna import OptunaSearch
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    space = {name: optuna.distributions.FloatDistribution(0, 1) for name in "abcde"}
+    searcher = OptunaSearch(space=space, metric="value", mode="max", sampler=optuna.samplers.RandomSampler(seed=0))
+    times = Times()
+
+    def report(number: int, result: dict[str, Any]) -> bool:
+        searcher.on_trial_result(str(number), result)
+        return True
+
+    running: list[tuple[int, int]] = []
+    started = 0
+    while started < trials or running:
+        while len(running) < slots and started < trials:
+            times.clock(times.proposals, lambda name=str(started): searcher.suggest(name))
+            running.append((started, 0))
+            started += 1
+        number, epoch = running.pop(0)
+        result = {"value": curve(number)[epoch], "training_iteration": epoch + 1, "done": epoch + 1 == EPOCHS}
+        times.clock(times.reports, lambda number=number, result=result: report(number, result))
+        if result["done"]:
+            searcher.on_trial_complete(str(number), result)
+        else:
+            running.append((number, epoch + 1))
+    return times.told()
+
+
+def in_process(what: str, *arguments: object) -> dict[str, Any]:
+    """A row, in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.scale", what, *map(str, arguments)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def rows(scratch: Path) -> Iterator[tuple[str, str, int, int, dict[str, Any]]]:
+    """Every row: who, with which storage, slots and trials, and what it took."""
+    from support.services import postgres  # the tests' own, a real one
+
+    large = () if os.environ.get("QUICK") else (5000,)
+    with postgres(scratch, "ours", "optuna") as database:
+        for trials in (1000, *large):
+            for slots in SLOTS:
+                for kind, url in (("SQLite", ""), ("PostgreSQL", database.url("ours"))):
+                    runs = scratch / f"{kind}-{slots}-{trials}"
+                    yield "Holdout", kind, slots, trials, in_process("ours", runs, slots, trials, url)
+        for slots in PEER_SLOTS:
+            for kind, url in (
+                ("SQLite", f"sqlite:///{scratch}/optuna-{slots}.db"),
+                ("PostgreSQL", database.url("optuna")),
+            ):
+                yield "Optuna", kind, slots, PEER_TRIALS, in_process("optuna", url, slots, PEER_TRIALS)
+    yield "OptunaSearch", "memory", SLOTS[-1], 1000, in_process("ray", SLOTS[-1], 1000)
+
+
+def main() -> None:
+    """Print the table, each row as soon as it is known."""
+    from rich.console import Console
+
+    console = Console(width=130, highlight=False)
+    console.print(
+        "Milliseconds, medians of the first hundred trials and of the last; memory and opening after the last."
+    )
+    head = ("", "storage", "slots", "trials", "proposal", "report", "mean", "MB more", "opened, s", "CPU, s")
+    layout = "{:13} {:11} {:>5} {:>6} {:>17} {:>15} {:>6} {:>8} {:>9} {:>7}"
+    console.print(layout.format(*head))
+    with tempfile.TemporaryDirectory() as scratch:
+        for who, kind, slots, trials, result in rows(Path(scratch)):
+            pairs = ("{:.2f} · {:.2f}".format(*result[key]) for key in ("proposal", "report"))
+            rest = (f"{result[key]:.1f}" if key in result else "" for key in ("memory", "open", "cpu"))
+            console.print(layout.format(who, kind, slots, trials, *pairs, f"{result['report_mean']:.2f}", *rest))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        main()
+    else:
+        kind, *given = sys.argv[1:]
+        if kind == "ours":
+            outcome = ours(Path(given[0]), int(given[1]), int(given[2]), given[3] or None)
+        elif kind == "optuna":
+            outcome = optuna_itself(given[0], int(given[1]), int(given[2]))
+        else:
+            outcome = optuna_search(int(given[0]), int(given[1]))
+        print(json.dumps(outcome))

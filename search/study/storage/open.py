@@ -1,0 +1,65 @@
+"""Opening the database of a search for the driver that writes it."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import sqlalchemy
+from optuna.storages import RDBStorage
+from sqlalchemy import Engine
+
+from search.study.storage.driver import DriverStorage
+from search.study.storage.read import engine_arguments
+from search.study.storage.retry import retry
+
+NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "ceph", "afs", "9p", "fuse")
+"""What their types begin with. The shared memory of SQLite's write-ahead log has to be one machine's."""
+
+
+@retry  # two processes that make the tables at once are in each other's way for a moment
+def open_storage(url: str) -> DriverStorage:
+    """The studies in the database at ``url``, which is made where it does not exist."""
+    database = RDBStorage(url, engine_kwargs=engine_arguments(url))
+    file = _file(database.engine)
+    if file and not is_on_network(file):
+        _journal(database.engine, "WAL")
+    return DriverStorage(database)
+
+
+@retry
+def close_storage(storage: DriverStorage) -> None:
+    """Let go of the database. SQLite's is left as one file, which can be read where nothing can be written."""
+    engine = storage.database.engine
+    storage.database.remove_session()
+    if _file(engine):
+        engine.dispose()  # the journal can change while nobody else is connected
+        with suppress(sqlalchemy.exc.OperationalError):  # who reads at this moment reads the log too
+            _journal(engine, "DELETE")
+    engine.dispose()
+
+
+def _file(engine: Engine) -> Path | None:
+    """The file of a SQLite database."""
+    address = engine.url
+    return Path(address.database) if address.get_backend_name() == "sqlite" and address.database else None
+
+
+def _journal(engine: Engine, mode: str) -> None:
+    """WAL: a commit is one write that waits for the disk, and nobody who reads waits for it.
+
+    SQLite's default ``synchronous=FULL`` stays: what is committed survives the machine, and not only the process.
+    """
+    with engine.connect() as connection:
+        connection.exec_driver_sql(f"PRAGMA journal_mode={mode}")
+
+
+def is_on_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
+    """Whether ``path`` lies on a file system that several machines share; False where the system does not say."""
+    if not mounts.exists():
+        return False
+    kinds = {}
+    for line in mounts.read_text().splitlines():
+        _, point, kind, *_ = line.split(" ")
+        kinds[Path(point.replace("\\040", " "))] = kind
+    path = path.resolve()
+    nearest = next((kinds[folder] for folder in (path, *path.parents) if folder in kinds), "")
+    return nearest.startswith(NETWORK_FILE_SYSTEMS)

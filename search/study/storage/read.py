@@ -1,0 +1,48 @@
+"""Reading studies that another process may be writing; nothing is made or changed."""
+
+from typing import Any
+
+import optuna
+import sqlalchemy
+from optuna.trial import FrozenTrial
+from sqlalchemy import Engine
+
+from search.study.storage import tables
+from search.study.storage.retry import retry
+from search.study.tally import Tally
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def engine_arguments(url: str) -> dict[str, Any]:
+    """How a database is connected to: SQLite waits for a lock, and a server's connections may have been cut."""
+    return {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {"pool_pre_ping": True}
+
+
+def read_storage(url: str) -> Engine:
+    """The database at ``url``."""
+    return sqlalchemy.create_engine(url, **engine_arguments(url))
+
+
+@retry
+def stored_trials(storage: Engine, name: str) -> list[FrozenTrial]:
+    """The trials of the study ``name``; none where there is no such study."""
+    with storage.connect() as connection:
+        study = tables.read_study(connection, name)
+        return tables.read_trials(connection, study.row_id) if study else []
+
+
+@retry
+def stored_tally(storage: Engine, name: str) -> Tally:
+    """How many trials of the study ``name`` are in which state, counted by the database; nothing is counted of none."""
+    with storage.connect() as connection:
+        study = tables.read_study(connection, name)
+        return tables.count_trials(connection, study.row_id) if study else Tally()
+
+
+@retry
+def stored_attributes(storage: Engine, name: str) -> dict[str, Any]:
+    """The user attributes of the study ``name``; none where there is no such study."""
+    with storage.connect() as connection:
+        study = tables.read_study(connection, name)
+        return study.user_attrs if study else {}

@@ -1,0 +1,251 @@
+"""Studies in Optuna's own tables: read whole in a handful of queries, and written a transaction at a time.
+
+``RDBStorage`` reads a study through the object mapper, and looks its trial up again for every value that it writes.
+Both take too long for thousands of trials on hundreds of slots.
+"""
+
+import functools
+import json
+from collections import ChainMap, Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from optuna.distributions import BaseDistribution, distribution_to_json, json_to_distribution
+from optuna.storages._rdb import models
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import Connection, Delete, Select, Table, bindparam, delete, func, insert, select, update
+
+from search.study.records import EPOCH
+from search.study.tally import Tally
+
+STUDIES: Table = models.StudyModel.__table__
+STUDY_USER_ATTRIBUTES: Table = models.StudyUserAttributeModel.__table__
+STUDY_SYSTEM_ATTRIBUTES: Table = models.StudySystemAttributeModel.__table__
+TRIALS: Table = models.TrialModel.__table__
+PARAMS: Table = models.TrialParamModel.__table__
+VALUES: Table = models.TrialValueModel.__table__
+INTERMEDIATE_VALUES: Table = models.TrialIntermediateValueModel.__table__
+USER_ATTRIBUTES: Table = models.TrialUserAttributeModel.__table__
+SYSTEM_ATTRIBUTES: Table = models.TrialSystemAttributeModel.__table__
+
+_KEYS = {
+    PARAMS: "param_name",
+    VALUES: "objective",
+    INTERMEDIATE_VALUES: "step",
+    USER_ATTRIBUTES: "key",
+    SYSTEM_ATTRIBUTES: "key",
+}
+"""The tables of what a trial has several of, and the column that tells one from another."""
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyRow:
+    """A study as it is stored, without its trials."""
+
+    row_id: int
+    user_attrs: dict[str, Any]
+    system_attrs: dict[str, Any]
+
+
+def read_study(connection: Connection, name: str) -> StudyRow | None:
+    """The study ``name``; None where there is none."""
+    row_id = connection.execute(select(STUDIES.c.study_id).where(STUDIES.c.study_name == name)).scalar()
+    if row_id is None:
+        return None
+    user, system = (
+        {
+            key: json.loads(text)
+            for key, text in connection.execute(
+                select(table.c.key, table.c.value_json).where(table.c.study_id == row_id)
+            )
+        }
+        for table in (STUDY_USER_ATTRIBUTES, STUDY_SYSTEM_ATTRIBUTES)
+    )
+    return StudyRow(row_id=row_id, user_attrs=user, system_attrs=system)
+
+
+def read_trials(connection: Connection, study: int) -> list[FrozenTrial]:
+    """The trials of the study whose row is ``study``, in the order of their numbers."""
+    params, distributions = defaultdict[int, dict[str, Any]](dict), defaultdict[int, dict[str, Any]](dict)
+    for trial, name, value, text in connection.execute(_of_study(PARAMS, study)):
+        distributions[trial][name] = distribution = _distribution(text)
+        params[trial][name] = distribution.to_external_repr(value)
+    values = defaultdict[int, list[float]](list)
+    for trial, _, value, kind in connection.execute(_of_study(VALUES, study)):
+        values[trial].append(models.TrialValueModel.stored_repr_to_value(value, kind))
+    steps = defaultdict[int, dict[int, float]](dict)
+    for trial, step, value, kind in connection.execute(_of_study(INTERMEDIATE_VALUES, study)):
+        steps[trial][step] = models.TrialIntermediateValueModel.stored_repr_to_intermediate_value(value, kind)
+    user, system = defaultdict[int, dict[str, Any]](dict), defaultdict[int, dict[str, Any]](dict)
+    for table, attributes in ((USER_ATTRIBUTES, user), (SYSTEM_ATTRIBUTES, system)):
+        for trial, key, text in connection.execute(_of_study(table, study)):
+            attributes[trial][key] = json.loads(text)
+    return [
+        FrozenTrial(
+            number=row.number,
+            state=row.state,
+            value=None,
+            values=values.get(row.trial_id),
+            datetime_start=_local(row.datetime_start),
+            datetime_complete=_local(row.datetime_complete),
+            params=params[row.trial_id],
+            distributions=distributions[row.trial_id],
+            user_attrs=user[row.trial_id],
+            system_attrs=system[row.trial_id],
+            intermediate_values=steps[row.trial_id],
+            trial_id=row.trial_id,
+        )
+        for row in connection.execute(select(TRIALS).where(TRIALS.c.study_id == study).order_by(TRIALS.c.trial_id))
+    ]
+
+
+def count_trials(connection: Connection, study: int) -> Tally:
+    """What :func:`read_trials` would find, counted."""
+    of_study = TRIALS.c.study_id == study
+    states = select(TRIALS.c.state, func.count()).where(of_study).group_by(TRIALS.c.state)
+    epochs = (
+        select(TRIALS.c.state, func.count())
+        .join_from(USER_ATTRIBUTES, TRIALS)
+        .where(of_study, USER_ATTRIBUTES.c.key.startswith(EPOCH))
+        .group_by(TRIALS.c.state)
+    )
+    values = (
+        select(VALUES.c.value, VALUES.c.value_type)
+        .join_from(VALUES, TRIALS)
+        .where(of_study, TRIALS.c.state == TrialState.COMPLETE)
+    )
+    trained = Counter[TrialState](dict(connection.execute(epochs).tuples().all()))
+    found = [models.TrialValueModel.stored_repr_to_value(value, kind) for value, kind in connection.execute(values)]
+    return Tally(
+        states=Counter(dict(connection.execute(states).tuples().all())),
+        epochs=trained.total(),
+        epochs_running=trained[TrialState.RUNNING],
+        best=max(found, default=None),
+    )
+
+
+def _of_study(table: Table, study: int) -> Select[Any]:
+    """A table's rows of one study, each as its trial, its key and what it holds, in the order they were written."""
+    row_id, trial_id, *columns = table.c
+    return select(trial_id, *columns).join(TRIALS).where(TRIALS.c.study_id == study).order_by(row_id)
+
+
+@functools.lru_cache(maxsize=4096)  # few differ, and thousands of trials share them
+def _distribution(text: str) -> BaseDistribution:
+    return json_to_distribution(text)
+
+
+@functools.lru_cache(maxsize=4096)
+def _distribution_text(distribution: BaseDistribution) -> str:
+    return distribution_to_json(distribution)
+
+
+def _local(utc: datetime | None) -> datetime | None:
+    """Optuna's tables hold universal time and its trials local time, both without saying so."""
+    return None if utc is None else utc.replace(tzinfo=UTC).astimezone().replace(tzinfo=None)
+
+
+def _utc(local: datetime | None) -> datetime | None:
+    return None if local is None else local.astimezone(UTC).replace(tzinfo=None)
+
+
+def param_row(name: str, value: float, distribution: BaseDistribution) -> tuple[Table, Row]:
+    """A parameter, ``value`` being as its distribution represents it internally."""
+    return PARAMS, {
+        "param_name": name,
+        "param_value": value,
+        "distribution_json": _distribution_text(distribution),
+    }
+
+
+def value_row(objective: int, value: float) -> tuple[Table, Row]:
+    """The value of a trial that ended."""
+    stored, kind = models.TrialValueModel.value_to_stored_repr(value)
+    return VALUES, {"objective": objective, "value": stored, "value_type": kind}
+
+
+def intermediate_value_row(step: int, value: float) -> tuple[Table, Row]:
+    """The value after a step."""
+    stored, kind = models.TrialIntermediateValueModel.intermediate_value_to_stored_repr(value)
+    return INTERMEDIATE_VALUES, {"step": step, "intermediate_value": stored, "intermediate_value_type": kind}
+
+
+def attribute_row(table: Table, key: str, value: Any) -> tuple[Table, Row]:
+    """A user or system attribute."""
+    return table, {"key": key, "value_json": json.dumps(value)}
+
+
+def rows_of(trial: FrozenTrial) -> Iterator[tuple[Table, Row]]:
+    """All that ``trial`` holds beside its own row."""
+    for name, value in trial.params.items():
+        distribution = trial.distributions[name]
+        yield param_row(name, distribution.to_internal_repr(value), distribution)
+    for objective, value in enumerate(trial.values or ()):
+        yield value_row(objective, value)
+    for step, value in trial.intermediate_values.items():
+        yield intermediate_value_row(step, value)
+    for key, value in trial.user_attrs.items():
+        yield attribute_row(USER_ATTRIBUTES, key, value)
+    for key, value in trial.system_attrs.items():
+        yield attribute_row(SYSTEM_ATTRIBUTES, key, value)
+
+
+@dataclass
+class Changes:
+    """What one transaction writes. ``trials`` are new or changed, by their ids in memory, and in which study's row.
+
+    ``rows`` are the rest by table, and by trial and key: of several values for one key the last one is written.
+    """
+
+    trials: dict[int, tuple[int, FrozenTrial]] = field(default_factory=dict)
+    rows: dict[Table, dict[tuple[int, Any], Row]] = field(default_factory=lambda: defaultdict(dict))
+    tried: bool = False
+
+    def put(self, trial: int, table: Table, row: Row) -> None:
+        """Add a row of the trial whose id in memory is ``trial``."""
+        self.rows[table][trial, row[_KEYS[table]]] = row
+
+    def write(self, connection: Connection, row_ids: Mapping[int, int]) -> dict[int, int]:
+        """Write all; the rows that new trials got, by their ids in memory.
+
+        ``row_ids`` are those of the trials that are stored already. What is written a second time, because nobody
+        knows whether the first time was the last one, replaces what is there.
+        """
+        created: dict[int, int] = {}
+        for trial_id, (study, trial) in self.trials.items():
+            row_id = row_ids.get(trial_id) or (self._found(connection, study, trial.number) if self.tried else None)
+            row = {
+                "state": trial.state,
+                "datetime_start": _utc(trial.datetime_start),
+                "datetime_complete": _utc(trial.datetime_complete),
+            }
+            if row_id is not None:
+                connection.execute(update(TRIALS).where(TRIALS.c.trial_id == row_id).values(row))
+            else:
+                new = insert(TRIALS).values(study_id=study, number=trial.number, **row)
+                row_id = connection.execute(new).inserted_primary_key[0]  # type: ignore[index]
+            if trial_id not in row_ids:
+                created[trial_id] = row_id
+        trials = ChainMap(created, row_ids)  # type: ignore[arg-type]  # only the first is ever written to
+        for table, rows in self.rows.items():
+            keyed = [(trials[trial], key, row) for (trial, key), row in rows.items()]
+            connection.execute(_delete(table), [{"of_trial": trial, "of_key": key} for trial, key, _ in keyed])
+            connection.execute(insert(table), [{"trial_id": trial, **row} for trial, _, row in keyed])
+        self.tried = True
+        return created
+
+    @staticmethod
+    def _found(connection: Connection, study: int, number: int) -> int | None:
+        of_number = (TRIALS.c.study_id == study) & (TRIALS.c.number == number)
+        found: int | None = connection.execute(select(TRIALS.c.trial_id).where(of_number)).scalar()
+        return found
+
+
+@functools.cache
+def _delete(table: Table) -> Delete:
+    key = table.c[_KEYS[table]]
+    return delete(table).where(table.c.trial_id == bindparam("of_trial"), key == bindparam("of_key"))
