@@ -6,7 +6,7 @@ therefore follows a search, catches up after an outage, and serves ``holdout syn
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from trainables.training.epoch_record import EpochRecord
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Run
 
 RUN_STATUS = {
     TrialState.COMPLETE: "FINISHED",
@@ -29,8 +30,8 @@ RUN_STATUS = {
     TrialState.FAIL: "FAILED",
     TrialState.RUNNING: "RUNNING",
 }
-TRIAL_TAG, PARENT_TAG = "holdout.trial", "mlflow.parentRunId"
-BATCH = 1000  # metrics that one log_batch call takes
+SEARCH_TAG, STUDY_TAG, TRIAL_TAG, PARENT_TAG = "holdout.search", "holdout.study", "holdout.trial", "mlflow.parentRunId"
+BATCH = 1000  # metrics that one log_batch call takes, and runs that one search gives
 TAG_LENGTH = 5000
 
 
@@ -54,6 +55,29 @@ class ParentRun:
     files: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _StoredRun:
+    run_id: str
+    status: str
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """The runs of a search that MLflow has: parents by study, trials by their tag."""
+
+    parents: dict[str, str] = field(default_factory=dict)
+    trials: dict[str, _StoredRun] = field(default_factory=dict)
+
+    def take(self, runs: "Iterable[Run]") -> None:
+        """Remember ``runs``; of two with one name, as a lost answer may leave them, the newer one, which is first."""
+        for run in runs:
+            tags = run.data.tags
+            if TRIAL_TAG in tags:
+                self.trials.setdefault(tags[TRIAL_TAG], _StoredRun(run_id=run.info.run_id, status=run.info.status))
+            elif STUDY_TAG in tags:
+                self.parents.setdefault(tags[STUDY_TAG], run.info.run_id)
+
+
 class Projection:
     """MLflow's picture of a search: makes runs where they are missing and brings them up to date."""
 
@@ -64,7 +88,7 @@ class Projection:
         self._tags = dict(tags)
         self._client: MlflowClient | None = None
         self._experiment_id = ""
-        self._parents: dict[str, str] = {}
+        self._stored: _Stored | None = None
         self._known: dict[tuple[str, int], Projected] = {}
 
     def _connect(self) -> "MlflowClient":
@@ -80,19 +104,24 @@ class Projection:
         self._client = client
         return client
 
-    def _find(self, tag: str, value: str) -> Any:
-        found = self._connect().search_runs([self._experiment_id], f"tags.`{tag}` = '{value}'", max_results=1)
-        return found[0] if found else None
+    def _runs(self) -> "_Stored":
+        """The search's runs: asked for once, and again after an error, which may have lost the answer to a creation."""
+        if self._stored is None:
+            client, token, stored = self._connect(), None, _Stored()
+            of_search = f"tags.`{SEARCH_TAG}` = '{self._tags[SEARCH_TAG]}'"
+            while token is None or token:
+                page = client.search_runs([self._experiment_id], of_search, max_results=BATCH, page_token=token)
+                stored.take(page)
+                token = page.token or ""
+            self._stored = stored
+        return self._stored
 
     def _parent(self, study: LossStudy) -> str:
-        if study.name not in self._parents:
-            client = self._connect()
-            run = self._find("holdout.study", study.name)
-            if run is None:
-                tags = {**self._tags, "holdout.study": study.name, "mlflow.runName": study.name}
-                run = client.create_run(self._experiment_id, tags=tags)
-            self._parents[study.name] = run.info.run_id
-        return self._parents[study.name]
+        parents = self._runs().parents
+        if study.name not in parents:
+            tags = {**self._tags, STUDY_TAG: study.name, "mlflow.runName": study.name}
+            parents[study.name] = self._connect().create_run(self._experiment_id, tags=tags).info.run_id
+        return parents[study.name]
 
     def close_parent(self, study: LossStudy, parent_run: ParentRun) -> None:
         """Write what a loss came to into its parent run, with the files as artifacts, and end it."""
@@ -115,6 +144,13 @@ class Projection:
         """Bring ``trial``'s run to the state of the study."""
         if trial.state == TrialState.WAITING:
             return
+        try:
+            self._project(study, trial)
+        except Exception:
+            self._stored = None
+            raise
+
+    def _project(self, study: LossStudy, trial: FrozenTrial) -> None:
         known = self._known.get((study.name, trial.number)) or self._open(study, trial)
         if known.closed:
             return
@@ -138,32 +174,34 @@ class Projection:
     def _open(self, study: LossStudy, trial: FrozenTrial) -> Projected:
         from mlflow.entities import Param
 
-        client = self._connect()
+        client, runs = self._connect(), self._runs().trials
         identity = f"{study.name}/{trial.number}"
-        run = self._find(TRIAL_TAG, identity)
-        if run is None:
-            tags = {
-                **self._tags,
-                TRIAL_TAG: identity,
-                PARENT_TAG: self._parent(study),
-                "mlflow.runName": identity,
-                "holdout.seed": str(trial.user_attrs.get("seed")),
-            }
-            started = trial.datetime_start
-            start = int(started.timestamp() * 1000) if started else None
-            run = client.create_run(self._experiment_id, start_time=start, tags=tags)
-            params = trial.user_attrs.get("params", {})
-            client.log_batch(run.info.run_id, params=[Param(name, str(value)) for name, value in params.items()])
-        # What is there is asked for rather than remembered: another process may have written it before it died.
-        epochs, steps = (self._logged(run.info.run_id, name) for name in ("train_loss", "value"))
-        return Projected(
-            run_id=run.info.run_id,
-            epochs=epochs,
-            steps=steps,
-            closed=trial.state.is_finished()
-            and run.info.status == RUN_STATUS[trial.state]
-            and (epochs, steps) == (len(epochs_of(trial)), max(trial.intermediate_values, default=0)),
-        )
+        if identity in runs:
+            return self._found(runs[identity], trial)
+        tags = {
+            **self._tags,
+            TRIAL_TAG: identity,
+            PARENT_TAG: self._parent(study),
+            "mlflow.runName": identity,
+            "holdout.seed": str(trial.user_attrs.get("seed")),
+        }
+        started = trial.datetime_start
+        start = int(started.timestamp() * 1000) if started else None
+        run_id = client.create_run(self._experiment_id, start_time=start, tags=tags).info.run_id
+        params = trial.user_attrs.get("params", {})
+        client.log_batch(run_id, params=[Param(name, str(value)) for name, value in params.items()])
+        return Projected(run_id=run_id, epochs=0, steps=0, closed=False)
+
+    def _found(self, run: "_StoredRun", trial: FrozenTrial) -> Projected:
+        """What is there of a run that another process may have been writing when it died."""
+        from mlflow.entities import Param
+
+        if trial.state.is_finished() and run.status == RUN_STATUS[trial.state]:  # which is written last of all
+            return Projected(run_id=run.run_id, epochs=0, steps=0, closed=True)
+        params = trial.user_attrs.get("params", {})
+        self._connect().log_batch(run.run_id, params=[Param(name, str(value)) for name, value in params.items()])
+        epochs, steps = (self._logged(run.run_id, name) for name in ("train_loss", "value"))
+        return Projected(run_id=run.run_id, epochs=epochs, steps=steps, closed=False)
 
     def _logged(self, run_id: str, name: str) -> int:
         """The last step of a metric that a run has."""
