@@ -1,0 +1,69 @@
+"""A trial that only sleeps, told to the driver as a training is: what is left is what the search itself costs."""
+
+import os
+import time
+from typing import Any
+
+import ray
+from ray import tune
+
+from benchmarks.slots import SECONDS
+
+WAIT_S = 0.2
+
+
+class SleepingTrial(tune.Trainable):
+    """Sleeps through ``config["spec"]``'s epochs; nothing heavy is imported in its process."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Take the assignment."""
+        self._seconds = float(os.environ[SECONDS])
+        self._begin(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take the next one."""
+        self._begin(new_config)
+        return True
+
+    def _begin(self, config: dict[str, Any]) -> None:
+        self._spec = config["spec"]
+        self._epoch = -1
+
+    def step(self) -> dict[str, Any]:
+        """Say where it runs, then one epoch a step."""
+        if self._spec is None:
+            time.sleep(WAIT_S)
+            return {"news": [{}]}
+        self._epoch += 1
+        if self._epoch == 0:
+            return {"news": [{"node": ray.get_runtime_context().get_node_id()}]}
+        start = time.time()
+        time.sleep(self._seconds)
+        value = (self._spec.seed % 1000) / 1000 * (1 - 2.0**-self._epoch)
+        record = {
+            "epoch": self._epoch, "loss": 1 - value, "metrics": {"map_at_r": value, "recall_at_1": value},
+            "start": start, "end": time.time(), "checkpoint": None,
+        }  # fmt: skip
+        return {"news": [{"records": [record], "finished": self._epoch == self._spec.training.epochs}]}
+
+
+class PlainSleeping(tune.Trainable):
+    """The same sleep for Ray Tune alone."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Take the configuration."""
+        self._seconds = float(os.environ[SECONDS])
+        self.reset_config(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take the next one."""
+        self._value = new_config["x"]
+        self._epoch = 0
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """One epoch."""
+        self._epoch += 1
+        start = time.time()
+        time.sleep(self._seconds)
+        return {"value": self._value * (1 - 2.0**-self._epoch), "start": start, "end": time.time()}

@@ -1,0 +1,171 @@
+"""Real Ray, real actors, trainings that sleep: which part of the slots' time is spent in epochs.
+
+Each row is a driver process of its own on a cluster of one machine that is told it has as many CPUs as there are slots:
+the whole way of ``holdout run`` with its studies in SQLite and MLflow on, and Ray Tune alone with the same actors.
+``ratio`` is the wall time over the ideal, from the first epoch's start to the last one's end; ``share`` is the slots'
+time that is spent in epochs, from the first result until the last trial was started; ``cores`` is what the driver's
+process takes. Run with ``make bench-slots``, or with a case's name for that alone.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# Ray is imported where its token is set, and so later than here.
+SECONDS = "HOLDOUT_BENCH_EPOCH_S"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """So many trials of so many epochs of so many seconds, on so many slots."""
+
+    trials: int
+    epochs: int
+    seconds: float
+    slots: int
+    pruner: str = "none"
+
+
+DIGITS = {"wall": 1, "ratio": 3, "share": 3, "cores": 2}
+CASES = {
+    "tiny": Case(trials=60, epochs=2, seconds=1.0, slots=4),
+    "release": Case(trials=2000, epochs=1, seconds=1.0, slots=16),  # as in Ray's own release tests
+    "actors": Case(trials=256, epochs=8, seconds=2.0, slots=64),
+    "asha": Case(trials=512, epochs=8, seconds=2.0, slots=64, pruner="asha"),
+}
+
+
+def measures(epochs: Sequence[tuple[float, float]], first_epochs: Sequence[float], slots: int) -> dict[str, float]:
+    """Ratio and share, from the start and end of every epoch and the start of every trial's first one."""
+    work = sum(end - start for start, end in epochs)
+    wall = max(end for _, end in epochs) - min(start for start, _ in epochs)
+    low, high = min(end for _, end in epochs), max(first_epochs)
+    inside = sum(max(0.0, min(end, high) - max(start, low)) for start, end in epochs)
+    return {"ratio": wall / (work / slots), "share": inside / (slots * (high - low)), "wall": wall}
+
+
+def drive_ours(case: Case, runs: Path) -> dict[str, float]:
+    """A whole search by ``run_search``."""
+    from rich.console import Console
+
+    import search.cluster.tuner
+    from benchmarks.sleeping_trial import SleepingTrial
+    from search.plan.stored import stored_search
+    from search.stages.start import run_search
+    from search.study.records import epochs_of
+
+    search.cluster.tuner.TrainingTrial = SleepingTrial  # type: ignore[misc,assignment]
+    content = {
+        "name": "slots",
+        "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4},
+        "training": {"epochs": case.epochs, "batch_size": 8, "images_per_class": 2},
+        "losses": ["mpa"],
+        "search": {
+            "trials": case.trials, "sampler": "random", "pruner": case.pruner, "max_concurrent": case.slots,
+        },
+        "stages": ["search"],
+    }  # fmt: skip
+    with (runs / "output.txt").open("w") as output:
+        run_search(content, runs, Console(file=output), started=time.time())
+    trials = stored_search(runs, "slots").trials("mpa")
+    records = [epochs_of(trial) for trial in trials]
+    spans = [(record["start"], record["end"]) for of_trial in records for record in of_trial]
+    return {**measures(spans, [of_trial[0]["start"] for of_trial in records], case.slots), "trials": len(trials)}
+
+
+def drive_tune(case: Case, runs: Path) -> dict[str, float]:
+    """Ray Tune alone, with its own random search and its own ASHA."""
+    from ray import tune
+
+    from benchmarks.sleeping_trial import PlainSleeping
+    from search.cluster.session import ray_session
+
+    spans: list[tuple[float, float]] = []
+    first: list[float] = []
+
+    class Clock(tune.Callback):
+        def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **info: Any) -> None:
+            spans.append((result["start"], result["end"]))
+            if result["training_iteration"] == 1:
+                first.append(result["start"])
+
+    scheduler = None
+    if case.pruner == "asha":
+        scheduler = tune.schedulers.ASHAScheduler(
+            metric="value", mode="max", max_t=case.epochs, grace_period=2, reduction_factor=2
+        )
+    with ray_session():
+        tune.Tuner(
+            tune.with_resources(PlainSleeping, {"cpu": 1}),
+            param_space={"x": tune.uniform(0, 1)},
+            tune_config=tune.TuneConfig(
+                num_samples=case.trials, max_concurrent_trials=case.slots, reuse_actors=True, scheduler=scheduler
+            ),
+            run_config=tune.RunConfig(
+                storage_path=str(runs), verbose=0, stop={"training_iteration": case.epochs}, callbacks=[Clock()],
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+            ),
+        ).fit()  # fmt: skip
+    return {**measures(spans, first, case.slots), "trials": len(first)}
+
+
+@contextmanager
+def cluster(case: Case, folder: Path) -> Iterator[str]:
+    """A cluster of one machine with the case's slots."""
+    from support.services import ray_nodes  # the tests' own, a real one
+
+    with ray_nodes(folder / "token", cpus=case.slots, **{SECONDS: str(case.seconds)}) as nodes:
+        yield nodes.gcs_address
+
+
+def in_process(*arguments: str, **environment: str) -> dict[str, float]:
+    """What this file gives for ``arguments`` in a process of its own: a row, which has a driver in another one."""
+    command = [sys.executable, "-m", "benchmarks.slots", *arguments]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
+    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def on_cluster(who: str, name: str) -> dict[str, float]:
+    """A row: its cluster, and its driver."""
+    with tempfile.TemporaryDirectory() as scratch, cluster(CASES[name], Path(scratch)) as address:
+        runs = Path(scratch) / "runs"
+        runs.mkdir()
+        return in_process(who, name, str(runs), RAY_ADDRESS=address)
+
+
+def main(names: Sequence[str]) -> None:
+    """Print a row for each case, ours and Ray Tune's."""
+    from rich.console import Console
+
+    console = Console(width=130, highlight=False)
+    layout = "{:9} {:9} {:>6} {:>5} {:>8} {:>7} {:>7} {:>7} {:>7}"
+    console.print(layout.format("case", "", "trials", "slots", "epoch, s", "wall, s", "ratio", "share", "cores"))
+    for name in names:
+        case = CASES[name]
+        for who in ("ours", "tune"):
+            row = in_process("row", who, name)
+            title = {"ours": "Holdout", "tune": "Ray Tune"}[who]
+            found = (f"{row[key]:.{digits}f}" for key, digits in DIGITS.items())
+            console.print(layout.format(name, title, int(row["trials"]), case.slots, case.seconds, *found))
+
+
+if __name__ == "__main__":
+    what, *rest = sys.argv[1:] or ["all"]
+    if what == "row":
+        print(json.dumps(on_cluster(*rest)))
+    elif what in ("ours", "tune"):
+        began, cpu = time.time(), time.process_time()
+        outcome = (drive_ours if what == "ours" else drive_tune)(CASES[rest[0]], Path(rest[1]))
+        outcome["cores"] = (time.process_time() - cpu) / (time.time() - began)
+        print(json.dumps(outcome))
+    else:
+        main(list(CASES) if what == "all" else [what, *rest])
