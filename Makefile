@@ -1,4 +1,4 @@
-.PHONY: setup run test test-cluster check bench-losses bench-metrics bench-input bench-overhead bench-anytime bench-proxies bench-start clean
+.PHONY: setup run test test-cluster check bench-losses bench-metrics bench-input bench-overhead bench-checkpoints bench-anytime bench-proxies bench-start clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -39,6 +39,9 @@ bench-input: setup
 
 bench-overhead: setup
 	$(BIN)/python -m benchmarks.overhead
+
+bench-checkpoints: setup
+	$(BIN)/python -m benchmarks.checkpoints
 
 bench-start: setup
 	$(BIN)/python -m benchmarks.start
