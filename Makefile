@@ -1,4 +1,4 @@
-.PHONY: setup run test test-cluster check bench-losses bench-metrics bench-input bench-overhead bench-anytime bench-proxies bench-start bench-scale clean
+.PHONY: setup run test test-cluster check bench-losses bench-metrics bench-input bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -40,11 +40,17 @@ bench-input: setup
 bench-overhead: setup
 	$(BIN)/python -m benchmarks.overhead
 
+bench-checkpoints: setup
+	$(BIN)/python -m benchmarks.checkpoints
+
 bench-start: setup
 	$(BIN)/python -m benchmarks.start
 
 bench-scale: setup
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.scale
+
+bench-slots: setup
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.slots
 
 bench-anytime: setup
 	$(BIN)/python -m benchmarks.anytime $(IMAGES) $(RUNS)

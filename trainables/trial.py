@@ -84,6 +84,11 @@ class TrainingTrial(tune.Trainable):
         return {"records": unreported, "finished": self._training.finished}
 
     def _free(self) -> None:
+        if self._training is not None:
+            try:
+                self._training.wait_for_checkpoints()
+            except Exception as error:  # the driver has ended the trial, and needs no checkpoint of it
+                logger.warning("The last checkpoint could not be written (%s: %s).", type(error).__name__, error)
         if self._log is not None:
             self._log.close()
         self._training = self._log = None

@@ -1,12 +1,17 @@
 """What finished trials leave on disk: only best models, and of the search's own trials only so many gigabytes."""
 
-from optuna.trial import FrozenTrial
+from collections import deque
+
+from optuna.trial import FrozenTrial, TrialState
 
 from search.config.sections.storage import CheckpointsSection
 from search.study.names import Stage
 from search.study.trial_queue import RunningTrial, TrialListener
 from trainables.files import AnyPath, as_path
 from trainables.training.checkpoints import forget_last
+
+STILL_WRITING = 50
+"""So many of the trials that ended early are looked at again. A worker that still writes begins no other trial."""
 
 
 class CheckpointCleanup(TrialListener):
@@ -17,21 +22,28 @@ class CheckpointCleanup(TrialListener):
 
     def __init__(self, checkpoints: CheckpointsSection) -> None:
         self._limit = None if checkpoints.max_gb is None else checkpoints.max_gb * 1e9
-        self._kept: list[tuple[float, AnyPath]] = []
+        self._kept: dict[AnyPath, float] = {}
+        self._ended_early: deque[tuple[float, str]] = deque(maxlen=STILL_WRITING)
 
     def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
         """Remove what a trial that ended does not need any more."""
         forget_last(running.spec.directory)
-        if running.stage is Stage.SEARCH and self._limit is not None:
-            worst_first = trial.value if trial.value is not None else float("-inf")
-            best = as_path(running.spec.directory).rglob("attempt-*/best.pt")
-            self._kept += [(worst_first, path) for path in best]
-            self._shrink(self._limit)
+        if self._limit is None:
+            return
+        value = trial.value if trial.value is not None else float("-inf")
+        ended = [(value, running.spec.directory)] if running.stage is Stage.SEARCH else []
+        for value, directory in (*self._ended_early, *ended):
+            for path in as_path(directory).rglob("attempt-*/best.pt"):
+                self._kept[path] = value
+        if trial.state != TrialState.COMPLETE:  # its last model may be written after this
+            self._ended_early.extend(ended)
+        self._shrink(self._limit)
 
     def _shrink(self, limit: float) -> None:
-        self._kept.sort(key=lambda kept: kept[0])
-        total = sum(path.stat().st_size for _, path in self._kept)
-        while total > limit and self._kept:
-            _, path = self._kept.pop(0)
+        total = sum(path.stat().st_size for path in self._kept)
+        for path in sorted(self._kept, key=self._kept.__getitem__):
+            if total <= limit:
+                return
             total -= path.stat().st_size
             path.unlink()
+            del self._kept[path]

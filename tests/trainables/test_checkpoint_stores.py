@@ -26,19 +26,24 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield {"folder": f"{tmp_path}/models/0001", "memory": f"memory:/{tmp_path}/models/0001"}[request.param]
 
 
+def saved(checkpoints: Checkpoints, last: dict[str, Any], best: dict[str, Any] | None = None) -> None:
+    checkpoints.save(last, best)
+    checkpoints.wait()
+
+
 def test_an_attempt_goes_on_from_the_last_one(address: str) -> None:
     first = Checkpoints(address, "digest")
     assert first.load_last() is None
-    first.save_last({"epoch": 1})
-    first.save_last({"epoch": 2})
-    assert first.save_best({"weights": torch.arange(3)}) == "attempt-1/best.pt"
+    first.save({"epoch": 1})
+    saved(first, {"epoch": 2}, {"weights": torch.arange(3)})
+    assert first.best == "attempt-1/best.pt"
     second = Checkpoints(address, "digest")
     state = second.load_last()
     assert state is not None
     assert state["epoch"] == 2
-    assert second.save_best({"weights": torch.arange(4)}) == "attempt-2/best.pt"
-    first.save_last({"epoch": 9})  # believed dead, and still writing
-    second.save_last({"epoch": 3})
+    assert second.best == "attempt-2/best.pt"
+    saved(first, {"epoch": 9})  # believed dead, and still writing
+    saved(second, {"epoch": 3}, {"weights": torch.arange(4)})
     third = Checkpoints(address, "digest").load_last()
     assert third is not None
     assert third["epoch"] == 3
@@ -50,18 +55,27 @@ def test_an_attempt_goes_on_from_the_last_one(address: str) -> None:
 
 def test_an_attempt_that_has_written_nothing_keeps_its_number(address: str) -> None:
     Checkpoints(address, "digest")
-    assert Checkpoints(address, "digest").save_best({}) == "attempt-2/best.pt"
+    assert Checkpoints(address, "digest").best == "attempt-2/best.pt"
 
 
 def test_what_only_an_unfinished_training_needs_goes(address: str) -> None:
     for fold in (1, 2):
         checkpoints = Checkpoints(f"{address}/fold-{fold}", "digest")
-        checkpoints.save_last({})
-        checkpoints.save_best({})
+        saved(checkpoints, {}, {})
     checkpoints.close([{"epoch": 1}])
     assert finished_records(f"{address}/fold-1", "digest") is None
     assert finished_records(f"{address}/fold-2", "digest") == [{"epoch": 1}]
     forget_last(address)
+    assert {path.name for path in as_path(address).rglob("attempt-*/*")} == {"best.pt"}
+
+
+def test_what_is_written_after_that_does_not_stay(address: str) -> None:
+    """A worker may still write, or be believed dead, when the driver cleans up."""
+    checkpoints = Checkpoints(address, "digest")
+    forget_last(address)
+    saved(checkpoints, {}, {"weights": torch.arange(3)})
+    assert {path.name for path in as_path(address).rglob("attempt-*/*")} == {"best.pt"}
+    checkpoints.close([{"epoch": 1}])
     assert {path.name for path in as_path(address).rglob("attempt-*/*")} == {"best.pt"}
 
 

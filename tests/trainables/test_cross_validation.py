@@ -89,6 +89,7 @@ def test_a_cross_validation_is_its_folds_however_often_it_dies(
         assert attempt.records == (attempts[-1] if attempts else [])
         for _ in range(lives):
             attempt.run_epoch()
+        attempt.wait_for_checkpoints()
         attempts.append(attempt.records)
     assert attempt.finished
     assert len(attempts) == 6 // lives
@@ -111,6 +112,7 @@ def test_every_fold_keeps_its_best_model_and_a_done_one_nothing_to_go_on_from(sp
     running = begin(spec, CPU)
     for _ in range(EPOCHS + 1):
         running.run_epoch()
+    running.wait_for_checkpoints()
     directory = Path(spec.directory)
     assert [path.parts[-3] for path in directory.rglob("last.pt")] == ["fold-2"]
     best = {record["fold"]: record for record in running.records if record["checkpoint"]}

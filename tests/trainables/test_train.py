@@ -49,6 +49,13 @@ def trained(spec: TrialSpec, **changes: Any) -> TrialSpec:
     return replace(spec, training=replace(spec.training, **changes))
 
 
+def one_epoch(spec: TrialSpec) -> None:
+    """Train an epoch more, and write its checkpoints."""
+    training = Training(spec, CPU)
+    training.run_epoch()
+    training.wait_for_checkpoints()
+
+
 def without_times(records: list[Any]) -> list[Any]:
     return [
         {key: value for key, value in record.items() if key not in ("start", "end", "checkpoint")} for record in records
@@ -80,6 +87,7 @@ def test_a_resumed_training_is_the_same_training(spec: TrialSpec, tmp_path: Path
     first = Training(spec, CPU)
     first.run_epoch()
     first.run_epoch()
+    first.wait_for_checkpoints()
     second = Training(spec, CPU)
     assert second.records == first.records
     while not second.finished:
@@ -93,13 +101,13 @@ def test_a_resumed_training_is_the_same_training(spec: TrialSpec, tmp_path: Path
 
 
 def test_another_training_s_checkpoint_is_not_taken(spec: TrialSpec) -> None:
-    Training(spec, CPU).run_epoch()
+    one_epoch(spec)
     assert Training(replace(spec, seed=8), CPU).records == []
 
 
 def test_a_damaged_checkpoint_is_passed_over(spec: TrialSpec) -> None:
-    Training(spec, CPU).run_epoch()
-    Training(spec, CPU).run_epoch()
+    one_epoch(spec)
+    one_epoch(spec)
     (Path(spec.directory) / "attempt-2" / "last.pt").write_bytes(b"half")
     assert len(Training(spec, CPU).records) == 1
 

@@ -3,6 +3,10 @@
 A fold of a cross-validation that is done leaves ``attempt-<k>/records.json`` instead of ``last.pt``.
 
 Every attempt writes into a folder of its own, so that one that is believed dead but still writes can harm nobody.
+
+A training goes on while its checkpoints are written. So it may end, for the driver, while they are still under way:
+the driver then removes :data:`BEGUN` before all else that is not needed any more, and whoever has written a file to go
+on from looks for it and takes the file back.
 """
 
 import io
@@ -12,11 +16,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainables.files import AnyPath, as_path, write_json, write_whole
+from trainables.training.background_writer import BackgroundWriter
 
 logger = logging.getLogger(__name__)
 
 BEGUN = "begun"
-"""An attempt's first file: a store such as S3 knows no empty folders."""
+"""An attempt's first file, since a store such as S3 knows no empty folders, and the first that goes when it ended."""
 
 
 def _attempts(directory: AnyPath) -> list[AnyPath]:
@@ -27,9 +32,13 @@ class Checkpoints:
     """The checkpoints of the training whose spec has ``digest``, below ``directory``, a path or a URL."""
 
     def __init__(self, directory: str, digest: str) -> None:
+        from trainables.training.state_copy import StateCopy  # torch: who only looks for checkpoints needs none
+
         self._root = as_path(directory)
         self._digest = digest
         self._attempt = self._new_attempt()
+        self._copy = StateCopy()
+        self._writer = BackgroundWriter()
 
     def _new_attempt(self) -> AnyPath:
         self._root.mkdir(parents=True, exist_ok=True)
@@ -44,20 +53,48 @@ class Checkpoints:
             (attempt / BEGUN).touch()
             return attempt
 
-    def save_last(self, state: dict[str, Any]) -> None:
-        """Keep ``state`` to go on from."""
-        self._save("last.pt", state)
-
-    def save_best(self, state: dict[str, Any]) -> str:
-        """Keep ``state`` as the best so far; returns its path relative to the training's directory."""
-        self._save("best.pt", state)
+    @property
+    def best(self) -> str:
+        """Where the best model is kept, relative to the training's directory."""
         return f"{self._attempt.name}/best.pt"
 
-    def _save(self, name: str, state: dict[str, Any]) -> None:
-        import torch  # here and below, since who only looks for checkpoints needs none
+    def save(self, last: dict[str, Any], best: dict[str, Any] | None = None) -> None:
+        """Keep ``last`` to go on from and, where it is given, ``best`` as the best so far.
+
+        They are copied now, when those of the call before are written, and written in the background, ``best`` first.
+        So a process that is killed while it trains the next epoch loses at most these.
+
+        Raises:
+            Exception: what the writing after the call before raised.
+        """
+        self._writer.wait()  # it reads the copy that is overwritten next
+        last, best = self._copy.take((last, best))
+        self._writer.start(lambda: self._write(last, best))
+
+    def wait(self) -> None:
+        """Wait until everything is written.
+
+        Raises:
+            Exception: what the writing raised.
+        """
+        self._writer.wait()
+
+    def _write(self, last: dict[str, Any], best: dict[str, Any] | None) -> None:
+        if best is not None:
+            self._write_state("best.pt", best)
+        self._write_state("last.pt", last)
+        self._take_back_if_ended("last.pt")
+
+    def _write_state(self, name: str, state: dict[str, Any]) -> None:
+        import torch
 
         content = {"digest": self._digest, **state}
         write_whole(self._attempt / name, lambda file: torch.save(content, file))
+
+    def _take_back_if_ended(self, name: str) -> None:
+        """Remove what was written after :func:`forget_last`, or at the same moment."""
+        if not (self._attempt / BEGUN).exists():
+            (self._attempt / name).unlink(missing_ok=True)
 
     def load_last(self) -> dict[str, Any] | None:
         """The newest readable state of this very training, whichever attempt wrote it."""
@@ -77,7 +114,9 @@ class Checkpoints:
 
     def close(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Keep only the records of a training that is done, and its best model."""
+        self.wait()
         write_json(self._attempt / "records.json", {"digest": self._digest, "records": records})
+        self._take_back_if_ended("records.json")
         (self._attempt / "last.pt").unlink(missing_ok=True)
 
 
@@ -99,7 +138,7 @@ def load_checkpoint(path: AnyPath) -> dict[str, Any]:
 
 
 def forget_last(directory: str) -> None:
-    """Remove what only an unfinished training needs."""
-    for name in (BEGUN, "last.pt", "records.json"):
+    """Remove what only an unfinished training needs; what a worker still writes of it does not stay either."""
+    for name in (BEGUN, "last.pt", "records.json"):  # in this order, see the head of this file
         for path in as_path(directory).rglob(f"attempt-*/{name}"):
             path.unlink(missing_ok=True)

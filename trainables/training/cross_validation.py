@@ -35,6 +35,7 @@ class CrossValidation:
 
         Raises:
             Diverged: the loss or the embeddings are not finite.
+            Exception: the checkpoints of the epoch before could not be written.
         """
         assert self._training is not None, "all folds are trained already"
         record = self._of_fold(self._training.run_epoch())
@@ -43,6 +44,15 @@ class CrossValidation:
             self._training.close()
             self._next_fold()
         return record
+
+    def wait_for_checkpoints(self) -> None:
+        """Wait until the checkpoints of the last epoch are written; those of a fold that is done are.
+
+        Raises:
+            Exception: they could not be written.
+        """
+        if self._training is not None:
+            self._training.wait_for_checkpoints()
 
     def _next_fold(self) -> None:
         """Go to the first fold that is not done, taking along what earlier attempts left."""

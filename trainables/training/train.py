@@ -123,10 +123,11 @@ class Training:
         return len(self.records) >= self._config.epochs
 
     def run_epoch(self) -> EpochRecord:
-        """Train the next epoch, validate it and write the checkpoints.
+        """Train the next epoch, validate it and begin to write its checkpoints; after the last epoch, wait for them.
 
         Raises:
             Diverged: the loss or the embeddings are not finite.
+            Exception: the checkpoints of the epoch before could not be written.
         """
         assert not self.finished, "all epochs are trained already"
         epoch = len(self.records) + 1
@@ -138,6 +139,8 @@ class Training:
             total = torch.cuda.get_device_properties(self._device).total_memory
             record["memory"] = DeviceMemory(peak=torch.cuda.max_memory_reserved(self._device), total=total)
         self._keep(record)
+        if self.finished:
+            self.wait_for_checkpoints()
         return record
 
     def _train(self, epoch: int) -> float:
@@ -189,23 +192,30 @@ class Training:
     def _keep(self, record: EpochRecord) -> None:
         # Without validation classes there is no best epoch to choose: the number of epochs was chosen before.
         value = record["metrics"].get(metric_name(self.spec.objective), float(record["epoch"]))
+        weights = {"model": self._model.state_dict(), "loss": self._loss.state_dict()}
+        best = None
         if value > self._best:
             self._best = value
-            record["checkpoint"] = self._checkpoints.save_best(
-                {"model": self._model.state_dict(), "loss": self._loss.state_dict(), "epoch": record["epoch"]}
-            )
+            best = {**weights, "epoch": record["epoch"]}
+            record["checkpoint"] = self._checkpoints.best
         self._schedule.step()
         self.records.append(record)
-        self._checkpoints.save_last(
-            {
-                "model": self._model.state_dict(),
-                "loss": self._loss.state_dict(),
-                "optimizer": self._optimizer.state_dict(),
-                "schedule": self._schedule.state_dict(),
-                "best": self._best,
-                "records": [dict(entry) for entry in self.records],
-            }
-        )
+        last = {
+            **weights,
+            "optimizer": self._optimizer.state_dict(),
+            "schedule": self._schedule.state_dict(),
+            "best": self._best,
+            "records": [dict(entry) for entry in self.records],
+        }
+        self._checkpoints.save(last, best)
+
+    def wait_for_checkpoints(self) -> None:
+        """Wait until the checkpoints of the last epoch are written.
+
+        Raises:
+            Exception: they could not be written.
+        """
+        self._checkpoints.wait()
 
     def close(self) -> None:
         """Keep the records and the best model of a training that is done, and nothing to go on from."""
@@ -215,9 +225,12 @@ class Training:
 def train(spec: TrialSpec, device: str | torch.device = "cpu") -> Iterator[EpochRecord]:
     """Train ``spec`` to its end, yielding each epoch's record (those of an earlier attempt first)."""
     training = Training(spec, torch.device(device))
-    yield from list(training.records)
-    while not training.finished:
-        yield training.run_epoch()
+    try:
+        yield from list(training.records)
+        while not training.finished:
+            yield training.run_epoch()
+    finally:
+        training.wait_for_checkpoints()
 
 
 def failure_of(error: BaseException) -> dict[str, Any]:

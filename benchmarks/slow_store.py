@@ -1,0 +1,51 @@
+"""A store elsewhere, without its network: every write takes as long as a slow upload would."""
+
+import time
+from typing import Any, ClassVar
+
+import fsspec
+from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
+from upath.implementations.memory import MemoryPath
+from upath.registry import register_implementation
+
+BLOCK = 5 * 2**20  # what S3 takes at least as a part of an upload
+
+
+class SlowFile(MemoryFile):
+    """Takes block after block, none before those ahead of it would have been sent."""
+
+    def write(self, content: Any) -> int:
+        view, start = memoryview(content), time.monotonic()
+        for position in range(0, len(view), BLOCK):
+            block = view[position : position + BLOCK]
+            super().write(block)
+            sent = start + (position + len(block)) / SlowFileSystem.bytes_per_second
+            time.sleep(max(0.0, sent - time.monotonic()))
+        return len(view)
+
+
+class SlowFileSystem(MemoryFileSystem):
+    """Files in main memory under ``slow://``."""
+
+    protocol = "slow"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    bytes_per_second: ClassVar[float] = 60e6
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(path.removeprefix("slow:/")))
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        if mode != "wb":
+            return super()._open(path, mode, **options)
+        file = SlowFile(self, self._strip_protocol(path))
+        file.commit()
+        return file
+
+
+def register_slow_store(bytes_per_second: float) -> None:
+    """Make ``slow://`` addresses known to fsspec, and how fast they are written to."""
+    SlowFileSystem.bytes_per_second = bytes_per_second
+    fsspec.register_implementation("slow", SlowFileSystem, clobber=True)
+    register_implementation("slow", MemoryPath, clobber=True)

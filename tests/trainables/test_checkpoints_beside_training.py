@@ -1,0 +1,265 @@
+"""Checkpoints are written while the next epoch trains, and trials are killed, pruned or out of disk meanwhile."""
+
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+import torch
+from conftest import draw_folder
+
+from trainables.data.sets.folder import Folder
+from trainables.data.store.spec import StoreSpec
+from trainables.files import AnyPath, write_whole
+from trainables.models import ModelConfig
+from trainables.spec import TrialSpec
+from trainables.training import checkpoints
+from trainables.training.checkpoints import forget_last, load_checkpoint
+from trainables.training.config import TrainingConfig
+from trainables.training.cross_validation import begin
+from trainables.training.epoch_record import EpochRecord
+from trainables.training.train import Training, train
+from trainables.trial import TrainingTrial
+
+ROOT = Path(__file__).parents[2]
+CPU = torch.device("cpu")
+EPOCHS = 4
+Write = Callable[[IO[bytes]], object]
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
+    path = tmp_path_factory.mktemp("beside")
+    dataset = Folder(root=str(draw_folder(path / "images", classes=6)))
+    return StoreSpec(dataset=dataset, class_names=tuple(dataset.classes()), short_side=18, cache=str(path / "cache"))
+
+
+@pytest.fixture
+def spec(images: StoreSpec, tmp_path: Path) -> TrialSpec:
+    return make_spec(images, tmp_path)
+
+
+def make_spec(images: StoreSpec, directory: Path) -> TrialSpec:
+    """Without validation classes every epoch is the best so far."""
+    return TrialSpec(
+        loss="mpa",
+        hyperparameters={"proxies_per_class": 2},
+        model=ModelConfig(embedding_dim=8),
+        training=TrainingConfig(epochs=EPOCHS, batch_size=20, images_per_class=5, image_size=16),
+        images=images,
+        train_classes=images.class_names,
+        validation_classes=(),
+        metrics=("map_at_r",),
+        objective="map_at_r",
+        seed=7,
+        directory=str(directory / "trial"),
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(images: StoreSpec, tmp_path_factory: pytest.TempPathFactory) -> Training:
+    """The same training, from its first epoch to its last."""
+    training = Training(make_spec(images, tmp_path_factory.mktemp("undisturbed")), CPU)
+    while not training.finished:
+        training.run_epoch()
+    return training
+
+
+@pytest.fixture
+def writing(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """What is written waits for this event."""
+    may_write = threading.Event()
+
+    def late(path: AnyPath, write: Write) -> None:
+        assert may_write.wait(60)
+        write_whole(path, write)
+
+    monkeypatch.setattr(checkpoints, "write_whole", late)
+    yield may_write
+    may_write.set()
+
+
+@contextmanager
+def soon(event: threading.Event) -> Iterator[None]:
+    timer = threading.Timer(0.2, event.set)
+    timer.start()
+    yield
+    timer.join()
+
+
+def files(spec: TrialSpec) -> set[str]:
+    return {str(path.relative_to(spec.directory)) for path in Path(spec.directory).rglob("*.*")}
+
+
+def lasting(records: list[EpochRecord]) -> list[Any]:
+    return [(record["epoch"], record["loss"]) for record in records]
+
+
+def assert_equal_models(one: Path, other: Path) -> None:
+    first, second = load_checkpoint(one), load_checkpoint(other)
+    for part in ("model", "loss"):
+        for name, value in first[part].items():
+            assert torch.equal(value, second[part][name]), name
+
+
+def test_an_epoch_does_not_wait_and_what_is_written_is_of_its_end(spec: TrialSpec, writing: threading.Event) -> None:
+    training = Training(spec, CPU)
+    training.run_epoch()
+    assert files(spec) == set()
+    training._train(2)  # it goes on: the weights are others now
+    writing.set()
+    training.wait_for_checkpoints()
+    assert files(spec) == {"attempt-1/best.pt", "attempt-1/last.pt"}
+    alone = Training(replace(spec, directory=f"{spec.directory}-alone"), CPU)
+    alone.run_epoch()
+    alone.wait_for_checkpoints()
+    for name in ("best.pt", "last.pt"):
+        assert_equal_models(*(Path(run.spec.directory) / "attempt-1" / name for run in (training, alone)))
+    last = load_checkpoint(Path(spec.directory) / "attempt-1" / "last.pt")
+    assert lasting(last["records"]) == lasting(alone.records)
+
+
+def test_the_next_epoch_waits_until_the_one_before_is_written(spec: TrialSpec, writing: threading.Event) -> None:
+    training = Training(spec, CPU)
+    training.run_epoch()
+    assert files(spec) == set()
+    with soon(writing):
+        training.run_epoch()
+    assert load_checkpoint(Path(spec.directory) / "attempt-1" / "last.pt")["best"] >= 1
+
+
+def test_a_training_that_is_done_has_written_everything(spec: TrialSpec, writing: threading.Event) -> None:
+    spec = replace(spec, training=replace(spec.training, epochs=1))
+    with soon(writing):
+        Training(spec, CPU).run_epoch()
+        assert files(spec) == {"attempt-1/best.pt", "attempt-1/last.pt"}
+
+
+def test_a_fold_that_is_done_has_written_everything(spec: TrialSpec, writing: threading.Event) -> None:
+    names = spec.train_classes
+    training = replace(spec.training, epochs=1)
+    with soon(writing):
+        cross_validation = begin(replace(spec, training=training, folds=(names[:2], names[2:4], names[4:])), CPU)
+        cross_validation.run_epoch()
+        assert files(spec) == {"fold-1/attempt-1/best.pt", "fold-1/attempt-1/records.json"}
+
+
+def test_who_stops_a_training_has_what_it_trained(spec: TrialSpec, writing: threading.Event) -> None:
+    epochs = train(spec)
+    next(epochs)
+    with soon(writing):
+        epochs.close()  # type: ignore[attr-defined]
+        assert len(Training(spec, CPU).records) == 1
+
+
+def trial_of(spec: TrialSpec) -> TrainingTrial:
+    """An actor's trial, without the actor."""
+    trial = TrainingTrial.__new__(TrainingTrial)
+    trial._device = CPU
+    trial._begin({"spec": spec})
+    return trial
+
+
+@pytest.mark.parametrize("ends", [TrainingTrial.cleanup, lambda trial: trial.reset_config({"spec": None})])
+def test_an_actor_s_trial_that_ends_has_written_everything(
+    spec: TrialSpec, ends: Callable[[TrainingTrial], object], writing: threading.Event
+) -> None:
+    trial = trial_of(spec)
+    trial.step()
+    with soon(writing):
+        ends(trial)
+        assert {"attempt-1/best.pt", "attempt-1/last.pt"} <= files(spec)
+
+
+def test_a_pruned_trial_that_still_writes_leaves_its_best_model(spec: TrialSpec, writing: threading.Event) -> None:
+    trial = trial_of(spec)
+    trial.step()
+    forget_last(spec.directory)  # as the driver does, when it prunes
+    writing.set()
+    trial.cleanup()
+    assert {path.name for path in Path(spec.directory).rglob("attempt-*/*")} == {"best.pt"}
+
+
+def refuse(path: AnyPath, write: Write) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_full_disk_ends_the_trial_with_its_reason(
+    spec: TrialSpec, epochs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the step of the next epoch, or where there is none in the step itself."""
+    monkeypatch.setattr(checkpoints, "write_whole", refuse)
+    trial = trial_of(replace(spec, training=replace(spec.training, epochs=epochs)))
+    news = [trial.step()["news"][0] for _ in range(epochs)]
+    assert news[-1] == {"failure": {"cause": "CODE_ERROR", "reason": "OSError: [Errno 28] No space left on device"}}
+    assert [len(entry["records"]) for entry in news[:-1]] == [1] * (epochs - 1)
+
+
+def test_a_full_disk_does_not_hinder_the_next_trial(spec: TrialSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver has ended the trial already, so nobody is told but the log."""
+    trial = trial_of(spec)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "write_whole", refuse)
+        trial.step()
+        assert trial.reset_config({"spec": replace(spec, directory=f"{spec.directory}-next")})
+    assert "No space left" in next((Path(spec.directory) / "logs").iterdir()).read_text()
+    (news,) = trial.step()["news"]
+    trial.cleanup()
+    assert len(news["records"]) == 1
+
+
+KILLED = """
+import pathlib, pickle, sys, time, threading
+sys.path[:0] = [".", "tests"]
+from trainables.training import checkpoints
+from trainables.training.train import train
+write_whole = checkpoints.write_whole
+written = []
+
+def slow(path, write):
+    def write_slowly(file):
+        write(file)
+        file.flush()
+        print("in the middle", flush=True)
+        time.sleep(600)
+
+    written.append(path.name)
+    stops = written.count(path.name) == 3 and path.name == sys.argv[2]
+    write_whole(path, write_slowly if stops else write)
+
+checkpoints.write_whole = slow
+for record in train(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())):
+    print("epoch", record["epoch"], flush=True)
+"""
+
+
+@pytest.mark.parametrize("file", ["best.pt", "last.pt"])
+def test_a_kill_in_the_middle_of_writing_loses_the_epoch_before(
+    spec: TrialSpec, file: str, undisturbed: Training, tmp_path: Path
+) -> None:
+    """The third epoch's file is half written while the fourth one trains; the resumed training is the same training."""
+    (tmp_path / "spec").write_bytes(pickle.dumps(spec))
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "spec"), file]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = {process.stdout.readline().strip() for _ in range(4)}
+        process.send_signal(signal.SIGKILL)
+    assert said == {"epoch 1", "epoch 2", "epoch 3", "in the middle"}
+
+    resumed = Training(spec, CPU)
+    assert len(resumed.records) == 2
+    while not resumed.finished:
+        resumed.run_epoch()
+    assert lasting(resumed.records) == lasting(undisturbed.records)
+    assert [record["checkpoint"] for record in resumed.records] == ["attempt-1/best.pt"] * 2 + ["attempt-2/best.pt"] * 2
+    for name in ("best.pt", "last.pt"):
+        ours, theirs = Path(spec.directory, "attempt-2", name), Path(undisturbed.spec.directory, "attempt-1", name)
+        assert_equal_models(ours, theirs)
