@@ -129,7 +129,9 @@ def cluster(case: Case, folder: Path) -> Iterator[str]:
 def in_process(*arguments: str, **environment: str) -> dict[str, float]:
     """What this file gives for ``arguments`` in a process of its own: a row, which has a driver in another one."""
     command = [sys.executable, "-m", "benchmarks.slots", *arguments]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
+    # Ray Tune complains of every trial whose results it was told not to write.
+    quiet = {"stdout": subprocess.PIPE, "stderr": None if os.environ.get("VERBOSE") else subprocess.DEVNULL}
+    done = subprocess.run(command, check=True, text=True, env={**os.environ, **environment}, **quiet)
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return result
 

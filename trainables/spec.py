@@ -39,6 +39,10 @@ class TrialSpec:
     merge: int = 1
     folds: tuple[tuple[str, ...], ...] = ()
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "TrialSpec":
+        """Itself: nothing of it changes, and Ray Tune copies what a trial is given several times, with all classes."""
+        return self
+
     @property
     def epochs(self) -> int:
         """The epochs of all folds together."""

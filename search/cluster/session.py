@@ -12,6 +12,9 @@ from types import ModuleType
 
 from search.failure import Failure
 
+NAMESPACE = "holdout"
+"""Of all drivers of searches, by which they find each other."""
+
 TOKEN_FILE = Path(".ray") / "auth_token"
 
 
@@ -80,6 +83,7 @@ def ray_session() -> Iterator[ModuleType]:
         ray.init(
             address=address or "local",
             logging_level=logging.ERROR,
+            namespace=NAMESPACE,
             log_to_driver=bool(address),  # what a worker elsewhere complains of is read here or nowhere
             configure_logging=False,
             **local,

@@ -17,6 +17,7 @@ from ray.tune.search import Searcher
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from search.cluster.capacity import capacity, growth
+from search.cluster.share import Share, drivers_on_cluster
 from search.config.sections.resources import ResourcesSection
 from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.trial import TrainingTrial
@@ -25,11 +26,16 @@ logger = logging.getLogger(__name__)
 
 
 class _Assignments:
-    """Which of Tune's trials trains which of ours and on which node, and the first error of our own, which ends all."""
+    """Which of Tune's trials trains which of ours and on which node, and the first error of our own, which ends all.
 
-    def __init__(self, queue: TrialQueue) -> None:
+    ``live`` are those that hold a slot, also while they wait for work.
+    """
+
+    def __init__(self, queue: TrialQueue, share: Share) -> None:
         self.queue = queue
+        self.share = share
         self.running: dict[str, RunningTrial] = {}
+        self.live: set[str] = set()
         self.nodes: dict[str, str] = {}
         self.error: Exception | None = None
 
@@ -46,17 +52,22 @@ class _StudySearcher(Searcher):
         assignments = self._assignments
         if assignments.error:
             return Searcher.FINISHED
+        if len(assignments.live) >= assignments.share.slots:
+            return None
         try:
             running = assignments.queue.next_trial()
         except Exception as error:
             assignments.error = error
             return Searcher.FINISHED
-        if running is not None:
-            assignments.running[trial_id] = running
-            return {"spec": running.spec}
-        # Tune ends an actor for which it has no trial, and then starts the next stage on the ones that are left.
-        # A trial that waits keeps its actor, with everything imported, until there is work again.
-        return Searcher.FINISHED if assignments.queue.done else {"spec": None}
+        if assignments.queue.done:
+            return Searcher.FINISHED
+        assignments.live.add(trial_id)
+        if running is None:
+            # Tune ends an actor for which it has no trial, and then starts the next stage on the ones that are left.
+            # A trial that waits keeps its actor, with everything imported, until there is work again.
+            return {"spec": None}
+        assignments.running[trial_id] = running
+        return {"spec": running.spec}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Nothing: the scheduler has reported to the study."""
@@ -73,32 +84,49 @@ class _StudyScheduler(FIFOScheduler):
         super().__init__()
         self._assignments = assignments
 
+    def choose_trial_to_run(self, tune_controller: Any) -> None:
+        """No preference: Tune starts what waits in its order, and need not go through all trials at each event."""
+
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         assignments = self._assignments
-        if assignments.error:
-            return str(TrialScheduler.STOP)
-        running = assignments.running.get(trial.trial_id)
-        (news,) = result["news"]
-        if "node" in news:
-            assignments.nodes[trial.trial_id] = news["node"]
-            return str(TrialScheduler.CONTINUE)
+        share = assignments.share
+        if share.is_shared and len(assignments.live) >= share.slots:
+            tune_controller._cleanup_cached_actors(force_all=True)  # it keeps one, whose slot is another search's
         try:
-            goes_on = assignments.queue.on_trial_result(running, news) if running else assignments.queue.has_to_wait
+            goes_on = not assignments.error and self._goes_on(trial.trial_id, *result["news"])
         except Exception as error:
             assignments.error = error
-            return str(TrialScheduler.STOP)
+            goes_on = False
+        if not goes_on:
+            self._forget(trial.trial_id)
         return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
+
+    def _goes_on(self, trial_id: str, news: dict[str, Any]) -> bool:
+        assignments = self._assignments
+        running = assignments.running.get(trial_id)
+        if running is None:
+            return assignments.queue.has_to_wait and len(assignments.live) <= assignments.share.slots
+        if "node" in news:
+            assignments.nodes[trial_id] = news["node"]
+            return True
+        return assignments.queue.on_trial_result(running, news)
+
+    def _forget(self, trial_id: str) -> tuple[RunningTrial | None, str | None]:
+        """Take a trial that ended out of the books; what it trained, and where."""
+        assignments = self._assignments
+        assignments.live.discard(trial_id)
+        return assignments.running.pop(trial_id, None), assignments.nodes.pop(trial_id, None)
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
         """Only an actor that died, or could not be made, ends here: a training's failures are results."""
         assignments = self._assignments
-        running = assignments.running.get(trial.trial_id)
+        running, node = self._forget(trial.trial_id)
         if assignments.error or running is None:
             return
         error = trial.get_error()
         reason = type(error).__name__ if error else "its process ended"
         try:
-            own = _is_own(error, assignments.nodes.get(trial.trial_id))
+            own = _is_own(error, node)
             assignments.queue.on_trial_error(running, reason, own=own)
         except Exception as error:
             assignments.error = error
@@ -128,7 +156,7 @@ def slots(resources: ResourcesSection, max_concurrent: int | None) -> int:
 
 def run_queue(queue: TrialQueue, *, resources: ResourcesSection, concurrent: int) -> None:
     """Train everything in the queue, at most ``concurrent`` trials at once."""
-    assignments = _Assignments(queue)
+    assignments = _Assignments(queue, Share(concurrent, drivers_on_cluster))
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # the study says what fails, with its reason
     trainable = tune.with_resources(TrainingTrial, {"cpu": resources.cpus_per_trial, "gpu": resources.gpus_per_trial})
     with tempfile.TemporaryDirectory(prefix="holdout-tune-") as scratch:

@@ -1,0 +1,30 @@
+"""Searches side by side on a cluster: what each may use."""
+
+import logging
+
+import pytest
+
+from search.cluster import share as module
+from search.cluster.share import Share
+
+
+@pytest.mark.parametrize(("slots", "drivers", "expected"), [(16, 1, 16), (16, 2, 8), (16, 3, 5), (2, 5, 1), (4, 0, 4)])
+def test_every_search_has_the_same_share_and_at_least_one_slot(slots: int, drivers: int, expected: int) -> None:
+    share = Share(slots, lambda: drivers)
+    assert share.slots == expected
+    assert share.is_shared == (drivers > 1)
+
+
+def test_a_share_follows_who_comes_and_goes_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 0.0)
+    on_cluster = iter([1, 2, 2, 3, 1])
+    share = Share(12, lambda: next(on_cluster))
+    with caplog.at_level(logging.WARNING):
+        assert [share.slots for _ in range(5)] == [12, 6, 6, 4, 12]
+    assert caplog.messages == [
+        "2 searches share this cluster: 6 of 12 slots each.",
+        "3 searches share this cluster: 4 of 12 slots each.",
+        "No other search uses this cluster any more: all 12 slots are this one's.",
+    ]
