@@ -22,7 +22,8 @@ class CheckpointCleanup(TrialListener):
 
     def __init__(self, checkpoints: CheckpointsSection) -> None:
         self._limit = None if checkpoints.max_gb is None else checkpoints.max_gb * 1e9
-        self._kept: dict[AnyPath, float] = {}
+        self._kept: dict[AnyPath, tuple[float, int]] = {}  # the trial's value, and the bytes
+        self._total = 0
         self._ended_early: deque[tuple[float, str]] = deque(maxlen=STILL_WRITING)
 
     def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
@@ -34,16 +35,15 @@ class CheckpointCleanup(TrialListener):
         ended = [(value, running.spec.directory)] if running.stage is Stage.SEARCH else []
         for value, directory in (*self._ended_early, *ended):
             for path in as_path(directory).rglob("attempt-*/best.pt"):
-                self._kept[path] = value
+                _, known = self._kept.get(path, (value, 0))
+                self._kept[path] = value, path.stat().st_size
+                self._total += self._kept[path][1] - known
         if trial.state != TrialState.COMPLETE:  # its last model may be written after this
             self._ended_early.extend(ended)
         self._shrink(self._limit)
 
     def _shrink(self, limit: float) -> None:
-        total = sum(path.stat().st_size for path in self._kept)
-        for path in sorted(self._kept, key=self._kept.__getitem__):
-            if total <= limit:
-                return
-            total -= path.stat().st_size
-            path.unlink()
-            del self._kept[path]
+        while self._total > limit and self._kept:
+            worst = min(self._kept, key=lambda path: self._kept[path][0])
+            self._total -= self._kept.pop(worst)[1]
+            worst.unlink()
