@@ -126,7 +126,31 @@ def ours(runs: Path, slots: int, trials: int, storage: str | None) -> dict[str, 
     with closing(open_search(plan)) as search:
         search_stage(search)
         result["open"] = time.perf_counter() - start
+        if storage is None and slots == SLOTS[-1] and trials > 1000:
+            result["mlflow"] = mlflow(search)
     return result
+
+
+def mlflow(search: Any) -> dict[str, float]:
+    """Seconds: all trials into an empty MLflow in the runs folder; again with nothing to do; one page of its runs."""
+    from search.stages.synchronise import make_projection
+    from search.study.names import Stage
+    from search.tracking.client import open_client
+
+    study = search.study("mpa", Stage.SEARCH)
+    seconds = {}
+    for name in ("first", "again"):
+        projection = make_projection(search.plan)
+        start = time.perf_counter()
+        for trial in study.trials():
+            projection.project(study, trial)
+        seconds[name] = time.perf_counter() - start
+    client = open_client(search.plan.folder.tracking)
+    (experiment,) = client.search_experiments(filter_string=f"name = '{search.name}'")
+    start = time.perf_counter()
+    client.search_runs([experiment.experiment_id], max_results=100, order_by=["metrics.value DESC"])
+    seconds["page"] = time.perf_counter() - start
+    return seconds
 
 
 def optuna_itself(url: str, slots: int, trials: int) -> dict[str, Any]:
@@ -241,6 +265,9 @@ def main() -> None:
             pairs = ("{:.2f} · {:.2f}".format(*result[key]) for key in ("proposal", "report"))
             rest = (f"{result[key]:.1f}" if key in result else "" for key in ("memory", "open", "cpu"))
             console.print(layout.format(who, kind, slots, trials, *pairs, f"{result['report_mean']:.2f}", *rest))
+            if seconds := result.get("mlflow"):
+                told = "{first:.0f} s into an empty MLflow, {again:.1f} s again, {page:.2f} s for its best 100 runs"
+                console.print(f"{'':14}these {trials:,} trials: {told.format(**seconds)}")
 
 
 if __name__ == "__main__":

@@ -151,29 +151,37 @@ class Projection:
             raise
 
     def _project(self, study: LossStudy, trial: FrozenTrial) -> None:
-        known = self._known.get((study.name, trial.number)) or self._open(study, trial)
+        known = self._known.get((study.name, trial.number))
+        is_new = known is None
+        known = known or self._open(study, trial)
         if known.closed:
             return
-        client = self._connect()
         records = epochs_of(trial)
         metrics = [
             *_epoch_metrics(records, known.epochs),
             *_step_metrics(trial, study.trial_value.objective, known.steps),
         ]
-        for start in range(0, len(metrics), BATCH):
-            client.log_batch(known.run_id, metrics=metrics[start : start + BATCH])
         closed = trial.state.is_finished()
-        if closed:
-            client.log_batch(known.run_id, tags=_outcome_tags(trial))
+        self._log(
+            known.run_id, metrics, params=_params(trial) if is_new else [], tags=_outcome_tags(trial) if closed else []
+        )
+        if closed:  # last of all: a run that has ended is known to be whole
             end = int(records[-1]["end"] * 1000) if records else None
-            client.set_terminated(known.run_id, RUN_STATUS[trial.state], end)
+            self._connect().set_terminated(known.run_id, RUN_STATUS[trial.state], end)
         self._known[study.name, trial.number] = Projected(
             run_id=known.run_id, epochs=len(records), steps=max(trial.intermediate_values, default=0), closed=closed
         )
 
-    def _open(self, study: LossStudy, trial: FrozenTrial) -> Projected:
-        from mlflow.entities import Param
+    def _log(self, run_id: str, metrics: list[Any], *, params: list[Any], tags: list[Any]) -> None:
+        """Everything in one call, but for metrics beyond what one takes."""
+        client = self._connect()
+        while len(metrics) + len(params) + len(tags) > BATCH:
+            client.log_batch(run_id, metrics=metrics[:BATCH])
+            metrics = metrics[BATCH:]
+        if metrics or params or tags:
+            client.log_batch(run_id, metrics=metrics, params=params, tags=tags)
 
+    def _open(self, study: LossStudy, trial: FrozenTrial) -> Projected:
         client, runs = self._connect(), self._runs().trials
         identity = f"{study.name}/{trial.number}"
         if identity in runs:
@@ -188,18 +196,12 @@ class Projection:
         started = trial.datetime_start
         start = int(started.timestamp() * 1000) if started else None
         run_id = client.create_run(self._experiment_id, start_time=start, tags=tags).info.run_id
-        params = trial.user_attrs.get("params", {})
-        client.log_batch(run_id, params=[Param(name, str(value)) for name, value in params.items()])
         return Projected(run_id=run_id, epochs=0, steps=0, closed=False)
 
     def _found(self, run: "_StoredRun", trial: FrozenTrial) -> Projected:
         """What is there of a run that another process may have been writing when it died."""
-        from mlflow.entities import Param
-
         if trial.state.is_finished() and run.status == RUN_STATUS[trial.state]:  # which is written last of all
             return Projected(run_id=run.run_id, epochs=0, steps=0, closed=True)
-        params = trial.user_attrs.get("params", {})
-        self._connect().log_batch(run.run_id, params=[Param(name, str(value)) for name, value in params.items()])
         epochs, steps = (self._logged(run.run_id, name) for name in ("train_loss", "value"))
         return Projected(run_id=run.run_id, epochs=epochs, steps=steps, closed=False)
 
@@ -233,6 +235,12 @@ def _step_metrics(trial: FrozenTrial, objective: str, known: int) -> list[Any]:
                 values["fold_value"] = best_value(ended, objective)
             rows += [Metric(name, value, int(ended[-1]["end"] * 1000), step) for name, value in values.items()]
     return rows
+
+
+def _params(trial: FrozenTrial) -> list[Any]:
+    from mlflow.entities import Param
+
+    return [Param(name, str(value)) for name, value in trial.user_attrs.get("params", {}).items()]
 
 
 def _outcome_tags(trial: FrozenTrial) -> list[Any]:
