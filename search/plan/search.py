@@ -9,6 +9,7 @@ from optuna.trial import FrozenTrial
 from search.config.search_config import SearchConfig
 from search.config.secrets import expand
 from search.plan.plan import Plan
+from search.plan.stored import StoredSearch
 from search.study.names import Stage, study_name
 from search.study.pruners import PRUNERS
 from search.study.storage import open_storage, stored_attributes, stored_trials
@@ -101,3 +102,12 @@ def open_search(plan: Plan) -> Search:
     write_text(folder.config, plan.config.to_yaml())
     address = plan.config.search.storage
     return Search(plan=plan, storage=open_storage(expand(address) if address else folder.storage))
+
+
+def is_finished(plan: Plan) -> bool:
+    """Whether no stage of a search that began has anything left to do; nothing is made or written."""
+    storage = StoredSearch(plan.folder).storage
+    if storage is None:
+        return False
+    search = Search(plan=plan, storage=storage)
+    return all(search.is_done(stage) for stage in reversed(plan.config.stages))  # the last is the likeliest to be left
