@@ -78,7 +78,12 @@ def ray_session() -> Iterator[ModuleType]:
     ray = import_ray()
     on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
-        _connect(ray, os.environ.get("RAY_ADDRESS"))
+        try:
+            _connect(ray, os.environ.get("RAY_ADDRESS"))
+        except SystemExit:  # Ray's answer to a SIGTERM that comes while it starts
+            if callable(on_sigterm):
+                on_sigterm(signal.SIGTERM, None)
+            raise
         if threading.current_thread() is threading.main_thread():  # where alone handlers can be set, by Ray too
             signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own prints the stacks of Python and of C++
         yield ray

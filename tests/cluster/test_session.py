@@ -1,5 +1,7 @@
 """Starting Ray: what fails on a busy machine is tried again, and nothing of it stays."""
 
+import signal
+import sys
 from typing import Any
 
 import pytest
@@ -65,3 +67,16 @@ def test_a_cluster_that_does_not_answer_is_asked_once(started: Any) -> None:
     with pytest.raises(NoRay, match=r"at 10\.0\.0\.1:6379 .* see that a cluster runs there"), ray_session():
         pass
     assert ray.calls == ["init 10.0.0.1:6379", "shutdown"]
+
+
+def test_a_sigterm_while_ray_starts_is_answered_as_at_any_time(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray sets a handler of its own, which would end the process without a word."""
+    ray = started(failures=0)
+    monkeypatch.setattr(ray, "init", lambda **options: sys.exit(signal.SIGTERM))
+    ours = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), ray_session():
+            pass
+    finally:
+        signal.signal(signal.SIGTERM, ours)
+    assert ray.calls == ["shutdown"]
