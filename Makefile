@@ -6,11 +6,12 @@ STAMP := .venv/.installed
 
 setup: $(STAMP)
 
-# uv takes torch and torchvision as the matched pair that the pins name.
+# uv takes torch and torchvision as the matched pair that the pins name. It compiles what it installs: every worker would
+# else compile what it imports, and again each time where Python may not write bytecode.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable . --group dev
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable . --group dev
 	touch $@
 
 run: setup

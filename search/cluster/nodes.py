@@ -42,7 +42,7 @@ def _ready(images: Sequence[StoreSpec], probe_files: dict[str, str]) -> tuple[st
         )
     try:
         for recipe in images:
-            recipe.open()
+            recipe.make()
     except Mistakes as error:
         return tuple(f"On {node}: {sentence}" for sentence in error.sentences)
     return ()

@@ -12,6 +12,9 @@ from types import ModuleType
 
 from search.failure import Failure
 
+logger = logging.getLogger(__name__)
+
+ATTEMPTS = 3
 NAMESPACE = "holdout"
 """Of all drivers of searches, by which they find each other."""
 
@@ -76,29 +79,44 @@ def ray_session() -> Iterator[ModuleType]:
         NoRay: it does not start, or nothing answers at ``RAY_ADDRESS``.
     """
     ray = import_ray()
-    address = os.environ.get("RAY_ADDRESS")
     on_sigterm = signal.getsignal(signal.SIGTERM)
-    local = {} if address else {"num_cpus": os.cpu_count(), "include_dashboard": False}
     try:
-        ray.init(
-            address=address or "local",
-            logging_level=logging.ERROR,
-            namespace=NAMESPACE,
-            log_to_driver=bool(address),  # what a worker elsewhere complains of is read here or nowhere
-            configure_logging=False,
-            **local,
-        )
-    except Exception as error:  # Ray raises its most general one when a busy machine makes it late
-        reason = str(error).strip().splitlines()[0]
-        mend = (
-            "see that a cluster runs there and that its token is here"
-            if address
-            else "run the same command again when the machine is less busy"
-        )
-        raise NoRay(f"Ray did not start at {address or 'this machine'} ({reason}); {mend}.") from error
-    if threading.current_thread() is threading.main_thread():  # where alone handlers can be set, by Ray too
-        signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own prints the stacks of Python and of C++
-    try:
+        try:
+            _connect(ray, os.environ.get("RAY_ADDRESS"))
+        except SystemExit:  # Ray's answer to a SIGTERM that comes while it starts
+            if callable(on_sigterm):
+                on_sigterm(signal.SIGTERM, None)
+            raise
+        if threading.current_thread() is threading.main_thread():  # where alone handlers can be set, by Ray too
+            signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own prints the stacks of Python and of C++
         yield ray
     finally:
         ray.shutdown()
+
+
+def _connect(ray: ModuleType, address: str | None) -> None:
+    """Connect to the cluster at ``address``; without one, start a cluster, again if a busy machine makes it late."""
+    local = {} if address else {"num_cpus": os.cpu_count(), "include_dashboard": False}
+    for left in reversed(range(1 if address else ATTEMPTS)):
+        try:
+            ray.init(
+                address=address or "local",
+                logging_level=logging.ERROR,
+                namespace=NAMESPACE,
+                log_to_driver=bool(address),  # what a worker elsewhere complains of is read here or nowhere
+                configure_logging=False,
+                **local,
+            )
+        except Exception as error:  # Ray raises its most general one when it is late
+            reason = str(error).strip().splitlines()[0]
+            if left:
+                logger.warning("Ray did not start (%s); starting it again.", reason)
+                ray.shutdown()  # what of it did start
+                continue
+            mend = (
+                "see that a cluster runs there and that its token is here"
+                if address
+                else "run the same command again when the machine is less busy"
+            )
+            raise NoRay(f"Ray did not start at {address or 'this machine'} ({reason}); {mend}.") from error
+        return

@@ -45,7 +45,7 @@ def reopened(runs: Path, name: str) -> Plan:
         Mistakes: there is none, or it cannot go on here.
     """
     folder = existing_run(runs, name)
-    plan = make_plan(parse_config(stored_config(folder)), runs, addresses=False)
+    plan = make_plan(parse_config(stored_config(folder)), runs, goes_on=True)
     refuse_another_split(folder, plan.split.digest)
     return plan
 
@@ -66,9 +66,15 @@ def _plan(config: SearchConfig, runs: Path, found: Findings) -> Plan:
     found.add(_forbidden(stored, config, found))
     goes_on, notices = _with_stored_trials(config, stored, found)
     found.add(_late_trials(stored, goes_on, folder))
-    plan = make_plan(goes_on, runs, addresses=False, findings=found)
+    plan = make_plan(goes_on, runs, goes_on=True, findings=found, is_finished=_is_finished)
     refuse_another_split(folder, plan.split.digest)
     return replace(plan, notices=notices)
+
+
+def _is_finished(plan: Plan) -> bool:
+    from search.plan.search import is_finished  # imports sqlalchemy
+
+    return is_finished(plan)
 
 
 def refuse_another_split(folder: RunFolder, digest: str) -> None:

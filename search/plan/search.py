@@ -1,5 +1,6 @@
 """An opened search: its plan and its studies."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +9,7 @@ from optuna.trial import FrozenTrial
 from search.config.search_config import SearchConfig
 from search.config.secrets import expand
 from search.plan.plan import Plan
+from search.plan.stored import StoredSearch
 from search.study.names import Stage, study_name
 from search.study.pruners import PRUNERS
 from search.study.storage.driver import DriverStorage
@@ -72,15 +74,7 @@ class Search:
 
     def is_done(self, stage: Stage) -> bool:
         """Whether ``stage`` has nothing left to do."""
-        if stage is Stage.SELECT:
-            return self.plan.folder.selection.exists()
-        if stage is Stage.TEST:
-            return self.plan.folder.test.exists()
-        if stage is Stage.NOISE:
-            noise = self.config.noise
-            trials = self.trials(self.config.noise_loss, Stage.NOISE)
-            return sum(trial.state.is_finished() for trial in trials) >= noise.seeds + noise.splits
-        return all(self.plan.budget(loss).done(self.trials(loss, Stage.SEARCH)) for loss in self.config.loss_names)
+        return _is_done(self.plan, stage, self.trials)
 
     def begin_session(self, started: float, slots: int) -> None:
         """Remember that a driver ``started`` (seconds since 1970), and how many trials it runs at once."""
@@ -111,3 +105,22 @@ def open_search(plan: Plan) -> Search:
     write_text(folder.config, plan.config.to_yaml())
     address = plan.config.search.storage
     return Search(plan=plan, storage=open_storage(expand(address) if address else folder.storage))
+
+
+def is_finished(plan: Plan) -> bool:
+    """Whether no stage of a search that began has anything left to do; nothing is made or written."""
+    trials = StoredSearch(plan.folder).trials
+    # From the back: the last one is the likeliest to be left.
+    return all(_is_done(plan, stage, trials) for stage in reversed(plan.config.stages))
+
+
+def _is_done(plan: Plan, stage: Stage, trials: Callable[[str, Stage], Sequence[FrozenTrial]]) -> bool:
+    if stage is Stage.SELECT:
+        return plan.folder.selection.exists()
+    if stage is Stage.TEST:
+        return plan.folder.test.exists()
+    if stage is Stage.NOISE:
+        noise = plan.config.noise
+        ended = sum(trial.state.is_finished() for trial in trials(plan.config.noise_loss, Stage.NOISE))
+        return ended >= noise.seeds + noise.splits
+    return all(plan.budget(loss).done(trials(loss, Stage.SEARCH)) for loss in plan.config.loss_names)

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -29,6 +30,7 @@ from search.study.configurations import by_configuration, configuration_of, mean
 from search.study.names import Stage
 from search.study.records import epochs_of
 from trainables.files import write_text
+from trainables.mistakes import Mistakes
 from trainables.training.epoch_record import EpochRecord
 
 Trials = Mapping[Stage, Sequence[FrozenTrial]]
@@ -37,15 +39,27 @@ Trials = Mapping[Stage, Sequence[FrozenTrial]]
 
 def write_summary(search: Search) -> Summary:
     """Derive the summary from the search's records and write ``summary.json``, unless it says the same already."""
-    summary, path = summarise(search), search.plan.folder.summary
+    path = search.plan.folder.summary
+    summary = summarise(search, _stored(path))
     text = json.dumps(summary.model_dump(mode="json"), indent=2, allow_nan=False) + "\n"
     if not path.exists() or path.read_bytes() != text.encode():
         write_text(path, text)
     return summary
 
 
-def summarise(search: Search) -> Summary:
-    """The summary, as the studies, the selection and the test results say. What is not there yet is None."""
+def _stored(path: Path) -> Summary | None:
+    """The summary that was written last; None where there is none that can be read."""
+    try:
+        return Summary.load(path) if path.exists() else None
+    except Mistakes:
+        return None
+
+
+def summarise(search: Search, stored: Summary | None = None) -> Summary:
+    """The summary, as the studies, the selection and the test results say. What is not there yet is None.
+
+    ``stored`` is the one before, of which a loss whose trials have not changed since is taken.
+    """
     plan = search.plan
     config, folder, split = plan.config, plan.folder, plan.split
     selection = Selection.load(folder.selection) if folder.selection.exists() else None
@@ -66,13 +80,21 @@ def summarise(search: Search) -> Summary:
         objective=config.objective,
         noise=noise_summary(config, trials[config.noise_loss][Stage.NOISE]),
         test_opened=len(Ledger(folder.openings).of_selection(selection.digest)) if selection else 0,
-        losses={loss: _loss_summary(plan, loss, of_loss, selection, test) for loss, of_loss in trials.items()},
+        losses={
+            loss: _loss_summary(plan, loss, of_loss, selection, test, stored.losses.get(loss) if stored else None)
+            for loss, of_loss in trials.items()
+        },
         time=_time_summary(list(trials.values()), search.sessions, search.slots, test),
     )
 
 
 def _loss_summary(
-    plan: Plan, loss: str, trials: Trials, selection: Selection | None, test: Sequence[ScoredOpening]
+    plan: Plan,
+    loss: str,
+    trials: Trials,
+    selection: Selection | None,
+    test: Sequence[ScoredOpening],
+    stored: LossSummary | None,
 ) -> LossSummary:
     searched, confirmed, objective = trials[Stage.SEARCH], trials[Stage.SELECT], plan.config.objective
     states = [trial.state for trial in searched]
@@ -84,7 +106,7 @@ def _loss_summary(
         confirmed_default = confirmations(searched, confirmed, [0], objective)[0]
     params = chosen.params if chosen else configuration_of(best) if best else None
     space = plan.spaces[loss]
-    return LossSummary(
+    summary = LossSummary(
         trials=TrialCounts(
             complete=states.count(TrialState.COMPLETE),
             pruned=states.count(TrialState.PRUNED),
@@ -105,8 +127,13 @@ def _loss_summary(
         final=_final(plan, trials[Stage.TEST], chosen),
         test=_tested(test, loss, chosen),
         anytime=incumbents(searched, partial(_value, plan), _confirmed_means(searched, confirmed, objective)),
-        diagnostics=diagnose(plan.config.loss(loss).key, space.parameters, plan.config.training, searched, params),
+        diagnostics=(),
     )
+    # The same trials say the same of themselves, and to ask them imports torch.
+    if stored is not None and stored.model_copy(update={"diagnostics": ()}) == summary:
+        return stored
+    found = diagnose(plan.config.loss(loss).key, space.parameters, plan.config.training, searched, params)
+    return summary.model_copy(update={"diagnostics": found})
 
 
 def _best(complete: Sequence[FrozenTrial], best: FrozenTrial) -> BestTrial:

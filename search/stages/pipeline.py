@@ -8,27 +8,31 @@ the same call starts, goes on with what was killed at any moment, extends, or fi
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
+from typing import Any
 
 from optuna.trial import FrozenTrial
 from rich.console import Console
 
 from search.cluster.driver_lock import only_driver_of
-from search.cluster.session import import_ray, ray_session
 from search.config.secrets import expand
+from search.config.sections.resources import ResourcesSection
 from search.plan.copied_trials import copy_trials
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import Search, open_search
 from search.report.summary import write_summary
 from search.report.tables.noise_text import noise_text
+from search.selection.scoring import Scoring
 from search.selection.selection import Selection
 from search.stages.checkpoint_cleanup import CheckpointCleanup
 from search.stages.freeze import NothingToSelect, freeze
 from search.stages.gpu_memory_check import GpuMemoryCheck
 from search.stages.outcome import Outcome, recorded_outcome
-from search.stages.progress import Progress, StoreProgress
+from search.stages.progress import Progress
 from search.stages.queued_stages import confirm_stage, final_stage, noise_stage, search_stage, side_by_side
 from search.stages.sealed_test import score_test
+from search.stages.start_up import Phases, get_ready
 from search.stages.synchronise import make_projection, synchronise
 from search.study.names import Stage, search_of
 from search.study.pruners import PRUNERS
@@ -67,11 +71,12 @@ def run_stages(
             process runs. Nothing is created then.
         NothingToSelect: no trial of any search could be confirmed.
     """
+    phases = Phases(console, started)
     with ExitStack() as stack:
         stack.enter_context(folder_if_needed(plans[0].folder.runs))
         is_new = not all(plan.folder.config.exists() for plan in plans)
         if is_new:
-            concurrent = _get_ready(plans, console, stack)
+            concurrent = get_ready(plans, console, phases, stack)
         for plan in plans:
             stack.enter_context(plan.folder.only_driver())
         for storage, names in _databases(plans).items():
@@ -86,10 +91,11 @@ def run_stages(
         if not left:
             return [recorded_outcome(search) for search in searches]
         if not is_new:
-            concurrent = _get_ready(plans, console, stack)
+            concurrent = get_ready(plans, console, phases, stack)
         for search in searches:
             search.begin_session(started, concurrent)
-        return _carry_out(searches, left, console, opener, reason, concurrent, listeners)
+        phases.begin(f"Starting {concurrent} {'worker' if concurrent == 1 else 'workers'} …")
+        return _carry_out(searches, left, console, opener, reason, concurrent, [phases, *listeners])
 
 
 def _databases(plans: Sequence[Plan]) -> dict[str, list[str]]:
@@ -106,24 +112,6 @@ def _undone(searches: Sequence[Search], stage: Stage) -> list[Search]:
     return [search for search in searches if not search.is_done(stage)]
 
 
-def _get_ready(plans: Sequence[Plan], console: Console, stack: ExitStack) -> int:
-    """Decode the images of the training halves, connect to Ray; how many trials run at once."""
-    for images in dict.fromkeys(plan.images for plan in plans):
-        images.open(StoreProgress(console))
-    import_ray()  # sets its token, which has to happen before anything else imports Ray
-    # Before the session: where several nodes share a disk, Ray unpacks a job's code anew for each as they join it.
-    from search.cluster.nodes import make_nodes_ready
-    from search.cluster.tuner import slots
-
-    stack.enter_context(ray_session())
-    concurrent = slots(plans[0].config.resources, plans[0].config.search.max_concurrent)
-    make_nodes_ready(
-        list(dict.fromkeys(plan.images for plan in plans)),
-        list(dict.fromkeys(plan.checkpoint_storage for plan in plans)),
-    )
-    return concurrent
-
-
 def _carry_out(
     searches: Sequence[Search],
     left: Sequence[Stage],
@@ -133,8 +121,7 @@ def _carry_out(
     concurrent: int,
     listeners: Sequence[TrialListener],
 ) -> list[Outcome]:
-    from search.cluster.tuner import map_on_workers, run_queue
-    from search.selection.score import score
+    from search.cluster.tuner import run_queue
 
     resources = searches[0].config.resources
     _print_rungs(searches, console)
@@ -154,13 +141,7 @@ def _carry_out(
             )
             run_queue(queue, resources=resources, concurrent=concurrent)
         if Stage.TEST in left and (waiting := _to_test(searches, reason)):
-            score_test(
-                waiting,
-                console,
-                opener=opener,
-                reason=reason,
-                score_all=lambda tasks: map_on_workers(score, tasks, resources=resources),
-            )
+            score_test(waiting, console, opener=opener, reason=reason, score_all=partial(_score_on_workers, resources))
         outcomes = [recorded_outcome(search) for search in searches]
     finally:
         in_step = tracker.close(lambda text: console.print(text, style="dim", highlight=False))
@@ -169,6 +150,13 @@ def _carry_out(
         if not in_step or not _try_synchronise(outcome, projections[name]):
             console.print(f"MLflow is behind the studies; `holdout sync {name}` writes what is missing.")
     return outcomes
+
+
+def _score_on_workers(resources: ResourcesSection, tasks: Sequence[Scoring]) -> list[Any]:
+    from search.cluster.tuner import map_on_workers
+    from search.selection.score import score  # imports torch
+
+    return map_on_workers(score, tasks, resources=resources)
 
 
 class _OfEachSearch(TrialListener):

@@ -100,7 +100,7 @@ def _score(
     plan = candidate.search.plan
     images = plan.sealed_test.images(candidate.selection, opening)
     console.print(f"Opening the test classes for {plan.config.name} …", style="dim", highlight=False)
-    images.open(StoreProgress(console))
+    images.make(StoreProgress(console))
     scored = score_all(
         [
             Scoring(

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.driving import drive
@@ -35,6 +36,21 @@ def runs(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[..., Se
     drive(search)
     write_summary(search)
     return runs
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[..., Search]) -> tuple[Path, Path]:
+    """A runs folder with a search of which nothing is left, and its file; its best trial lies at edges."""
+    folder = tmp_path_factory.mktemp("finished")
+    model = {"backbone": "resnet18", "embedding_dim": 8}
+    space = {"pnp": {"alpha": {"low": 1.0, "high": 8.0}}}
+    search = {"trials": 9, "pruner": "none"}
+    opened = search_made(folder / "runs", model=model, losses=["pnp"], search=search, space=space, stages=["search"])
+    drive(opened, lambda running, epoch: running.spec.hyperparameters.get("alpha", 0) / 10)
+    assert write_summary(opened).losses["pnp"].diagnostics, "nothing that torch would be asked for"
+    file = folder / "search.yaml"
+    file.write_text(opened.config.to_yaml())
+    return folder / "runs", file
 
 
 def loaded(*arguments: str, code: int = 0) -> set[str]:
@@ -85,6 +101,29 @@ def test_a_mistake_in_a_search_file_loads_no_training_code(tmp_path: Path) -> No
 )
 def test_looking_at_searches_loads_their_studies_and_no_more(runs: Path, arguments: list[str]) -> None:
     assert not loaded(*arguments, "--runs", str(runs)) & {*HEAVY}
+
+
+def test_a_finished_search_is_printed_without_what_trains(finished: tuple[Path, Path]) -> None:
+    runs, file = finished
+    assert not loaded("run", str(file), "--runs", str(runs)) & {*HEAVY} - {"scipy"}
+
+
+def test_a_finished_search_that_is_extended_tries_its_network(finished: tuple[Path, Path], tmp_path: Path) -> None:
+    """What can be known to be wrong still comes at once, before anything is trained."""
+    runs, file = finished
+    changed = ("--set", "search.trials=20", "--set", "training.image_size=1")
+    assert "torch" in loaded("run", str(file), "--runs", str(runs), *changed, code=2)
+
+
+def test_planning_and_driving_a_search_load_no_torch(search_file: Callable[..., Any], tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from search.plan.resume import read_plan\n"
+        f"read_plan({search_file()!r}, Path({str(tmp_path)!r})).images.make()\n"
+        "import search.stages.pipeline, search.cluster.nodes, search.cluster.tuner\n"
+        "print([name for name in ('torch', 'torchvision', 'faiss', 'mlflow') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_a_comparison_computes_with_scipy_alone(runs: Path) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from trainables.training.optimizers import OPTIMIZERS
+
 HEAVY = ("torch", "torchvision", "faiss", "scipy", "sklearn")
 
 LIGHT = (
@@ -72,6 +74,39 @@ USES = {
 }
 
 
+COMPILER = ("torch._dynamo", "torch._inductor", "sympy")
+UNUSED = (*COMPILER, "torchvision", "scipy", "sklearn", "sqlalchemy", "mlflow", "optuna")
+"""What a training of the built-in network on drawn images does not need, nor the worker that it runs on."""
+
+TRAINING = """
+import os, sys, tempfile
+import trainables.trial
+from trainables.data import DATASETS
+from trainables.data.store.spec import StoreSpec
+from trainables.models import ModelConfig
+from trainables.spec import TrialSpec
+from trainables.training.config import TrainingConfig
+from trainables.training.train import train
+
+glyphs = DATASETS["glyphs"](num_classes=8, images_per_class=5)
+names = tuple(glyphs.classes())
+with tempfile.TemporaryDirectory() as folder:
+    spec = TrialSpec(
+        loss="proxy_anchor", hyperparameters={}, model=ModelConfig(embedding_dim=8),
+        training=TrainingConfig(epochs=2, batch_size=20, images_per_class=5, image_size=16, optimizer=sys.argv[1]),
+        images=StoreSpec(dataset=glyphs, class_names=names, short_side=18, cache=folder),
+        train_classes=names[:6], validation_classes=names[6:], metrics=("dists_intra",), objective="dists_intra",
+        seed=7, directory=os.path.join(folder, "trial"),
+    )
+    assert len(list(train(spec))) == 2
+before = "faiss" in sys.modules
+from trainables.metrics import evaluate
+import torch
+evaluate(torch.randn(300, 4), torch.arange(300) % 30, ["map_at_r"])
+print(before, "faiss" in sys.modules)
+"""
+
+
 def heavy_after(program: str) -> list[str]:
     """What a process of its own has loaded of the heavy libraries when ``program`` is done."""
     report = f"{program}\nimport sys; print(*(name for name in {HEAVY} if name in sys.modules))"
@@ -93,3 +128,12 @@ def test_a_use_loads_nothing_heavy(program: str) -> None:
 
 def test_a_table_loads_what_is_used() -> None:
     assert heavy_after("from trainables.losses import LOSSES; LOSSES['contrastive']") == ["torch"]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_worker_loads_what_its_training_uses(optimizer: str) -> None:
+    """Neither torch's compiler nor what the driver uses; faiss with the first neighbour search."""
+    report = f"{TRAINING}print(*(name for name in {UNUSED} if name in sys.modules))"
+    command = [sys.executable, "-c", report, optimizer]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["False True", ""]

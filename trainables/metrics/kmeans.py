@@ -5,7 +5,7 @@ Shapes: N images, D embedding, C clusters.
 
 import torch
 
-from trainables.metrics.nearest import faiss, full_float32
+from trainables.metrics.nearest import faiss_if_there, full_float32
 
 _ITERATIONS = 25  # faiss's own default
 
@@ -14,7 +14,8 @@ def kmeans(unit_ND: torch.Tensor, clusters: int, *, seed: int) -> torch.Tensor:
     """The cluster of each image [N], after 25 iterations of Lloyd's."""
     start = torch.randperm(len(unit_ND), generator=torch.Generator().manual_seed(seed))[:clusters]
     centres_CD = unit_ND[start.to(unit_ND.device)]
-    if faiss is None or unit_ND.device.type != "cpu":
+    faiss = faiss_if_there() if unit_ND.device.type == "cpu" else None
+    if faiss is None:
         return _lloyd(unit_ND, centres_CD)
     # faiss would draw a sample of the images and warn of small clusters by default
     search = faiss.Kmeans(

@@ -5,15 +5,20 @@ Shapes: N gallery, D embedding, Q queries, K nearest.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 
 import torch
 
-try:
-    import faiss
-except ModuleNotFoundError:  # a machine that only trains
-    faiss = None  # type: ignore[assignment]
-
 _BLOCK_BYTES = 2**28
+
+
+def faiss_if_there() -> ModuleType | None:
+    """faiss, imported by the first search of a process; None on a machine that only trains."""
+    try:
+        import faiss
+    except ModuleNotFoundError:
+        return None
+    return faiss
 
 
 def nearest(queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -21,7 +26,7 @@ def nearest(queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int) -> tuple
 
     All float32 and on one device. Near ties come in any order.
     """
-    if faiss is not None and gallery_ND.device.type == "cpu":
+    if gallery_ND.device.type == "cpu" and (faiss := faiss_if_there()):
         index = faiss.IndexFlatIP(gallery_ND.shape[1])
         index.add(gallery_ND.numpy())
         similarities_QK, rows_QK = index.search(queries_QD.numpy(), k)

@@ -11,9 +11,9 @@ SMALLEST = 16
 def check_network(found: Findings, config: SearchConfig) -> None:
     """The network is built, with its weights, and embeds one image.
 
-    Where something else is wrong already, what is sure to work is not tried: torch alone takes seconds to import.
+    What is sure to work is not tried: torch alone takes seconds to import.
     """
-    if found.sentences and _is_sure(config.model, config.training.image_size):
+    if _is_sure(config.model, config.training.image_size):
         return
     if found.left_out.touched("training.image_size"):
         found.check(lambda: _weights(config.model), "model.backbone", "model.weights")

@@ -1,5 +1,6 @@
 """All checks of a search, and the plan where none finds anything."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from search.config.search_config import SearchConfig
@@ -16,15 +17,23 @@ from search.plan.plan import Plan
 from search.plan.runs import RunFolder
 
 
-def make_plan(config: SearchConfig, runs: Path, *, addresses: bool = True, findings: Findings | None = None) -> Plan:
+def make_plan(
+    config: SearchConfig,
+    runs: Path,
+    *,
+    goes_on: bool = False,
+    findings: Findings | None = None,
+    is_finished: Callable[[Plan], bool] = lambda plan: False,
+) -> Plan:
     """The plan of a search.
 
     Args:
         config: the search file.
         runs: the runs folder; nothing in it is touched.
-        addresses: whether to ask the storage and the tracking server too. A search that goes on does not: its
-            studies outlive an outage of MLflow.
+        goes_on: whether it began before. Storage and tracking server are not asked then, since its studies outlive an
+            outage of MLflow, and its spaces are not tried again.
         findings: what is wrong before, which is raised with the rest.
+        is_finished: whether nothing will be trained, asked where nothing is wrong: the network is then not tried.
 
     Raises:
         Mistakes: all that is wrong.
@@ -35,18 +44,21 @@ def make_plan(config: SearchConfig, runs: Path, *, addresses: bool = True, findi
         check_data(found, config, data)
     check_sizes(found, config)
     noise_splits = check_noise_splits(found, config)
-    spaces = check_spaces(found, config)
+    spaces = check_spaces(found, config, accepted=goes_on)
     check_noise(found, config, spaces)
     check_machine(found, config)
     check_parts(found, config)
-    if addresses:
+    if not goes_on:
         check_addresses(found, config)
         check_runs_folder(found, runs)
     if data is not None and found.sentences:  # else they are all decoded next
         check_images_readable(found, config, data)
-    check_network(found, config)
+    plan = None
+    if data is not None and not found.sentences:
+        folder = RunFolder(runs, config.name)
+        plan = Plan(config=config, folder=folder, split=data.split, spaces=spaces, noise_splits=noise_splits)
+    if plan is None or not is_finished(plan):
+        check_network(found, config)
     found.raise_if_any()
-    assert data is not None
-    return Plan(
-        config=config, folder=RunFolder(runs, config.name), split=data.split, spaces=spaces, noise_splits=noise_splits
-    )
+    assert plan is not None
+    return plan

@@ -25,8 +25,11 @@ def spaces_of(config: SearchConfig) -> dict[str, SearchSpace]:
     return spaces
 
 
-def check_spaces(found: Findings, config: SearchConfig) -> dict[str, SearchSpace]:
-    """The spaces of the losses that have a valid one; what is wrong with the others is found."""
+def check_spaces(found: Findings, config: SearchConfig, *, accepted: bool = False) -> dict[str, SearchSpace]:
+    """The spaces of the losses that have a valid one; what is wrong with the others is found.
+
+    Spaces that were ``accepted`` when their search began are not tried on the losses again, which imports torch.
+    """
     if found.left_out.replaced("losses"):
         return {}
     found.check(lambda: raise_if_any(list(_other_losses(config))), "losses")
@@ -35,7 +38,7 @@ def check_spaces(found: Findings, config: SearchConfig) -> dict[str, SearchSpace
     spaces = {}
     for loss in config.losses:
         wishes = config.space.get(loss.name, {})
-        space = found.check(partial(search_space, loss, config.training, wishes, known))
+        space = found.check(partial(search_space, loss, config.training, wishes, known, checked=not accepted))
         if space is not None:
             spaces[loss.name] = space
             if known == for_training:

@@ -16,8 +16,9 @@ from trainables.data.augmentation.crop_boxes import ASPECT, resized_crop_flip
 from trainables.data.augmentation.load import load
 from trainables.data.augmentation.resample import Crops, resample
 from trainables.data.dataset import Dataset
-from trainables.data.store.build import StoreView, build_store
+from trainables.data.store.build import build_store
 from trainables.data.store.resident import ResidentStore
+from trainables.data.store.view import Store, StoreView
 
 SIZES = [(40, 40), (37, 61), (90, 33), (24, 24), (16, 70)]
 
@@ -50,7 +51,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(scope="module")
 def view(tmp_path_factory: pytest.TempPathFactory) -> StoreView:
     cache = tmp_path_factory.mktemp("noise")
-    return build_store(Noise(), "ab", short_side=1000, cache=cache, workers=1).subset("ab")
+    return Store.open(build_store(Noise(), "ab", short_side=1000, cache=cache, workers=1)).subset("ab")
 
 
 def seen(view: StoreView, crops: Crops) -> Tensor:

@@ -16,8 +16,9 @@ from PIL import Image
 
 from trainables.data import DATASETS, Dataset
 from trainables.data.sets.glyphs import Glyphs
-from trainables.data.store.build import Store, StoreView, build_store
+from trainables.data.store.build import build_store
 from trainables.data.store.resident import ResidentStore
+from trainables.data.store.view import Store, StoreView
 from trainables.mistakes import Mistakes
 
 SIZES = {"b": [(30, 40), (64, 20), (10, 12)], "a": [(33, 33), (21, 80)], "c": [(50, 50), (7, 90), (40, 30), (16, 16)]}
@@ -36,7 +37,7 @@ def folder(tmp_path: Path) -> Dataset:
 
 
 def build(dataset: Dataset, cache: Path, class_names: tuple[str, ...] = ("a", "b", "c"), short_side: int = 16) -> Store:
-    return build_store(dataset, class_names, short_side=short_side, cache=cache, workers=2)
+    return Store.open(build_store(dataset, class_names, short_side=short_side, cache=cache, workers=2))
 
 
 def image_of(images: Store | StoreView, index: int) -> np.ndarray:
@@ -258,7 +259,7 @@ def test_real_photographs(tmp_path: Path) -> None:
     dataset = DATASETS["folder"](root=root)
     names = list(dataset.classes())[:2]
     began = time.perf_counter()
-    store = build_store(dataset, names, short_side=64, cache=tmp_path, workers=2)
+    store = Store.open(build_store(dataset, names, short_side=64, cache=tmp_path, workers=2))
     assert len(store) / (time.perf_counter() - began) > 20  # images a second
     for row in range(0, len(store), 20):
         expected = expected_pixels(root / store.image_keys[row], 64)

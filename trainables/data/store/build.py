@@ -17,11 +17,8 @@ from PIL import Image
 from trainables.data.dataset import Dataset
 from trainables.data.listing import listed
 from trainables.data.store.files import ARRAYS, FORMAT, INDEX, PIXELS
-from trainables.data.store.view import Store, StoreView
 from trainables.files import write_json, write_whole
 from trainables.mistakes import Mistakes
-
-__all__ = ["Store", "StoreView", "build_store"]
 
 logger = logging.getLogger(__name__)
 
@@ -129,8 +126,8 @@ def build_store(
     cache: Path,
     workers: int,
     on_progress: Progress | None = None,
-) -> Store:
-    """Find or build the store of some classes below ``cache``, and open it.
+) -> Path:
+    """Find or build the store of some classes below ``cache``; its path.
 
     Images keep their aspect; short sides above ``short_side`` pixels are scaled down to it, none is enlarged.
     Only images of ``class_names`` are opened. Several processes may ask at once: one builds and the others
@@ -148,7 +145,7 @@ def build_store(
     draft = store.with_suffix(".draft")
     try:
         if store.is_dir():
-            return Store.open(store)
+            return store
         Path(cache).mkdir(parents=True, exist_ok=True)
         with FileLock(store.with_suffix(".lock")):
             if not store.is_dir():  # another process may have built it while this one waited
@@ -165,4 +162,4 @@ def build_store(
             f"The image store cannot be written below {str(cache)!r}: {error.strerror or error}. "
             "Free space or permit writing there, or set dataset.cache to another folder."
         ) from error
-    return Store.open(store)
+    return store

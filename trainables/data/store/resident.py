@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from trainables.data.store.view import PIXELS, Store
+from trainables.data.store.files import PIXELS
+from trainables.data.store.view import Store
 
 logger = logging.getLogger(__name__)
 

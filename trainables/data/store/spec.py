@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from trainables.data.dataset import Dataset
 
 if TYPE_CHECKING:
-    from trainables.data.store.build import Store
+    from trainables.data.store.view import Store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,15 +22,17 @@ class StoreSpec:
     short_side: int
     cache: str
 
-    def open(self, on_progress: Callable[[int, int], None] | None = None) -> "Store":
-        """The store, found or built; every process of a node shares one copy.
+    def make(self, on_progress: Callable[[int, int], None] | None = None) -> Path:
+        """Find the store, or build it; its path. Nothing of it is read with torch.
 
         Raises:
-            Mistakes: images that cannot be read, all of them named.
+            Mistakes: images that cannot be read, all of them named, or a store that is damaged.
         """
-        from trainables.data.store.build import build_store  # here, since it reads with torch and who plans does not
+        # Here, since they read with numpy and Pillow, and who plans does not.
+        from trainables.data.store.build import build_store
+        from trainables.data.store.contents import read_contents
 
-        return build_store(
+        path = build_store(
             self.dataset,
             self.class_names,
             short_side=self.short_side,
@@ -38,6 +40,18 @@ class StoreSpec:
             workers=os.cpu_count() or 1,
             on_progress=on_progress,
         )
+        read_contents(path)
+        return path
+
+    def open(self) -> "Store":
+        """The store, found or built; every process of a node shares one copy.
+
+        Raises:
+            Mistakes: as :meth:`make`.
+        """
+        from trainables.data.store.view import Store
+
+        return Store.open(self.make())
 
 
 @lru_cache(maxsize=2)

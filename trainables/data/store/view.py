@@ -4,19 +4,17 @@ Legend: N images; B images of a batch; H, W the largest height and width of thei
 4 is (top, left, height, width).
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from trainables.data.listing import listed
-from trainables.data.store.files import ARRAYS, FORMAT, INDEX, PIXELS
+from trainables.data.store.contents import read_contents
 from trainables.mistakes import Mistakes
 
 
@@ -25,20 +23,13 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            index = json.loads((path / INDEX).read_text())
-            with np.load(path / ARRAYS) as arrays:
-                self.labels_N = torch.from_numpy(arrays["labels_N"])
-                self.sizes_N2 = torch.from_numpy(arrays["sizes_N2"])
-            self._pixels = np.memmap(path / PIXELS, dtype=np.uint8, mode="r")
-        except (OSError, ValueError, KeyError, BadZipFile) as error:
-            raise Mistakes(f"There is no readable image store at {str(path)!r} ({error}).") from error
-        self.class_names = tuple(index["class_names"])
-        self.image_keys = tuple(index["image_keys"])
-        lengths_N = 3 * self.sizes_N2.prod(dim=1).numpy()
-        self._starts_N = torch.from_numpy(np.cumsum(lengths_N) - lengths_N)
-        if index["format"] != FORMAT or len(self._pixels) != lengths_N.sum():
-            raise Mistakes(f"The image store {str(path)!r} is damaged. Remove it to build it again.")
+        contents = read_contents(path)
+        self.labels_N = torch.from_numpy(contents.labels_N)
+        self.sizes_N2 = torch.from_numpy(contents.sizes_N2)
+        self._pixels = contents.pixels
+        self.class_names = contents.class_names
+        self.image_keys = contents.image_keys
+        self._starts_N = torch.from_numpy(np.cumsum(contents.lengths_N) - contents.lengths_N)
 
     @classmethod
     def open(cls, path: str | Path) -> "Store":

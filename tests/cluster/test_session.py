@@ -1,0 +1,82 @@
+"""Starting Ray: what fails on a busy machine is tried again, and nothing of it stays."""
+
+import signal
+import sys
+from typing import Any
+
+import pytest
+
+from search.cluster import session
+from search.cluster.session import ATTEMPTS, NoRay, ray_session
+
+
+class FakeRay:
+    """Ray that does not start the first times."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.calls: list[str] = []
+
+    def init(self, **options: Any) -> None:
+        self.calls.append(f"init {options['address']}")
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("Timed out waiting for the node.\nand more")
+
+    def shutdown(self) -> None:
+        self.calls.append("shutdown")
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def start(failures: int, address: str | None = None) -> FakeRay:
+        ray = FakeRay(failures)
+        monkeypatch.setattr(session, "import_ray", lambda: ray)
+        if address:
+            monkeypatch.setenv("RAY_ADDRESS", address)
+        else:
+            monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        return ray
+
+    return start
+
+
+def test_what_did_not_start_is_started_again(started: Any, caplog: pytest.LogCaptureFixture) -> None:
+    ray = started(failures=ATTEMPTS - 1)
+    with ray_session():
+        assert ray.calls == [*["init local", "shutdown"] * (ATTEMPTS - 1), "init local"]
+    assert ray.calls[-1] == "shutdown"
+    assert caplog.messages == ["Ray did not start (Timed out waiting for the node.); starting it again."] * (
+        ATTEMPTS - 1
+    )
+
+
+def test_it_is_given_up_in_the_end(started: Any) -> None:
+    ray = started(failures=ATTEMPTS)
+    with (
+        pytest.raises(NoRay, match=r"Ray did not start at this machine \(Timed out .*\); run the same command"),
+        ray_session(),
+    ):
+        pass
+    assert ray.calls.count("init local") == ATTEMPTS
+    assert ray.calls[-1] == "shutdown"
+
+
+def test_a_cluster_that_does_not_answer_is_asked_once(started: Any) -> None:
+    ray = started(failures=1, address="10.0.0.1:6379")
+    with pytest.raises(NoRay, match=r"at 10\.0\.0\.1:6379 .* see that a cluster runs there"), ray_session():
+        pass
+    assert ray.calls == ["init 10.0.0.1:6379", "shutdown"]
+
+
+def test_a_sigterm_while_ray_starts_is_answered_as_at_any_time(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray sets a handler of its own, which would end the process without a word."""
+    ray = started(failures=0)
+    monkeypatch.setattr(ray, "init", lambda **options: sys.exit(signal.SIGTERM))
+    ours = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), ray_session():
+            pass
+    finally:
+        signal.signal(signal.SIGTERM, ours)
+    assert ray.calls == ["shutdown"]

@@ -1,0 +1,104 @@
+"""A search's start: images are decoded while Ray starts, and what is waited for is said."""
+
+import io
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from conftest import draw_folder, small_search
+from rich.console import Console
+
+from search.config.search_config import parse_config
+from search.plan.checks import make_plan
+from search.plan.plan import Plan
+from search.stages import start_up
+from search.stages.start_up import Phases, get_ready
+from trainables.mistakes import Mistakes
+
+
+@pytest.fixture
+def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A Ray that only says when it starts and ends; two trials fit."""
+    order: list[str] = []
+
+    @contextmanager
+    def session() -> Iterator[None]:
+        time.sleep(0.2)
+        order.append("Ray is there")
+        try:
+            yield
+        finally:
+            order.append("Ray is gone")
+
+    monkeypatch.setattr(start_up, "ray_session", session)
+    monkeypatch.setattr("search.cluster.tuner.slots", lambda *_: 2)
+    monkeypatch.setattr("search.cluster.nodes.make_nodes_ready", lambda *_: None)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return order
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> Callable[[Path], Plan]:
+    return lambda root: make_plan(parse_config(small_search(root)), tmp_path / "runs")
+
+
+def spoken() -> Console:
+    return Console(file=io.StringIO(), width=200)
+
+
+def said(console: Console) -> list[str]:
+    return cast(io.StringIO, console.file).getvalue().splitlines()
+
+
+def test_images_are_decoded_while_ray_starts(
+    order: list[str], planned: Callable[[Path], Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = planned(draw_folder(tmp_path / "images"))
+    make = type(plan.images).make
+    monkeypatch.setattr(type(plan.images), "make", lambda *given: (order.append("images"), make(*given))[1])
+    console = spoken()
+    with ExitStack() as stack:
+        assert get_ready([plan], console, Phases(console, time.time()), stack) == 2
+        assert plan.images.make().is_dir()
+    assert order == ["images", "Ray is there", "images", "Ray is gone"]
+    begun, ready = said(console)
+    assert begun == "Decoding images and starting Ray …"
+    assert ready.startswith("Images and Ray are ready after ")
+
+
+def test_on_a_cluster_everything_is_imported_before_it_is_joined(
+    order: list[str], planned: Callable[[Path], Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = planned(draw_folder(tmp_path / "images"))
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    monkeypatch.setattr(start_up, "_prepare", lambda makes: (time.sleep(0.5), order.append("prepared")))
+    console = spoken()
+    with ExitStack() as stack:
+        get_ready([plan], console, Phases(console, time.time()), stack)
+    assert order == ["prepared", "Ray is there", "Ray is gone"]
+
+
+def test_images_that_cannot_be_read_end_ray(order: list[str], planned: Callable[[Path], Plan], tmp_path: Path) -> None:
+    root = draw_folder(tmp_path / "images")
+    plan = planned(root)
+    (root / plan.split.train[0] / "00.png").write_bytes(b"no image")
+    console = spoken()
+    with pytest.raises(Mistakes, match="1 of 80 images cannot be read"), ExitStack() as stack:
+        get_ready([plan], console, Phases(console, time.time()), stack)
+    assert order == ["Ray is there", "Ray is gone"]
+
+
+def test_the_first_epoch_is_said_once() -> None:
+    console = spoken()
+    phases = Phases(console, time.time() - 60)
+    phases.begin("Starting 2 workers …")
+    anything: Any = SimpleNamespace()
+    phases.on_epoch(anything, anything, anything)
+    phases.on_epoch(anything, anything, anything)
+    begun, first = said(console)
+    assert begun == "Starting 2 workers …"
+    assert first == "First epoch after 0.0 s, 60.0 s from the start."
