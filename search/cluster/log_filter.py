@@ -3,8 +3,8 @@
 import re
 
 _RAYS = re.compile(
-    r"(\x1b\[\d+m)?\((raylet|gcs_server|autoscaler|log_monitor)\b[^)]*\)"  # of its own processes, through the driver
-    r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ [A-Z] \d+ \d+\]"  # of its C++ in the driver
+    r"(\x1b\[\d+m)?\((pid=)?(raylet|gcs_server|autoscaler|log_monitor)\b[^)]*\)"  # of its own processes
+    r"|(\S*\(\w+ pid=[^)]*\)\S* )?\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ [A-Z] \d+ \d+\]"  # of its C++ in ours
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\t[A-Z]+ \S+\.py:\d+ -- "  # of its Python
     r"|\t\(\d\) "  # the further causes of what it says
     r"|Running entrypoint for job "

@@ -13,6 +13,7 @@ OURS = (
     "                 searched  best\n",
     "  pnp                   3  0.51\n",
     "\n",
+    "(TrainingTrial pid=214) [2026-11-21] a date\n",
     "(raylets are Ray's; this line is ours)\n",
     "2026-11-21 is a day",  # where it was cut
 )
@@ -31,6 +32,8 @@ RAYS = (
     "\x1b[36m(autoscaler +1m4s)\x1b[0m Adding 2 node(s) of type gpu.\n",
     "[2026-11-21 23:22:10,371 E 16001 16020] core_worker.cc:475: :info_message: Attempting to recover\n",
     "(raylet) Without colours.\n",
+    "\x1b[36m(pid=gcs_server)\x1b[0m [2026-11-21 23:37:19,839 E 22951 22951] Failed to remove 1 bundle(s)\n",
+    "\x1b[36m(TrainingTrial pid=7, ip=10.0.0.7)\x1b[0m [2026-11-21 23:37:19,839 C 22 29] core_worker.cc:1: Exiting\n",
 )
 MIXED = "".join(ray + ours for ray, ours in zip(RAYS, OURS)) + "".join(OURS[len(RAYS) :])
 
