@@ -10,6 +10,7 @@ from typing import Any
 
 import optuna
 import sqlalchemy
+from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
 from support.commands import write_search
 from support.services import ROOT
@@ -71,8 +72,13 @@ class SleepingSearch:
             return []
 
     def trials(self) -> list[FrozenTrial]:
-        """Its trials."""
-        return optuna.load_study(study_name="sleeps/mpa", storage=self.storage).trials
+        """Its trials, as Optuna reads them."""
+        storage = RDBStorage(self.storage)
+        try:
+            return optuna.load_study(study_name="sleeps/mpa", storage=storage).trials
+        finally:
+            storage.remove_session()
+            storage.engine.dispose()
 
     def until(self, condition: Callable[[], bool], driver: subprocess.Popen[bytes]) -> None:
         """Wait until something holds while ``driver`` runs."""
