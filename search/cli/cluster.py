@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from search.cli.options import RUNS, Json, Settings
-from search.cli.output import messages, show
+from search.cli.output import say, show
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -63,25 +63,35 @@ def list_searches(runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Js
 def logs(
     name: Name,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the search ends.")] = False,
+    whole: Annotated[bool, typer.Option("--all", help="Ray's own lines too.")] = False,
     runs: OnlyRuns = None,
     address: Address = ADDRESS,
     as_json: Json = False,
 ) -> None:
     """What a search on a cluster says, its workers' errors among it."""
     from search.cluster.jobs import connected
+    from search.cluster.log_filter import LogFilter
+
+    lines = LogFilter()
+
+    def take(text: str) -> str:
+        return text if whole else lines.take(text)
 
     with connected(address) as jobs:
         job = jobs.get(name, _only(runs))
         if follow and not as_json:
-            jobs.follow(job, lambda text: print(text, end="", flush=True))
-            return
-        if follow:
-            job = jobs.wait(job)
-        log = jobs.log(job)
+            jobs.follow(job, lambda text: print(take(text), end="", flush=True))
+            shown = lines.end()
+        else:
+            if follow:
+                job = jobs.wait(job)
+            shown = take(jobs.log(job)) + lines.end()
     if as_json:
-        show("", {**_record(job), "log": log}, as_json)
-    else:
-        print(log, end="")
+        show("", {**_record(job), "log": shown, "left_out": lines.left_out}, as_json)
+        return
+    print(shown, end="", flush=True)
+    if lines.left_out:
+        say([f"{lines.left_out:,} lines of Ray's own are left out; `holdout logs {name} --all` shows them."])
 
 
 def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
@@ -100,11 +110,14 @@ def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json:
 def wait(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
     """Wait until a search on a cluster has ended; the exit code is the search's own, and 1 where it was stopped."""
     from search.cluster.jobs import MISTAKE, connected
+    from search.cluster.log_filter import without_ray
 
     with connected(address) as jobs:
         job = jobs.wait(jobs.get(name, _only(runs)))
         if job.state == "failed":
-            messages().print("\n".join(jobs.log(job).splitlines()[-20:]), highlight=False, markup=False, soft_wrap=True)
+            log = jobs.log(job)
+            own, _ = without_ray(log)
+            say((own or log).splitlines()[-20:])
     show(f"{name}: {job.state}.", _record(job), as_json)
     if job.state != "succeeded":
         raise typer.Exit(MISTAKE if job.exit_code == MISTAKE else 1)

@@ -12,6 +12,7 @@ from typing import Any
 
 import ray
 from ray import tune
+from ray.exceptions import ActorUnavailableError
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -123,7 +124,7 @@ class _StudyScheduler(FIFOScheduler):
         running, node = self._forget(trial.trial_id)
         if assignments.error or running is None:
             return
-        error = trial.get_error()
+        error = _error_of(trial)
         reason = type(error).__name__ if error else "its process ended"
         try:
             own = _is_own(error, node)
@@ -132,14 +133,28 @@ class _StudyScheduler(FIFOScheduler):
             assignments.error = error
 
 
+def _error_of(trial: Any) -> Exception | None:
+    """What ended Tune's trial.
+
+    Tune's own ``get_error`` gives a text, and looks for it where Tune would copy its files in the end.
+    """
+    if trial.pickled_error_file is None:
+        return None
+    error: Exception = ray.cloudpickle.loads(Path(trial.pickled_error_file).read_bytes())
+    return error
+
+
 def _is_own(error: Exception | None, node: str | None) -> bool:
     """Whether a training is to be held to be the cause of ``error``, which ended it on ``node``.
 
-    It is not where it never ran (None), as on a machine that is gone and that Ray does not yet know to be gone, nor
-    where its machine is gone. That the training cannot even be made is its own.
+    It is where its machine says that its process died. It is not where its machine is gone: for seconds Ray does not
+    know that (``ActorUnavailableError``) and lists the machine among those that live. Nor is it where it never ran
+    (None). That the training cannot even be made is its own.
     """
     if getattr(error, "actor_init_failed", False):
         return True
+    if isinstance(error, ActorUnavailableError):
+        return False
     return any(entry["NodeID"] == node and entry["Alive"] for entry in ray.nodes())
 
 

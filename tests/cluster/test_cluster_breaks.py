@@ -91,9 +91,9 @@ class Services:
             time.sleep(0.5)
         return met
 
-    def log(self) -> str:
+    def log(self, *options: str) -> str:
         """What the search says on the cluster."""
-        return holdout_here("logs", "small", *self.there).stdout
+        return holdout_here("logs", "small", *options, *self.there).stdout
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +144,8 @@ def test_everything_breaks_and_nothing_is_lost(services: Services) -> None:
     log = services.log()
     assert "was lost" in log
     assert "MLflow cannot be written" in log
+    assert "(raylet" not in log
+    assert "Raylet is terminated" in services.log("--all")
     so_far = services.epochs()
     kill_when(
         lambda: services.epochs() > so_far + 5, "run", services.file, "--runs", services.runs
@@ -208,7 +210,11 @@ def test_no_secret_is_told(services: Services) -> None:
     from ray.job_submission import JobSubmissionClient
 
     details = JobSubmissionClient(services.nodes.address).list_jobs()
-    told = [services.log(), str(details), subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout]
+    told = [
+        services.log("--all"),
+        str(details),
+        subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout,
+    ]
     for secret in known:
         assert len(secret) >= 32
         assert not any(secret in text for text in told)

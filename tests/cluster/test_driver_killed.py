@@ -1,0 +1,197 @@
+"""A driver that is killed twenty times, and one whose database goes away: 200 trials, each of their epochs once.
+
+The trainings sleep, on a real Ray that is told it has 16 CPUs. What came out is read by Optuna and MLflow alone.
+"""
+
+import logging
+import random
+import signal
+import subprocess
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from optuna.trial import FrozenTrial, TrialState
+from support.commands import holdout, plain
+from support.services import Nodes, postgres, ray_nodes
+from support.sleeping_search import SleepingSearch
+
+from benchmarks.slots import SECONDS
+
+logger = logging.getLogger(__name__)
+
+pytestmark = pytest.mark.cluster
+
+SLOTS = 16
+TRIALS = 200
+EPOCHS = 8
+RUNGS = (2, 4)
+EPOCH_S = 0.3
+KILLS = 20
+OUTAGE_S = 30
+STATUS = {TrialState.COMPLETE: "FINISHED", TrialState.PRUNED: "KILLED"}
+
+
+@pytest.fixture(scope="module")
+def slots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """A Ray of 16 slots, which drivers find."""
+    token = tmp_path_factory.mktemp("token") / "auth_token"
+    with ray_nodes(token, cpus=SLOTS, **{SECONDS: str(EPOCH_S)}) as nodes, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", nodes.gcs_address)
+        yield nodes
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def killed(request: pytest.FixtureRequest, slots: Nodes, tmp_path: Path) -> Iterator[SleepingSearch]:
+    """A search to be killed, on either database."""
+    if request.param == "sqlite":
+        search = SleepingSearch(tmp_path, trials=TRIALS, epochs=EPOCHS)
+        yield search
+        search.dispose()
+        return
+    with postgres(tmp_path, "studies") as server:
+        search = SleepingSearch(tmp_path, server.url("studies"), trials=TRIALS, epochs=EPOCHS)
+        yield search
+        search.dispose()
+
+
+@pytest.mark.parametrize("seed", [20])
+def test_twenty_kills_lose_nothing_and_double_nothing(killed: SleepingSearch, seed: int) -> None:
+    """Half of the kills fall while trainings report, the others while the driver or its actors start."""
+    moments = random.Random(seed)
+    interrupted: set[int] = set()
+    for kill in range(KILLS):
+        driver = killed.start()
+        try:
+            if moments.random() < 0.5:
+                killed.progresses(moments.randint(1, 20), driver)
+                time.sleep(moments.uniform(0, EPOCH_S))
+            else:
+                time.sleep(moments.uniform(0, 20))
+            if kill == KILLS // 2:
+                _second_driver_is_refused(killed, driver)
+            assert driver.poll() is None, killed.said()
+        finally:
+            driver.kill()
+            driver.wait()
+        interrupted |= killed.running()
+        logger.info(
+            "Kill %d: %d epochs are stored, %d trials interrupted.", kill, len(killed.reports()), len(interrupted)
+        )
+    killed.finish(killed.start())
+    _assert_whole(killed, interrupted)
+
+
+def _second_driver_is_refused(search: SleepingSearch, driver: subprocess.Popen[bytes]) -> None:
+    """Also where the first one hangs: it may come to itself."""
+    search.progresses(1, driver)
+    driver.send_signal(signal.SIGSTOP)
+    # One that shares the database alone meets its lock, one that shares the runs folder meets the lock there.
+    runs = search.runs if search.storage.startswith("sqlite") else search.runs.parent / "other"
+    refusal = plain(holdout("run", search.file, "--runs", runs, code=2).stderr)
+    assert f"The search sleeps is being run by process {driver.pid} on" in refusal
+
+
+def test_a_database_that_goes_away_for_half_a_minute_is_waited_for(slots: Nodes, tmp_path: Path) -> None:
+    with postgres(tmp_path, "studies") as server:
+        search = SleepingSearch(tmp_path, server.url("studies"), trials=TRIALS, epochs=EPOCHS)
+        driver = search.start()
+        try:
+            search.progresses(100, driver)
+            server.stop()
+            time.sleep(OUTAGE_S)
+            server.start()
+            assert driver.poll() is None, search.said()
+            search.finish(driver)
+        finally:
+            driver.kill()
+            driver.wait()
+        assert "The storage does not answer" in search.said()
+        _assert_whole(search, interrupted=set())
+        search.dispose()
+
+
+def _assert_whole(search: SleepingSearch, interrupted: set[int]) -> None:
+    """All trials are there once, ended rightly, and MLflow equals them; a driver died under ``interrupted`` ones."""
+    trials = search.trials()
+    assert [trial.number for trial in trials] == list(range(TRIALS))
+    states = Counter(trial.state for trial in trials)
+    assert set(states) == {TrialState.COMPLETE, TrialState.PRUNED}
+    assert states[TrialState.PRUNED] > TRIALS // 4
+    for trial in trials:
+        _assert_whole_trial(trial)
+    _assert_pruned_rightly(trials, search.reports(), interrupted)
+    _assert_in_mlflow(trials, search.runs)
+
+
+def _epochs(trial: FrozenTrial) -> list[dict[str, Any]]:
+    """A trial's epochs as they were stored."""
+    return [record for key, record in trial.user_attrs.items() if key.startswith("epoch:")]
+
+
+def _assert_whole_trial(trial: FrozenTrial) -> None:
+    """Epochs without a hole or a doublet, and the best value so far after each."""
+    epochs = sorted(_epochs(trial), key=lambda record: record["epoch"])
+    assert [record["epoch"] for record in epochs] == list(range(1, len(epochs) + 1))
+    told = [record["metrics"]["map_at_r"] for record in epochs]
+    assert trial.intermediate_values == {epoch: max(told[:epoch]) for epoch in range(1, len(told) + 1)}
+    if trial.state == TrialState.COMPLETE:
+        assert len(epochs) == EPOCHS
+        assert trial.value == max(told)
+        assert trial.user_attrs["outcome"] == f"all {EPOCHS} epochs trained"
+
+
+def _assert_pruned_rightly(
+    trials: list[FrozenTrial], reports: list[tuple[int, int, float]], interrupted: set[int]
+) -> None:
+    """Successive halving replayed in the order of the reports: what is below the best half of its rung ends there.
+
+    A trial may go on nevertheless whose driver died between its report and its end.
+    """
+    assert Counter(reports).most_common(1)[0][1] == 1
+    reached = defaultdict[int, list[float]](list)
+    ends = dict[int, int]()
+    for number, step, value in reports:
+        if step in RUNGS:
+            reached[step].append(value)
+            best_half = sorted(reached[step], reverse=True)[: max(1, len(reached[step]) // 2)]
+            if value < best_half[-1] and number > 0:
+                ends.setdefault(number, step)
+    for trial in trials:
+        last = max(trial.intermediate_values)
+        if trial.state == TrialState.PRUNED:
+            assert last in RUNGS
+            assert trial.number in interrupted or ends[trial.number] == last
+        else:
+            assert trial.number in interrupted or trial.number not in ends
+
+
+def _assert_in_mlflow(trials: list[FrozenTrial], runs: Path) -> None:
+    """One run a trial, the same as the study; one parent; nothing else."""
+    client = MlflowClient(tracking_uri=f"sqlite:///{runs}/mlflow.db")
+    experiment = client.get_experiment_by_name("sleeps")
+    assert experiment is not None
+    found = client.search_runs([experiment.experiment_id], max_results=5 * TRIALS)
+    by_trial = {run.data.tags.get("holdout.trial"): run for run in found}
+    assert len(by_trial) == len(found) == TRIALS + 1
+    parent = by_trial.pop(None)
+    assert parent.info.status == "FINISHED"
+    assert parent.data.tags["holdout.study"] == "sleeps/mpa"
+    for trial in trials:
+        run = by_trial[f"sleeps/mpa/{trial.number}"]
+        assert run.info.status == STATUS[trial.state]
+        assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
+        assert run.data.tags["holdout.state"] == trial.state.name
+        assert run.data.tags["holdout.outcome"] == trial.user_attrs["outcome"]
+        assert run.data.params == {name: str(value) for name, value in trial.user_attrs["params"].items()}
+        told = {record["epoch"]: record["metrics"]["map_at_r"] for record in _epochs(trial)}
+        assert _history(client, run.info.run_id, "map_at_r") == sorted(told.items())
+        assert _history(client, run.info.run_id, "value") == sorted(trial.intermediate_values.items())
+
+
+def _history(client: MlflowClient, run_id: str, metric: str) -> list[tuple[int, float]]:
+    return sorted((entry.step, entry.value) for entry in client.get_metric_history(run_id, metric))

@@ -1,0 +1,103 @@
+"""A search whose trainings only sleep, driven in processes of its own that can be killed, and read by Optuna alone."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import optuna
+import sqlalchemy
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial
+from support.commands import write_search
+from support.services import ROOT
+
+PATIENCE_S = 900
+_REPORTS = sqlalchemy.text(
+    "SELECT number, step, intermediate_value FROM trial_intermediate_values JOIN trials USING (trial_id)"
+    " ORDER BY trial_intermediate_value_id"
+)
+_RUNNING = sqlalchemy.text("SELECT number FROM trials WHERE state = 'RUNNING'")
+
+
+class SleepingSearch:
+    """A search of sleeping trainings, its drivers, and what can be seen of it from outside."""
+
+    def __init__(self, path: Path, storage: str | None = None, *, trials: int, epochs: int) -> None:
+        self.runs = path / "runs"
+        self.storage = storage or f"sqlite:///{self.runs}/sleeps/study.db"
+        self._said = path / "said.txt"
+        self._engine = sqlalchemy.create_engine(self.storage, pool_pre_ping=True)
+        content = {
+            "name": "sleeps",
+            "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4},
+            "training": {"epochs": epochs, "batch_size": 8, "images_per_class": 2},
+            "losses": ["mpa"],
+            "search": {"trials": trials, "pruner": "asha", **({"storage": storage} if storage else {})},
+            "stages": ["search"],
+        }
+        self.file = write_search(path / "sleeps.yaml", content)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """A driver on its way, as ``holdout run`` starts one."""
+        driver = ROOT / "tests" / "support" / "sleeping_driver.py"
+        command = [sys.executable, str(driver), "run", str(self.file), "--runs", str(self.runs)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with self._said.open("ab") as said:
+            return subprocess.Popen(command, stdout=said, stderr=said, env=environment)
+
+    def said(self) -> str:
+        """What its drivers have said."""
+        return self._said.read_text()
+
+    def reports(self) -> list[tuple[int, int, float]]:
+        """Trial, epoch and value of all that is stored, in the order in which it was."""
+        return [(row[0], row[1], row[2]) for row in self._rows(_REPORTS)]
+
+    def running(self) -> set[int]:
+        """The trials that have begun and not ended."""
+        return {row[0] for row in self._rows(_RUNNING)}
+
+    def _rows(self, statement: sqlalchemy.TextClause) -> Sequence[sqlalchemy.Row[Any]]:
+        """What a query gives; nothing before there are tables."""
+        if self._engine.url.get_backend_name() == "sqlite" and not Path(self._engine.url.database or "").exists():
+            return []
+        try:
+            with self._engine.connect() as connection:
+                return connection.execute(statement).all()
+        except sqlalchemy.exc.DBAPIError:  # the driver makes the tables just now
+            return []
+
+    def trials(self) -> list[FrozenTrial]:
+        """Its trials, as Optuna reads them."""
+        storage = RDBStorage(self.storage)
+        try:
+            return optuna.load_study(study_name="sleeps/mpa", storage=storage).trials
+        finally:
+            storage.remove_session()
+            storage.engine.dispose()
+
+    def until(self, condition: Callable[[], bool], driver: subprocess.Popen[bytes]) -> None:
+        """Wait until something holds while ``driver`` runs."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert driver.poll() is None, self.said()
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.1)
+
+    def progresses(self, by: int, driver: subprocess.Popen[bytes]) -> None:
+        """Wait until some more epochs are stored."""
+        wanted = len(self.reports()) + by
+        self.until(lambda: len(self.reports()) >= wanted, driver)
+
+    def finish(self, driver: subprocess.Popen[bytes]) -> None:
+        """Let ``driver`` do what is left."""
+        assert driver.wait(PATIENCE_S) == 0, self.said()
+        assert "Traceback" not in self.said()
+
+    def dispose(self) -> None:
+        """Close the database."""
+        self._engine.dispose()
