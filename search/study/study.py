@@ -118,7 +118,8 @@ class LossStudy:
     def ask(self, seed: Callable[[int], int]) -> FrozenTrial:
         """Start the next trial: an enqueued one where there is one, else the sampler's proposal."""
         trials = self.trials()
-        waiting = self.tally.waiting and next(trial for trial in trials if trial.state == TrialState.WAITING)
+        enqueued = trials if self.tally.waiting else []
+        waiting = next((trial for trial in enqueued if trial.state == TrialState.WAITING), None)
         number = waiting.number if waiting else len(trials)
         if self._sampler:  # without one, all trials are enqueued
             self._study.sampler = self._sampler.build(number, trials)
@@ -147,9 +148,10 @@ class LossStudy:
         """
         before = self.trial(number)
         key = record_key(record)
-        if key in before.user_attrs:
-            if before.user_attrs[key]["checkpoint"] != record["checkpoint"]:
-                self._storage.set_trial_user_attr(before._trial_id, key, record)
+        if known := before.user_attrs.get(key):
+            if known["checkpoint"] != record["checkpoint"]:
+                again = {**known, "checkpoint": record["checkpoint"]}
+                self._storage.set_trial_user_attr(before._trial_id, key, again)
             return Report(is_new=False)
         earlier = [before.user_attrs[other] for other in record_keys(before) if other < key]
         reached = self.trial_value([*earlier, record])
