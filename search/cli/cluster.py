@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from search.cli.log_filter import LogFilter, without_ray
 from search.cli.options import RUNS, Json, Settings
 from search.cli.output import say, show
 
@@ -70,7 +71,6 @@ def logs(
 ) -> None:
     """What a search on a cluster says, its workers' errors among it."""
     from search.cluster.jobs import connected
-    from search.cluster.log_filter import LogFilter
 
     lines = LogFilter()
 
@@ -110,7 +110,6 @@ def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json:
 def wait(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
     """Wait until a search on a cluster has ended; the exit code is the search's own, and 1 where it was stopped."""
     from search.cluster.jobs import MISTAKE, connected
-    from search.cluster.log_filter import without_ray
 
     with connected(address) as jobs:
         job = jobs.wait(jobs.get(name, _only(runs)))

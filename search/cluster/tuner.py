@@ -17,6 +17,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from search.cluster.actor_manager import use_in_tune
 from search.cluster.capacity import capacity, growth
 from search.cluster.share import Share, drivers_on_cluster
 from search.config.sections.resources import ResourcesSection
@@ -173,6 +174,7 @@ def run_queue(queue: TrialQueue, *, resources: ResourcesSection, concurrent: int
     """Train everything in the queue, at most ``concurrent`` trials at once."""
     assignments = _Assignments(queue, Share(concurrent, drivers_on_cluster))
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # the study says what fails, with its reason
+    use_in_tune()
     trainable = tune.with_resources(TrainingTrial, {"cpu": resources.cpus_per_trial, "gpu": resources.gpus_per_trial})
     with tempfile.TemporaryDirectory(prefix="holdout-tune-") as scratch:
         tune.Tuner(

@@ -12,6 +12,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+import sqlalchemy
 from conftest import draw_folder, small_search
 from optuna.trial import FrozenTrial, TrialState
 from support.commands import holdout, holdout_here, kill_when, plain, write_search
@@ -60,8 +61,9 @@ class Services:
         )
 
     def submit(self) -> None:
-        """Submit the search, or go on with it."""
+        """Submit the search, or go on with it; its tables are there when this returns."""
         holdout_here("submit", self.file, "--runs", self.runs, *self.there)
+        self.until(lambda: sqlalchemy.inspect(self.storage).has_table("alembic_version"))  # Optuna makes it last
 
     def progresses(self, by: int = 5) -> None:
         """Wait until some more epochs are told."""

@@ -5,9 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 import ray
-from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError
+from ray.air.execution._internal import RayActorManager
+from ray.exceptions import ActorDiedError, ActorUnavailableError, OutOfMemoryError, RayActorError
+from ray.tune.execution import tune_controller
 
 from search.cluster import tuner
+from search.cluster.actor_manager import ActorManager, ActorOutOfMemory, use_in_tune
 
 DIED = ActorDiedError()
 UNAVAILABLE = ActorUnavailableError("Socket closed", None)
@@ -24,6 +27,7 @@ NOT_MADE = RayActorError("0" * 32, "raised in its creation task", True, False)
         (UNAVAILABLE, "lives", False),  # its machine died a moment ago, and nobody has noticed
         (UNAVAILABLE, "gone", False),
         (NOT_MADE, None, True),
+        (ActorOutOfMemory(error_msg="low on memory"), "lives", True),
         (None, "lives", True),
     ],
 )
@@ -40,3 +44,18 @@ def test_the_error_is_the_one_that_tune_met(tmp_path: Path) -> None:
     file.write_bytes(ray.cloudpickle.dumps(UNAVAILABLE))
     assert isinstance(tuner._error_of(SimpleNamespace(pickled_error_file=str(file))), ActorUnavailableError)
     assert tuner._error_of(SimpleNamespace(pickled_error_file=None)) is None
+
+
+def test_an_actor_that_ray_ends_for_its_memory_is_one_that_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To Tune's own manager it is the end of everything."""
+    met: list[Exception] = []
+    monkeypatch.setattr(RayActorManager, "_actor_task_failed", lambda self, task, exception: met.append(exception))
+    manager = ActorManager.__new__(ActorManager)
+    for error in (OutOfMemoryError("low on memory"), DIED):
+        manager._actor_task_failed(None, error)
+    assert isinstance(met[0], ActorOutOfMemory)
+    assert str(met[0]) == "low on memory"
+    assert met[1] is DIED
+    monkeypatch.setattr(tune_controller, "RayActorManager", RayActorManager)
+    use_in_tune()
+    assert tune_controller.RayActorManager is ActorManager

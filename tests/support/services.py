@@ -21,6 +21,8 @@ from psycopg import sql
 
 ROOT = Path(__file__).parents[2]
 JOIN_S = 120
+TOKEN = secrets.token_hex(32)
+"""Of all Ray clusters of this process: Ray reads it once."""
 
 
 def free_port() -> int:
@@ -72,8 +74,8 @@ class Nodes:
 
 @contextmanager
 def ray_nodes(token_file: Path, cpus: int = 1, **environment: str) -> Iterator[Nodes]:
-    """A Ray cluster of one node, with a token of its own; ``environment`` is its programs' and this process's."""
-    token_file.write_text(secrets.token_hex(32))
+    """A Ray cluster of one node, with its token in a file; ``environment`` is its programs' and this process's."""
+    token_file.write_text(TOKEN)
     token_file.chmod(0o600)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_TOKEN_PATH", str(token_file))

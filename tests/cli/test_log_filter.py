@@ -2,7 +2,7 @@
 
 import pytest
 
-from search.cluster.log_filter import LogFilter, without_ray
+from search.cli.log_filter import LogFilter, without_ray
 
 OURS = (
     "Searching …\n",
