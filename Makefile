@@ -25,7 +25,8 @@ check: setup
 test: check
 	$(BIN)/pytest
 
-# PostgreSQL, MLflow and a Ray cluster of two nodes, each of them broken while a search runs; a campaign killed in a fold.
+# PostgreSQL, MLflow and a Ray cluster of two nodes, each of them broken while a search runs; a campaign killed in a fold;
+# a driver killed twenty times on either database, and machines that die again and again under one trial.
 test-cluster: setup
 	$(BIN)/pytest -m cluster
 

@@ -154,20 +154,16 @@ def _assert_pruned_rightly(
     """
     assert Counter(reports).most_common(1)[0][1] == 1
     reached = defaultdict[int, list[float]](list)
-    ends = dict[int, int]()
+    below = set[tuple[int, int]]()
     for number, step, value in reports:
         if step in RUNGS:
             reached[step].append(value)
             best_half = sorted(reached[step], reverse=True)[: max(1, len(reached[step]) // 2)]
             if value < best_half[-1] and number > 0:
-                ends.setdefault(number, step)
-    for trial in trials:
-        last = max(trial.intermediate_values)
-        if trial.state == TrialState.PRUNED:
-            assert last in RUNGS
-            assert trial.number in interrupted or ends[trial.number] == last
-        else:
-            assert trial.number in interrupted or trial.number not in ends
+                below.add((number, step))
+    ends = {(trial.number, max(trial.intermediate_values)) for trial in trials if trial.state == TrialState.PRUNED}
+    assert ends <= below
+    assert {number for number, _ in below - ends} <= interrupted
 
 
 def _assert_in_mlflow(trials: list[FrozenTrial], runs: Path) -> None:
