@@ -56,13 +56,13 @@ def drive_ours(case: Case, runs: Path) -> dict[str, float]:
     """A whole search by ``run_search``."""
     from rich.console import Console
 
-    import search.cluster.tuner
+    import search.cluster.tune.tuner
     from benchmarks.sleeping_trial import SleepingTrial
     from search.plan.stored import stored_search
     from search.stages.start import run_search
     from search.study.records import epochs_of
 
-    search.cluster.tuner.TrainingTrial = SleepingTrial  # type: ignore[misc,assignment]
+    search.cluster.tune.tuner.TrainingTrial = SleepingTrial  # type: ignore[misc,assignment]
     content = {
         "name": "slots",
         "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4},

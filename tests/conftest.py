@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from support.services import Nodes, ray_nodes
+from support.services import TOKEN, Nodes, ray_nodes
 
 from search.config.search_config import parse_config
 from search.plan.checks import make_plan
@@ -24,6 +24,15 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cache")
     os.environ["XDG_CACHE_HOME"] = str(folder)
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def token(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Every Ray of the tests has this token, also one that a command starts in this process, which reads it once."""
+    file = tmp_path_factory.mktemp("auth") / "auth_token"
+    file.write_text(TOKEN)
+    file.chmod(0o600)
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(file)
 
 
 def draw_folder(root: Path, classes: int = 16, images: int = 10, size: int = 20) -> Path:

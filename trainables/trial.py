@@ -47,6 +47,7 @@ class TrainingTrial(tune.Trainable):
         import torch
 
         context = ray.get_runtime_context()
+        self._node = context.get_node_id()
         torch.set_num_threads(max(1, int(context.get_assigned_resources().get("CPU", 1))))
         self._device = torch.device("cuda" if ray.get_gpu_ids() else "cpu")
         self._begin(config)
@@ -71,7 +72,7 @@ class TrainingTrial(tune.Trainable):
         if self._log is None:  # before anything that may fail
             self._log = TrialLog(self._spec, _described(self._device))
             self._log.open()
-            return {"news": [{"node": ray.get_runtime_context().get_node_id()}]}
+            return {"news": [{"node": self._node}]}
         try:
             return {"news": [self._epoch(self._spec, self._log)]}
         except Exception as error:

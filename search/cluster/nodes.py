@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from search.cluster.probe_file import probe_file
-from search.cluster.tuner import on_other_nodes
+from search.cluster.tune.tuner import on_other_nodes
 from trainables.data.store.spec import StoreSpec
 from trainables.files import as_path
 from trainables.mistakes import Mistakes, raise_if_any

@@ -121,7 +121,7 @@ def _carry_out(
     concurrent: int,
     listeners: Sequence[TrialListener],
 ) -> list[Outcome]:
-    from search.cluster.tuner import run_queue
+    from search.cluster.tune.tuner import run_queue
 
     resources = searches[0].config.resources
     _print_rungs(searches, console)
@@ -153,7 +153,7 @@ def _carry_out(
 
 
 def _score_on_workers(resources: ResourcesSection, tasks: Sequence[Scoring]) -> list[Any]:
-    from search.cluster.tuner import map_on_workers
+    from search.cluster.tune.tuner import map_on_workers
     from search.selection.score import score  # imports torch
 
     return map_on_workers(score, tasks, resources=resources)

@@ -86,7 +86,7 @@ def get_ready(plans: Sequence[Plan], console: Console, phases: Phases, stack: Ex
     preparation.wait()
 
     from search.cluster.nodes import make_nodes_ready
-    from search.cluster.tuner import slots
+    from search.cluster.tune.tuner import slots
 
     resources = plans[0].config.resources
     concurrent = slots(resources, plans[0].config.search.max_concurrent)
@@ -100,4 +100,4 @@ def _prepare(makes: Sequence[Callable[[], object]]) -> None:
     for make in makes:
         make()
     import search.cluster.nodes
-    import search.cluster.tuner  # noqa: F401
+    import search.cluster.tune.tuner  # noqa: F401

@@ -119,7 +119,7 @@ def test_planning_and_driving_a_search_load_no_torch(search_file: Callable[..., 
     program = (
         "import sys; from pathlib import Path; from search.plan.resume import read_plan\n"
         f"read_plan({search_file()!r}, Path({str(tmp_path)!r})).images.make()\n"
-        "import search.stages.pipeline, search.cluster.nodes, search.cluster.tuner\n"
+        "import search.stages.pipeline, search.cluster.nodes, search.cluster.tune.tuner\n"
         "print([name for name in ('torch', 'torchvision', 'faiss', 'mlflow') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

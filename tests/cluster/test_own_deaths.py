@@ -10,7 +10,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, OutOfMemoryErr
 from ray.tune.execution import tune_controller
 
 from search.cluster import tuner
-from search.cluster.actor_manager import ActorManager, ActorOutOfMemory, use_in_tune
+from search.cluster.tune.actor_manager import ActorManager, ActorOutOfMemory, use_in_tune
 
 DIED = ActorDiedError()
 UNAVAILABLE = ActorUnavailableError("Socket closed", None)

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from search.cluster import share as module
-from search.cluster.share import Share
+from search.cluster.tune import share as module
+from search.cluster.tune.share import Share
 
 
 @pytest.mark.parametrize(("slots", "drivers", "expected"), [(16, 1, 16), (16, 2, 8), (16, 3, 5), (2, 5, 1), (4, 0, 4)])

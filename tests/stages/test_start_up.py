@@ -35,7 +35,7 @@ def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             order.append("Ray is gone")
 
     monkeypatch.setattr(start_up, "ray_session", session)
-    monkeypatch.setattr("search.cluster.tuner.slots", lambda *_: 2)
+    monkeypatch.setattr("search.cluster.tune.tuner.slots", lambda *_: 2)
     monkeypatch.setattr("search.cluster.nodes.make_nodes_ready", lambda *_: None)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     return order

@@ -24,8 +24,8 @@ def sleeping() -> type:
 
 if __name__ == "__main__":
     import_ray()  # sets its token, which has to happen before anything else imports Ray
-    import search.cluster.tuner
+    import search.cluster.tune.tuner
     from search.cli.main import main
 
-    search.cluster.tuner.TrainingTrial = sleeping()  # type: ignore[misc,assignment]
+    search.cluster.tune.tuner.TrainingTrial = sleeping()  # type: ignore[misc,assignment]
     main()

@@ -49,7 +49,7 @@ def spec_in(directory: str, cache: Path) -> TrialSpec:
 def trial_of(spec: TrialSpec) -> TrainingTrial:
     """An actor's trial, without the actor."""
     trial = TrainingTrial.__new__(TrainingTrial)
-    trial._device = torch.device("cpu")
+    trial._device, trial._node = torch.device("cpu"), "here"
     trial._begin({"spec": spec})
     return trial
 
@@ -58,10 +58,12 @@ def test_attempts_are_read_one_after_the_other(directory: str, tmp_path: Path) -
     assert read_log(directory) == ""
     spec = spec_in(directory, tmp_path / "cache")
     first = trial_of(spec)
+    assert first.step()["news"] == [{"node": "here"}]
     first.step()
     assert "epoch 1: loss " in read_log(directory)  # before it ends
     first.cleanup()
     second = trial_of(spec)
+    second.step()
     assert [len(second.step()["news"][0]["records"]) for _ in range(2)] == [1, 1]
     second.cleanup()
     said = [line[20:] for line in read_log(directory).splitlines()]
@@ -86,7 +88,9 @@ def test_attempts_are_read_one_after_the_other(directory: str, tmp_path: Path) -
 )
 def test_a_failure_is_written_whole(changes: dict[str, object], words: str, tmp_path: Path) -> None:
     spec = replace(spec_in(str(tmp_path / "trial"), tmp_path / "cache"), hyperparameters={}, **changes)
-    (news,) = trial_of(spec).step()["news"]
+    trial = trial_of(spec)
+    trial.step()
+    (news,) = trial.step()["news"]
     assert news["failure"]["cause"] == "CODE_ERROR"
     said = read_log(spec.directory)
     assert "Training failed.\nTraceback (most recent call last):" in said
@@ -119,6 +123,7 @@ def test_a_log_that_cannot_be_written_fails_nothing(tmp_path: Path, caplog: pyte
     (tmp_path / "trial").mkdir()
     (tmp_path / "trial" / "logs").touch()  # a file where the folder should be
     trial = trial_of(spec)
+    trial.step()
     results = [trial.step()["news"][0] for _ in range(2)]
     trial.cleanup()
     assert results[-1]["finished"]

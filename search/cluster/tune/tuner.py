@@ -17,9 +17,9 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from search.cluster.actor_manager import use_in_tune
 from search.cluster.capacity import capacity, growth
-from search.cluster.share import Share, drivers_on_cluster
+from search.cluster.tune.actor_manager import use_in_tune
+from search.cluster.tune.share import Share, drivers_on_cluster
 from search.config.sections.resources import ResourcesSection
 from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.trial import TrainingTrial
