@@ -9,7 +9,7 @@ from ray.air.execution._internal import RayActorManager
 from ray.exceptions import ActorDiedError, ActorUnavailableError, OutOfMemoryError, RayActorError
 from ray.tune.execution import tune_controller
 
-from search.cluster import tuner
+from search.cluster.tune import tuner
 from search.cluster.tune.actor_manager import ActorManager, ActorOutOfMemory, use_in_tune
 
 DIED = ActorDiedError()
