@@ -24,7 +24,7 @@ from typing import Any
 
 EPOCHS = 8
 SLOTS = (1, 16, 64, 256)
-PEER_TRIALS, PEER_SLOTS = 200, (1, 64)
+PEER_TRIALS, PEER_SLOTS = 60, (1, 16)
 WINDOW = 100
 
 
