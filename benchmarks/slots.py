@@ -36,7 +36,6 @@ class Case:
 
 DIGITS = {"wall": 1, "ratio": 3, "share": 3, "cores": 2}
 CASES = {
-    "tiny": Case(trials=60, epochs=2, seconds=1.0, slots=4),
     "release": Case(trials=2000, epochs=1, seconds=1.0, slots=16),  # as in Ray's own release tests
     "actors": Case(trials=256, epochs=8, seconds=2.0, slots=64),
     "asha": Case(trials=512, epochs=8, seconds=2.0, slots=64, pruner="asha"),
