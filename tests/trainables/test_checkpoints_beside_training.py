@@ -13,16 +13,13 @@ from typing import IO, Any
 
 import pytest
 import torch
-from conftest import draw_folder
+from support.small_training import drawn_images, small_spec
 
-from trainables.data.sets.folder import Folder
 from trainables.data.store.spec import StoreSpec
 from trainables.files import AnyPath, write_whole
-from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
 from trainables.training import checkpoints
 from trainables.training.checkpoints import forget_last, load_checkpoint
-from trainables.training.config import TrainingConfig
 from trainables.training.cross_validation import begin
 from trainables.training.epoch_record import EpochRecord
 from trainables.training.train import Training, train
@@ -36,9 +33,7 @@ Write = Callable[[IO[bytes]], object]
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
-    path = tmp_path_factory.mktemp("beside")
-    dataset = Folder(root=str(draw_folder(path / "images", classes=6)))
-    return StoreSpec(dataset=dataset, class_names=tuple(dataset.classes()), short_side=18, cache=str(path / "cache"))
+    return drawn_images(tmp_path_factory.mktemp("beside"))
 
 
 @pytest.fixture
@@ -47,20 +42,7 @@ def spec(images: StoreSpec, tmp_path: Path) -> TrialSpec:
 
 
 def make_spec(images: StoreSpec, directory: Path) -> TrialSpec:
-    """Without validation classes every epoch is the best so far."""
-    return TrialSpec(
-        loss="mpa",
-        hyperparameters={"proxies_per_class": 2},
-        model=ModelConfig(embedding_dim=8),
-        training=TrainingConfig(epochs=EPOCHS, batch_size=20, images_per_class=5, image_size=16),
-        images=images,
-        train_classes=images.class_names,
-        validation_classes=(),
-        metrics=("map_at_r",),
-        objective="map_at_r",
-        seed=7,
-        directory=str(directory / "trial"),
-    )
+    return small_spec(images, directory, epochs=EPOCHS)
 
 
 @pytest.fixture(scope="module")

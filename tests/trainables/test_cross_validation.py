@@ -7,14 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import draw_folder
+from support.small_training import drawn_images, small_spec
 
-from trainables.data.sets.folder import Folder
 from trainables.data.store.spec import StoreSpec
-from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
 from trainables.training.checkpoints import forget_last, load_checkpoint
-from trainables.training.config import TrainingConfig
 from trainables.training.cross_validation import CrossValidation, begin
 from trainables.training.epoch_record import EpochRecord
 from trainables.training.train import Training, train
@@ -25,9 +22,7 @@ EPOCHS = 2
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
-    path = tmp_path_factory.mktemp("folds")
-    dataset = Folder(root=str(draw_folder(path / "images", classes=6)))
-    return StoreSpec(dataset=dataset, class_names=tuple(dataset.classes()), short_side=18, cache=str(path / "cache"))
+    return drawn_images(tmp_path_factory.mktemp("folds"))
 
 
 @pytest.fixture
@@ -37,20 +32,7 @@ def spec(images: StoreSpec, tmp_path: Path) -> TrialSpec:
 
 def make_spec(images: StoreSpec, directory: Path) -> TrialSpec:
     names = images.class_names
-    return TrialSpec(
-        loss="mpa",
-        hyperparameters={"proxies_per_class": 2},
-        model=ModelConfig(embedding_dim=8),
-        training=TrainingConfig(epochs=EPOCHS, batch_size=20, images_per_class=5, image_size=16),
-        images=images,
-        train_classes=names,
-        validation_classes=(),
-        metrics=("map_at_r",),
-        objective="map_at_r",
-        seed=7,
-        directory=str(directory / "trial"),
-        folds=(names[:2], names[3:5], (names[2], names[5])),
-    )
+    return small_spec(images, directory, epochs=EPOCHS, folds=(names[:2], names[3:5], (names[2], names[5])))
 
 
 def lasting(records: list[EpochRecord]) -> list[Any]:

@@ -1,5 +1,6 @@
 """The commands that do something: run, select, test, sync."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,9 +31,9 @@ def select(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
     """Confirm the finalists with fresh seeds and freeze one configuration a loss."""
     from search.study.names import Stage
 
-    search = _opened(name, runs)
-    if not search.is_done(Stage.SEARCH):
-        raise Mistakes(f"The search {name} has trials left; `holdout run` its file first, or ask for fewer trials.")
+    with _opened(name, runs) as search:
+        if not search.is_done(Stage.SEARCH):
+            raise Mistakes(f"The search {name} has trials left; `holdout run` its file first, or ask for fewer trials.")
     _print_result(_run(search, "select"), as_json)
 
 
@@ -48,17 +49,17 @@ def test(
     from search.stages.outcome import recorded_outcome
     from search.study.names import Stage
 
-    search = _opened(name, runs)
-    if not search.is_done(Stage.SELECT):
-        raise Mistakes(f"Nothing is chosen in {name} yet; `holdout select {name}` comes first.")
-    if again is not None and not again.strip():
-        raise Mistakes("--again needs a reason; say in a sentence why the test classes are opened once more.")
-    if search.is_done(Stage.TEST) and again is None:
-        _print_result(recorded_outcome(search), as_json)
-        raise Mistakes(
-            f"The test classes of {name} were opened before, and the result above is that of the first time; "
-            "`--again REASON` opens them once more, and every later table says so."
-        )
+    with _opened(name, runs) as search:
+        if not search.is_done(Stage.SELECT):
+            raise Mistakes(f"Nothing is chosen in {name} yet; `holdout select {name}` comes first.")
+        if again is not None and not again.strip():
+            raise Mistakes("--again needs a reason; say in a sentence why the test classes are opened once more.")
+        if search.is_done(Stage.TEST) and again is None:
+            _print_result(recorded_outcome(search), as_json)
+            raise Mistakes(
+                f"The test classes of {name} were opened before, and the result above is that of the first time; "
+                "`--again REASON` opens them once more, and every later table says so."
+            )
     _print_result(_run(search, "test", again), as_json)
 
 
@@ -67,8 +68,8 @@ def sync(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
     from search.stages.outcome import recorded_outcome
     from search.stages.synchronise import make_projection, synchronise
 
-    search = _opened(name, runs)
-    count = synchronise(recorded_outcome(search), make_projection(search.plan))
+    with _opened(name, runs) as search:
+        count = synchronise(recorded_outcome(search), make_projection(search.plan))
     show(f"MLflow holds all {count} trials of {name}.", {"name": name, "trials": count}, as_json)
 
 
@@ -82,11 +83,12 @@ def _run(search: "Search", stage: str, reason: str | None = None) -> "Outcome":
     return outcome
 
 
-def _opened(name: str, runs: Path) -> "Search":
+def _opened(name: str, runs: Path) -> "closing[Search]":
+    """The search, for as long as it is looked at: it is not open twice when it is run."""
     from search.plan.resume import reopened
     from search.plan.search import open_search
 
-    return open_search(reopened(runs, name))
+    return closing(open_search(reopened(runs, name)))
 
 
 def _print_result(outcome: "Outcome", as_json: bool) -> None:

@@ -1,0 +1,36 @@
+"""A training that takes moments, on images that are drawn."""
+
+from pathlib import Path
+from typing import Any
+
+from conftest import draw_folder
+
+from trainables.data.sets.folder import Folder
+from trainables.data.store.spec import StoreSpec
+from trainables.models import ModelConfig
+from trainables.spec import TrialSpec
+from trainables.training.config import TrainingConfig
+
+
+def drawn_images(path: Path) -> StoreSpec:
+    """Six classes of noise below ``path``."""
+    dataset = Folder(root=str(draw_folder(path / "images", classes=6)))
+    return StoreSpec(dataset=dataset, class_names=tuple(dataset.classes()), short_side=18, cache=str(path / "cache"))
+
+
+def small_spec(images: StoreSpec, directory: Path, *, epochs: int, **changes: Any) -> TrialSpec:
+    """All classes train. Without validation classes every epoch is the best so far."""
+    return TrialSpec(
+        loss="mpa",
+        hyperparameters={"proxies_per_class": 2},
+        model=ModelConfig(embedding_dim=8),
+        training=TrainingConfig(epochs=epochs, batch_size=20, images_per_class=5, image_size=16),
+        images=images,
+        train_classes=images.class_names,
+        validation_classes=(),
+        metrics=("map_at_r",),
+        objective="map_at_r",
+        seed=7,
+        directory=str(directory / "trial"),
+        **changes,
+    )
