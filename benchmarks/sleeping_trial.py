@@ -4,7 +4,6 @@ import os
 import time
 from typing import Any
 
-import ray
 from ray import tune
 
 from benchmarks.slots import SECONDS
@@ -27,16 +26,14 @@ class SleepingTrial(tune.Trainable):
 
     def _begin(self, config: dict[str, Any]) -> None:
         self._spec = config["spec"]
-        self._epoch = -1
+        self._epoch = 0
 
     def step(self) -> dict[str, Any]:
-        """Say where it runs, then one epoch a step."""
+        """One epoch a step."""
         if self._spec is None:
             time.sleep(WAIT_S)
             return {"news": [{}]}
         self._epoch += 1
-        if self._epoch == 0:
-            return {"news": [{"node": ray.get_runtime_context().get_node_id()}]}
         start = time.time()
         time.sleep(self._seconds)
         value = (self._spec.seed % 1000) / 1000 * (1 - 2.0**-self._epoch)

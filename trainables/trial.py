@@ -34,9 +34,8 @@ def _described(device: "torch.device") -> str:
 class TrainingTrial(tune.Trainable):
     """Trains ``config["spec"]``; without one (None) it waits, a moment a step, and keeps its actor alive.
 
-    A step's result is ``{"news": [news]}`` (in a list, which Tune does not flatten). Of the first step the news are
-    ``{"node": …}``, where it runs; then either ``{"records": […], "finished": bool}``, the epochs that were not yet
-    reported, or
+    A step's result is ``{"news": [news]}`` (in a list, which Tune does not flatten). The news are either
+    ``{"records": […], "finished": bool}``, the epochs that were not yet reported, or
     ``{"failure": {"cause": …, "reason": …}}``. Failures are results and not exceptions: the actor lives on, and the
     study learns the name of the failure. Only an actor that dies reports nothing. Each attempt keeps a log of its own
     in the trial's directory.
@@ -47,7 +46,6 @@ class TrainingTrial(tune.Trainable):
         import torch
 
         context = ray.get_runtime_context()
-        self._node = context.get_node_id()
         torch.set_num_threads(max(1, int(context.get_assigned_resources().get("CPU", 1))))
         self._device = torch.device("cuda" if ray.get_gpu_ids() else "cpu")
         self._begin(config)
@@ -72,7 +70,6 @@ class TrainingTrial(tune.Trainable):
         if self._log is None:  # before anything that may fail
             self._log = TrialLog(self._spec, _described(self._device))
             self._log.open()
-            return {"news": [{"node": self._node}]}
         try:
             return {"news": [self._epoch(self._spec, self._log)]}
         except Exception as error:

@@ -49,7 +49,7 @@ def spec_in(directory: str, cache: Path) -> TrialSpec:
 def trial_of(spec: TrialSpec) -> TrainingTrial:
     """An actor's trial, without the actor."""
     trial = TrainingTrial.__new__(TrainingTrial)
-    trial._device, trial._node = torch.device("cpu"), "here"
+    trial._device = torch.device("cpu")
     trial._begin({"spec": spec})
     return trial
 
@@ -58,12 +58,10 @@ def test_attempts_are_read_one_after_the_other(directory: str, tmp_path: Path) -
     assert read_log(directory) == ""
     spec = spec_in(directory, tmp_path / "cache")
     first = trial_of(spec)
-    assert first.step()["news"] == [{"node": "here"}]
     first.step()
     assert "epoch 1: loss " in read_log(directory)  # before it ends
     first.cleanup()
     second = trial_of(spec)
-    second.step()
     assert [len(second.step()["news"][0]["records"]) for _ in range(2)] == [1, 1]
     second.cleanup()
     said = [line[20:] for line in read_log(directory).splitlines()]

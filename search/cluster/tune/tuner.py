@@ -12,6 +12,7 @@ from typing import Any
 
 import ray
 from ray import tune
+from ray._private import state  # Ray's public table of actors needs its dashboard
 from ray.exceptions import ActorUnavailableError
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
@@ -108,9 +109,6 @@ class _StudyScheduler(FIFOScheduler):
         running = assignments.running.get(trial_id)
         if running is None:
             return assignments.queue.has_to_wait and len(assignments.live) <= assignments.share.slots
-        if "node" in news:
-            assignments.nodes[trial_id] = news["node"]
-            return True
         return assignments.queue.on_trial_result(running, news)
 
     def _forget(self, trial_id: str) -> tuple[RunningTrial | None, str | None]:
@@ -132,6 +130,20 @@ class _StudyScheduler(FIFOScheduler):
             assignments.queue.on_trial_error(running, reason, own=own)
         except Exception as error:
             assignments.error = error
+
+
+class _Whereabouts(tune.Callback):
+    """Notes on which node each of Tune's trials runs, once its actor is ready for it."""
+
+    def __init__(self, assignments: _Assignments) -> None:
+        self._assignments = assignments
+        self._nodes: dict[str, str] = {}  # of an actor, which stays where it is
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        actor = trial.temporary_state.ray_actor._actor_id.hex()
+        if actor not in self._nodes:
+            self._nodes[actor] = state.actors(actor)["Address"]["NodeID"]
+        self._assignments.nodes[trial.trial_id] = self._nodes[actor]
 
 
 def _error_of(trial: Any) -> Exception | None:
@@ -192,6 +204,7 @@ def run_queue(queue: TrialQueue, *, resources: ResourcesSection, concurrent: int
                 name="search",
                 storage_path=str(Path(scratch)),
                 verbose=0,
+                callbacks=[_Whereabouts(assignments)],
                 failure_config=tune.FailureConfig(max_failures=0),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
