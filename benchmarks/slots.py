@@ -104,7 +104,10 @@ def drive_tune(case: Case, runs: Path) -> dict[str, float]:
             tune.with_resources(PlainSleeping, {"cpu": 1}),
             param_space={"x": tune.uniform(0, 1)},
             tune_config=tune.TuneConfig(
-                num_samples=max(2 * case.slots, case.trials // 10), max_concurrent_trials=case.slots, reuse_actors=True, scheduler=scheduler
+                num_samples=max(2 * case.slots, case.trials // 10),
+                max_concurrent_trials=case.slots,
+                reuse_actors=True,
+                scheduler=scheduler,
             ),
             run_config=tune.RunConfig(
                 storage_path=str(runs), verbose=0, stop={"training_iteration": case.epochs}, callbacks=[Clock()],

@@ -1,0 +1,220 @@
+"""The test of a pair: how often tables without a difference seem to have one, and how often a difference is found.
+
+Tables of trainings are drawn from a model: each row has noise of its seeds, of its classes, and of both together. Three
+tests look at the same tables: the paired t over seeds joined with a bootstrap over classes (the larger p), the t test
+of the same variance components where each row has only its own, and ours. Each is written here once more, for all
+tables at once, and ours is compared with the code that reports use. Run with ``make bench-statistics``; it takes
+minutes.
+
+Shapes: B tables, R rows, S seeds, C classes, P pairs.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from scipy.special import ndtr, stdtr
+
+from search.report.statistics.contrasts import TestedRows
+
+Floats = NDArray[np.float64]
+Test = Callable[[Floats, Floats], Floats]
+
+TABLES, POWER_TABLES = 2000, 4000
+LEVEL = 0.05
+SHARES = {"seeds": (1.0, 0.2, 0.35), "classes": (0.2, 1.0, 0.35), "both": (0.7, 0.5, 0.5)}
+"""Deviations of a mean of one seed that come from seeds, from classes, and from what only the two together have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """Tables of ``rows`` rows; ``noisy`` multiplies the first row's noise of seeds.
+
+    With probability a third each seed of the first row falls by ``collapse`` seed deviations. ``shift`` moves the first
+    row, in deviations of a training.
+    """
+
+    rows: int
+    seeds: int
+    classes: int
+    shares: str = "seeds"
+    noisy: float = 1.0
+    collapse: float = 0.0
+    unequal: bool = False
+    skewed: bool = False
+    shift: float = 0.0
+
+    @property
+    def counts_C(self) -> Floats:
+        """Queries of each class."""
+        if not self.unequal:
+            return np.full(self.classes, 20.0)
+        return np.round(np.exp(0.8 * np.random.default_rng(5).standard_normal(self.classes)) * 20 + 2)
+
+    def tables(self, count: int, generator: np.random.Generator) -> Floats:
+        """Mean scores by class, [B, R, S, C]."""
+        of_seeds, of_classes, of_both = SHARES[self.shares]
+        root = self.classes**0.5
+        scale_R = np.full(self.rows, of_seeds)
+        scale_R[0] *= self.noisy
+        seeds_BRS = generator.standard_normal((count, self.rows, self.seeds)) * scale_R[:, None]
+        seeds_BRS[:, 0] -= self.collapse * of_seeds * (generator.random((count, self.seeds)) < 1 / 3)
+        classes_BRC = generator.standard_normal((count, self.rows, self.classes))
+        if self.skewed:
+            sigma = 0.8
+            centred = np.exp(sigma * classes_BRC) - np.exp(sigma**2 / 2)
+            classes_BRC = centred / np.sqrt((np.exp(sigma**2) - 1) * np.exp(sigma**2))
+        rest = generator.standard_normal((count, self.rows, self.seeds, self.classes))
+        scores = seeds_BRS[..., None] + (of_classes * root) * classes_BRC[:, :, None] + (of_both * root) * rest
+        scores[:, 0] += self.shift * np.hypot(of_seeds, of_both)
+        return scores
+
+
+def pairs(rows: int) -> list[tuple[int, int]]:
+    """All pairs of rows."""
+    return list(itertools.combinations(range(rows), 2))
+
+
+def holm(p_BP: Floats) -> Floats:
+    """Holm's correction of each table."""
+    order = np.argsort(p_BP, axis=1)
+    steps = p_BP.shape[1] - np.arange(p_BP.shape[1])
+    climbing = np.maximum.accumulate(np.take_along_axis(p_BP, order, 1) * steps, axis=1)
+    corrected = np.empty_like(p_BP)
+    np.put_along_axis(corrected, order, np.minimum(1, climbing), 1)
+    return corrected
+
+
+def paired_t_and_bootstrap(tables: Floats, counts_C: Floats) -> Floats:
+    """The larger of the paired t over seeds and the normal limit of a bootstrap over classes and seeds."""
+    share_C = counts_C / counts_C.sum()
+    means = tables @ share_C
+    seeds, found = tables.shape[2], []
+    for first, second in pairs(tables.shape[1]):
+        by_seed = means[:, first] - means[:, second]
+        value = by_seed.mean(1)
+        p_seeds = 2 * stdtr(seeds - 1, -np.abs(value) / (by_seed.std(1, ddof=1) / seeds**0.5))
+        by_class = (tables[:, first] - tables[:, second]).mean(1) - value[:, None]
+        variance = ((share_C * by_class) ** 2).sum(1) + by_seed.var(1) / seeds
+        found.append(np.maximum(p_seeds, 2 * ndtr(-np.abs(value) / np.sqrt(variance))))
+    return np.stack(found, 1)
+
+
+def contrasts(tables: Floats, counts_C: Floats, *, seeds_lent: float, classes_lent: float) -> Floats:
+    """Student's t of the classes' and the seeds' variances; rows lend each other so many degrees of freedom."""
+    rows, seeds = tables.shape[1:3]
+    share_C = counts_C / counts_C.sum()
+    centred = np.eye(len(share_C)) - np.outer(np.ones(len(share_C)), share_C)
+    form = centred.T @ np.diag(share_C**2) @ centred
+    unbias, class_freedom = (share_C**2).sum() / np.trace(form), np.trace(form) ** 2 / np.trace(form @ form)
+    means = tables @ share_C
+    own = means.var(2, ddof=1)
+    typical = own.mean(1, keepdims=True)
+    seed_variance = np.maximum(own, (seeds_lent * typical + (seeds - 1) * own) / (seeds_lent + seeds - 1)) / seeds
+    most = rows * (seeds - 1) - (seeds_lent > 0)
+    seed_freedom = np.minimum(seeds - 1 + seeds_lent * np.minimum(1, np.sqrt(typical / own)), most)
+    rest = tables - tables.mean(2, keepdims=True)
+    rest = rest - (rest @ share_C)[..., None]
+    both = unbias * ((share_C * rest) ** 2).sum((2, 3)) / (seeds - 1) / seeds
+    by_class = tables.mean(2) - means.mean(2)[..., None]
+    classes = np.stack(
+        [unbias * ((share_C * (by_class[:, a] - by_class[:, b])) ** 2).sum(1) for a, b in pairs(rows)], 1
+    )
+    freedoms = np.full_like(classes, class_freedom)
+    if classes_lent and rows > 2:
+        common = classes.mean(1, keepdims=True)
+        freedoms = class_freedom + classes_lent * np.minimum(1, np.sqrt(common / classes))
+        freedoms = np.minimum(freedoms, (rows - 1) * class_freedom)
+        shrunk = (classes_lent * common + class_freedom * classes) / (classes_lent + class_freedom)
+        classes = np.maximum(classes, shrunk)
+    found = []
+    for number, (a, b) in enumerate(pairs(rows)):
+        of_seeds, of_classes = seed_variance[:, a] + seed_variance[:, b], classes[:, number]
+        variance = np.maximum(of_seeds, of_classes)
+        variance = np.maximum(variance, of_seeds + of_classes - both[:, a] - both[:, b])
+        parts = seed_variance[:, a] ** 2 / seed_freedom[:, a] + seed_variance[:, b] ** 2 / seed_freedom[:, b]
+        freedom = (of_seeds + of_classes) ** 2 / (
+            of_classes**2 / freedoms[:, number] + of_seeds**2 / np.minimum(of_seeds**2 / parts, most)
+        )
+        value = means[:, a].mean(1) - means[:, b].mean(1)
+        found.append(2 * stdtr(freedom, -np.abs(value) / np.sqrt(variance)))
+    return np.stack(found, 1)
+
+
+TESTS: Mapping[str, Test] = {
+    "paired t and bootstrap": paired_t_and_bootstrap,
+    "own variances": partial(contrasts, seeds_lent=0.0, classes_lent=0.0),
+    "ours": partial(contrasts, seeds_lent=4.0, classes_lent=8.0),
+}
+
+
+def family_wise_error(test: Test, design: Design, tables: Floats) -> float:
+    """The share of tables of which some pair is called different; a row that collapses counts where it seems better."""
+    below = holm(test(tables, design.counts_C)) <= LEVEL
+    if design.collapse:
+        means = tables.mean((2, 3))
+        wrong = [first > 0 or means[:, 0] > means[:, second] for first, second in pairs(design.rows)]
+        below &= np.stack([np.broadcast_to(one, len(tables)) for one in wrong], 1)
+    return float(below.any(1).mean())
+
+
+def power(test: Test, design: Design, tables: Floats) -> float:
+    """The share of the pairs with the first row that are called different."""
+    below = holm(test(tables, design.counts_C)) <= LEVEL
+    return float(below[:, [first == 0 for first, _ in pairs(design.rows)]].mean())
+
+
+NULLS: Mapping[str, dict[str, float | bool]] = {
+    "equal": {},
+    "twice the noise": {"noisy": 2.0},
+    "3 times the noise": {"noisy": 3.0},
+    "unequal classes": {"unequal": True},
+    "skewed classes": {"skewed": True},
+    "a row collapses": {"collapse": 8.0},
+}
+SIZES = [(rows, seeds) for seeds in (2, 3, 5) for rows in (2, 3, 6, 10)]
+CLASSES = (5, 10, 20, 48, 100)
+
+
+def compare_with_the_code(generator: np.random.Generator) -> None:
+    """What reports compute is what is simulated."""
+    for rows, seeds, classes in ((2, 2, 5), (3, 5, 20), (6, 3, 48)):
+        design = Design(rows=rows, seeds=seeds, classes=classes, shares="both", noisy=2.0, unequal=True)
+        tables, counts_C = design.tables(5, generator), design.counts_C.astype(np.int64)
+        for table, expected in zip(tables, TESTS["ours"](tables, design.counts_C), strict=True):
+            tested = TestedRows({row: scores * counts_C for row, scores in enumerate(table)}, counts_C)
+            found = [tested.contrast({first: 1, second: -1}).p for first, second in pairs(rows)]
+            assert np.allclose(found, expected), (found, expected)
+
+
+def main() -> None:
+    """Print the largest error of each null over classes and shares of noise, and the power."""
+    generator = np.random.default_rng(0)
+    compare_with_the_code(generator)
+    console = Console(width=140, highlight=False)
+    layout = "{:>5} {:>6}  {:18}" + " {:>24}" * len(TESTS)
+    console.print(f"Some pair wrongly called different, largest share over {CLASSES} classes and {list(SHARES)}:")
+    console.print(layout.format("rows", "seeds", "null", *TESTS))
+    for rows, seeds in SIZES:
+        for title, null in NULLS.items():
+            worst = dict.fromkeys(TESTS, 0.0)
+            for classes, shares in itertools.product(CLASSES, SHARES):
+                design = replace(Design(rows=rows, seeds=seeds, classes=classes, shares=shares), **null)
+                tables = design.tables(TABLES, generator)
+                for name, test in TESTS.items():
+                    worst[name] = max(worst[name], family_wise_error(test, design, tables))
+            console.print(layout.format(rows, seeds, title, *(f"{share:.3f}" for share in worst.values())))
+    console.print("Pairs found whose difference is 4 deviations of a training (48 classes, noise of the seeds):")
+    for rows, seeds in SIZES:
+        design = Design(rows=rows, seeds=seeds, classes=48, shift=4.0)
+        tables = design.tables(POWER_TABLES, generator)
+        found = (f"{power(test, design, tables):.3f}" for test in TESTS.values())
+        console.print(layout.format(rows, seeds, "", *found))
+
+
+if __name__ == "__main__":
+    main()
