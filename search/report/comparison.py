@@ -1,10 +1,12 @@
 """The comparison of losses: default and tuned, from the search to the test classes, in one table for all searches."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from search.plan.runs import RunFolder, stored_split
 from search.report.anytime import compared_curves
 from search.report.pairs.pairs_of import default_and_tuned, pairs_of
+from search.report.pairs.tested import tested_rows
 from search.report.results.comparison import Comparison
 from search.report.results.curves import ComparedCurve, SearchCurve
 from search.report.results.row import Row
@@ -15,7 +17,7 @@ from trainables.mistakes import Mistakes
 
 
 def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> Comparison:
-    """The losses of several searches beside each other; the bootstrap of their pairs takes seconds.
+    """The losses of several searches beside each other.
 
     Args:
         folders: the searches.
@@ -29,14 +31,15 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> Compa
     objective = summaries[0].objective
     computed = {name for row in rows for name in row.test or {}}
     metrics = [name for name in dict.fromkeys((objective, "recall_at_1")) if name in computed]
-    pairs, left_out = pairs_of(folders, rows, metrics, list(default_and_tuned(rows)))
+    wanted = list(default_and_tuned(rows))
+    tested, left_out = tested_rows(folders, rows, metrics, itertools.chain.from_iterable(wanted))
     return Comparison(
         objective=objective,
         split=summaries[0].split,
         openings=Ledger(folders[0].openings).sentence(stored_split(folders[0]).test_digest),
         test_metrics=tuple(metrics),
         rows=tuple(rows),
-        pairs=tuple(pairs),
+        pairs=tuple(pairs_of(tested, wanted)) if tested else (),
         left_out=tuple(left_out),
         anytime=tuple(_anytime(summaries)),
         searches=tuple(summaries),

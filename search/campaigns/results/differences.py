@@ -10,15 +10,13 @@ from search.campaigns.results.table import columns_of
 from search.campaigns.results.types import CampaignPair, Cell
 from search.plan.search import Search
 from search.report.comparison import rows_of
-from search.report.pairs.pairs_of import pairs_of
+from search.report.pairs.pairs_of import HOW, pairs_of
+from search.report.pairs.tested import tested_rows
 from search.report.results.row import RowKey
 from search.report.results.summary import Summary
 from search.selection.role import Role
 
-PAIRED = (
-    "each two rows of a column; paired bootstrap over test classes and final seeds and paired t over the seeds, the "
-    "larger p and the wider interval of the two, corrected (Holm) over the pairs of one test set"
-)
+PAIRED = f"each two rows of a column; {HOW} the pairs of one test set"
 
 
 def differences(
@@ -43,9 +41,10 @@ def differences(
         sharing = [result for result in results if result[0].plan.split.test_digest == digest]
         folders = [search.plan.folder for search, _ in sharing]
         rows = [row for _, summary in sharing for row in rows_of(summary)]
-        found, missing = pairs_of(folders, rows, metrics, wanted)
-        pairs += [CampaignPair(**dict(pair), names=(names[pair.first], names[pair.second])) for pair in found]
+        tested, missing = tested_rows(folders, rows, metrics, names)
         left_out += missing
+        for pair in pairs_of(tested, wanted) if tested else ():
+            pairs.append(CampaignPair(**dict(pair), names=(names[pair.first], names[pair.second])))
     return pairs, left_out
 
 

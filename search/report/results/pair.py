@@ -7,10 +7,9 @@ from search.report.results.row import RowKey
 class Pair(Result):
     """The difference of two rows on the test classes, the first minus the second.
 
-    ``difference`` and its 95 % interval ``ci95`` are in the unit of ``metric``, over the ``seeds`` that both rows
-    share. ``p_bootstrap`` is against other test classes and seeds, ``p_seeds`` against the seeds' own spread, ``p``
-    the larger of the two. ``p_holm`` is ``p`` corrected for the number of pairs, and the rows ``differ`` where it is
-    at most 5 %.
+    ``difference`` and its 95 % interval ``ci95`` are in the unit of ``metric``; each row has at least ``seeds`` seeds.
+    ``p`` is against other test classes and other seeds, ``p_holm`` corrected for the number of pairs, and the rows
+    ``differ`` where it is at most 5 %.
     """
 
     first: RowKey
@@ -20,7 +19,5 @@ class Pair(Result):
     difference: float
     ci95: tuple[float, float]
     p: float
-    p_bootstrap: float
-    p_seeds: float | None
     p_holm: float
     differ: bool

@@ -90,11 +90,7 @@ def _pairs(comparison: Comparison) -> TextTable:
     notes = list(comparison.left_out)
     if pairs:
         notes.append(
-            f"paired bootstrap over test classes and final seeds ({DRAWS:,} draws) and paired t over the seeds, the "
-            f"larger p and the wider interval of the two; Holm: corrected over {len(pairs)} "
-            f"pair{'s' if len(pairs) > 1 else ''}; neither the choice of hyperparameters nor the validation split is "
-            "covered"
-        )
+            f"{HOW} {len(pairs)} pair{'s' * (len(pairs) > 1)}")
     return TextTable(
         title=f"Differences of {pairs[0].metric} on the test classes" if pairs else "Differences on the test classes",
         header=("pair", "difference", "95 % interval", "p", "p (Holm)", ""),
