@@ -46,7 +46,7 @@ KEYS: dict[str, Any] = {
         "std": None,
         "split_values": None,
         "split_std": None,
-        "detectable": {"selection.seeds": ("seeds", "difference"), "final.seeds": ("seeds", "difference")},
+        "detectable": ("seeds", "pairs", "difference"),
         "covers": None,
     },
     "test_opened": None,

@@ -7,6 +7,8 @@ from search.report.results.seed_statistics import SeedInterval, SeedStatistics
 from search.report.tables.text_table import NOTHING
 from spaces.value import Value, value_text
 
+NO_DIFFERENCE = "indistinguishable at this budget"
+
 
 def spread(entry: SeedStatistics | None) -> str:
     """Mean ± sample deviation, and the 95 % interval below where there is one."""
@@ -29,5 +31,5 @@ def parameters(params: Mapping[str, Value]) -> str:
 def verdict(pair: Pair) -> str:
     """What a pair came to, in words."""
     if not pair.differ:
-        return "indistinguishable at this budget"
+        return NO_DIFFERENCE
     return "higher" if pair.difference > 0 else "lower"

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from search.report.pairs.pairs_of import HOW
 from search.report.results.comparison import Comparison
 from search.report.results.pair import Pair
 from search.report.results.row import Row
 from search.report.results.summary import SplitSummary
-from search.report.statistics.bootstrap import DRAWS
 from search.report.tables.anytime_table import anytime_table
 from search.report.tables.formats import interval, parameters, spread, verdict
 from search.report.tables.noise_text import noise_text
@@ -89,8 +89,7 @@ def _pairs(comparison: Comparison) -> TextTable:
     pairs = comparison.pairs
     notes = list(comparison.left_out)
     if pairs:
-        notes.append(
-            f"{HOW} {len(pairs)} pair{'s' * (len(pairs) > 1)}")
+        notes.append(f"{HOW} {len(pairs)} pair{'s' * (len(pairs) > 1)}")
     return TextTable(
         title=f"Differences of {pairs[0].metric} on the test classes" if pairs else "Differences on the test classes",
         header=("pair", "difference", "95 % interval", "p", "p (Holm)", ""),
