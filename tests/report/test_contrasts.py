@@ -187,7 +187,8 @@ def test_the_detectable_difference_is_detected_80_times_in_100(seeds: int, losse
     assert np.mean(found) == pytest.approx(0.8, abs=0.07)  # 3.5 standard errors of 400 tables
 
 
-def test_one_seed_detects_nothing() -> None:
+def test_one_seed_detects_nothing_and_without_noise_everything_is_seen() -> None:
+    assert minimum_detectable_difference(0.0, seeds=3, rows=4, pairs=3) == 0
     assert minimum_detectable_difference(1.0, seeds=1, rows=2, pairs=1) is None
 
 

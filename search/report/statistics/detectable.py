@@ -17,6 +17,8 @@ def minimum_detectable_difference(std: float, *, seeds: int, rows: int, pairs: i
     """
     if seeds < 2:
         return None
+    if std == 0:
+        return 0.0
     from scipy.special import stdtrit  # for the noise stage alone
 
     generator = np.random.default_rng(0)
