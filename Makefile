@@ -56,6 +56,7 @@ bench-slots: setup
 
 bench-statistics: setup
 	$(BIN)/python -m benchmarks.statistics.pairs
+	$(BIN)/python -m benchmarks.statistics.confirmation
 
 bench-anytime: setup
 	$(BIN)/python -m benchmarks.anytime $(IMAGES) $(RUNS)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.commands import holdout_here, plain
 from support.summaries import SPLIT as SPLIT_SUMMARY
-from support.summaries import chosen, improvements, made_default, made_loss, made_summary
+from support.summaries import chosen, confirmed, improvements, made_default, made_loss, made_summary
 
 from search.plan.runs import RunFolder
 from search.report.comparison import compare
@@ -71,7 +71,7 @@ def made_search(
         losses[loss] = made_loss(
             trials=TrialCounts(complete=5, pruned=2, failed=1),
             epochs=12,
-            default=made_default(params={"x": 1}, value=default, confirmed=plain_statistics(found[0]), **by_role[0]),
+            default=made_default(params={"x": 1}, value=default, confirmed=confirmed(found[0]), **by_role[0]),
             best=BestTrial(params={"x": 2}, value=tuned, number=7),
             confirmed=chosen(found[7], search_value=tuned, x=2),
             **by_role[7],

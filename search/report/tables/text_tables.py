@@ -66,7 +66,8 @@ def _notes(comparison: Comparison) -> Iterator[str]:
             tuned, trials = entry.confirmed or entry.best, entry.trials
             counts = f"{trials.complete} complete, {trials.pruned} pruned, {trials.failed} failed"
             yield f"{label}: {parameters(tuned.params) if tuned else 'no trial finished'} ({counts})"
-            for sentence in filter(None, (entry.ended_early, *(finding.sentence for finding in entry.diagnostics))):
+            said = (entry.ended_early, entry.overtuned, *(finding.sentence for finding in entry.diagnostics))
+            for sentence in filter(None, said):
                 yield f"{label}: {sentence}"
         if summary.noise:
             yield noise_text(summary.noise, comparison.objective)
@@ -74,7 +75,8 @@ def _notes(comparison: Comparison) -> Iterator[str]:
     yield f"split {split.digest[:12]}: {_classes(split)}; {comparison.openings}"
     yield (
         "search: one run, or the mean of equal ones; confirmed, final (validation of the trainings for the test): "
-        f"mean ± sample deviation over seeds{' and folds' if split.folds else ''}; test: with the 95 % interval "
+        f"mean ± sample deviation over seeds{' and folds' if split.folds else ''}; shrunk: towards the mean of all "
+        "finalists, as the best of several is luck in part; test: with the 95 % interval "
         f"(Student's t{' over the seeds, each the mean of its folds' if split.folds else ''})"
     )
 
