@@ -96,7 +96,7 @@ def refuse_another_split(folder: RunFolder, digest: str) -> None:
 def _forbidden(stored: SearchConfig, wanted: SearchConfig, found: Findings) -> Iterator[str]:
     """What differs from the stored search and may not."""
     for key, before, after in differences(stored.model_dump(mode="json"), wanted.model_dump(mode="json")):
-        if key.split(".")[0] in CHANGEABLE or key == "search.trials" or found.left_out.touched(key):
+        if key.split(".")[0] in CHANGEABLE or key in ("search.trials", "search.audit") or found.left_out.touched(key):
             continue
         yield (
             f"{key}: the search {wanted.name} began with {before!r} and the file now says {after!r}; put it back, or "
