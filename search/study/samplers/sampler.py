@@ -42,6 +42,8 @@ class Sampler(ABC):
     summary: ClassVar[str]
     without_pruning: ClassVar[str | None] = None
     """Why it cannot work beside a pruner."""
+    models_complete: ClassVar[bool] = False
+    """Whether Optuna's model passes over all but complete trials."""
 
     @abstractmethod
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
@@ -60,6 +62,14 @@ class Sampler(ABC):
         """What it cannot do with this space, a sentence each."""
         return []
 
+    def conditions(self) -> list[str]:
+        """That it cannot do conditional parameters, a sentence for each that there is."""
+        return [
+            f"search.sampler: its model needs every hyperparameter in every trial, and {self.config_key(name)} exists "
+            f"only for some values of {', '.join(self.space.parameters[name].when)}; pin that, or use tpe."
+            for name in self.space.conditional
+        ]
+
     def seed_of(self, number: int) -> int:
         """The seed of one proposal: a sampler made again with the same one would repeat itself."""
         return derived_seed(self.seed, self.loss, "proposal", number)
@@ -68,6 +78,15 @@ class Sampler(ABC):
     def unmodelled(self) -> int:
         """How many trials a model waits for: a quarter of those planned, at least 4 and at most 10."""
         return min(10, max(4, self.trials // 4))
+
+    @property
+    def waits_for(self) -> int | None:
+        """How many trials have to have ended before a proposal learns from them; None where none ever does."""
+        return None
+
+    def unlearnt(self, slots: int) -> int:
+        """How many trials are proposed before the model, ``slots`` at once: trial n begins when n + 1 - slots ended."""
+        return 0 if self.waits_for is None else min(self.trials, self.waits_for + slots - 1)
 
     def config_key(self, name: str) -> str:
         """The key of a parameter in the search file."""
