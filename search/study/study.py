@@ -125,7 +125,7 @@ class LossStudy:
         waiting = next((trial for trial in enqueued if trial.state == TrialState.WAITING), None)
         number = waiting.number if waiting else len(trials)
         if self._sampler:  # without one, all trials are enqueued
-            self._seen.sampler = self._sampler.build(number, trials)
+            self._seen.sampler = self._sampler.sampler_of(number, trials)
         with self._storage.transaction():
             trial = self._seen.ask()
             configuration = self._space.suggest(trial)

@@ -53,7 +53,7 @@ def test_as_many_trials_are_left_to_chance_as_is_said(
         (
             16,
             ["pnp"],
-            "all 16 trials are left to chance; its model needs 4 that have ended, and 16 of a loss run at once",
+            "all 16 trials are left to chance: its model needs 4 that have ended, and each loss trains 16 at once",
         ),
         (13, ["pnp"], "set search.max_concurrent to 12 at most, or ask for more trials."),
         (32, ["pnp", "mpa"], "set search.max_concurrent to 24 at most"),

@@ -29,6 +29,7 @@ def value_of(number: int) -> float:
 def searched(opened: Opened, sampler: str, cause: str, *, dies: bool = False) -> list[FrozenTrial]:
     """A search some of whose trials end with ``cause`` after a good epoch; its driver may die after each trial."""
     search = opened(
+        name=f"{sampler}-{'died' if dies else 'lived'}",
         search={"trials": TRIALS, "sampler": sampler, "pruner": "none"},
         losses=["proxy_anchor"],
         training={"epochs": 2, "batch_size": 20},
