@@ -59,6 +59,7 @@ bench-statistics: export OMP_NUM_THREADS = 1
 bench-statistics: setup
 	$(BIN)/python -m benchmarks.statistics.pairs
 	$(BIN)/python -m benchmarks.statistics.samplers
+	$(BIN)/python -m benchmarks.statistics.incumbent
 	$(BIN)/python -m benchmarks.statistics.prior
 	$(BIN)/python -m benchmarks.statistics.rungs
 

@@ -62,7 +62,7 @@ def test_numbers_fall_on_their_steps(distribution: FloatDistribution | IntDistri
         assert found[value] / DRAWS == pytest.approx(expected, abs=4 * math.sqrt(expected / DRAWS))
 
 
-def test_a_choice_is_the_default_four_times_as_often_as_another() -> None:
+def test_a_choice_is_the_default_more_often_than_another() -> None:
     found = Counter(drawn(CategoricalDistribution(("a", "b", "c")), "b"))
     weights = {"a": 1, "b": WEIGHT, "c": 1}
     for choice, weight in weights.items():
@@ -100,7 +100,7 @@ def test_of_any_trials_in_a_row_the_share_is_drawn(share: float) -> None:
 def search_with(opened: Opened, sampler: str, prior: float) -> Search:
     return opened(
         name=f"search-{next(numbers)}",  # those of a test share a runs folder
-        search={"trials": 12, "sampler": sampler, "pruner": "none", "prior": prior},
+        search={"trials": 8, "sampler": sampler, "pruner": "none", "prior": prior},
         losses=["pnp"],
         training={"epochs": 1, "batch_size": 20},
     )
@@ -125,9 +125,9 @@ def test_the_draws_are_those_of_seed_and_number_whatever_the_sampler_or_a_death(
     everything = search_with(opened, "random", 1)
     drive(everything)
     around = proposals(everything)
-    same = [number for number in range(1, 12) if found[number] == around[number]]
-    assert same == [number for number in range(12) if is_turn(0.25, 0, "pnp", number)]
-    assert len(same) in (2, 3)
+    same = [number for number in range(1, 8) if found[number] == around[number]]
+    assert same == [number for number in range(8) if is_turn(0.25, 0, "pnp", number)]
+    assert len(same) in (1, 2)
 
 
 @pytest.mark.parametrize("sampler", ["grid", "coordinate"])
