@@ -1,4 +1,10 @@
-"""Draws around the papers' default, which take a share of a search's trials from its sampler."""
+"""Draws around the papers' default, which take a share of a search's trials from its sampler.
+
+Measured on hills of height 1 in four numbers and a choice, 100 searches of 16 trials, what a share of .25 changes in the
+height of what is chosen: where the default's numbers deviate from the optimum's by .1 of their ranges, +.008 ± .007
+beside TPE and +.011 ± .004 beside random draws; by .25, -.020 ± .018 and +.056 ± .008; where it lies anywhere,
+-.037 ± .019 and -.008 ± .009. So it is no default of searches (``make bench-statistics``).
+"""
 
 import math
 from statistics import NormalDist
@@ -11,9 +17,9 @@ from spaces.search_space import SearchSpace
 from spaces.value import Value
 from trainables.spec import derived_seed
 
-SPREAD = 0.25
-"""The deviation of a draw, as a share of the range (of its logarithms): NePS's medium confidence in a default."""
-WEIGHT = 4
+SPREAD = 0.125
+"""The deviation of a draw, as a share of the range (of its logarithms): NePS's high confidence in a default."""
+WEIGHT = 6
 """How much likelier the default is than each other choice: NePS's again."""
 
 
