@@ -1,11 +1,14 @@
 """What is said of trials that begin before others have ended, beside what Optuna's samplers do."""
 
 from collections.abc import Callable
+from io import StringIO
 
 import pytest
-from support.driving import only, train
+from rich.console import Console
+from support.driving import drive, only, train
 
 from search.plan.search import Search
+from search.stages.pipeline import _print_chance
 from search.stages.queued_stages import search_stage
 from search.study.names import Stage
 from search.study.samplers.chance import left_to_chance
@@ -74,3 +77,16 @@ def test_nothing_is_said_of_samplers_that_learn_nothing(opened: Callable[..., Se
     sampler = opened(search={"trials": 4, "sampler": name}).plan.budget("pnp").sampler
     assert sampler is not None
     assert left_to_chance(name, sampler, 64) is None
+
+
+def test_it_is_said_before_the_start_and_not_of_a_search_that_goes_on(opened: Callable[..., Search]) -> None:
+    search = opened(search={"trials": 5, "pruner": "none"}, training={"epochs": 1, "batch_size": 20})
+    said = StringIO()
+    _print_chance([search], Console(file=said, width=200), slots=4)  # two for each of its two losses
+    assert said.getvalue().startswith("Sampling (tpe): all 5 trials are left to chance")
+    assert "set search.max_concurrent to 2 at most" in said.getvalue()
+    assert said.getvalue().count("\n") == 1
+    drive(search)
+    said.truncate(0)
+    _print_chance([search], Console(file=said, width=200), slots=4)
+    assert not said.getvalue().strip("\0")

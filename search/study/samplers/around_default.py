@@ -1,9 +1,9 @@
 """Draws around the papers' default, which take a share of a search's trials from its sampler.
 
-Measured on hills of height 1 in four numbers and a choice, 100 searches of 16 trials, what a share of .25 changes in the
-height of what is chosen: where the default's numbers deviate from the optimum's by .1 of their ranges, +.008 ± .007
-beside TPE and +.011 ± .004 beside random draws; by .25, -.020 ± .018 and +.056 ± .008; where it lies anywhere,
--.037 ± .019 and -.008 ± .009. So it is no default of searches (``make bench-statistics``).
+Measured on hills of height 1 in four numbers and a choice, 100 searches of 16 trials: what a share of .25 changes in
+the height of what is chosen. Where the default's numbers deviate from the optimum's by .1 of their ranges it is +.008 ±
+.007 beside TPE and +.011 ± .004 beside random draws; by .25, -.020 ± .018 and +.056 ± .008; where it lies anywhere,
+-.037 ± .019 and -.008 ± .009. So searches do without unless asked (``make bench-statistics``).
 """
 
 import math
