@@ -6,7 +6,7 @@ A search file that names code, such as ``mylab.losses:CircleLoss``, runs that co
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, field_validator
@@ -33,6 +33,7 @@ from trainables.parts import is_own
 from trainables.training.config import TrainingConfig
 
 STAGES = (Stage.SEARCH, Stage.SELECT, Stage.TEST)
+AskedStage = Literal[Stage.NOISE, Stage.SEARCH, Stage.SELECT, Stage.TEST]
 
 STAND_INS = {"name": "unnamed", "dataset": {"name": "glyphs"}, "losses": ["proxy_anchor"]}
 """What is put for a required key that is missing or wrong while the rest of a file is looked at."""
@@ -56,7 +57,7 @@ class SearchConfig(Section):
     noise: NoiseSection = NoiseSection()
     checkpoints: CheckpointsSection = CheckpointsSection()
     tracking: TrackingSection = TrackingSection()
-    stages: Annotated[tuple[Stage, ...], Field(min_length=1)] = STAGES
+    stages: Annotated[tuple[AskedStage, ...], Field(min_length=1)] = STAGES
     ship: Ship = ()
 
     @field_validator("name")
