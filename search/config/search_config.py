@@ -32,8 +32,8 @@ from trainables.models.config import IMAGENET
 from trainables.parts import is_own
 from trainables.training.config import TrainingConfig
 
-STAGES = (Stage.SEARCH, Stage.SELECT, Stage.TEST)
 AskedStage = Literal[Stage.NOISE, Stage.SEARCH, Stage.SELECT, Stage.TEST]
+STAGES: tuple[AskedStage, ...] = (Stage.SEARCH, Stage.SELECT, Stage.TEST)
 
 STAND_INS = {"name": "unnamed", "dataset": {"name": "glyphs"}, "losses": ["proxy_anchor"]}
 """What is put for a required key that is missing or wrong while the rest of a file is looked at."""

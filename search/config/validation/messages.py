@@ -1,5 +1,6 @@
 """How a value that was refused is spoken of: pydantic's kinds of error in plain words."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,7 +32,8 @@ MESSAGES = {
 
 def _message(error: Any) -> str:
     if error["type"] in MESSAGES:
-        return MESSAGES[error["type"]].format(**error.get("ctx", {}))
+        text = MESSAGES[error["type"]].format(**error.get("ctx", {}))
+        return re.sub(r"<[\w.]+: ('\w+')>", r"\1", text)  # how pydantic shows some of an enum's members
     text = str(error.get("ctx", {}).get("error") or error["msg"]).rstrip(".")
     return f"{text[0].lower()}{text[1:]}"
 
