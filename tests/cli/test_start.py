@@ -44,7 +44,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[...
     folder = tmp_path_factory.mktemp("finished")
     model = {"backbone": "resnet18", "embedding_dim": 8}
     space = {"pnp": {"alpha": {"low": 1.0, "high": 8.0}}}
-    search = {"trials": 9, "pruner": "none"}
+    search = {"trials": 40, "sampler": "random", "pruner": "none"}
     opened = search_made(folder / "runs", model=model, losses=["pnp"], search=search, space=space, stages=["search"])
     drive(opened, lambda running, epoch: running.spec.hyperparameters.get("alpha", 0) / 10)
     assert write_summary(opened).losses["pnp"].diagnostics, "nothing that torch would be asked for"
