@@ -7,14 +7,13 @@ from typing import Any
 
 from search.config.differences import differences
 from search.config.search_config import SearchConfig, parse_config, validate_config
+from search.plan.changeable import may_change
 from search.plan.checks import make_plan
 from search.plan.checks.findings import Findings
 from search.plan.checks.origin import check_origin
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, existing_run, stored_config, stored_split
 from trainables.mistakes import Mistakes
-
-CHANGEABLE = ("resources", "tracking", "stages", "ship")
 
 
 def read_plan(content: Mapping[str, Any], runs: Path) -> Plan:
@@ -96,7 +95,7 @@ def refuse_another_split(folder: RunFolder, digest: str) -> None:
 def _forbidden(stored: SearchConfig, wanted: SearchConfig, found: Findings) -> Iterator[str]:
     """What differs from the stored search and may not."""
     for key, before, after in differences(stored.model_dump(mode="json"), wanted.model_dump(mode="json")):
-        if key.split(".")[0] in CHANGEABLE or key == "search.trials" or found.left_out.touched(key):
+        if may_change(key) or found.left_out.touched(key):
             continue
         yield (
             f"{key}: the search {wanted.name} began with {before!r} and the file now says {after!r}; put it back, or "

@@ -8,6 +8,7 @@ from optuna.trial import FrozenTrial
 
 from search.config.search_config import SearchConfig
 from search.config.secrets import expand
+from search.plan.changeable import settled_digest
 from search.plan.plan import Plan
 from search.plan.stored import StoredSearch
 from search.study.names import Stage, study_name
@@ -15,7 +16,11 @@ from search.study.pruners import PRUNERS
 from search.study.storage.driver import DriverStorage
 from search.study.storage.open import close_storage, open_storage
 from search.study.study import LossStudy
+from trainables.data.store.digest import content_digest
 from trainables.files import write_json, write_text
+
+IMAGES = "images_digest"
+"""The first study's attribute that says which images were trained on, by their content."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +66,7 @@ class Search:
             sampler=budget.sampler if searching else None,
             attributes={
                 "split_digest": plan.split.digest,
+                "settled_digest": settled_digest(self.config),
                 "objective": self.config.objective,
                 "default": dict(plan.spaces[loss].default),
                 "clipped": list(plan.spaces[loss].clipped),
@@ -77,8 +83,13 @@ class Search:
         return _is_done(self.plan, stage, self.trials)
 
     def begin_session(self, started: float, slots: int) -> None:
-        """Remember that a driver ``started`` (seconds since 1970), and how many trials it runs at once."""
+        """Remember that a driver ``started`` (seconds since 1970), and how many trials it runs at once.
+
+        The first one also writes down the digest of the images.
+        """
         first = self.study(self.config.loss_names[0], Stage.SEARCH)
+        if IMAGES not in first.attributes():
+            first.set_attributes({IMAGES: content_digest(self.plan.images.make())})
         first.set_attributes({"sessions": [*self.sessions, started], "slots": slots})
 
     @property

@@ -28,7 +28,8 @@ def score(scoring: Scoring) -> tuple[dict[str, Any], bytes]:
     store = opened_store(scoring.images)
     view = store.subset(scoring.images.class_names)
     model = EmbeddingModel(replace(spec.model, weights=None)).to(device)
-    model.load_state_dict(load_checkpoint(as_path(scoring.checkpoint))["model"])
+    checkpoint = as_path(scoring.checkpoint)
+    model.load_state_dict(load_checkpoint(checkpoint)["model"])
     embeddings_ND = embed(model, view, spec.training, device)
     labels_N = view.labels_N
     names = all_metrics() if scoring.metrics == "all" else tuple(scoring.metrics)
@@ -44,6 +45,7 @@ def score(scoring: Scoring) -> tuple[dict[str, Any], bytes]:
         "seed": scoring.seed,
         "fold": scoring.fold,
         "metrics": {name: metrics[name] for name in map(metric_name, names)},
+        "model_sha256": hashlib.sha256(checkpoint.read_bytes()).hexdigest(),
         "per_image": scoring.per_image,
         "sha256": hashlib.sha256(content.getvalue()).hexdigest(),
     }

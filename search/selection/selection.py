@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from optuna.distributions import distribution_to_json
 from optuna.trial import FrozenTrial, TrialState
 
 from search.study.configurations import by_configuration, configuration_of, mean_of, mean_value
@@ -158,9 +159,18 @@ def choose(candidates: Mapping[int, Confirmation]) -> tuple[Confirmation, str] |
 
 
 def study_digest(trials: Sequence[FrozenTrial]) -> str:
-    """SHA-256 of what a study says: every trial's number, state, parameters, value and intermediate values."""
+    """SHA-256 of what a study says: all of every trial, its epochs too, but for the times of its row."""
     content = [
-        [trial.number, trial.state.name, trial.user_attrs.get("params"), trial.value, trial.intermediate_values]
+        [
+            trial.number,
+            trial.state.name,
+            trial.values,
+            trial.params,
+            {name: distribution_to_json(entry) for name, entry in trial.distributions.items()},
+            trial.intermediate_values,
+            trial.user_attrs,
+            trial.system_attrs,
+        ]
         for trial in trials
     ]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -4,7 +4,7 @@ from search.failure import Failure
 from search.plan.search import Search
 from search.selection.selection import RULE, Confirmation, Selection, choose, confirmations, finalists, study_digest
 from search.study.configurations import configuration_of
-from search.study.names import Stage
+from search.study.names import Stage, study_name
 
 
 class NothingToSelect(Failure):
@@ -17,11 +17,24 @@ def freeze(search: Search) -> Selection:
     Raises:
         NothingToSelect: no trial of any loss finished.
     """
+    selection = selection_of(search)
+    selection.save(search.plan.folder.selection)
+    return selection
+
+
+def selection_of(search: Search) -> Selection:
+    """The choice that follows from the search's studies; nothing is written.
+
+    Raises:
+        NothingToSelect: no trial of any loss finished.
+    """
     plan = search.plan
     chosen: dict[str, Confirmation] = {}
     defaults: dict[str, Confirmation] = {}
     reasons: dict[str, str] = {}
     digests: dict[str, str] = {}
+    if noise := search.trials(plan.config.noise_loss, Stage.NOISE):
+        digests[study_name(search.name, plan.config.noise_loss, Stage.NOISE)] = study_digest(noise)
     for loss in plan.config.loss_names:
         searched, confirmed = search.study(loss, Stage.SEARCH), search.study(loss, Stage.SELECT)
         trials = searched.trials()
@@ -37,7 +50,7 @@ def freeze(search: Search) -> Selection:
             f"No trial of {', '.join(plan.config.loss_names)} could be confirmed; `holdout status {plan.config.name}` "
             "shows how many failed, and MLflow how."
         )
-    selection = Selection(
+    return Selection(
         search=plan.config.name,
         objective=plan.config.objective,
         split_digest=plan.split.digest,
@@ -48,5 +61,3 @@ def freeze(search: Search) -> Selection:
         defaults=defaults,
         reasons=reasons,
     )
-    selection.save(plan.folder.selection)
-    return selection

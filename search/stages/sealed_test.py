@@ -1,9 +1,10 @@
 """The test stage: the chosen models of one search, or of all searches of a campaign, are scored on the held-out
 classes, once."""
 
+import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import methodcaller
 from typing import Any
@@ -15,10 +16,11 @@ from search.plan.search import Search
 from search.plan.trainings import training_of
 from search.selection.openings import Ledger, Opening
 from search.selection.scoring import Scoring
-from search.selection.selection import Selection
+from search.selection.selection import Selection, study_digest
 from search.stages.progress import StoreProgress
-from search.study.names import Stage, short_study_name
+from search.study.names import Stage, short_study_name, study_name
 from search.study.records import epochs_of
+from trainables.data.store.digest import content_digest
 from trainables.files import as_path, write_json, write_whole
 from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
@@ -70,7 +72,7 @@ def _candidate(search: Search) -> _Candidate:
     return _Candidate(
         search=search,
         selection=selection,
-        models=[(loss, trial, spec, _best_checkpoint(trial, spec.directory)) for loss, trial, spec in finals],
+        models=[(loss, trial, spec, best_checkpoint(trial, spec.directory)) for loss, trial, spec in finals],
         results=json.loads(path.read_text())["openings"] if path.exists() else [],
     )
 
@@ -100,7 +102,7 @@ def _score(
     plan = candidate.search.plan
     images = plan.sealed_test.images(candidate.selection, opening)
     console.print(f"Opening the test classes for {plan.config.name} …", style="dim", highlight=False)
-    images.make(StoreProgress(console))
+    store = images.make(StoreProgress(console))
     scored = score_all(
         [
             Scoring(
@@ -120,11 +122,37 @@ def _score(
     for scores, per_image in scored:
         file = plan.folder.path / "test" / opening.id / scores["per_image"]
         write_whole(file, methodcaller("write", per_image))
-    record = {**asdict(opening), "finished": time.time(), "scores": [scores for scores, _ in scored]}
+    record = {
+        **asdict(opening),
+        "finished": time.time(),
+        "images_digest": content_digest(store),
+        "studies": trained_digests(candidate.search, candidate.selection),
+        "scores": [scores for scores, _ in scored],
+    }
+    record["digest"] = scores_digest(record)
     write_json(plan.folder.test, {"openings": [*candidate.results, record]})
 
 
-def _best_checkpoint(trial: FrozenTrial, directory: str) -> str:
+def trained_digests(search: Search, selection: Selection) -> dict[str, str]:
+    """The digests of the studies that hold the trainings for the test, by their names."""
+    return {
+        study_name(search.name, loss, Stage.TEST): study_digest(search.trials(loss, Stage.TEST))
+        for loss in selection.chosen
+    }
+
+
+def scores_digest(record: Mapping[str, Any]) -> str:
+    """SHA-256 of all that was written down of an opening."""
+    content = {key: value for key, value in record.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def best_checkpoint(trial: FrozenTrial, directory: str) -> str:
+    """Where the best model of a final training is.
+
+    Raises:
+        Mistakes: it is gone.
+    """
     kept = [record["checkpoint"] for record in epochs_of(trial) if record["checkpoint"]]
     address = f"{directory}/{kept[-1]}"
     if not as_path(address).is_file():

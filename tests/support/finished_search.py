@@ -1,0 +1,58 @@
+"""A search that goes through all of its stages in this process, with real trainings and without Ray."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from search.config.search_config import parse_config
+from search.plan.checks import make_plan
+from search.plan.search import Search, open_search
+from search.report.summary import write_summary
+from search.selection.score import score
+from search.stages.checkpoint_cleanup import CheckpointCleanup
+from search.stages.pipeline import stage_by_stage
+from search.stages.sealed_test import score_test
+from search.study.names import Stage
+from search.study.trial_queue import RunningTrial, TrialQueue
+from trainables.training.cross_validation import CrossValidation, begin
+from trainables.training.train import Training
+
+SLOTS = 2
+"""So many trials run side by side, an epoch in turn."""
+
+
+def run_here(runs: Path, files: Sequence[dict[str, Any]], *, opener: str | None = None) -> list[Search]:
+    """Carry searches through the stages that their files ask for; they stay open."""
+    torch.set_num_threads(1)  # as a worker's
+    searches = [open_search(make_plan(parse_config(file), runs)) for file in files]
+    console = Console(quiet=True)
+    stages = searches[0].config.stages
+    for search in searches:
+        search.begin_session(time.time(), SLOTS)
+    cleanup = CheckpointCleanup(searches[0].config.checkpoints)
+    _train(TrialQueue(stage_by_stage(searches, stages, console, None), [cleanup]))
+    if Stage.TEST in stages:
+        score_all = lambda tasks: [score(task) for task in tasks]  # noqa: E731
+        score_test(searches, console, opener=opener or searches[0].name, reason=None, score_all=score_all)
+    for search in searches:
+        write_summary(search)
+    return searches
+
+
+def _train(queue: TrialQueue) -> None:
+    running: list[tuple[RunningTrial, Training | CrossValidation]] = []
+    while True:
+        while len(running) < SLOTS and (trial := queue.next_trial()):
+            running.append((trial, begin(trial.spec, torch.device("cpu"))))
+        if not running:
+            return
+        trial, training = running.pop(0)
+        news = {"records": [training.run_epoch()], "finished": training.finished}
+        if queue.on_trial_result(trial, news):
+            running.append((trial, training))
+        else:
+            training.wait_for_checkpoints()
