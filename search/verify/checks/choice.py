@@ -1,0 +1,44 @@
+"""The choice, from the studies by the rule, and the digests that were frozen with it."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from search.plan.runs import RunFolder
+from search.selection.selection import Selection
+from search.stages.freeze import selection_of
+from search.study.names import Stage
+from search.verify.check import Check, as_json, check, differing
+from search.verify.records import Records
+
+
+def stored_selection(folder: RunFolder) -> Selection | None:
+    """The frozen selection; None before there is one.
+
+    Raises:
+        Mistakes: its digest does not fit.
+    """
+    return Selection.load(folder.selection) if folder.selection.exists() else None
+
+
+def check_choice(records: Records) -> Iterator[Check]:
+    """Finalists, choice, reasons and the digests of the studies."""
+    folder = records.plan.folder
+    if not folder.selection.exists():
+        yield Check("selection.json: the choice", is_there=False)
+        return
+    yield check("selection.json: finalists and choice, by the rule from the studies", _problems(records))
+
+
+def _problems(records: Records) -> Iterator[str]:
+    search, folder = records.search, records.plan.folder
+    for loss in records.plan.config.loss_names:
+        budget, trials = records.plan.budget(loss), search.trials(loss, Stage.SEARCH)
+        if not budget.done(trials):
+            yield (
+                f"{records.name_of(loss, Stage.SEARCH)}: {len(trials)} trials are stored and {budget.most} were asked "
+                "for, and the choice is made."
+            )
+    anew = selection_of(search)
+    stored = json.loads(folder.selection.read_text())
+    yield from differing("selection.json", stored, as_json({**asdict(anew), "digest": anew.digest}))

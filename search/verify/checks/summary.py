@@ -1,0 +1,32 @@
+"""``summary.json``, which is derived from the records, derived once more."""
+
+import json
+from collections.abc import Iterator
+
+from search.report.summary import summarise
+from search.study.names import Stage
+from search.verify.check import Check, as_json, check, differing
+from search.verify.records import Records
+
+
+def check_summary(records: Records) -> Iterator[Check]:
+    """All that the summary says, intervals and all; a stage that is under way is not in it yet."""
+    if _is_under_way(records):
+        yield Check("summary.json: a stage is under way, at whose end it is written", is_there=False)
+        return
+    yield check("summary.json: counts, values, intervals, curves, diagnostics and times", _problems(records))
+
+
+def _is_under_way(records: Records) -> bool:
+    search, config = records.search, records.plan.config
+    trials = [trial for stage in Stage for loss in records.losses(stage) for trial in search.trials(loss, stage)]
+    return not all(map(search.is_done, config.stages)) or not all(trial.state.is_finished() for trial in trials)
+
+
+def _problems(records: Records) -> Iterator[str]:
+    path = records.plan.folder.summary
+    if not path.exists():
+        yield f"summary.json: nothing is stored, and all stages of {records.plan.config.name} are done."
+        return
+    anew = summarise(records.search).model_dump(mode="json")
+    yield from differing("summary.json", json.loads(path.read_text()), as_json(anew))
