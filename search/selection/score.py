@@ -11,8 +11,8 @@ import torch
 from search.selection.scoring import Scoring
 from trainables.data.store.spec import opened_store
 from trainables.files import as_path
-from trainables.metrics import all_metrics, evaluate, metric_name, per_query_metrics
-from trainables.metrics.table import is_retrieval
+from trainables.metrics import all_metrics, evaluate, metric_name
+from trainables.metrics.parts import from_parts, metric_parts
 from trainables.models import EmbeddingModel
 from trainables.training.checkpoints import load_checkpoint
 from trainables.training.train import embed
@@ -33,12 +33,11 @@ def score(scoring: Scoring) -> tuple[dict[str, Any], bytes]:
     embeddings_ND = embed(model, view, spec.training, device)
     labels_N = view.labels_N
     names = all_metrics() if scoring.metrics == "all" else tuple(scoring.metrics)
-    by_query = [name for name in names if is_retrieval(name)]
-    per_image = per_query_metrics(embeddings_ND, labels_N, by_query)
-    metrics = {name: values.mean().item() for name, values in per_image.items()}
-    metrics |= evaluate(embeddings_ND, labels_N, [name for name in names if name not in per_image])
+    parts = metric_parts(embeddings_ND, labels_N, names)
+    metrics = from_parts(parts, labels_N, names)
+    metrics |= evaluate(embeddings_ND, labels_N, [name for name in names if name not in metrics])
     content = io.BytesIO()
-    np.savez_compressed(content, labels=labels_N.numpy(), keys=np.array(view.image_keys), **per_image)  # type: ignore[arg-type]
+    np.savez_compressed(content, labels=labels_N.numpy(), keys=np.array(view.image_keys), **parts)  # type: ignore[arg-type]
     scores = {
         "loss": scoring.loss,
         "configuration": scoring.configuration,

@@ -31,7 +31,7 @@ def differing(what: str, stored: Any, recomputed: Any) -> Iterator[str]:
     elif _is_list(stored) and _is_list(recomputed) and len(stored) == len(recomputed):
         for position, pair in enumerate(zip(stored, recomputed, strict=True)):
             yield from differing(f"{what} {position}", *pair)
-    elif stored != recomputed:
+    elif stored != recomputed:  # also lists that are not equally long
         yield f"{what}: {shown(stored)} is stored, and {shown(recomputed)} is recomputed."
 
 

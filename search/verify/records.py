@@ -17,7 +17,7 @@ from search.plan.search import Search
 from search.plan.stored import StoredSearch
 from search.study.names import Stage, study_name
 from search.study.storage.copy import StorageCopy
-from search.study.storage.read import stored_attributes, stored_reports
+from search.study.storage.read import stored_attributes, stored_reports, stored_trials
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +44,10 @@ class Records:
         """The losses that have a study in ``stage``."""
         config = self.plan.config
         return (config.noise_loss,) if stage is Stage.NOISE else config.loss_names
+
+    def numbers(self, loss: str, stage: Stage) -> list[int]:
+        """The numbers of the trials of a loss's study in a stage, as they are stored."""
+        return [trial.number for trial in stored_trials(self.engine, self.name_of(loss, stage))]
 
     def attributes(self, loss: str, stage: Stage) -> dict[str, Any]:
         """The attributes of a loss's study in a stage, as they are stored."""

@@ -25,8 +25,13 @@ SLOTS = 2
 """So many trials run side by side, an epoch in turn."""
 
 
-def run_here(runs: Path, files: Sequence[dict[str, Any]], *, opener: str | None = None) -> list[Search]:
-    """Carry searches through the stages that their files ask for; they stay open."""
+def run_here(
+    runs: Path, files: Sequence[dict[str, Any]], *, opener: str | None = None, epochs: int | None = None
+) -> list[Search]:
+    """Carry searches through the stages that their files ask for, or as far as they come in so many ``epochs``.
+
+    They stay open, as a driver's that was killed.
+    """
     torch.set_num_threads(1)  # as a worker's
     searches = [open_search(make_plan(parse_config(file), runs)) for file in files]
     console = Console(quiet=True)
@@ -34,7 +39,8 @@ def run_here(runs: Path, files: Sequence[dict[str, Any]], *, opener: str | None 
     for search in searches:
         search.begin_session(time.time(), SLOTS)
     cleanup = CheckpointCleanup(searches[0].config.checkpoints)
-    _train(TrialQueue(stage_by_stage(searches, stages, console, None), [cleanup]))
+    if not _train(TrialQueue(stage_by_stage(searches, stages, console, None), [cleanup]), epochs):
+        return searches
     if Stage.TEST in stages:
         score_all = lambda tasks: [score(task) for task in tasks]  # noqa: E731
         score_test(searches, console, opener=opener or searches[0].name, reason=None, score_all=score_all)
@@ -43,13 +49,16 @@ def run_here(runs: Path, files: Sequence[dict[str, Any]], *, opener: str | None 
     return searches
 
 
-def _train(queue: TrialQueue) -> None:
+def _train(queue: TrialQueue, epochs: int | None) -> bool:
+    """Train all that the queue hands out, or so many epochs; whether that is all."""
     running: list[tuple[RunningTrial, Training | CrossValidation]] = []
     while True:
         while len(running) < SLOTS and (trial := queue.next_trial()):
             running.append((trial, begin(trial.spec, torch.device("cpu"))))
         if not running:
-            return
+            return True
+        if epochs is not None and (epochs := epochs - 1) < 0:
+            return False
         trial, training = running.pop(0)
         news = {"records": [training.run_epoch()], "finished": training.finished}
         if queue.on_trial_result(trial, news):

@@ -23,9 +23,11 @@ def stored_selection(folder: RunFolder) -> Selection | None:
 
 def check_choice(records: Records) -> Iterator[Check]:
     """Finalists, choice, reasons and the digests of the studies."""
-    folder = records.plan.folder
+    folder, losses = records.plan.folder, records.plan.config.loss_names
     if not folder.selection.exists():
-        yield Check("selection.json: the choice", is_there=False)
+        name, trained = records.plan.config.name, any(records.search.trials(loss, Stage.TEST) for loss in losses)
+        problem = f"selection.json: nothing is stored, and {name} has trainings for the test." if trained else None
+        yield Check("selection.json: the choice", problem, is_there=False)
         return
     yield check("selection.json: finalists and choice, by the rule from the studies", _problems(records))
 

@@ -21,7 +21,6 @@ from search.verify.records import Records
 from trainables.data.store.spec import StoreSpec
 from trainables.files import as_path
 from trainables.metrics import all_metrics, metric_name
-from trainables.metrics.table import is_retrieval
 
 CLOSE = 1e-9
 """Means are summed in another order than they were."""
@@ -89,6 +88,10 @@ def _models(what: str, records: Records, selection: Selection, record: Mapping[s
 
 
 def _metrics(what: str, records: Records, record: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    import torch
+
+    from trainables.metrics.parts import from_parts
+
     asked = records.plan.config.test_metrics
     names = all_metrics() if asked == "all" else tuple(asked)
     keys, labels = _test_images(records)
@@ -101,10 +104,10 @@ def _metrics(what: str, records: Records, record: Mapping[str, Any], folder: Pat
         with np.load(file) as content:
             yield from differing(f"{of_model} keys", content["keys"].tolist(), keys)
             yield from differing(f"{of_model} labels", content["labels"].tolist(), labels)
-            for name in filter(is_retrieval, names):
-                stored, mean = model["metrics"][name], float(content[name].mean())
-                if not math.isclose(stored, mean, rel_tol=CLOSE):
-                    yield from differing(f"{of_model} {name}", stored, mean)
+            parts = {part: torch.from_numpy(content[part]) for part in content.files if part != "keys"}
+        for name, value in from_parts(parts, parts["labels"], names).items():
+            if not math.isclose(model["metrics"][name], value, rel_tol=CLOSE):
+                yield from differing(f"{of_model} {name}", model["metrics"][name], value)
         yield from differing(f"{of_model} sha256", model["sha256"], hashlib.sha256(file.read_bytes()).hexdigest())
 
 

@@ -21,10 +21,14 @@ def check_studies(records: Records, stage: Stage) -> Iterator[Check]:
     """Every study of a stage."""
     for loss in records.losses(stage):
         name = records.name_of(loss, stage)
-        trials = records.search.trials(loss, stage)
-        if not trials:
+        numbers = records.numbers(loss, stage)
+        if not numbers:
             yield Check(name, is_there=False)
             continue
+        if numbers != (all_numbers := list(range(len(numbers)))):  # nothing could be looked up by its number
+            yield check(name, differing(f"{name}: the trials' numbers", numbers, all_numbers))
+            return
+        trials = records.search.trials(loss, stage)
         yield check(f"{name}: what it says of its search", _attribute_problems(records, loss, stage))
         ended = sum(trial.state.is_finished() for trial in trials)
         under_way = "" if ended == len(trials) else f", {ended} of which have ended"
@@ -49,7 +53,6 @@ def _attribute_problems(records: Records, loss: str, stage: Stage) -> Iterator[s
 
 def _trial_problems(records: Records, loss: str, stage: Stage, trials: Sequence[FrozenTrial]) -> Iterator[str]:
     name = records.name_of(loss, stage)
-    yield from differing(f"{name}: the trials' numbers", [trial.number for trial in trials], list(range(len(trials))))
     first_with: dict[Configuration, int] = {}
     for trial in trials:
         what = f"{name} trial {trial.number}"
@@ -95,7 +98,7 @@ def _end_problems(trial: FrozenTrial, epochs: int, what: str) -> Iterator[str]:
     if trial.state == TrialState.COMPLETE:
         yield from tell(f"all {epochs} epochs trained")
     if trial.state == TrialState.FAIL:
-        failure = trial.user_attrs["failure"]
-        yield from tell(f"{failure['cause']}: {failure['reason']}")
+        failure = trial.user_attrs.get("failure")
+        yield from tell(f"{failure['cause']}: {failure['reason']}" if failure else None)
     elif "failure" in trial.user_attrs:
         yield f"{what}: it is {trial.state.name}, and a failure is stored ({trial.user_attrs['failure']})."
