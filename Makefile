@@ -1,4 +1,4 @@
-.PHONY: setup run test test-cluster check bench-losses bench-metrics bench-input bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints clean
+.PHONY: setup run test test-cluster check bench-losses bench-metrics bench-input bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -53,6 +53,10 @@ bench-scale: setup
 
 bench-slots: setup
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.slots
+
+bench-statistics: setup
+	$(BIN)/python -m benchmarks.statistics.pairs
+	$(BIN)/python -m benchmarks.statistics.confirmation
 
 bench-anytime: setup
 	$(BIN)/python -m benchmarks.anytime $(IMAGES) $(RUNS)

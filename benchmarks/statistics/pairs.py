@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from scipy.special import ndtr, stdtr
 
-from search.report.statistics.contrasts import TestedRows
+from search.report.statistics.contrasts import ScoredRows
 
 Floats = NDArray[np.float64]
 Test = Callable[[Floats, Floats], Floats]
@@ -186,7 +186,7 @@ def compare_with_the_code(generator: np.random.Generator) -> None:
         design = Design(rows=rows, seeds=seeds, classes=classes, shares="both", noisy=2.0, unequal=True)
         tables, counts_C = design.tables(5, generator), design.counts_C.astype(np.int64)
         for table, expected in zip(tables, TESTS["ours"](tables, design.counts_C), strict=True):
-            tested = TestedRows({row: scores * counts_C for row, scores in enumerate(table)}, counts_C)
+            tested = ScoredRows({row: scores * counts_C for row, scores in enumerate(table)}, counts_C)
             found = [tested.contrast({first: 1, second: -1}).p for first, second in pairs(rows)]
             assert np.allclose(found, expected), (found, expected)
 

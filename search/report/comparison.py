@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from search.plan.runs import RunFolder, stored_split
 from search.report.anytime import compared_curves
+from search.report.pairs.comparable import comparable_rows
 from search.report.pairs.pairs_of import default_and_tuned, pairs_of
-from search.report.pairs.tested import tested_rows
 from search.report.results.comparison import Comparison
 from search.report.results.curves import ComparedCurve, SearchCurve
 from search.report.results.row import Row
@@ -32,7 +32,7 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> Compa
     computed = {name for row in rows for name in row.test or {}}
     metrics = [name for name in dict.fromkeys((objective, "recall_at_1")) if name in computed]
     wanted = list(default_and_tuned(rows))
-    tested, left_out = tested_rows(folders, rows, metrics, itertools.chain.from_iterable(wanted))
+    tested, left_out = comparable_rows(folders, rows, metrics, itertools.chain.from_iterable(wanted))
     return Comparison(
         objective=objective,
         split=summaries[0].split,

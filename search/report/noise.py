@@ -25,7 +25,6 @@ def noise_summary(config: SearchConfig, trials: Sequence[FrozenTrial]) -> NoiseS
     seed = trials[0].user_attrs["seed"]
     split_values = tuple(trial.values[0] for trial in complete if trial.user_attrs["seed"] == seed)
     std = _deviation(values)
-    budgets = {"selection.seeds": config.selection.seeds, "final.seeds": config.final.seeds}
     return NoiseSummary(
         loss=config.noise_loss,
         params=dict(configuration_of(complete[0])),
@@ -34,12 +33,19 @@ def noise_summary(config: SearchConfig, trials: Sequence[FrozenTrial]) -> NoiseS
         std=std,
         split_values=split_values,
         split_std=_deviation(split_values),
-        detectable={
-            key: Detectable(seeds=seeds, difference=None if std is None else minimum_detectable_difference(std, seeds))
-            for key, seeds in budgets.items()
-        },
+        detectable=_detectable(std, config),
         covers=COVERS,
     )
+
+
+def _detectable(std: float | None, config: SearchConfig) -> Detectable:
+    """Of the table of this search alone: each loss tuned and its default, and the tuned losses beside each other."""
+    losses, seeds = len(config.loss_names), config.final.seeds
+    pairs = losses + losses * (losses - 1) // 2
+    difference = None
+    if std is not None:
+        difference = minimum_detectable_difference(std, seeds=seeds, rows=2 * losses, pairs=pairs)
+    return Detectable(seeds=seeds, pairs=pairs, difference=difference)
 
 
 def _deviation(values: Sequence[float]) -> float | None:

@@ -55,6 +55,7 @@ def _metrics(comparison: Comparison, loss: str) -> dict[str, float]:
         for stage, values in (("confirmed", found.confirmed), ("final", found.final)):
             metrics[f"{prefix}{stage}_mean"] = values.mean if values else None
             metrics[f"{prefix}{stage}_std"] = values.std if values else None
+        metrics[f"{prefix}confirmed_estimate"] = found.confirmed.estimate if found.confirmed else None
         for name, tested in (found.test or {}).items():
             low, high = tested.ci95 or (None, None)
             metrics[f"{prefix}test_{name}"] = tested.mean

@@ -16,6 +16,7 @@ from search.report.noise import noise_summary
 from search.report.results.loss_summary import (
     BestTrial,
     ChosenConfiguration,
+    Confirmed,
     DefaultSummary,
     LossSummary,
     TrialCounts,
@@ -24,8 +25,9 @@ from search.report.results.scored_openings import ScoredOpening, scored_openings
 from search.report.results.seed_statistics import SeedInterval, SeedStatistics
 from search.report.results.summary import SplitSummary, Summary, TimeSummary
 from search.report.statistics.interval import over_seeds
+from search.selection.confirmation import Confirmation, confirmations, finalists
 from search.selection.openings import Ledger
-from search.selection.selection import Confirmation, Selection, confirmations, finalists
+from search.selection.selection import Selection
 from search.study.configurations import by_configuration, configuration_of, mean_value
 from search.study.names import Stage
 from search.study.records import epochs_of
@@ -99,7 +101,7 @@ def _loss_summary(
     searched, confirmed, objective = trials[Stage.SEARCH], trials[Stage.SELECT], plan.config.objective
     states = [trial.state for trial in searched]
     complete = [trial for trial in searched if trial.state == TrialState.COMPLETE]
-    best = finalists(complete, 1)[0] if complete else None
+    best = finalists(searched, 1)[0] if complete else None
     chosen = selection.chosen.get(loss) if selection else None
     confirmed_default = selection.defaults.get(loss) if selection else None
     if selection is None and complete and confirmed:
@@ -122,7 +124,7 @@ def _loss_summary(
             final=_final(plan, trials[Stage.TEST], confirmed_default),
             test=_tested(test, loss, confirmed_default),
         ),
-        best=_best(complete, best) if best else None,
+        best=_best(searched, best) if best else None,
         confirmed=_chosen(chosen) if chosen else None,
         final=_final(plan, trials[Stage.TEST], chosen),
         test=_tested(test, loss, chosen),
@@ -136,9 +138,9 @@ def _loss_summary(
     return summary.model_copy(update={"diagnostics": found})
 
 
-def _best(complete: Sequence[FrozenTrial], best: FrozenTrial) -> BestTrial:
+def _best(searched: Sequence[FrozenTrial], best: FrozenTrial) -> BestTrial:
     params = dict(configuration_of(best))
-    value = mean_value(complete, params)
+    value = mean_value(searched, params)
     assert value is not None, "it is among them"
     return BestTrial(params=params, value=value, number=best.number)
 
@@ -180,8 +182,10 @@ def _final(plan: Plan, trained: Sequence[FrozenTrial], entry: Confirmation | Non
     return _statistics([value for value, _ in found], [seed for _, seed in found])
 
 
-def _confirmed(entry: Confirmation | None) -> SeedStatistics | None:
-    return None if entry is None or not entry.values else _statistics(entry.values)
+def _confirmed(entry: Confirmation | None) -> Confirmed | None:
+    if entry is None or not entry.values:
+        return None
+    return Confirmed(**_statistics(entry.values).model_dump(), estimate=entry.estimate)
 
 
 def _statistics(values: Sequence[float], seeds: Sequence[int] | None = None) -> SeedStatistics:
@@ -200,6 +204,7 @@ def _chosen(chosen: Confirmation) -> ChosenConfiguration:
         std=found.std,
         seeds=found.seeds,
         values=found.values,
+        estimate=chosen.estimate,
     )
 
 

@@ -2,7 +2,9 @@
 
 from search.failure import Failure
 from search.plan.search import Search
-from search.selection.selection import RULE, Confirmation, Selection, choose, confirmations, finalists, study_digest
+from search.selection.choice import RULES, choose
+from search.selection.confirmation import Confirmation, confirmations, finalists
+from search.selection.selection import Selection, study_digest
 from search.study.configurations import configuration_of
 from search.study.names import Stage, study_name
 
@@ -41,10 +43,10 @@ def selection_of(search: Search) -> Selection:
         numbers = [trial.number for trial in finalists(trials, plan.config.selection.finalists)]
         candidates = confirmations(trials, confirmed.trials(), numbers, plan.config.objective)
         digests |= {study.name: study_digest(study.trials()) for study in (searched, confirmed)}
-        if choice := choose(candidates):
-            chosen[loss], reasons[loss] = choice
+        if choice := choose(plan.config.selection.rule, candidates):
+            chosen[loss], estimated, reasons[loss] = choice
             default = configuration_of(trials[0])
-            defaults[loss] = next(entry for entry in candidates.values() if entry.params == default)
+            defaults[loss] = next(entry for entry in estimated.values() if entry.params == default)
     if not chosen:
         raise NothingToSelect(
             f"No trial of {', '.join(plan.config.loss_names)} could be confirmed; `holdout status {plan.config.name}` "
@@ -56,7 +58,7 @@ def selection_of(search: Search) -> Selection:
         split_digest=plan.split.digest,
         test_digest=plan.split.test_digest,
         studies=digests,
-        rule=RULE,
+        rule=RULES[plan.config.selection.rule],
         chosen=chosen,
         defaults=defaults,
         reasons=reasons,

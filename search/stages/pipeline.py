@@ -30,7 +30,13 @@ from search.stages.freeze import NothingToSelect, freeze
 from search.stages.gpu_memory_check import GpuMemoryCheck
 from search.stages.outcome import Outcome, recorded_outcome
 from search.stages.progress import Progress
-from search.stages.queued_stages import confirm_stage, final_stage, noise_stage, search_stage, side_by_side
+from search.stages.queued_stages import (
+    confirm_stages,
+    final_stage,
+    noise_stage,
+    search_stage,
+    side_by_side,
+)
 from search.stages.sealed_test import score_test
 from search.stages.start_up import Phases, get_ready
 from search.stages.synchronise import make_projection, synchronise
@@ -190,7 +196,7 @@ def stage_by_stage(
         _summarise(searches)
         _print_early_ends(searches, console)
     if Stage.SELECT in left:
-        yield side_by_side(Stage.SELECT, [confirm_stage(search) for search in _undone(searches, Stage.SELECT)])
+        yield from confirm_stages(_undone(searches, Stage.SELECT))
         _freeze(searches)
         _summarise(searches)
     if Stage.TEST in left:

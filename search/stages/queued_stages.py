@@ -1,12 +1,14 @@
 """Each stage of a search as the trials that it queues."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from search.plan.search import Search
 from search.plan.trainings import training_of
-from search.selection.selection import Confirmation, Selection, finalists
+from search.selection.choice import rounds
+from search.selection.confirmation import Confirmation, confirmations, finalists
+from search.selection.selection import Selection
 from search.study.budget import Budget
 from search.study.names import Stage
 from search.study.study import LossStudy
@@ -41,15 +43,40 @@ def search_stage(search: Search) -> QueuedStage:
     return QueuedStage(stage=Stage.SEARCH, studies=studies)
 
 
-def confirm_stage(search: Search) -> QueuedStage:
-    """The finalists and the default again, with fresh seeds that are the same for all losses."""
-    selection = search.config.selection
+def confirm_stages(searches: Sequence[Search]) -> Iterator[QueuedStage]:
+    """The finalists and the default again, with fresh seeds that are the same for all losses.
+
+    First each with one, then with as many as the rule gives it after what the first one came to.
+    """
+    for confirmed in (_first_confirmations, _all_confirmations):
+        yield side_by_side(Stage.SELECT, [confirmed(search) for search in searches])
+
+
+def _first_confirmations(search: Search) -> QueuedStage:
+    return _confirm_stage(search, lambda loss, numbers: dict.fromkeys(numbers, 1))
+
+
+def _all_confirmations(search: Search) -> QueuedStage:
+    selection, first_seed = search.config.selection, _shared_seed(search, Stage.SELECT, 0)
+
+    def seeds_of(loss: str, numbers: Sequence[int]) -> dict[int, int]:
+        searched, confirmed = (search.study(loss, stage).trials() for stage in (Stage.SEARCH, Stage.SELECT))
+        first = [trial for trial in confirmed if trial.user_attrs["seed"] == first_seed]
+        found = confirmations(searched, first, numbers, search.config.objective)
+        return rounds(selection.rule, list(found.values()), selection.seeds)
+
+    return _confirm_stage(search, seeds_of)
+
+
+def _confirm_stage(search: Search, seeds_of: Callable[[str, Sequence[int]], Mapping[int, int]]) -> QueuedStage:
     studies = []
     for loss in search.config.loss_names:
+        trials = search.study(loss, Stage.SEARCH).trials()
+        numbers = [trial.number for trial in finalists(trials, search.config.selection.finalists)]
         wanted = [
-            (trial.params, {"configuration": trial.number, "seed": _shared_seed(search, Stage.SELECT, index)})
-            for trial in finalists(search.study(loss, Stage.SEARCH).trials(), selection.finalists)
-            for index in range(selection.seeds)
+            (trials[number].params, {"configuration": number, "seed": _shared_seed(search, Stage.SELECT, index)})
+            for number, seeds in seeds_of(loss, numbers).items()
+            for index in range(seeds)
         ]
         studies.append(_enqueued(search, loss, Stage.SELECT, wanted))
     return QueuedStage(stage=Stage.SELECT, studies=studies)

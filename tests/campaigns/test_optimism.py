@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from conftest import small_search
-from support.summaries import chosen, made_default, made_loss, made_summary
+from support.summaries import chosen, confirmed, made_default, made_loss, made_summary
 
 from search.campaigns.campaign import Campaign, parse_campaign
 from search.campaigns.results.optimism import optimism, optimism_sentences
@@ -37,7 +37,7 @@ def over_two(mean: float) -> SeedInterval:
 def summary(name: str, final: float | None = 0.5, objective: str = "map_at_r") -> Summary:
     """A search whose default is a tenth lower, before the trainings for the test."""
     found = {"final": None if final is None else over_two(final), "test": {objective: over_two(0.2)}}
-    default = made_default(value=SEARCHED[name] - 0.1, confirmed=over_two(0.5), **found)
+    default = made_default(value=SEARCHED[name] - 0.1, confirmed=confirmed(over_two(0.5)), **found)
     entry = made_loss(default=default, confirmed=chosen(over_two(0.6), search_value=SEARCHED[name]), **found)
     return made_summary({"mpa": entry}, f"lot-{name}", objective=objective)
 

@@ -16,7 +16,7 @@ from search.plan.search import Search, open_search
 from search.report.summary import write_summary
 from search.stages.freeze import freeze
 from search.stages.outcome import recorded_outcome
-from search.stages.queued_stages import confirm_stage, final_stage, search_stage
+from search.stages.queued_stages import confirm_stages, final_stage, search_stage
 from search.stages.synchronise import make_projection, synchronise
 from search.study.names import Stage
 from search.study.records import epochs_of
@@ -139,7 +139,8 @@ def test_from_the_confirmed_folds_to_the_final_trainings(opened: Opened, train_o
     """Every fold's model is trained for the test; or one on all classes, for the folds' median best epoch."""
     search = opened(**FOLDED, search={"trials": 1}, final={"seeds": 2, "train_on": train_on})
     drive(search, search_stage(search))
-    drive(search, confirm_stage(search))
+    for stage in confirm_stages([search]):
+        drive(search, stage)
     assert len(search.study("pnp", Stage.SELECT).trials()) == 2
     selection = freeze(search)
     assert selection.chosen["pnp"].best_epochs == (2, 1, 3, 1) * 2

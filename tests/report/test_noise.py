@@ -54,7 +54,7 @@ def test_one_configuration_with_several_seeds_and_on_other_splits(opened: Opened
 
 
 def test_the_deviations_and_what_a_budget_can_tell(opened: Opened) -> None:
-    search = opened(noise=SECTION, losses=["pnp"], selection={"seeds": 1}, final={"seeds": 5})
+    search = opened(noise=SECTION, losses=["pnp"], final={"seeds": 5})
     assert summarise(search).noise is None
     drive(search)
     noise = summarise(search).noise
@@ -64,12 +64,15 @@ def test_the_deviations_and_what_a_budget_can_tell(opened: Opened) -> None:
     assert noise.std == pytest.approx(statistics.stdev(values))
     assert noise.split_values == (0.01, 0.25, 0.36)
     assert noise.split_std == pytest.approx(statistics.stdev([0.01, 0.25, 0.36]))
-    assert noise.detectable == {
-        "selection.seeds": Detectable(seeds=1, difference=None),
-        "final.seeds": Detectable(seeds=5, difference=minimum_detectable_difference(noise.std or 0.0, 5)),
-    }
+    expected = minimum_detectable_difference(noise.std or 0.0, seeds=5, rows=2, pairs=1)
+    assert noise.detectable == Detectable(seeds=5, pairs=1, difference=expected)
     said = noise_text(noise, "map_at_r")
-    for part in ("0.0750, deviation 0.0656 over 4 seeds", "Over 3 class splits", "one seed cannot tell", "does not"):
+    for part in (
+        "0.0750, deviation 0.0656 over 4 seeds",
+        "Over 3 class splits",
+        "two rows of 1 pair apart",
+        "does not",
+    ):
         assert part in said, said
 
 

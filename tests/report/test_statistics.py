@@ -5,11 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from scipy.stats import sem, t, ttest_ind
+from scipy.stats import sem, t
 
 from search.report.results.seed_statistics import SeedInterval
 from search.report.statistics.anytime import cost_ratio, epochs_to_reach, mean_curve
-from search.report.statistics.detectable import minimum_detectable_difference
 from search.report.statistics.interval import over_seeds
 
 
@@ -66,21 +65,6 @@ def test_intervals_cover_the_truth_95_times_in_100(seeds: int) -> None:
     draws = generator.normal(0.6, 0.03, (4000, seeds))
     covered = [covers(over_seeds(row), 0.6) for row in draws.tolist()]
     assert np.mean(covered) == pytest.approx(0.95, abs=0.012)  # 3.5 standard errors of 4,000 draws
-
-
-@pytest.mark.parametrize(("seeds", "expected"), [(3, 3.0709), (5, 2.0244), (10, 1.3249)])
-def test_the_detectable_difference_is_detected_80_times_in_100(seeds: int, expected: float) -> None:
-    difference = minimum_detectable_difference(0.02, seeds)
-    assert difference == pytest.approx(0.02 * expected, rel=1e-3)
-    generator = np.random.default_rng(0)
-    draws = generator.normal(0, 0.02, (2, 8000, seeds))
-    found = ttest_ind(draws[0], draws[1] + difference, axis=1).pvalue <= 0.05
-    assert np.mean(found) == pytest.approx(0.8, abs=0.016)  # 3.5 standard errors of 8,000 draws
-
-
-def test_many_seeds_detect_what_the_normal_distribution_says() -> None:
-    assert minimum_detectable_difference(1.0, 2000) == pytest.approx((1.95996 + 0.84162) * math.sqrt(2 / 2000), 1e-3)
-    assert minimum_detectable_difference(1.0, 1) is None
 
 
 def test_a_mean_curve_goes_as_far_as_all_curves_do() -> None:

@@ -24,7 +24,7 @@ from search.selection.openings import Ledger
 from search.selection.role import Role
 from search.selection.selection import Selection
 from search.stages.freeze import freeze
-from search.stages.queued_stages import confirm_stage, final_stage, noise_stage, search_stage
+from search.stages.queued_stages import confirm_stages, final_stage, noise_stage, search_stage
 from search.study.names import Stage
 from search.study.trial_queue import QueuedStage, TrialQueue
 from trainables.files import write_json
@@ -32,6 +32,7 @@ from trainables.mistakes import Mistakes
 
 PARAMS = ("variant", "temperature")
 STATISTICS = ("mean", "std", "seeds", "values")
+CONFIRMED = (*STATISTICS, "estimate")
 TEST = dict.fromkeys(("recall_at_1", "map_at_r"), (*STATISTICS, "ci95"))
 KEYS: dict[str, Any] = {
     "format": None,
@@ -46,7 +47,7 @@ KEYS: dict[str, Any] = {
         "std": None,
         "split_values": None,
         "split_std": None,
-        "detectable": {"selection.seeds": ("seeds", "difference"), "final.seeds": ("seeds", "difference")},
+        "detectable": ("seeds", "pairs", "difference"),
         "covers": None,
     },
     "test_opened": None,
@@ -59,12 +60,12 @@ KEYS: dict[str, Any] = {
                 "params": PARAMS,
                 "value": None,
                 "clipped": None,
-                "confirmed": STATISTICS,
+                "confirmed": CONFIRMED,
                 "final": STATISTICS,
                 "test": TEST,
             },
             "best": {"params": PARAMS, "value": None, "number": None},
-            "confirmed": {"params": PARAMS, "number": None, "search_value": None, **dict.fromkeys(STATISTICS)},
+            "confirmed": {"params": PARAMS, "number": None, "search_value": None, **dict.fromkeys(CONFIRMED)},
             "final": STATISTICS,
             "test": TEST,
             "anytime": [("epochs", "value", "trial", "confirmed")],
@@ -111,7 +112,7 @@ def tested(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Sear
     def stages() -> Iterator[QueuedStage]:
         yield noise_stage(search)
         yield search_stage(search)
-        yield confirm_stage(search)
+        yield from confirm_stages([search])
         yield final_stage(search, freeze(search))
 
     queue = TrialQueue(stages())

@@ -1,7 +1,10 @@
 """The tournament of losses, on the thesis's own numbers."""
 
+import math
+
+import numpy as np
 import pytest
-from scipy.stats import rankdata
+from scipy.stats import chi2, rankdata
 
 from search.report.statistics.tournament import tournament
 
@@ -31,9 +34,10 @@ TABLE_11 = {  # total, mean, deviation; the thesis rounds some down and prints 8
 
 
 def test_table_11_of_the_thesis() -> None:
-    standings = tournament({setting: dict(zip(LOSSES, row, strict=True)) for setting, row in RECALL_AT_1.items()})
-    assert [standing.loss for standing in standings] == list(TABLE_11)
-    for standing in standings:
+    found = tournament({setting: dict(zip(LOSSES, row, strict=True)) for setting, row in RECALL_AT_1.items()})
+    assert found is not None
+    assert [standing.loss for standing in found.standings] == list(TABLE_11)
+    for standing in found.standings:
         assert len(standing.ranks) == 12
         total, mean, deviation = TABLE_11[standing.loss]
         assert standing.total == total
@@ -42,7 +46,9 @@ def test_table_11_of_the_thesis() -> None:
 
 
 def test_ties_share_their_ranks() -> None:
-    standings = {entry.loss: entry for entry in tournament({"one": {"a": 0.5, "b": 0.7, "c": 0.5, "d": 0.1}})}
+    found = tournament({"one": {"a": 0.5, "b": 0.7, "c": 0.5, "d": 0.1}})
+    assert found is not None
+    standings = {entry.loss: entry for entry in found.standings}
     assert {loss: entry.ranks for loss, entry in standings.items()} == {
         loss: (rank,) for loss, rank in zip("abcd", rankdata([-0.5, -0.7, -0.5, -0.1]).tolist(), strict=True)
     }
@@ -50,7 +56,44 @@ def test_ties_share_their_ranks() -> None:
     assert standings["a"].std is None
 
 
+def test_what_the_ranks_of_the_thesis_say() -> None:
+    """Friedman's statistic by its definition, and Nemenyi's quantile of ten: 3.164 (Demšar 2006, Table 5)."""
+    found = tournament({setting: dict(zip(LOSSES, row, strict=True)) for setting, row in RECALL_AT_1.items()})
+    assert found is not None
+    statistic = 12 * 12 / (10 * 11) * (sum(entry.mean**2 for entry in found.standings) - 10 * 11**2 / 4)
+    assert found.p == pytest.approx(chi2.sf(statistic, 9))
+    assert found.critical_difference == pytest.approx(3.164 * math.sqrt(10 * 11 / (6 * 12)), rel=1e-3)
+
+
+def test_equal_losses_do_not_look_ranked() -> None:
+    generator = np.random.default_rng(0)
+    rejected = apart = 0
+    for _ in range(300):
+        scores = generator.normal(size=(8, 10))
+        found = tournament({str(setting): dict(zip(LOSSES, row, strict=True)) for setting, row in enumerate(scores)})
+        assert found is not None
+        assert found.p is not None
+        assert found.critical_difference is not None
+        rejected += found.p <= 0.05
+        apart += found.standings[-1].mean - found.standings[0].mean >= found.critical_difference
+    assert max(rejected, apart) <= 0.09 * 300  # 5 in 100 and three standard errors
+
+
+@pytest.mark.parametrize(("settings", "losses"), [(2, 4), (5, 2)])
+def test_two_settings_or_two_losses_say_nothing(settings: int, losses: int) -> None:
+    scores = dict(zip(LOSSES, range(losses)))
+    found = tournament({str(setting): scores for setting in range(settings)})
+    assert found is not None
+    assert found.p is found.critical_difference is None
+
+
+def test_losses_that_always_tie_say_nothing() -> None:
+    found = tournament({str(setting): dict.fromkeys("abc", 0.5) for setting in range(4)})
+    assert found is not None
+    assert found.p is None
+
+
 def test_settings_with_other_losses_are_refused() -> None:
     with pytest.raises(ValueError, match="needs the same losses: two has a and the first has a, b"):
         tournament({"one": {"a": 0.5, "b": 0.7}, "two": {"a": 0.5}})
-    assert tournament({}) == []
+    assert tournament({}) is None

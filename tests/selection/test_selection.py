@@ -8,8 +8,10 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from search.selection.choice import RULES
+from search.selection.confirmation import Confirmation, confirmations, finalists
 from search.selection.openings import Ledger
-from search.selection.selection import RULE, Confirmation, Selection, choose, confirmations, finalists, study_digest
+from search.selection.selection import Selection, study_digest
 from trainables.mistakes import Mistakes
 
 
@@ -39,7 +41,7 @@ def confirmation(number: int, *values: float, failed: int = 0) -> Confirmation:
     return Confirmation(
         number=number,
         params={"x": number},
-        search_value=1.0,
+        searched=(1.0,),
         values=values,
         best_epochs=(2,) * len(values),
         failed=failed,
@@ -49,7 +51,7 @@ def confirmation(number: int, *values: float, failed: int = 0) -> Confirmation:
 def selection(**changes: Any) -> Selection:
     content: dict[str, Any] = {
         "search": "s", "objective": "map_at_r", "split_digest": "a", "test_digest": "b", "studies": {"s/mpa": "c"},
-        "rule": RULE, "chosen": {"mpa": confirmation(3, 0.5, 0.7)}, "defaults": {"mpa": confirmation(0, 0.4)},
+        "rule": RULES["mean"], "chosen": {"mpa": confirmation(3, 0.5, 0.7)}, "defaults": {"mpa": confirmation(0, 0.4)},
         "reasons": {"mpa": "best"},
     }  # fmt: skip
     return Selection(**{**content, **changes})
@@ -97,21 +99,23 @@ def test_the_default_is_confirmed_even_where_it_failed() -> None:
     assert [entry.number for entry in finalists([trial(0, None, 1), trial(1, 0.3, 2)], 2)] == [1, 0]
 
 
-def test_the_highest_mean_is_chosen_and_ties_go_to_the_lower_number() -> None:
-    best, reason = choose(
-        {0: confirmation(0, 0.5, 0.5), 3: confirmation(3, 0.9, 0.2), 7: confirmation(7, 0.4, 0.7)}
-    ) or (None, "")
-    assert best is not None
-    assert best.number == 3
-    assert reason == "trial 3 has the highest confirmed mean, 0.5500 over 2 seeds; next is trial 7 with 0.5500"
-
-
-def test_a_configuration_with_a_failed_seed_comes_last() -> None:
-    best, _ = choose({0: confirmation(0, 0.1, 0.1), 3: confirmation(3, 0.9, failed=1)}) or (None, "")
-    assert best is not None
-    assert best.number == 0
-    assert choose({0: confirmation(0, failed=2)}) is None
-    assert choose({}) is None
+def test_an_unlucky_replicate_that_was_pruned_counts() -> None:
+    """As far below the complete ones at the end as it was when it was pruned."""
+    unlucky = create_trial(
+        state=TrialState.PRUNED,
+        value=0.25,
+        params={"x": 2},
+        distributions={"x": FloatDistribution(0, 10)},
+        user_attrs={"params": {"x": 2}},
+        intermediate_values={1: 0.25},
+    )
+    unlucky.number = 3
+    trials = [trial(0, 0.2, 1), trial(1, 0.9, 2), trial(2, 0.8, 3), unlucky]
+    found = confirmations(trials, [], [1], "m")[1]
+    assert found.searched == pytest.approx((0.9, 0.25 + 0.9 - 0.45))
+    assert found.search_value == pytest.approx(0.8)
+    assert [entry.number for entry in finalists([*trials, trial(4, 0.81, 3)], 1)] == [2, 0]
+    assert [entry.number for entry in finalists(trials, 5)] == [1, 2, 0]
 
 
 def test_confirmations_gather_the_seeds() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from search.report.results.incumbent import Incumbent
-from search.report.results.loss_summary import ChosenConfiguration, DefaultSummary, LossSummary, TrialCounts
+from search.report.results.loss_summary import ChosenConfiguration, Confirmed, DefaultSummary, LossSummary, TrialCounts
 from search.report.results.seed_statistics import SeedStatistics
 from search.report.results.summary import SplitSummary, Summary, TimeSummary
 
@@ -50,6 +50,17 @@ def made_default(**fields: Any) -> DefaultSummary:
     return DefaultSummary(**{"params": {}, "clipped": False, **nothing, **fields})
 
 
+def confirmed(statistics: SeedStatistics) -> Confirmed:
+    """Confirmed with ``statistics``, of which nothing is shrunk."""
+    return Confirmed(
+        mean=statistics.mean,
+        std=statistics.std,
+        seeds=statistics.seeds,
+        values=statistics.values,
+        estimate=statistics.mean,
+    )
+
+
 def chosen(statistics: SeedStatistics, *, search_value: float, **params: int) -> ChosenConfiguration:
     """Trial 7 was chosen, and confirmed with ``statistics``."""
     return ChosenConfiguration(
@@ -60,6 +71,7 @@ def chosen(statistics: SeedStatistics, *, search_value: float, **params: int) ->
         std=statistics.std,
         seeds=statistics.seeds,
         values=statistics.values,
+        estimate=statistics.mean,
     )
 
 

@@ -14,7 +14,7 @@ from support.mlflow_rows import assert_mlflow_equals_the_studies
 from search.plan.search import Search
 from search.report.summary import write_summary
 from search.stages.outcome import recorded_outcome
-from search.stages.queued_stages import confirm_stage, search_stage
+from search.stages.queued_stages import confirm_stages, search_stage
 from search.stages.synchronise import make_projection, synchronise
 from search.study.names import Stage
 from search.study.trial_queue import TrialQueue
@@ -87,7 +87,7 @@ def test_an_outage_costs_the_training_nothing_and_is_said_once(
 ) -> None:
     tracker = Tracker({"small": Projection("http://127.0.0.1:9", "small", None, {})})
     study = search.study("pnp", Stage.SEARCH)
-    queue = TrialQueue(only(confirm_stage(search)), listeners=[tracker])
+    queue = TrialQueue(confirm_stages([search]), listeners=[tracker])
     while job := queue.next_trial():
         queue.on_trial_result(job, {"records": [record(1, 0.1), record(2, 0.2), record(3, 0.3)], "finished": True})
     assert not tracker.close()

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from search.campaigns.campaign import Campaign
 from search.campaigns.results.cells import measured
+from search.campaigns.results.comparisons import comparisons
 from search.campaigns.results.curves import campaign_curves
-from search.campaigns.results.differences import differences
 from search.campaigns.results.optimism import optimism
 from search.campaigns.results.standings import standings
 from search.campaigns.results.types import CampaignEpochs, CampaignResult
@@ -17,7 +17,7 @@ from search.study.records import epochs_trained
 
 
 def campaign_result(campaign: Campaign, results: Sequence[tuple[Search, Summary]]) -> CampaignResult:
-    """The result, derived from the searches' records; the bootstrap of the pairs takes seconds.
+    """The result, derived from the searches' records.
 
     Args:
         campaign: the campaign.
@@ -25,7 +25,7 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[Search, Summary]
     """
     searches, summaries = [search for search, _ in results], [summary for _, summary in results]
     cells = measured(campaign, summaries)
-    pairs, left_out = differences(campaign, cells, results)
+    pairs, trends, left_out = comparisons(campaign, cells, results)
     ledger = Ledger(searches[0].plan.folder.openings)
     test_sets = dict.fromkeys(search.plan.split.test_digest for search in searches)
     return CampaignResult(
@@ -41,10 +41,11 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[Search, Summary]
             for summary in summaries
         },
         tournaments={
-            role: tuple(found) for role in campaign.config.table.roles if (found := standings(campaign, cells, role))
+            role: found for role in campaign.config.table.roles if (found := standings(campaign, cells, role))
         },
         optimism=optimism(campaign, summaries),
         pairs=tuple(pairs),
+        trends=tuple(trends),
         left_out=tuple(left_out),
         anytime=tuple(campaign_curves(campaign, summaries)),
         epochs=CampaignEpochs(

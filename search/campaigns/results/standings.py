@@ -6,14 +6,14 @@ from search.campaigns.campaign import Campaign
 from search.campaigns.config import LOSS, VALIDATION
 from search.campaigns.results.cells import METRIC, ROLE
 from search.campaigns.results.types import Cell
-from search.report.statistics.tournament import Standing, tournament
+from search.report.statistics.tournament import Tournament, tournament
 from search.selection.role import Role
 
 
-def standings(campaign: Campaign, cells: Sequence[Cell], role: Role) -> list[Standing]:
+def standings(campaign: Campaign, cells: Sequence[Cell], role: Role) -> Tournament | None:
     """The losses that all searches share, ranked in each by the table's first test metric.
 
-    Nothing where there is one search or one loss, or where a number is missing.
+    None where there is one search or one loss, or where a number is missing.
     """
     metric = next((name for name in campaign.config.table.metrics if name != VALIDATION), None)
     means = {
@@ -25,5 +25,5 @@ def standings(campaign: Campaign, cells: Sequence[Cell], role: Role) -> list[Sta
     first, *others = [member.config.loss_names for member in campaign.members]
     losses = [loss for loss in first if all(loss in more for more in others)]
     if not others or len(losses) < 2 or any((labels, loss) not in means for labels in settings for loss in losses):
-        return []
+        return None
     return tournament({" ".join(labels): {loss: means[labels, loss] for loss in losses} for labels in settings})

@@ -12,10 +12,11 @@ from search.campaigns.results.curves import search_axes
 from search.campaigns.results.differences import PAIRED
 from search.campaigns.results.optimism import optimism_sentences
 from search.campaigns.results.table import campaign_table
-from search.campaigns.results.types import CampaignCurve, CampaignPair, CampaignResult
-from search.report.statistics.tournament import Standing
+from search.campaigns.results.types import CampaignCurve, CampaignPair, CampaignResult, Trend
+from search.report.statistics.contrasts import LEVEL
+from search.report.statistics.tournament import Tournament
 from search.report.tables.anytime_table import anytime_table
-from search.report.tables.formats import parameters, verdict
+from search.report.tables.formats import NO_DIFFERENCE, parameters, verdict
 from search.report.tables.text_table import NOTHING, TextTable
 from search.selection.role import Role
 
@@ -24,7 +25,7 @@ MANY = 20
 
 
 def campaign_tables(campaign: Campaign, result: CampaignResult, settings: Sequence[str]) -> list[TextTable]:
-    """The table, what was chosen, the tournaments, the curves and the differences.
+    """The table, what was chosen, the tournaments, the curves, the differences and the trends.
 
     ``settings`` are those of the command line.
     """
@@ -32,11 +33,13 @@ def campaign_tables(campaign: Campaign, result: CampaignResult, settings: Sequen
     tables = [campaign_table(campaign, result.cells, title, list(_notes(campaign, result, settings)))]
     if Role.TUNED in campaign.config.table.roles:
         tables.append(_chosen(result))
-    tables += [_tournament(role, standings) for role, standings in result.tournaments.items()]
+    tables += [_tournament(role, found) for role, found in result.tournaments.items()]
     if result.anytime:
         tables.append(_anytime(campaign, result.anytime))
     if result.pairs or result.left_out:
         tables.append(_differences(result))
+    if result.trends:
+        tables.append(_trends(result.trends))
     return tables
 
 
@@ -84,7 +87,7 @@ def _chosen(result: CampaignResult) -> TextTable:
     )
 
 
-def _tournament(role: Role, standings: Sequence[Standing]) -> TextTable:
+def _tournament(role: Role, found: Tournament) -> TextTable:
     return TextTable(
         title=f"Tournament, {role}",
         header=(LOSS, "ranks summed", "mean", "deviation"),
@@ -95,10 +98,22 @@ def _tournament(role: Role, standings: Sequence[Standing]) -> TextTable:
                 f"{standing.mean:.2f}",
                 NOTHING if standing.std is None else f"{standing.std:.2f}",
             )
-            for standing in standings
+            for standing in found.standings
         ),
         labels=1,
-        notes=(),
+        notes=(_worth(found),),
+    )
+
+
+def _worth(found: Tournament) -> str:
+    """What the order of the losses says."""
+    if found.p is None or found.critical_difference is None:
+        return f"{found.settings} settings cannot tell whether the losses differ at all"
+    if found.p > LEVEL:
+        return f"the losses cannot be told apart by their ranks (Friedman's p {found.p:.3f}): any order is chance"
+    return (
+        f"Friedman's p {found.p:.3f}; losses whose mean ranks are {found.critical_difference:.2f} or more apart differ "
+        "(Nemenyi, 5 % for all pairs)"
     )
 
 
@@ -130,3 +145,24 @@ def _difference(pair: CampaignPair) -> tuple[str, ...]:
     low, high = (scale * end for end in pair.ci95)
     difference = f"{scale * pair.difference:+.2f}"
     return " − ".join(pair.names), difference, f"[{low:.2f}, {high:.2f}]", f"{pair.p_holm:.4f}", verdict(pair)
+
+
+def _trends(found: Sequence[Trend]) -> TextTable:
+    return TextTable(
+        title="Trends on the test classes",
+        header=("along", "change", "95 % interval", "p (Holm)", ""),
+        rows=tuple(_trend(trend) for trend in found),
+        labels=1,
+        notes=(
+            "a line through the labels in their order, from the first to the last; Holm: corrected over the trends "
+            "of one test set",
+        ),
+    )
+
+
+def _trend(trend: Trend) -> tuple[str, ...]:
+    scale = unit(trend.metric)
+    low, high = (scale * end for end in trend.ci95)
+    name = f"{' '.join(trend.coordinates.values())}: {trend.axis} {trend.labels[0]} to {trend.labels[-1]}"
+    word = NO_DIFFERENCE if not trend.differ else "rises" if trend.change > 0 else "falls"
+    return name, f"{scale * trend.change:+.2f}", f"[{low:.2f}, {high:.2f}]", f"{trend.p_holm:.4f}", word

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from search.report.results.curves import ComparedCurve
 from search.report.results.pair import Pair
 from search.report.results.result import Result
-from search.report.statistics.tournament import Standing
+from search.report.statistics.tournament import Tournament
 from search.selection.role import Role
 from spaces.value import Value
 
@@ -47,6 +47,24 @@ class CampaignPair(Pair):
     names: tuple[str, str]
 
 
+class Trend(Result):
+    """Whether ``metric`` rises along an ``axis`` of numbers, of the rows that ``coordinates`` names.
+
+    ``change`` is that of a straight line through the means of the labels in their order, from the first to the last,
+    with its 95 % interval; ``p_holm`` is corrected for the trends of one test set. ``differ`` says whether it is there.
+    """
+
+    axis: str
+    labels: tuple[str, ...]
+    coordinates: Mapping[str, str]
+    metric: str
+    change: float
+    ci95: tuple[float, float]
+    p: float
+    p_holm: float
+    differ: bool
+
+
 class CampaignCurve(ComparedCurve):
     """The curve of one ``way`` to search, named by its labels."""
 
@@ -65,8 +83,9 @@ class CampaignResult(Result):
     """What the campaign ``name`` came to; ``study`` says in words what it is about.
 
     ``searches`` maps each search to its label on each axis, ``chosen`` each search and loss to the hyperparameters
-    that were chosen. ``tournaments`` ranks the losses and ``optimism`` follows the objective, by role. ``left_out``
-    says which rows could not be paired. ``openings`` maps the digest of each test set to how often it was opened.
+    that were chosen. ``tournaments`` ranks the losses and ``optimism`` follows the objective, by role. ``trends``
+    are along the axes of numbers, ``pairs`` between the rows of a column. ``left_out`` says which rows could not be
+    paired. ``openings`` maps the digest of each test set to how often it was opened.
     """
 
     name: str
@@ -74,9 +93,10 @@ class CampaignResult(Result):
     searches: Mapping[str, Mapping[str, str]]
     cells: tuple[Cell, ...]
     chosen: Mapping[str, Mapping[str, Mapping[str, Value]]]
-    tournaments: Mapping[Role, tuple[Standing, ...]]
+    tournaments: Mapping[Role, Tournament]
     optimism: Mapping[Role, Optimism]
     pairs: tuple[CampaignPair, ...]
+    trends: tuple[Trend, ...]
     left_out: tuple[str, ...]
     anytime: tuple[CampaignCurve, ...]
     epochs: CampaignEpochs

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator, Sequence
 
-from search.report.pairs.tested import Tested
+from search.report.pairs.comparable import Comparable
 from search.report.results.pair import Pair
 from search.report.results.row import Row, RowKey
 from search.report.statistics.contrasts import LEVEL
@@ -16,7 +16,7 @@ HOW = (
 )
 
 
-def pairs_of(tested: Tested, wanted: Sequence[tuple[RowKey, RowKey]]) -> list[Pair]:
+def pairs_of(tested: Comparable, wanted: Sequence[tuple[RowKey, RowKey]]) -> list[Pair]:
     """The differences of ``wanted``, as far as both rows were tested, with Holm's correction over all of them."""
     pairs = [pair for pair in wanted if tested.seeds.keys() >= set(pair)]
     estimates = [tested.rows.contrast({first: 1.0, second: -1.0}) for first, second in pairs]

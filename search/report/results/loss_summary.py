@@ -18,6 +18,16 @@ class TrialCounts(Result):
     failed: int
 
 
+class Confirmed(SeedStatistics):
+    """The objective with fresh seeds.
+
+    ``estimate`` is what other fresh seeds are expected to come to: the mean shrunk towards that of all finalists, since
+    the best mean of several is luck in part. None before the choice.
+    """
+
+    estimate: float | None
+
+
 class DefaultSummary(Result):
     """The papers' default, or the nearest allowed values where the space excludes it (``clipped``).
 
@@ -29,7 +39,7 @@ class DefaultSummary(Result):
     params: Mapping[str, Value]
     value: float | None
     clipped: bool
-    confirmed: SeedStatistics | None
+    confirmed: Confirmed | None
     final: SeedStatistics | None
     test: Mapping[str, SeedInterval] | None
 
@@ -42,7 +52,7 @@ class BestTrial(Result):
     number: int
 
 
-class ChosenConfiguration(SeedStatistics):
+class ChosenConfiguration(Confirmed):
     """The configuration that was chosen, and its objective with fresh seeds.
 
     ``number`` is its first trial, ``search_value`` its objective in the search.
@@ -72,6 +82,17 @@ class LossSummary(Result):
     test: Mapping[str, SeedInterval] | None
     anytime: tuple[Incumbent, ...]
     diagnostics: tuple[Finding, ...]
+
+    @property
+    def overtuned(self) -> str | None:
+        """A sentence where trainings that had no part in the choice are no better than the default's."""
+        chosen, tuned, default = self.confirmed, self.final, self.default.final
+        if chosen is None or chosen.number == 0 or tuned is None or default is None or tuned.mean > default.mean:
+            return None
+        return (
+            f"overtuned? with the fresh seeds of the final trainings it comes to {tuned.mean:.4f}, its default to "
+            f"{default.mean:.4f}"
+        )
 
     def of_role(self, role: Role) -> "DefaultSummary | LossSummary":
         """What has the ``confirmed``, ``final`` and ``test`` of the configuration with this role."""

@@ -7,12 +7,13 @@ from spaces.value import Value
 
 
 class Detectable(Result):
-    """The smallest ``difference`` of two means over ``seeds`` trainings each that a t-test finds; None with one seed.
+    """The ``difference`` that the test of a pair finds with probability 80 %, among all ``pairs``; None with one seed.
 
-    The test is two-sided at 5 %, and finds the difference with probability 80 %.
+    Each of the rows has ``seeds`` seeds, and the test classes' own noise comes on top.
     """
 
     seeds: int
+    pairs: int
     difference: float | None
 
 
@@ -21,7 +22,7 @@ class NoiseSummary(Result):
 
     ``values`` are those of several seeds on the search's own class split, with their ``mean`` and sample deviation
     ``std``. ``split_values`` are those of several class splits trained with the first seed, with ``split_std``.
-    A deviation is None with one value. ``detectable`` maps a key of the search file to what so many seeds can show.
+    A deviation is None with one value. ``detectable`` is what the final seeds can show of such a noise.
     ``covers`` says in words what all of this covers.
     """
 
@@ -32,5 +33,5 @@ class NoiseSummary(Result):
     std: float | None
     split_values: tuple[float, ...]
     split_std: float | None
-    detectable: Mapping[str, Detectable]
+    detectable: Detectable
     covers: str

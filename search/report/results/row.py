@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from search.report.results.loss_summary import ChosenConfiguration
+from search.report.results.loss_summary import Confirmed
 from search.report.results.result import Result
 from search.report.results.seed_statistics import SeedInterval, SeedStatistics
 from search.selection.role import Role
@@ -31,7 +31,7 @@ class Row(Result):
     number: int | None
     params: Mapping[str, Value] | None
     search_value: float | None
-    confirmed: ChosenConfiguration | SeedStatistics | None
+    confirmed: Confirmed | None
     final: SeedStatistics | None
     test: Mapping[str, SeedInterval] | None
 

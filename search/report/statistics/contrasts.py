@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Row = TypeVar("Row", bound=Hashable)
 Floats = NDArray[np.float64]
@@ -42,7 +42,7 @@ class Estimate:
     p: float
 
 
-class TestedRows(Generic[Row]):
+class ScoredRows(Generic[Row]):
     """The scores of rows that were tested on the same classes; each row has at least two seeds.
 
     Args:
@@ -80,9 +80,9 @@ class TestedRows(Generic[Row]):
         typical = sum(freedoms[row] * variances[row] for row in seeds) / sum(freedoms.values())
         self._seed_variance, self._seed_freedom = {}, {}
         for row, own in variances.items():
-            shrunk, freedom = _shrunk(own, freedoms[row], typical, SEEDS_LENT)
-            self._seed_variance[row] = shrunk / seeds[row]
-            self._seed_freedom[row] = min(freedom, self._total_freedom)
+            variance, freedom = shrunk(own, freedoms[row], typical, SEEDS_LENT)
+            self._seed_variance[row] = float(variance) / seeds[row]
+            self._seed_freedom[row] = min(float(freedom), self._total_freedom)
 
     def contrast(self, weights: Mapping[Row, float]) -> Estimate:
         """The sum of ``weights`` times the rows' mean scores; the weights add up to 0.
@@ -114,17 +114,21 @@ class TestedRows(Generic[Row]):
         if len(self._means) == 2:
             return own, self._class_freedom
         typical = self._typical_class_variance * sum(weight**2 for weight in weights.values())
-        shrunk, freedom = _shrunk(own, self._class_freedom, typical, CLASSES_LENT)
-        return shrunk, min(freedom, (len(self._means) - 1) * self._class_freedom)
+        variance, freedom = shrunk(own, self._class_freedom, typical, CLASSES_LENT)
+        return float(variance), min(float(freedom), (len(self._means) - 1) * self._class_freedom)
 
 
-def _shrunk(own: float, freedom: float, typical: float, lent: float) -> tuple[float, float]:
-    """A variance shrunk towards the typical one, never below itself, and its degrees of freedom.
+def shrunk(
+    own: ArrayLike, freedom: float, typical: ArrayLike, lent: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Variances shrunk towards the typical one, never below themselves, and their degrees of freedom.
 
-    The more it exceeds the typical one, the less it has from the others.
+    The more one exceeds the typical one, the less it has from the others.
     """
-    shrunk = max(own, (lent * typical + freedom * own) / (lent + freedom))
-    return shrunk, freedom + lent * (min(1.0, typical / own) ** 0.5 if own else 1.0)
+    own, typical = np.asarray(own), np.asarray(typical)
+    variance = np.maximum(own, (lent * typical + freedom * own) / (lent + freedom))
+    share = np.divide(typical, own, out=np.ones_like(variance), where=own > 0)
+    return variance, freedom + lent * np.sqrt(np.minimum(1, share))
 
 
 def _of_weighted_classes(share_C: Floats) -> tuple[float, float]:

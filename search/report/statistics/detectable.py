@@ -1,27 +1,33 @@
 """The smallest difference that a budget of seeds can be expected to show."""
 
-import math
+import numpy as np
 
-LEVEL, POWER = 0.05, 0.8
+from search.report.statistics.contrasts import LEVEL, SEEDS_LENT, shrunk
+
+POWER = 0.8
+TABLES = 20_000
 
 
-def minimum_detectable_difference(std: float, seeds: int) -> float | None:
-    """The difference of two means of ``seeds`` trainings each that a t-test finds with probability 80 %.
+def minimum_detectable_difference(std: float, *, seeds: int, rows: int, pairs: int) -> float | None:
+    """The difference that the test of a pair finds with probability 80 % among ``pairs`` pairs of ``rows`` rows.
 
-    Two-sided at 5 %, both means with the sample standard deviation ``std``: the difference δ at which
-    P(|T| > t(0.975, 2n − 2)) = 0.8 for T noncentral t with 2n − 2 degrees of freedom and noncentrality
-    δ / (std · √(2/n)). None below two seeds, where there is no test.
+    It is the 80 % quantile, over tables of rows whose seeds have the deviation ``std``, of what the test needs (see
+    :mod:`search.report.statistics.contrasts`) beyond what the noise gives: the test classes' own noise comes on top.
+    None below two seeds, where there is no test.
     """
     if seeds < 2:
         return None
-    from scipy.optimize import brentq  # half a second, for the noise stage alone
-    from scipy.special import nctdtr, stdtrit
+    if std == 0:
+        return 0.0
+    from scipy.special import stdtrit  # for the noise stage alone
 
-    freedom = 2 * seeds - 2
-    critical = float(stdtrit(freedom, 1 - LEVEL / 2))
-
-    def lack(noncentrality: float) -> float:
-        inside = nctdtr(freedom, noncentrality, critical) - nctdtr(freedom, noncentrality, -critical)
-        return float(1 - inside) - POWER
-
-    return std * math.sqrt(2 / seeds) * float(brentq(lack, 0, critical + 4))
+    generator = np.random.default_rng(0)
+    freedom = seeds - 1
+    own_BR = std**2 * generator.chisquare(freedom, (TABLES, rows)) / freedom
+    variance_BR, freedom_BR = shrunk(own_BR, freedom, own_BR.mean(1, keepdims=True), SEEDS_LENT)
+    most = rows * freedom - 1
+    first_two_B2 = variance_BR[:, :2] / seeds
+    variance_B = first_two_B2.sum(1)
+    freedom_B = variance_B**2 / (first_two_B2**2 / np.minimum(freedom_BR[:, :2], most)).sum(1)
+    needed_B = stdtrit(np.minimum(freedom_B, most), 1 - LEVEL / (2 * pairs)) * np.sqrt(variance_B)
+    return float(np.quantile(needed_B - std * (2 / seeds) ** 0.5 * generator.standard_normal(TABLES), POWER))

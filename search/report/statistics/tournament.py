@@ -1,11 +1,19 @@
-"""The tournament of losses (Psomas, Metric Learning: A Deep Dive, section 4.2.4.2 and Table 11)."""
+"""The tournament of losses (Psomas, Metric Learning: A Deep Dive, section 4.2.4.2 and Table 11), and whether it says
+anything.
 
+Equal losses rank in some order too. Friedman's test and the critical difference of Nemenyi's are those that Demšar 2006
+("Statistical comparisons of classifiers over multiple data sets", section 3.2.2) recommends. Of equal losses in 3 to 20
+settings, 3 to 10 of them, Friedman's test rejects 2 to 7 %, and some two are a critical difference apart in 1 to 5 %.
+"""
+
+import math
 import statistics
 from collections.abc import Mapping
 
 import numpy as np
 
 from search.report.results.result import Result
+from search.report.statistics.contrasts import LEVEL
 
 
 class Standing(Result):
@@ -18,10 +26,24 @@ class Standing(Result):
     std: float | None
 
 
-def tournament(table: Mapping[str, Mapping[str, float]]) -> list[Standing]:
+class Tournament(Result):
+    """The ``standings``, the best first, over so many ``settings``.
+
+    ``p`` is Friedman's, of all losses being equal in other settings like these; None where all always tie. Two losses
+    differ where their mean ranks are at least the ``critical_difference`` apart, at 5 % for all pairs together. Both
+    are None with fewer than three losses or settings, which can show nothing.
+    """
+
+    standings: tuple[Standing, ...]
+    settings: int
+    p: float | None
+    critical_difference: float | None
+
+
+def tournament(table: Mapping[str, Mapping[str, float]]) -> Tournament | None:
     """The losses ranked in every setting of ``table``, and the ranks summed; the best first.
 
-    Losses that tie in a setting share the mean of their ranks.
+    Losses that tie in a setting share the mean of their ranks. None without losses.
 
     Args:
         table: for each setting (a network and embedding size, say) each loss's score, higher is better.
@@ -37,12 +59,28 @@ def tournament(table: Mapping[str, Mapping[str, float]]) -> list[Standing]:
                 f"first has {', '.join(losses)}; leave out what is not everywhere."
             )
     if not losses:
-        return []
-    from scipy.stats import rankdata  # half a second, for campaigns of several losses alone
+        return None
+    from scipy.stats import (
+        friedmanchisquare,
+        rankdata,
+        studentized_range,
+    )  # half a second, for campaigns of several losses alone
 
     ranks_SL = np.array([rankdata([-scores[loss] for loss in losses]) for scores in table.values()])
     standings = [_standing(loss, ranks) for loss, ranks in zip(losses, ranks_SL.T.tolist(), strict=True)]
-    return sorted(standings, key=lambda standing: standing.total)
+    p = critical = None
+    settings, count = ranks_SL.shape
+    if min(settings, count) > 2:
+        if ranks_SL.std() > 0:  # the test divides by it
+            p = float(friedmanchisquare(*ranks_SL.T).pvalue)
+        deviation = math.sqrt(count * (count + 1) / (12 * settings))
+        critical = float(studentized_range.ppf(1 - LEVEL, count, math.inf)) * deviation
+    return Tournament(
+        standings=tuple(sorted(standings, key=lambda standing: standing.total)),
+        settings=settings,
+        p=p,
+        critical_difference=critical,
+    )
 
 
 def _standing(loss: str, ranks: list[float]) -> Standing:

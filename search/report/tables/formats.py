@@ -2,17 +2,22 @@
 
 from collections.abc import Mapping
 
+from search.report.results.loss_summary import Confirmed
 from search.report.results.pair import Pair
 from search.report.results.seed_statistics import SeedInterval, SeedStatistics
 from search.report.tables.text_table import NOTHING
 from spaces.value import Value, value_text
 
+NO_DIFFERENCE = "indistinguishable at this budget"
+
 
 def spread(entry: SeedStatistics | None) -> str:
-    """Mean ± sample deviation, and the 95 % interval below where there is one."""
+    """Mean ± sample deviation, and below it the 95 % interval or the shrunken mean where there is one."""
     if entry is None:
         return NOTHING
     text = f"{entry.mean:.4f}" if entry.std is None else f"{entry.mean:.4f} ± {entry.std:.4f}"
+    if isinstance(entry, Confirmed) and entry.estimate is not None:
+        return f"{text}\nshrunk {entry.estimate:.4f}"
     return f"{text}\n{interval(entry.ci95)}" if isinstance(entry, SeedInterval) and entry.ci95 else text
 
 
@@ -29,5 +34,5 @@ def parameters(params: Mapping[str, Value]) -> str:
 def verdict(pair: Pair) -> str:
     """What a pair came to, in words."""
     if not pair.differ:
-        return "indistinguishable at this budget"
+        return NO_DIFFERENCE
     return "higher" if pair.difference > 0 else "lower"

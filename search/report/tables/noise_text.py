@@ -13,12 +13,12 @@ def noise_text(noise: NoiseSummary, objective: str) -> str:
     ]
     if noise.split_std is not None:
         lines.append(f"Over {len(noise.split_values)} class splits with one seed it is {noise.split_std:.4f}.")
-    for key, entry in noise.detectable.items():
-        if entry.difference is None:
-            lines.append(f"{key} = {entry.seeds}: one seed cannot tell any difference.")
-        else:
-            lines.append(
-                f"{key} = {entry.seeds} can tell two means apart that differ by {entry.difference:.4f} or more "
-                "(two-sided 5 %, power 80 %)."
-            )
+    found = noise.detectable
+    if found.difference is None:
+        lines.append(f"final.seeds = {found.seeds}: one seed cannot tell any difference.")
+    else:
+        lines.append(
+            f"final.seeds = {found.seeds} can tell two rows of {found.pairs} pair{'s' * (found.pairs > 1)} apart that "
+            f"differ by {found.difference:.4f} or more, beside the noise of the test classes (5 %, power 80 %)."
+        )
     return " ".join([*lines, noise.covers])

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from search.report.pairs.pairs_of import HOW
 from search.report.results.comparison import Comparison
 from search.report.results.pair import Pair
 from search.report.results.row import Row
 from search.report.results.summary import SplitSummary
-from search.report.statistics.bootstrap import DRAWS
 from search.report.tables.anytime_table import anytime_table
 from search.report.tables.formats import interval, parameters, spread, verdict
 from search.report.tables.noise_text import noise_text
@@ -66,7 +66,8 @@ def _notes(comparison: Comparison) -> Iterator[str]:
             tuned, trials = entry.confirmed or entry.best, entry.trials
             counts = f"{trials.complete} complete, {trials.pruned} pruned, {trials.failed} failed"
             yield f"{label}: {parameters(tuned.params) if tuned else 'no trial finished'} ({counts})"
-            for sentence in filter(None, (entry.ended_early, *(finding.sentence for finding in entry.diagnostics))):
+            said = (entry.ended_early, entry.overtuned, *(finding.sentence for finding in entry.diagnostics))
+            for sentence in filter(None, said):
                 yield f"{label}: {sentence}"
         if summary.noise:
             yield noise_text(summary.noise, comparison.objective)
@@ -74,7 +75,8 @@ def _notes(comparison: Comparison) -> Iterator[str]:
     yield f"split {split.digest[:12]}: {_classes(split)}; {comparison.openings}"
     yield (
         "search: one run, or the mean of equal ones; confirmed, final (validation of the trainings for the test): "
-        f"mean ± sample deviation over seeds{' and folds' if split.folds else ''}; test: with the 95 % interval "
+        f"mean ± sample deviation over seeds{' and folds' if split.folds else ''}; shrunk: towards the mean of all "
+        "finalists, as the best of several is luck in part; test: with the 95 % interval "
         f"(Student's t{' over the seeds, each the mean of its folds' if split.folds else ''})"
     )
 
@@ -89,8 +91,7 @@ def _pairs(comparison: Comparison) -> TextTable:
     pairs = comparison.pairs
     notes = list(comparison.left_out)
     if pairs:
-        notes.append(
-            f"{HOW} {len(pairs)} pair{'s' * (len(pairs) > 1)}")
+        notes.append(f"{HOW} {len(pairs)} pair{'s' * (len(pairs) > 1)}")
     return TextTable(
         title=f"Differences of {pairs[0].metric} on the test classes" if pairs else "Differences on the test classes",
         header=("pair", "difference", "95 % interval", "p", "p (Holm)", ""),

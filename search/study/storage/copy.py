@@ -1,10 +1,12 @@
 """Studies as they are stored, for who wants to work on them without changing them."""
 
+import copy
 from collections.abc import Collection, Sequence
 from typing import Any
 
 from optuna.storages import InMemoryStorage
 from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial
 from sqlalchemy import Engine
 
 from search.study.storage import tables
@@ -21,6 +23,13 @@ class StorageCopy(DriverStorage):
     def load(self, name: str) -> bool:
         """As the driver's; a study that is left out is not there before it is made."""
         return (name in self._study_name_to_id) if name in self._without else super().load(name)
+
+    def answer(self, name: str, number: int, ended: FrozenTrial) -> None:
+        """Let trial ``number`` of the study ``name`` be as ``ended`` is."""
+        trial_id = self.get_trial_id_from_study_id_trial_number(self._study_name_to_id[name], number)
+        answered = copy.copy(ended)
+        answered._trial_id, answered.number = trial_id, number
+        self._set_trial(trial_id, answered)
 
     def _write(self, changes: tables.Changes) -> None:
         """Nothing is written."""

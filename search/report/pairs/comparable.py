@@ -8,21 +8,21 @@ import numpy as np
 from search.plan.runs import RunFolder
 from search.report.pairs.class_scores import ClassScores, class_scores, per_image_metrics
 from search.report.results.row import Row, RowKey
-from search.report.statistics.contrasts import MIN_CLASSES, TestedRows
+from search.report.statistics.contrasts import MIN_CLASSES, ScoredRows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tested:
+class Comparable:
     """Rows that were tested by ``metric`` on the same images; ``seeds`` says with how many seeds each."""
 
     metric: str
-    rows: TestedRows[RowKey]
+    rows: ScoredRows[RowKey]
     seeds: Mapping[RowKey, int]
 
 
-def tested_rows(
+def comparable_rows(
     folders: Sequence[RunFolder], rows: Sequence[Row], metrics: Sequence[str], keys: Iterable[RowKey]
-) -> tuple[Tested | None, list[str]]:
+) -> tuple[Comparable | None, list[str]]:
     """The rows ``keys``, as far as they were tested, and sentences on what is left out.
 
     Args:
@@ -54,7 +54,9 @@ def tested_rows(
     return _on_the_same_images(by_row, metric)
 
 
-def _on_the_same_images(by_row: Mapping[RowKey, Sequence[ClassScores]], metric: str) -> tuple[Tested | None, list[str]]:
+def _on_the_same_images(
+    by_row: Mapping[RowKey, Sequence[ClassScores]], metric: str
+) -> tuple[Comparable | None, list[str]]:
     some_key, (some, *_) = next(iter(by_row.items()))
     classes = len(some.counts_C)
     if classes < MIN_CLASSES:
@@ -72,4 +74,4 @@ def _on_the_same_images(by_row: Mapping[RowKey, Sequence[ClassScores]], metric: 
         return None, left_out
     sums = {key: np.stack([model.sums_C for model in models]) for key, models in kept.items()}
     seeds = {key: len(models) for key, models in kept.items()}
-    return Tested(metric=metric, rows=TestedRows(sums, some.counts_C), seeds=seeds), left_out
+    return Comparable(metric=metric, rows=ScoredRows(sums, some.counts_C), seeds=seeds), left_out

@@ -1,0 +1,205 @@
+"""Contrasts of tested rows against plain loops and closed forms, and their error rates in simulation."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.stats import t
+
+from search.report.statistics.contrasts import ScoredRows, _of_weighted_classes
+from search.report.statistics.detectable import minimum_detectable_difference
+from search.report.statistics.holm import holm
+
+Floats = NDArray[np.float64]
+
+
+def variance(values: list[float]) -> float:
+    mean = sum(values) / len(values)
+    return sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+
+
+def lent(own: float, freedom: float, typical: float, weight: float) -> tuple[float, float]:
+    """A variance that is shrunk but not below itself, and its degrees of freedom."""
+    return max(own, (weight * typical + freedom * own) / (weight + freedom)), freedom + weight * math.sqrt(
+        min(1.0, typical / own)
+    )
+
+
+def by_loops(scores: dict[str, list[list[float]]], counts: list[int], first: str, second: str) -> tuple[float, float]:
+    """The standard error and the degrees of freedom of a difference, element by element; scores by row, seed, class."""
+    classes, total = len(counts), sum(counts)
+    share = [count / total for count in counts]
+    form = [
+        [
+            sum(
+                ((k == i) - share[i]) * share[k] ** 2 * ((k == j) - share[j])
+                for k in range(classes)
+            )
+            for j in range(classes)
+        ]
+        for i in range(classes)
+    ]  # fmt: skip
+    trace = sum(form[i][i] for i in range(classes))
+    class_freedom = trace**2 / sum(value**2 for line in form for value in line)
+    unbias = sum(value**2 for value in share) / trace
+    models = {row: [sum(x * w for x, w in zip(seed, share)) for seed in seeds] for row, seeds in scores.items()}
+    mean = {row: sum(found) / len(found) for row, found in models.items()}
+    by_class = {row: [sum(column) / len(seeds) for column in zip(*seeds)] for row, seeds in scores.items()}
+    most = sum(len(seeds) - 1 for seeds in scores.values()) - 1
+    typical = sum((len(found) - 1) * variance(found) for found in models.values()) / (most + 1)
+    seed_parts, rest = [], 0.0
+    for row in (first, second):
+        seeds = scores[row]
+        part, freedom = lent(variance(models[row]), len(seeds) - 1, typical, 4)
+        seed_parts.append((part / len(seeds), min(freedom, most)))
+        for seed, model in zip(seeds, models[row]):
+            for x, of_class, w in zip(seed, by_class[row], share):
+                rest += unbias * (w * (x - of_class - model + mean[row])) ** 2 / (len(seeds) - 1) / len(seeds)
+
+    def over_classes(one: str, other: str) -> float:
+        value = mean[one] - mean[other]
+        return unbias * sum((w * (a - b - value)) ** 2 for a, b, w in zip(by_class[one], by_class[other], share))
+
+    pairs = [over_classes(one, other) for one, other in itertools.combinations(scores, 2)]
+    classes_part, freedom_of_classes = lent(over_classes(first, second), class_freedom, sum(pairs) / len(pairs), 8)
+    freedom_of_classes = min(freedom_of_classes, (len(scores) - 1) * class_freedom)
+    seeds_part = sum(part for part, _ in seed_parts)
+    freedom_of_seeds = min(seeds_part**2 / sum(part**2 / freedom for part, freedom in seed_parts), most)
+    error = math.sqrt(max(classes_part, seeds_part, classes_part + seeds_part - rest))
+    freedom = (classes_part + seeds_part) ** 2 / (
+        classes_part**2 / freedom_of_classes + seeds_part**2 / freedom_of_seeds
+    )
+    return error, freedom
+
+
+def test_agreement_with_plain_loops() -> None:
+    generator = np.random.default_rng(0)
+    counts = generator.integers(1, 9, 7)
+    seeds = {"a": 2, "b": 3, "c": 4}
+    scores = {row: generator.random((count, 7)) + generator.random((count, 1)) for row, count in seeds.items()}
+    tested = ScoredRows({row: found * counts for row, found in scores.items()}, counts)
+    for first, second in itertools.combinations(scores, 2):
+        found = tested.contrast({first: 1, second: -1})
+        means = [float((scores[row] * counts).sum() / counts.sum() / seeds[row]) for row in (first, second)]
+        as_lists = {row: table.tolist() for row, table in scores.items()}
+        error, freedom = by_loops(as_lists, counts.tolist(), first, second)
+        assert found.value == pytest.approx(means[0] - means[1])
+        assert found.p == pytest.approx(2 * t.sf(abs(found.value) / error, freedom))
+        half = t.ppf(0.975, freedom) * error
+        assert found.ci95 == pytest.approx((found.value - half, found.value + half))
+
+
+@given(st.lists(st.integers(1, 1000), min_size=5, max_size=40))
+def test_classes_of_equal_variance_have_the_degrees_of_freedom_of_their_quadratic_form(counts: list[int]) -> None:
+    share_C = np.array(counts) / sum(counts)
+    centred = np.eye(len(counts)) - np.outer(np.ones(len(counts)), share_C)
+    form = centred.T @ np.diag(share_C**2) @ centred
+    unbias, freedom = _of_weighted_classes(share_C)
+    assert unbias * np.trace(form) == pytest.approx((share_C**2).sum())
+    assert freedom == pytest.approx(np.trace(form) ** 2 / np.trace(form @ form))
+    assert freedom <= len(counts) - 1 + 1e-6
+
+
+def tables(
+    generator: np.random.Generator, rows: int, seeds: int, classes: int, seed_sd: float, class_sd: float
+) -> list[dict[int, Floats]]:
+    """400 tables of equal rows: noise of the seeds, of the classes, and of both together."""
+    of_seeds = generator.normal(0, seed_sd, (400, rows, seeds, 1))
+    of_classes = generator.normal(0, class_sd, (400, rows, 1, classes))
+    both = generator.normal(0, class_sd / 2, (400, rows, seeds, classes))
+    return [dict(enumerate(table)) for table in of_seeds + of_classes + both]
+
+
+def corrected(rows: dict[int, Floats], counts: NDArray[np.int64]) -> dict[tuple[int, int], float]:
+    tested = ScoredRows({row: scores * counts for row, scores in rows.items()}, counts)
+    pairs = list(itertools.combinations(rows, 2))
+    return dict(zip(pairs, holm([tested.contrast({a: 1, b: -1}).p for a, b in pairs]), strict=True))
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+@pytest.mark.parametrize(
+    ("seed_sd", "class_sd"), [(0.01, 1.0), (1.0, 0.1), (0.5, 1.0)], ids=["classes", "seeds", "both"]
+)
+def test_equal_rows_rarely_differ(seeds: int, seed_sd: float, class_sd: float) -> None:
+    """At most 6 in 100 tables by design; 9.5 leaves three standard errors of 400 tables."""
+    counts = np.array([5, 60, 12, 9, 30, 20, 14])
+    found = tables(np.random.default_rng(4), 4, seeds, len(counts), seed_sd, class_sd)
+    assert np.mean([min(corrected(rows, counts).values()) <= 0.05 for rows in found]) <= 0.095
+
+
+def test_a_row_apart_is_found_and_its_interval_covers() -> None:
+    """Six rows of three seeds, one of them 4 deviations of a training above: the paired t finds it 8 times in 100."""
+    counts = np.ones(48, dtype=np.int64)
+    shift = 4 * math.hypot(1, 0.25 / math.sqrt(48))
+    covered, below = [], []
+    for rows in tables(np.random.default_rng(5), 6, 3, 48, 1.0, 0.5):
+        rows[0] = rows[0] + shift
+        below += [p <= 0.05 for (first, _), p in corrected(rows, counts).items() if first == 0]
+        low, high = ScoredRows(rows, counts).contrast({0: 1, 1: -1}).ci95
+        covered.append(low <= shift <= high)
+    assert np.mean(below) > 0.65
+    assert np.mean(covered) >= 0.93
+
+
+def test_equal_scores_do_not_differ_and_nothing_depends_on_scale_order_or_sign() -> None:
+    generator = np.random.default_rng(6)
+    counts = generator.integers(1, 9, 9)
+    rows = {name: generator.random((3, 9)) for name in "abc"}
+    same = ScoredRows({**rows, "d": rows["a"]}, counts).contrast({"a": 1, "d": -1})
+    assert (same.value, same.p) == (0, 1)
+    constant = {name: np.tile(counts * 1.0, (2, 1)) for name in "ab"}
+    assert ScoredRows(constant, counts).contrast({"a": 1, "b": -1}).p == 1
+    there = ScoredRows(rows, counts).contrast({"a": 1, "b": -1})
+    back = ScoredRows({name: -7 * rows[name][::-1] for name in "cba"}, counts).contrast({"a": 1, "b": -1})
+    assert back.value == pytest.approx(-7 * there.value)
+    assert back.p == pytest.approx(there.p)
+
+
+def test_a_trend_is_found_where_no_pair_is() -> None:
+    generator = np.random.default_rng(7)
+    counts = np.ones(20, dtype=np.int64)
+    steps = np.arange(6) - 2.5
+    weights = dict(enumerate(5 * steps / (steps**2).sum()))
+    found = {"pairs": 0, "trend": 0}
+    for rows in tables(generator, 6, 3, 20, 1.0, 0.5)[:100]:
+        risen = {row: scores + 0.6 * row for row, scores in rows.items()}
+        found["pairs"] += min(corrected(risen, counts).values()) <= 0.05
+        found["trend"] += ScoredRows(risen, counts).contrast(weights).p <= 0.05
+    assert found["trend"] > 85 > found["pairs"] + 20
+
+
+@pytest.mark.parametrize(("seeds", "losses"), [(2, 1), (3, 3), (5, 5)])
+def test_the_detectable_difference_is_detected_80_times_in_100(seeds: int, losses: int) -> None:
+    rows, pairs = 2 * losses, losses + losses * (losses - 1) // 2
+    difference = minimum_detectable_difference(0.02, seeds=seeds, rows=rows, pairs=pairs)
+    assert difference is not None
+    counts = np.ones(1000, dtype=np.int64)
+    generator = np.random.default_rng(8)
+    found = []
+    for _ in range(400):
+        scores = {row: np.repeat(generator.normal(0, 0.02, (seeds, 1)), 1000, axis=1) for row in range(rows)}
+        scores[0] += difference
+        found.append(ScoredRows(scores, counts).contrast({0: 1, 1: -1}).p <= 0.05 / pairs)
+    assert np.mean(found) == pytest.approx(0.8, abs=0.07)  # 3.5 standard errors of 400 tables
+
+
+def test_one_seed_detects_nothing_and_without_noise_everything_is_seen() -> None:
+    assert minimum_detectable_difference(0.0, seeds=3, rows=4, pairs=3) == 0
+    assert minimum_detectable_difference(1.0, seeds=1, rows=2, pairs=1) is None
+
+
+def test_holm_by_its_definition() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.6, 0.9]) == [1, 1]
+    assert holm([]) == []
+    p_values = np.random.default_rng(5).random(7).tolist()
+    corrected = holm(p_values)
+    for level in np.linspace(0.01, 0.99, 99):  # step down: reject the smallest while it is below level / what is left
+        left, rejected = sorted(p_values), set()
+        while left and left[0] <= level / len(left):
+            rejected.add(left.pop(0))
+        assert {p for p, q in zip(p_values, corrected, strict=True) if q <= level} == rejected

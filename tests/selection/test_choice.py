@@ -1,0 +1,138 @@
+"""The rules of the choice, and means that are shrunk."""
+
+import statistics
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from search.selection.choice import choose, rounds
+from search.selection.confirmation import Confirmation
+from search.selection.shrinkage import pooled_variance, shrunk_means
+
+GROUPS = st.lists(st.lists(st.floats(-1, 1), min_size=1, max_size=6), min_size=1, max_size=6)
+
+
+def tried(number: int, *values: float, searched: tuple[float, ...] = (), failed: int = 0) -> Confirmation:
+    return Confirmation(
+        number=number, params={"x": number}, searched=searched, values=values, best_epochs=(), failed=failed
+    )
+
+
+def by_number(*candidates: Confirmation) -> dict[int, Confirmation]:
+    return {candidate.number: candidate for candidate in candidates}
+
+
+def test_the_highest_mean_is_chosen_and_ties_go_to_the_lower_number() -> None:
+    found = choose("mean", by_number(tried(0, 0.5, 0.5), tried(3, 0.9, 0.2), tried(7, 0.4, 0.7)))
+    assert found is not None
+    best, _, reason = found
+    assert best.number == 3
+    assert reason == "trial 3 has the highest confirmed mean, 0.5500, with 2 fresh seeds; next is trial 7 with 0.5500"
+
+
+@pytest.mark.parametrize("rule", ["mean", "halving"])
+def test_a_configuration_with_a_failed_seed_comes_last(rule: str) -> None:
+    found = choose(rule, by_number(tried(0, 0.1, 0.1), tried(3, 0.9, failed=1)))  # type: ignore[arg-type]
+    assert found is not None
+    assert found[0].number == 0
+    assert choose(rule, by_number(tried(0, failed=2))) is None  # type: ignore[arg-type]
+    assert choose(rule, {}) is None  # type: ignore[arg-type]
+
+
+def test_the_search_counts_as_one_more_seed() -> None:
+    candidates = by_number(tried(0, 0.5, 0.52, searched=(0.9,)), tried(3, 0.53, 0.51, searched=(0.1,)))
+    halving, mean = choose("halving", candidates), choose("mean", candidates)
+    assert halving is not None
+    assert mean is not None
+    assert (halving[0].number, mean[0].number) == (0, 3)
+    assert halving[1][3].estimate == mean[1][3].estimate, "what is reported comes from the fresh seeds alone"
+
+
+def test_one_lucky_seed_is_not_better_than_several_good_ones() -> None:
+    """A mean of one value is drawn towards the others much more than a mean of five."""
+    steady = tried(2, 0.60, 0.66, 0.63, 0.61, 0.65)
+    found = choose("halving", by_number(tried(0, 0.5, 0.56, 0.52), tried(1, 0.635), steady))
+    assert found is not None
+    best, estimated, reason = found
+    assert best.number == 2
+    assert best.mean < 0.635
+    estimate = estimated[1].estimate
+    assert estimate is not None
+    assert best.mean - estimate > 0
+    assert reason.startswith("trial 2 has the highest shrunken mean of fresh seeds and search, 0.6")
+
+
+def test_halving_gives_the_better_half_what_is_left() -> None:
+    candidates = [
+        tried(number, value) for number, value in ((0, 0.1), (4, 0.5), (5, 0.3), (6, 0.4), (8, 0.2), (9, 0.6))
+    ]
+    assert rounds("halving", candidates, 3) == {0: 1, 4: 5, 5: 1, 6: 5, 8: 1, 9: 5}
+    assert rounds("mean", candidates, 3) == dict.fromkeys((0, 4, 5, 6, 8, 9), 3)
+    assert rounds("halving", candidates, 1) == dict.fromkeys((0, 4, 5, 6, 8, 9), 1)
+    assert rounds("halving", candidates[:2], 3) == {0: 3, 4: 3}
+    assert rounds("halving", [tried(1, failed=1), tried(2, 0.1), tried(3, 0.2)], 2) == {1: 1, 2: 2, 3: 2}
+
+
+@given(st.integers(1, 12), st.integers(1, 6))
+def test_halving_never_costs_more(count: int, seeds: int) -> None:
+    wanted = rounds("halving", [tried(number, number / 20) for number in range(count)], seeds)
+    assert sum(wanted.values()) <= count * seeds
+    assert min(wanted.values()) >= 1
+
+
+def test_shrunken_means_of_equal_counts_in_closed_form() -> None:
+    groups = [[0.1, 0.3], [0.5, 0.6], [0.9, 0.7], [0.4, 0.5]]
+    noise = pooled_variance(groups)
+    assert noise == pytest.approx(statistics.fmean(map(statistics.variance, groups)))
+    means = [statistics.fmean(group) for group in groups]
+    spread = statistics.variance(means) - noise / 2
+    expected = [
+        statistics.fmean(means) + spread / (spread + noise / 2) * (mean - statistics.fmean(means)) for mean in means
+    ]
+    assert shrunk_means(groups, noise) == pytest.approx(expected)
+
+
+@given(GROUPS, st.floats(1e-3, 1.0))
+def test_shrunken_means_stay_between_the_means(groups: list[list[float]], noise: float) -> None:
+    means = [statistics.fmean(group) for group in groups]
+    found = shrunk_means(groups, noise)
+    assert all(min(means) - 1e-9 <= mean <= max(means) + 1e-9 for mean in found)
+    assert shrunk_means(groups, None) == shrunk_means(groups, 0.0) == means
+
+
+def test_without_two_values_of_anything_there_is_no_noise_to_shrink_by() -> None:
+    assert pooled_variance([[0.1], [0.2]]) is None
+    found = choose("halving", by_number(tried(0, 0.1), tried(1, 0.2)))
+    assert found is not None
+    assert found[0].estimate == found[0].mean == 0.2
+
+
+def test_at_equal_cost_halving_loses_less_and_flatters_less() -> None:
+    """Six candidates, three seeds each, noise as large as the spread of configurations."""
+    generator = np.random.default_rng(0)
+    lost = {"mean": 0.0, "halving": 0.0}
+    flatters = dict(lost)
+    for _ in range(400):
+        quality = generator.normal(size=6)
+        searched = quality + generator.normal(size=6)
+        fresh = quality[:, None] + generator.normal(size=(6, 6))
+
+        def after(seeds: dict[int, int], searched: object = searched, fresh: object = fresh) -> list[Confirmation]:
+            return [
+                tried(number, *fresh[number, :count], searched=(searched[number],))  # type: ignore[index]
+                for number, count in seeds.items()
+            ]
+
+        first = after(dict.fromkeys(range(6), 1))
+        for rule in ("mean", "halving"):
+            found = choose(rule, by_number(*after(rounds(rule, first, 3))))  # type: ignore[arg-type]
+            assert found is not None
+            best = found[0]
+            lost[rule] += quality.max() - quality[best.number]
+            reported = best.mean if rule == "mean" else best.estimate
+            assert reported is not None
+            flatters[rule] += reported - quality[best.number]
+    assert lost["halving"] < 0.9 * lost["mean"]
+    assert abs(flatters["halving"]) < flatters["mean"] / 2
