@@ -43,6 +43,13 @@ class Copied:
         )
         return int(found[0])
 
+    def last(self, study: str) -> int:
+        """The highest number of a study's trials."""
+        found = self.ask(
+            "SELECT max(number) FROM trials JOIN studies USING (study_id) WHERE study_name = ?", f"{self.name}/{study}"
+        )
+        return int(found[0])
+
     def state(self, study: str, state: str) -> int:
         """The number of the last trial of a study in a state."""
         found = self.ask(

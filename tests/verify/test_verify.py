@@ -2,17 +2,21 @@
 
 import hashlib
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import small_search
+from optuna.trial import TrialState
 from PIL import Image
-from support.commands import holdout, holdout_here, plain
+from support.commands import holdout, holdout_here, plain, stored
 from support.finished_search import run_here
 from support.tampered import Copied
 
+from search.plan.runs import RunFolder
 from search.selection.selection import Selection
 from trainables.data.sets.glyphs import Glyphs
 
@@ -112,10 +116,10 @@ def _swap_seeds(study: str) -> Change:
                     copied.trial(study, number),
                 )[0]
             )
-            for number in (0, 1)
+            for number in (0, copied.last(study))
         )
         copied.attribute(study, 0, "seed", lambda _: second)
-        copied.attribute(study, 1, "seed", lambda _: first)
+        copied.attribute(study, copied.last(study), "seed", lambda _: first)
 
     return change
 
@@ -239,15 +243,18 @@ STUDIES: dict[str, tuple[Change, str]] = {
     "how many ran at once": (lambda c: c.study_attribute("proxy_anchor", "slots", 9), "summary.json time slots"),
     "a confirmation's seed": (
         lambda c: c.attribute("pnp@confirm", 0, "seed", lambda seed: seed + 1),
-        "pnp@confirm trial 0: its seed",
+        "pnp@confirm: 0 trials are stored",
     ),
-    "swapped seeds of confirmations": (_swap_seeds("pnp@confirm"), "selection.json studies"),
+    "swapped seeds of confirmations": (_swap_seeds("pnp@confirm"), "pnp@confirm: 0 trials"),
     "a confirmation's configuration": (
         lambda c: c.attribute("pnp@confirm", 0, "configuration", lambda number: number + 1),
         "pnp@confirm",
     ),
-    "a dropped confirmation": (lambda c: c.drop("pnp@confirm", 3), "pnp@confirm: the trials' numbers"),
-    "a dropped confirmation, the last": (lambda c: c.drop("pnp@confirm", 5), "pnp@confirm: 0 trials are stored"),
+    "a dropped confirmation": (lambda c: c.drop("pnp@confirm", 1), "pnp@confirm: the trials' numbers"),
+    "a dropped confirmation, the last": (
+        lambda c: c.drop("pnp@confirm", c.last("pnp@confirm")),
+        "pnp@confirm: 0 trials are stored",
+    ),
     "a confirmation's value": (_value("pnp@confirm", 1, 0.99), "pnp@confirm trial 1: its value"),
     "a confirmation, from its epochs on": (_epochs_and_all, "selection.json"),
     "what was enqueued": (
@@ -259,16 +266,16 @@ STUDIES: dict[str, tuple[Change, str]] = {
     ),
     "a final training's seed": (
         lambda c: c.attribute("pnp@final", 0, "seed", lambda seed: seed + 1),
-        "pnp@final trial 0: its seed",
+        "pnp@final: 0 trials are stored",
     ),
-    "swapped seeds of final trainings": (_swap_seeds("pnp@final"), "test.json"),
+    "swapped seeds of final trainings": (_swap_seeds("pnp@final"), "stored"),
     "a dropped final training": (lambda c: c.drop("pnp@final", 3), "pnp@final: 0 trials are stored"),
     "a final training's loss": (lambda c: c.epoch("pnp@final", 0, 2, loss=0.5), "test.json"),
     "a final training's value": (_value("pnp@final", 0, 0.99), "pnp@final trial 0: its value"),
     "a value of the noise": (_value("proxy_anchor@noise", 0, 0.99), "proxy_anchor@noise trial 0: its value"),
     "a seed of the noise": (
         lambda c: c.attribute("proxy_anchor@noise", 0, "seed", lambda seed: seed + 1),
-        "proxy_anchor@noise trial 0: its seed",
+        "proxy_anchor@noise: 0 trials are stored",
     ),
     "a loss of the noise": (lambda c: c.epoch("proxy_anchor@noise", 0, 2, loss=0.5), "selection.json studies"),
     "all studies": (lambda c: (c.path / "study.db").unlink(), "The studies are gone"),
@@ -376,3 +383,125 @@ def test_one_change_is_found(copied: Copied, change: Change, says: str) -> None:
     change(copied)
     said = verified(copied.runs, code=1)
     assert says in said.splitlines()[-1], said
+
+
+def _blank(images: Path, name: str) -> None:
+    Image.new("RGB", (20, 20)).save(images / name / "03.png")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda images, classes: _blank(images, classes[0]), "digest of the training half's images"),
+        (lambda images, classes: _blank(images, classes[-1]), "images_digest"),
+        (lambda images, classes: (images / classes[0] / "03.png").unlink(), "digest of the training half's images"),
+        (lambda images, classes: (images / classes[0]).rename(images / "another"), "split.json"),
+        (
+            lambda images, classes: shutil.copy(images / classes[0] / "03.png", images / classes[1] / "03.png"),
+            "digest of the training half's images",
+        ),
+        (lambda images, classes: shutil.rmtree(images), "dataset.root"),
+    ],
+    ids=["another training image", "another test image", "one image less", "another name", "a moved image", "none"],
+)
+def test_other_images_are_found(
+    finished: Path, images: Path, tmp_path: Path, change: Callable[[Path, list[str]], object], says: str
+) -> None:
+    shutil.copytree(images, tmp_path / "kept")
+    try:
+        change(images, sorted(path.name for path in images.iterdir()))
+        assert says in verified(finished, code=1).splitlines()[-1]
+    finally:
+        shutil.rmtree(images, ignore_errors=True)
+        shutil.copytree(tmp_path / "kept", images)
+
+
+def test_a_replaced_image_that_looks_the_same_to_the_file_system_is_found(
+    finished: Path, images: Path, tmp_path: Path
+) -> None:
+    """The cache of decoded images goes by a file's size and time; this does not."""
+    image = sorted(images.iterdir())[0] / "03.png"
+    kept, times = image.read_bytes(), image.stat()
+    other = (sorted(images.iterdir())[1] / "03.png").read_bytes()
+    try:
+        image.write_bytes(other)
+        os.utime(image, ns=(times.st_atime_ns, times.st_mtime_ns))
+        assert "digest of the training half's images" in verified(finished, code=1)
+    finally:
+        image.write_bytes(kept)
+        os.utime(image, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def test_a_training_is_the_same_bit_for_bit_when_it_is_trained_again(finished: Path) -> None:
+    (pruned, *_) = [trial.number for trial in stored(finished, "small", "pnp") if trial.state == TrialState.PRUNED]
+    before = files(finished)
+    for number, epochs in ((f"pnp:{pruned}", 2), ("pnp@final:0", 4)):
+        study, _, trial = number.partition(":")
+        said = verified(finished, "--retrain", number)
+        assert f"small/{study} trial {trial}: trained again, {epochs} epochs with the same bits" in said
+    assert files(finished) == before
+
+
+def test_a_training_that_comes_out_otherwise_is_found(images: Path, tmp_path: Path) -> None:
+    """Of a search whose choice is not made there is no digest of a loss, and only to train again finds it."""
+    content = small_search(images, training=TRAINING, losses=["pnp"], search={"trials": 1}, stages=["search"])
+    (search,) = run_here(tmp_path / "runs", [content])
+    search.close()
+    copied = Copied(tmp_path / "runs", tmp_path / "copied")
+    copied.epoch("pnp", 0, 2, loss=0.5)
+    verified(copied.runs)
+    assert "small/pnp trial 0 epoch 2, trained again, loss: 0.5 is stored" in verified(
+        copied.runs, "--retrain", "pnp:0", code=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (("--retrain", "pnp"), "--retrain is 'pnp'; give a loss and a trial's number, as in proxy_anchor:0."),
+        (("--retrain", "pnq:0"), "small has no loss 'pnq'"),
+        (("--retrain", "pnp:99"), "small/pnp has no trial 99; it has trials 0 to 5."),
+    ],
+)
+def test_what_cannot_be_trained_again_is_said_before_anything_is_looked_at(
+    finished: Path, asked: tuple[str, ...], says: str
+) -> None:
+    said = verified(finished, *asked, code=2)
+    assert says in said
+    assert "ok" not in said
+
+
+def test_a_name_that_there_is_not(finished: Path) -> None:
+    assert "There is no search 'smal' in" in verified(finished, name="smal", code=2)
+
+
+def test_a_search_that_is_being_run_is_not_verified(finished: Path, copied: Copied) -> None:
+    with RunFolder(copied.runs, "small").only_driver():
+        assert "small is being run by process" in verified(copied.runs, code=2)
+
+
+def test_the_result_as_json(finished: Path, copied: Copied) -> None:
+    whole = json.loads(verified(finished, "--json"))
+    assert whole["ok"]
+    assert {check["problem"] for check in whole["checks"]} == {None}
+    _value("pnp", 0, 0.99)(copied)
+    out, _ = json.JSONDecoder().raw_decode(verified(copied.runs, "--json", code=1))
+    assert not out["ok"]
+    assert [check["problem"] is None for check in out["checks"]] == [True] * (len(out["checks"]) - 1) + [False]
+
+
+@pytest.mark.parametrize("epochs", [0, 5, 20, 30])
+def test_a_search_that_is_not_finished(images: Path, tmp_path: Path, epochs: int) -> None:
+    """What is there is checked, and what is not there yet is said: before the first trial, amid the search, the
+    confirmation and the trainings for the test."""
+    content = small_search(images, training=TRAINING, losses=["pnp"], search={"trials": 4, "pruner": "median"})
+    (search,) = run_here(tmp_path / "runs", [content], epochs=epochs)
+    said = verified(tmp_path / "runs")
+    missing = [line for line in said.splitlines() if line.startswith("--  ")]
+    assert missing
+    assert all(line.endswith(": not there yet") for line in missing)
+    if epochs:
+        search.storage.database.engine.dispose()
+        copied = Copied(tmp_path / "runs", tmp_path / "copied")
+        copied.metric("pnp", 0, 1, "map_at_r", 0.001234)
+        assert "pnp trial 0" in verified(copied.runs, code=1)
