@@ -57,6 +57,7 @@ bench-slots: setup
 bench-statistics: setup
 	$(BIN)/python -m benchmarks.statistics.pairs
 	$(BIN)/python -m benchmarks.statistics.confirmation
+	$(BIN)/python -m benchmarks.statistics.edges
 
 bench-anytime: setup
 	$(BIN)/python -m benchmarks.anytime $(IMAGES) $(RUNS)

@@ -10,7 +10,7 @@ import numpy as np
 from search.report.results.curves import ComparedCurve, CurvePoint
 from search.report.results.incumbent import Incumbent
 from search.report.results.loss_summary import LossSummary
-from search.report.statistics.anytime import Curve, cost_ratio, mean_curve
+from search.report.statistics.anytime import Curve, certain_cost_ratio, mean_curve
 from search.study.records import epochs_of
 from trainables.training.epoch_record import EpochRecord
 
@@ -67,19 +67,17 @@ def compared_curves(loss: str, entries: Mapping[str, Sequence[LossSummary]]) -> 
     """
     valued = {label: [entry for entry in found if entry.anytime] for label, found in entries.items()}
     curves = {
-        label: mean_curve([curve_of(entry.anytime, entry.epochs) for entry in found])
-        for label, found in valued.items()
-        if found
+        label: [curve_of(entry.anytime, entry.epochs) for entry in found] for label, found in valued.items() if found
     }
     first = next(iter(curves), None)
     return {
         label: ComparedCurve(
             loss=loss,
-            points=tuple(_point(curve, share, valued[label]) for share in SHARES),
+            points=tuple(_point(mean_curve(of_label), share, valued[label]) for share in SHARES),
             against=first if label != first else None,
-            cost_ratio=cost_ratio(curve, curves[first]) if first is not None and label != first else None,
+            cost_ratio=certain_cost_ratio(of_label, curves[first]) if first is not None and label != first else None,
         )
-        for label, curve in curves.items()
+        for label, of_label in curves.items()
     }
 
 

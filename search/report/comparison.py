@@ -77,6 +77,7 @@ def rows_of(summary: Summary) -> Iterator[Row]:
             confirmed=default.confirmed,
             final=default.final,
             test=default.test,
+            test_small=default.test_small,
         )
         tuned = chosen or best
         yield Row(
@@ -89,6 +90,7 @@ def rows_of(summary: Summary) -> Iterator[Row]:
             confirmed=chosen,
             final=entry.final,
             test=entry.test,
+            test_small=entry.test_small,
         )
 
 

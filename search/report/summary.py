@@ -21,7 +21,7 @@ from search.report.results.loss_summary import (
     LossSummary,
     TrialCounts,
 )
-from search.report.results.scored_openings import ScoredOpening, scored_openings
+from search.report.results.scored_openings import ScoredModel, ScoredOpening, scored_openings
 from search.report.results.seed_statistics import SeedInterval, SeedStatistics
 from search.report.results.summary import SplitSummary, Summary, TimeSummary
 from search.report.statistics.interval import over_seeds
@@ -75,6 +75,7 @@ def summarise(search: Search, stored: Summary | None = None) -> Summary:
             digest=split.digest,
             train_classes=len(split.train),
             validation_classes=len(split.validation),
+            gallery=split.gallery,
             test_classes=len(split.test),
             folds=len(split.folds) or None,
             merge=split.merge,
@@ -123,11 +124,13 @@ def _loss_summary(
             confirmed=_confirmed(confirmed_default),
             final=_final(plan, trials[Stage.TEST], confirmed_default),
             test=_tested(test, loss, confirmed_default),
+            test_small=_tested_small(test, loss, confirmed_default),
         ),
         best=_best(searched, best) if best else None,
         confirmed=_chosen(chosen) if chosen else None,
         final=_final(plan, trials[Stage.TEST], chosen),
         test=_tested(test, loss, chosen),
+        test_small=_tested_small(test, loss, chosen),
         anytime=incumbents(searched, partial(_value, plan), _confirmed_means(searched, confirmed, objective)),
         diagnostics=(),
     )
@@ -210,13 +213,25 @@ def _chosen(chosen: Confirmation) -> ChosenConfiguration:
 
 def _tested(test: Sequence[ScoredOpening], loss: str, entry: Confirmation | None) -> Mapping[str, SeedInterval] | None:
     """Each metric over the seeds of the first opening."""
-    if not test or entry is None:
-        return None
-    models = [model for model in test[0].scores if (model.loss, model.configuration) == (loss, entry.number)]
+    models = _models(test, loss, entry)
     if not models:
         return None
     seeds = [model.seed for model in models]
     return {name: over_seeds([model.metrics[name] for model in models], seeds) for name in models[0].metrics}
+
+
+def _tested_small(test: Sequence[ScoredOpening], loss: str, entry: Confirmation | None) -> SeedStatistics | None:
+    """The objective of the first opening among as many test classes as validate."""
+    models = _models(test, loss, entry)
+    values = [model.in_small_galleries for model in models if model.in_small_galleries is not None]
+    return _statistics(values, [model.seed for model in models]) if values else None
+
+
+def _models(test: Sequence[ScoredOpening], loss: str, entry: Confirmation | None) -> list[ScoredModel]:
+    """The models of a configuration in the first opening."""
+    if not test or entry is None:
+        return []
+    return [model for model in test[0].scores if (model.loss, model.configuration) == (loss, entry.number)]
 
 
 def _time_summary(

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from search.selection.scoring import Scoring
+from search.selection.small_galleries import in_small_galleries
 from trainables.data.store.spec import opened_store
 from trainables.files import as_path
 from trainables.metrics import all_metrics, evaluate, metric_name
@@ -45,6 +46,9 @@ def score(scoring: Scoring) -> tuple[dict[str, Any], bytes]:
         "fold": scoring.fold,
         "metrics": {name: metrics[name] for name in map(metric_name, names)},
         "model_sha256": hashlib.sha256(checkpoint.read_bytes()).hexdigest(),
+        "in_small_galleries": in_small_galleries(embeddings_ND, labels_N, spec.objective, scoring.gallery)
+        if scoring.gallery
+        else None,
         "per_image": scoring.per_image,
         "sha256": hashlib.sha256(content.getvalue()).hexdigest(),
     }

@@ -114,6 +114,7 @@ def _score(
                 checkpoint=checkpoint,
                 images=images,
                 metrics=plan.config.test_metrics,
+                gallery=plan.split.gallery,
                 per_image=f"{short_study_name(loss, Stage.TEST)}-{trial.number}.npz",
             )
             for loss, trial, spec, checkpoint in candidate.models

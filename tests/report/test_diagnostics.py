@@ -1,5 +1,6 @@
 """Diagnostics on made-up studies: they speak where they should, and are silent where they should not."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,11 +9,12 @@ import optuna
 import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
+from scipy.special import logit
+from scipy.stats import rankdata, t
 
-from search.report.diagnostics.diagnose import MIN_TRIALS, diagnose
-from search.report.diagnostics.edges import edges
+from search.report.diagnostics.diagnose import diagnose
+from search.report.diagnostics.edges import edges, slopes
 from search.report.diagnostics.replicates import replicates
-from search.report.diagnostics.ridges import ridge, ridges
 from search.report.diagnostics.scale import position, value_at
 from spaces.losses import SPACES
 from spaces.space import Parameter, Space
@@ -45,43 +47,92 @@ def trial(number: int, value: float, params: dict[str, Any], distributions: Spac
     return made
 
 
-@pytest.mark.parametrize(
-    ("distribution", "value", "upwards"),
-    [
-        (FloatDistribution(0, 10), 0.4, False),
-        (FloatDistribution(0, 10), 0.6, None),
-        (FloatDistribution(0, 10), 9.6, True),
-        (FloatDistribution(0, 1, step=0.1), 0.9, True),
-        (FloatDistribution(0, 1, step=0.1), 0.8, None),
-        (FloatDistribution(0, 1, step=0.5), 0.5, None),
-        (FloatDistribution(0.01, 1, log=True), 0.012, False),
-        (FloatDistribution(0.01, 1, log=True), 0.06, None),
-        (IntDistribution(1, 100), 97, True),
-        (IntDistribution(1, 10), 2, False),
-        (CategoricalDistribution((16, 1, 4)), 16, True),
-        (CategoricalDistribution((16, 1, 4)), 4, None),
-        (CategoricalDistribution((1, 4)), 4, None),
-        (CategoricalDistribution(("a", "b", "c")), "c", None),
-        (CategoricalDistribution((True, False)), True, None),
-        (CategoricalDistribution((5,)), 5, None),
-        (FloatDistribution(2, 2), 2.0, None),
-    ],
-)
-def test_an_optimum_at_an_edge(distribution: BaseDistribution, value: Value, upwards: bool | None) -> None:
+def study(declared: Space, objective: Callable[[dict[str, Any]], float], trials: int = 32) -> list[FrozenTrial]:
+    """A random search without noise to speak of."""
+    generator = np.random.default_rng(0)
+    sampler = optuna.samplers.RandomSampler(seed=0)
+    search = optuna.create_study(sampler=sampler)
+    found = []
+    for number in range(trials):
+        asked = search.ask({name: entry.distribution for name, entry in declared.items()})
+        value = objective(asked.params) + generator.normal(0, 0.01)
+        found.append(trial(number, value, asked.params, declared))
+    return found
+
+
+def directions(declared: Space, trials: list[FrozenTrial], name: str = "x") -> list[bool]:
+    """Whether each edge that is found lies upwards."""
+    best = max(trials, key=lambda trial: trial.value or 0.0).user_attrs["params"]
+    found = edges(declared, trials, best, lambda name, beyond: True)
+    return ["upwards" in entry.sentence for entry in found if entry.parameters == (name,)]
+
+
+RISES = [
+    (FloatDistribution(0, 10), lambda x: x / 10),
+    (FloatDistribution(0, 1, step=0.1), lambda x: x),
+    (FloatDistribution(0.01, 1, log=True), lambda x: math.log(x) / math.log(100) + 1),
+    (IntDistribution(1, 100), lambda x: (x - 1) / 99),
+    (CategoricalDistribution((16, 1, 4, 2, 8)), lambda x: math.log2(x) / 4),
+]
+
+
+@pytest.mark.parametrize(("distribution", "place"), RISES)
+def test_values_that_rise_to_an_end_are_an_edge(distribution: BaseDistribution, place: Callable[[Any], float]) -> None:
+    """A second parameter has its best value inside."""
+    declared = space(x=distribution, y=UNIT)
+
+    def around(centre: float) -> list[FrozenTrial]:
+        return study(declared, lambda params: -((place(params["x"]) - centre) ** 2) - (params["y"] - 0.5) ** 2)
+
+    assert directions(declared, around(1.3)) == [True]
+    assert directions(declared, around(-0.3)) == [False]
+    assert directions(declared, around(0.5)) == []
+    assert directions(declared, around(1.3), "y") == []
     asked: list[Value] = []
 
     def allowed(name: str, beyond: Value) -> bool:
         asked.append(beyond)
-        return True
+        return False
 
-    found = list(edges(space(x=distribution), {"x": value}, allowed))
-    assert [("upwards" in entry.sentence) for entry in found] == ([] if upwards is None else [upwards])
+    trials = around(1.3)
+    best = max(trials, key=lambda trial: trial.value or 0.0).user_attrs["params"]
+    assert not list(edges(declared, trials, best, allowed)), "the domain's end"
+    assert asked
     for beyond in asked:
-        parameter = space(x=distribution)["x"]
-        assert not parameter.contains(beyond), "the domain is asked about a value outside the range"
-        if isinstance(distribution, IntDistribution):
-            assert isinstance(beyond, int)
-    assert not list(edges(space(x=distribution), {"x": value}, lambda name, beyond: False)), "the domain's end"
+        assert not declared["x"].contains(beyond), "the domain is asked about a value outside the range"
+        assert isinstance(beyond, int) or not isinstance(distribution, IntDistribution)
+
+
+@pytest.mark.parametrize("distribution", [CategoricalDistribution(("a", "b", "c")), FloatDistribution(2, 2)])
+def test_what_has_no_order_or_no_range_has_no_edge(distribution: BaseDistribution) -> None:
+    declared = space(x=distribution, y=UNIT)
+    trials = study(declared, lambda params: params["x"] == "c")
+    assert directions(declared, trials) == []
+
+
+def test_a_kind_that_is_better_is_taken_into_account() -> None:
+    """One kind is better, and its trials happen to have a larger x, which does nothing."""
+    declared = space(x=UNIT, kind=CategoricalDistribution(("a", "b")))
+    generator = np.random.default_rng(0)
+    params = [{"kind": kind, "x": float(0.4 * (kind == "b") + 0.6 * generator.random())} for kind in "ab" * 16]
+    values = [(entry["kind"] == "b") + generator.normal(0, 0.1) for entry in params]
+    trials = [trial(n, value, entry, declared) for n, (entry, value) in enumerate(zip(params, values, strict=True))]
+    assert directions(declared, trials) == []
+
+
+def test_a_slope_at_an_end_by_another_fit() -> None:
+    generator = np.random.default_rng(1)
+    x = generator.random(20)
+    order = x + generator.normal(0, 0.3, 20)
+    found = slopes(x[:, None], np.zeros((20, 0)), order, 0)
+    logits = logit(rankdata(order) / 21)
+    (square, line, _), covariance = np.polyfit(x, logits, 2, cov=True)
+    for p, sign, end in zip(found or (), (-1, 1), (0, 1), strict=True):
+        direction = np.array([2 * end, 1, 0])
+        error = np.sqrt(direction @ covariance @ direction)
+        assert p == pytest.approx(t.sf(sign * (2 * end * square + line) / error, 17))
+    assert slopes(x[:6, None], np.zeros((6, 0)), order[:6], 0) is None, "too few trials"
+    assert slopes(np.round(x)[:, None], np.zeros((20, 0)), order, 0) is None, "two places"
 
 
 def test_a_position_and_its_inverse() -> None:
@@ -93,82 +144,18 @@ def test_a_position_and_its_inverse() -> None:
 
 def test_the_domain_of_a_loss_and_of_the_training_is_known() -> None:
     declared = {**SPACES["proxy_anchor"], **space(**{"training.lr": FloatDistribution(1e-4, 1e-2, log=True)})}
-    best: dict[str, Value] = {"margin": 0.0, "scale": 2.0, "training.lr": 1e-2}
-    trials = [trial(number, 0.1, {"scale": 2.0 + 2 * number}, declared) for number in range(MIN_TRIALS)]
-    found = diagnose("proxy_anchor", declared, TrainingConfig(), trials, best)
-    by_name = {entry.parameters: entry.sentence for entry in found if entry.kind == "edge"}
-    assert "widen it upwards" in by_name["training.lr",]
-    assert by_name.keys() == {("training.lr",)}, "neither a margin nor a scale can be lower"
-    high = diagnose("proxy_anchor", declared, TrainingConfig(), trials, {"scale": 98.0})
-    assert "the best scale, 98, lies at the high end of its range, 100: a new search should" in high[0].sentence
-    few = diagnose("proxy_anchor", declared, TrainingConfig(), trials[1:], best)
-    assert not few, "too few trials to say anything"
 
+    def found(sign: float) -> set[tuple[str, ...]]:
+        trials = study(
+            declared,
+            lambda params: sign * (params["margin"] + params["scale"] / 100 + math.log10(params["training.lr"]) / 2),
+            64,
+        )
+        best = max(trials, key=lambda trial: trial.value or 0.0).user_attrs["params"]
+        return {entry.parameters for entry in diagnose("proxy_anchor", declared, TrainingConfig(), trials, best)}
 
-def test_what_no_loss_allows_is_no_wider_range() -> None:
-    trials = [trial(number, 0.1, {"proxies_per_class": 1}, SPACES["mpa"]) for number in range(MIN_TRIALS)]
-    for proxies, kinds in ((1, {"replicates"}), (16, {"replicates", "edge"})):
-        found = diagnose("mpa", SPACES["mpa"], TrainingConfig(), trials, {"proxies_per_class": proxies})
-        assert {entry.kind for entry in found} == kinds
-
-
-Objective = Callable[[float, float], float]
-RIDGES: dict[str, Objective] = {
-    "sum": lambda u, v: -((u + v - 1) ** 2),
-    "difference": lambda u, v: -((u - v) ** 2),
-    "product": lambda u, v: -3 * ((0.1 + u) * (0.1 + v) - 0.3) ** 2,
-}
-NO_RIDGES: dict[str, Objective] = {
-    "peak": lambda u, v: -((u - 0.3) ** 2) - (v - 0.6) ** 2,
-    "broad peak": lambda u, v: -0.3 * ((u - 0.5) ** 2 + (v - 0.5) ** 2),
-    "one matters": lambda u, v: -((u - 0.4) ** 2),
-    "flat": lambda u, v: 0.0,
-}
-
-
-def detected(objective: Objective, studies: int, noise: float = 0.03) -> float:
-    """The share of random searches of 64 trials in which a ridge is seen."""
-    generator = np.random.default_rng(0)
-    found = 0
-    for _ in range(studies):
-        points = generator.random((64, 2))
-        values = np.array([objective(u, v) for u, v in points]) + generator.normal(0, noise, 64)
-        found += ridge(points, values, level=0.01) is not None
-    return found / studies
-
-
-@pytest.mark.parametrize("name", RIDGES)
-def test_ridges_are_seen(name: str) -> None:
-    assert detected(RIDGES[name], 60) >= 0.7
-
-
-@pytest.mark.parametrize("name", NO_RIDGES)
-def test_what_is_no_ridge_is_not_called_one(name: str) -> None:
-    assert detected(NO_RIDGES[name], 150) <= 0.02
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_sampler_that_dwells_on_a_few_points_makes_no_ridge(seed: int) -> None:
-    generator = np.random.default_rng(seed)
-    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed), direction="maximize")
-    study.optimize(
-        lambda trial: generator.normal(trial.suggest_float("u", 0, 1) * trial.suggest_float("v", 0, 1) * 0, 1), 64
-    )
-    assert not list(ridges(space(u=UNIT, v=UNIT), study.trials))
-
-
-def test_a_ridge_is_named_with_its_parameters_and_small_studies_are_silent() -> None:
-    declared = space(scale=FloatDistribution(1, 100, log=True), margin=UNIT, mining=CategoricalDistribution(("a", "b")))
-    generator = np.random.default_rng(1)
-    trials = []
-    for number in range(64):
-        scale, margin = float(100 ** generator.random()), float(generator.random())
-        value = -((position(declared["scale"].distribution, scale) + margin - 1) ** 2) + generator.normal(0, 0.02)  # type: ignore[arg-type]
-        trials.append(trial(number, value, {"scale": scale, "margin": margin, "mining": "a"}, declared))
-    (found,) = ridges(declared, trials)
-    assert found.parameters == ("scale", "margin")
-    assert "scale and margin cannot be told apart: the best 16 of 64 trials" in found.sentence
-    assert not list(ridges(declared, trials[:31]))
+    assert ("training.lr",) in found(1)
+    assert found(-1) == {("training.lr",)}, "neither a margin nor a scale can be lower"
 
 
 def test_replicates_estimate_the_noise() -> None:

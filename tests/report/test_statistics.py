@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.stats import sem, t
 
 from search.report.results.seed_statistics import SeedInterval
-from search.report.statistics.anytime import cost_ratio, epochs_to_reach, mean_curve
+from search.report.statistics.anytime import certain_cost_ratio, cost_ratio, epochs_to_reach, mean_curve
 from search.report.statistics.interval import over_seeds
 
 
@@ -78,3 +79,19 @@ def test_the_cost_ratio_compares_epochs_to_the_same_value() -> None:
     assert cost_ratio(fast, slow) == 0.5
     assert cost_ratio(slow, fast) is None
     assert cost_ratio(slow, slow) == 1
+
+
+def made_curves(generator: np.random.Generator, speed: float) -> list[NDArray[np.float64]]:
+    """Five searches of 40 epochs: the best so far of values that rise to 1."""
+    epochs = np.arange(1, 41)
+    return [np.maximum.accumulate(1 - np.exp(-speed * epochs / 40) + generator.normal(0, 0.02, 40)) for _ in range(5)]
+
+
+def test_equal_ways_to_search_have_no_cost_ratio_and_a_faster_one_has() -> None:
+    generator = np.random.default_rng(0)
+    alike = [certain_cost_ratio(made_curves(generator, 3), made_curves(generator, 3)) for _ in range(100)]
+    assert sum(ratio is not None for ratio in alike) <= 11  # 5 in 100 and three standard errors
+    faster = [certain_cost_ratio(made_curves(generator, 8), made_curves(generator, 3)) for _ in range(10)]
+    assert all(ratio is not None and ratio < 0.7 for ratio in faster)
+    three = made_curves(generator, 8)[:3]
+    assert certain_cost_ratio(three, made_curves(generator, 3)[:3]) is None

@@ -37,7 +37,7 @@ TEST = dict.fromkeys(("recall_at_1", "map_at_r"), (*STATISTICS, "ci95"))
 KEYS: dict[str, Any] = {
     "format": None,
     "name": None,
-    "split": ("digest", "train_classes", "validation_classes", "test_classes", "folds", "merge"),
+    "split": ("digest", "train_classes", "validation_classes", "gallery", "test_classes", "folds", "merge"),
     "objective": None,
     "noise": {
         "loss": None,
@@ -63,11 +63,13 @@ KEYS: dict[str, Any] = {
                 "confirmed": CONFIRMED,
                 "final": STATISTICS,
                 "test": TEST,
+                "test_small": STATISTICS,
             },
             "best": {"params": PARAMS, "value": None, "number": None},
             "confirmed": {"params": PARAMS, "number": None, "search_value": None, **dict.fromkeys(CONFIRMED)},
             "final": STATISTICS,
             "test": TEST,
+            "test_small": STATISTICS,
             "anytime": [("epochs", "value", "trial", "confirmed")],
             "diagnostics": [("kind", "parameters", "sentence")],
         }
@@ -133,6 +135,7 @@ def tested(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Sear
             "seed": trial.user_attrs["seed"],
             "fold": None,
             "metrics": {"recall_at_1": 0.5 + trial.number / 100, "map_at_r": 0.3},
+            "in_small_galleries": 0.4,
             "per_image": "gone.npz",
             "sha256": "",
         }

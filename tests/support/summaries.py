@@ -8,7 +8,9 @@ from search.report.results.loss_summary import ChosenConfiguration, Confirmed, D
 from search.report.results.seed_statistics import SeedStatistics
 from search.report.results.summary import SplitSummary, Summary, TimeSummary
 
-SPLIT = SplitSummary(digest="0" * 64, train_classes=3, validation_classes=2, test_classes=30, folds=None, merge=1)
+SPLIT = SplitSummary(
+    digest="0" * 64, train_classes=3, validation_classes=2, gallery=2, test_classes=30, folds=None, merge=1
+)
 NO_TIME = TimeSummary(wall_s=0.0, startup_s=0.0, search_wall_s=0.0, trial_work_s=0.0, slots=1)
 
 
@@ -38,6 +40,7 @@ def made_loss(**fields: Any) -> LossSummary:
             "confirmed": None,
             "final": None,
             "test": None,
+            "test_small": None,
             "anytime": (),
             "diagnostics": (),
             **fields,
@@ -46,7 +49,7 @@ def made_loss(**fields: Any) -> LossSummary:
 
 
 def made_default(**fields: Any) -> DefaultSummary:
-    nothing = dict.fromkeys(("value", "confirmed", "final", "test"))
+    nothing = dict.fromkeys(("value", "confirmed", "final", "test", "test_small"))
     return DefaultSummary(**{"params": {}, "clipped": False, **nothing, **fields})
 
 

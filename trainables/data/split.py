@@ -58,6 +58,13 @@ class ClassSplit:
             return [(self.train, self.validation)]
         return [(left_out(self.train, fold), fold) for fold in self.folds]
 
+    @property
+    def gallery(self) -> int:
+        """How many classes validate at once, and so stand in each other's way: those of one part, or of the largest
+        fold.
+        """
+        return max(len(validating) for _, validating in self.divisions)
+
     def _content(self) -> dict[str, Any]:
         return {
             "identity": self.identity,

@@ -2,6 +2,8 @@
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import cast
 
 from search.campaigns.campaign import Campaign
 from search.campaigns.results.cells import unit
@@ -36,6 +38,7 @@ def _optimism(rows: Sequence[Row], objective: str) -> Optimism:
         search=_mean([row.search_value for row in rows]),
         confirmed=_mean([row.confirmed.mean if row.confirmed else None for row in rows]),
         final=_mean([row.final.mean if row.final else None for row in rows]),
+        test_small=_mean([row.test_small.mean if row.test_small else None for row in rows]),
         test=_mean([entry.mean if entry else None for entry in tested]),
     )
 
@@ -46,14 +49,19 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def optimism_sentences(found: Mapping[Role, Optimism]) -> Iterator[str]:
-    """A sentence a role."""
+    """A sentence a role, and one that tells apart what of the way down is the choice, the classes, and the gallery."""
     for role, entry in found.items():
         scale = unit(entry.objective)
         stages = (
             (entry.search, "in the search"),
             (entry.confirmed, "confirmed"),
             (entry.final, "in the trainings for the test"),
+            (entry.test_small, "on as many test classes as validate"),
             (entry.test, "on the test classes"),
         )
         if values := [f"{value * scale:.2f} {words}" for value, words in stages if value is not None]:
             yield f"{entry.objective} of the {role} configurations, mean of {entry.count}: {', '.join(values)}"
+        if None not in (way := (entry.search, entry.final, entry.test_small, entry.test)):
+            lost = [f"{(before - after) * scale:+.2f}" for before, after in pairwise(cast("tuple[float, ...]", way))]
+            choice, classes, gallery = lost
+            yield f"of the way down, {choice} is the choice, {classes} other classes, and {gallery} the larger gallery"

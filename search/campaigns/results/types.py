@@ -30,7 +30,8 @@ class Optimism(Result):
     """The mean ``objective`` of ``count`` configurations after each stage, of 0 to 1.
 
     ``search``, ``confirmed`` and ``final`` (the trainings for the test) are on the validation classes, ``test`` on the
-    test classes. A stage that one of the configurations lacks is None.
+    test classes, and ``test_small`` among as many of them as validate. A stage that one of the configurations lacks is
+    None.
     """
 
     objective: str
@@ -38,6 +39,7 @@ class Optimism(Result):
     search: float | None
     confirmed: float | None
     final: float | None
+    test_small: float | None
     test: float | None
 
 

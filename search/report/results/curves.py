@@ -19,7 +19,7 @@ class ComparedCurve(Result):
 
     It is compared with the first of several curves, whose label is ``against``; the first curve has None there.
     ``cost_ratio`` is the number of epochs to that curve's best value, as a multiple of what that curve needs; None
-    where this curve does not reach the value.
+    where this curve does not reach the value, and where the difference may be chance.
     """
 
     loss: str

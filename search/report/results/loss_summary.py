@@ -33,7 +33,8 @@ class DefaultSummary(Result):
 
     ``value`` is its objective in the search, ``confirmed`` the objective with fresh seeds, ``final`` the objective of
     the trainings for the test, all on the validation classes; ``test`` maps each metric to its scores on the test
-    classes. What has not been trained or scored is None.
+    classes, and ``test_small`` is the objective among as many of them as validate. What has not been trained or scored
+    is None.
     """
 
     params: Mapping[str, Value]
@@ -42,6 +43,7 @@ class DefaultSummary(Result):
     confirmed: Confirmed | None
     final: SeedStatistics | None
     test: Mapping[str, SeedInterval] | None
+    test_small: SeedStatistics | None
 
 
 class BestTrial(Result):
@@ -67,9 +69,9 @@ class LossSummary(Result):
     """What a search came to for one loss.
 
     ``epochs`` is how many epochs the search stage trained. ``ended_early`` says why there are fewer trials than asked
-    for. ``best`` is the best trial of the search. ``confirmed`` is the chosen configuration; ``final`` and ``test``
-    are its results, as in :class:`DefaultSummary`. ``anytime`` lists the search's improvements in order, and
-    ``diagnostics`` what the study says about itself. What is not there yet is None.
+    for. ``best`` is the best trial of the search. ``confirmed`` is the chosen configuration; ``final``, ``test`` and
+    ``test_small`` are its results, as in :class:`DefaultSummary`. ``anytime`` lists the search's improvements in order,
+    and ``diagnostics`` what the study says about itself. What is not there yet is None.
     """
 
     trials: TrialCounts
@@ -80,6 +82,7 @@ class LossSummary(Result):
     confirmed: ChosenConfiguration | None
     final: SeedStatistics | None
     test: Mapping[str, SeedInterval] | None
+    test_small: SeedStatistics | None
     anytime: tuple[Incumbent, ...]
     diagnostics: tuple[Finding, ...]
 

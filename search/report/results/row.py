@@ -34,6 +34,7 @@ class Row(Result):
     confirmed: Confirmed | None
     final: SeedStatistics | None
     test: Mapping[str, SeedInterval] | None
+    test_small: SeedStatistics | None
 
     @property
     def key(self) -> RowKey:

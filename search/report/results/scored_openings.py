@@ -16,13 +16,14 @@ class ScoredModel(_Stored):
     """One trained model on the test classes.
 
     ``configuration`` is the trial that was trained again with ``seed``, ``per_image`` the file of its per-image
-    results.
+    results. ``in_small_galleries`` is the objective among as many test classes as validate.
     """
 
     loss: str
     configuration: int
     seed: int
     metrics: Mapping[str, float]
+    in_small_galleries: float | None
     per_image: str
 
 

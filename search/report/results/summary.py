@@ -18,7 +18,7 @@ FORMAT: Final = 1
 
 
 class SplitSummary(Result):
-    """The class split: its digest, and how many classes train, validate and test.
+    """The class split: its digest, and how many classes train, validate and test; ``gallery`` validate at once.
 
     ``folds`` is how many folds a cross-validation has, None where one part of the classes validates. ``merge`` is how
     many consecutive classes are learned as one.
@@ -27,6 +27,7 @@ class SplitSummary(Result):
     digest: str
     train_classes: int
     validation_classes: int
+    gallery: int
     test_classes: int
     folds: int | None
     merge: int

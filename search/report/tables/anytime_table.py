@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from search.report.anytime import SHARES
 from search.report.results.curves import ComparedCurve, CurvePoint
+from search.report.statistics.anytime import MIN_SEARCHES
 from search.report.tables.text_table import NOTHING, TextTable
 
 
@@ -13,10 +14,11 @@ def anytime_table(
     """Curves beside each other, each with its name and its values as ``number`` writes them."""
     notes = ["below a value: the mean that its configuration was confirmed with, where it was"] if curves else []
     for name, curve in curves:
-        if curve.against is not None:
-            ratio = curve.cost_ratio
-            reached = "does not reach" if ratio is None else f"takes {ratio:.2f} × the epochs to reach"
-            notes.append(f"{name} {reached} the best value of {curve.against}/{curve.loss}")
+        if curve.cost_ratio is not None:
+            reached = f"takes {curve.cost_ratio:.2f} × the epochs to reach the best value of"
+            notes.append(f"{name} {reached} {curve.against}/{curve.loss} (permutation of the searches, 5 %)")
+    if any(curve.against is not None and curve.cost_ratio is None for _, curve in curves):
+        notes.append(f"what differs otherwise may be chance: that takes {MIN_SEARCHES} searches a way or more to tell")
     return TextTable(
         title=f"Best {objective} so far, by the epochs spent",
         header=("loss", *(f"{share:.0%} of the epochs" for share in SHARES)),

@@ -22,12 +22,14 @@ def text_tables(comparison: Comparison) -> list[TextTable]:
 
 def _losses(comparison: Comparison) -> TextTable:
     objective, metrics = comparison.objective, comparison.test_metrics
+    small = any(row.test_small for row in comparison.rows)
     return TextTable(
         title=f"{', '.join(summary.name for summary in comparison.searches)}: losses, default and tuned",
         header=(
             "loss",
             "trial",
             *(f"{objective}\n{stage}" for stage in ("search", "confirmed", "final")),
+            *([f"{objective}\ntest, {comparison.split.gallery} classes"] if small else []),
             *(f"{name}\ntest" for name in metrics or [objective]),
         ),
         rows=tuple(
@@ -37,6 +39,7 @@ def _losses(comparison: Comparison) -> TextTable:
                 NOTHING if row.search_value is None else f"{row.search_value:.4f}",
                 spread(row.confirmed),
                 spread(row.final),
+                *([spread(row.test_small)] if small else []),
                 *([spread((row.test or {}).get(name)) for name in metrics] or ["sealed"]),
             )
             for row in comparison.rows

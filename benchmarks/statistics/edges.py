@@ -1,0 +1,75 @@
+"""How often a study is said to rise at an end of a range, where it does and where it does not.
+
+Searches of three parameters by TPE with successive halving; the value of the first one is a parabola with its optimum
+inside, at the end or beyond it, or does nothing. Beside the rule of reports stands the simpler one, that the best trial
+lies within 5 % of an end. Run with ``make bench-statistics``.
+"""
+
+import itertools
+from collections.abc import Mapping
+
+import numpy as np
+import optuna
+from optuna.distributions import FloatDistribution
+from optuna.trial import FrozenTrial, TrialState
+from rich.console import Console
+
+from search.report.diagnostics.edges import edges
+from spaces.space import Parameter
+
+STUDIES = 100
+SPACE = {name: Parameter(distribution=FloatDistribution(0, 1), default=0.5, source="made") for name in ("x", "y", "z")}
+OPTIMA: Mapping[str, float | None] = {"does nothing": None, "0.5": 0.5, "0.85": 0.85, "1.0": 1.0, "1.3": 1.3}
+STEPS = (1, 2, 4, 8)
+
+
+def search(trials: int, optimum: float | None, noise: float, seed: int) -> list[FrozenTrial]:
+    """A study of so many trials, of which halving ends the lower half at each rung but the last."""
+    generator = np.random.default_rng(seed)
+    sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    rungs: dict[int, list[float]] = {step: [] for step in STEPS}
+    for _ in range(trials):
+        trial = study.ask({name: entry.distribution for name, entry in SPACE.items()})
+        trial.set_user_attr("params", trial.params)
+        quality = -((trial.params["y"] - 0.5) ** 2) - (trial.params["z"] - 0.4) ** 2
+        quality -= 0 if optimum is None else (trial.params["x"] - optimum) ** 2
+        value, state = 0.0, TrialState.COMPLETE
+        for step in STEPS:
+            value = quality * (1 - 0.5**step) - 0.6 * 0.6**step + noise * generator.standard_normal()
+            trial.report(value, step)
+            rungs[step].append(value)
+            half = sorted(rungs[step], reverse=True)[: max(1, len(rungs[step]) // 2)]
+            if step < STEPS[-1] and value < half[-1]:
+                state = TrialState.PRUNED
+                break
+        study.tell(trial, None if state == TrialState.PRUNED else value, state=state)
+    return study.trials
+
+
+def main() -> None:
+    """Print how often each rule speaks of the high end."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    console = Console(width=140, highlight=False)
+    layout = "{:>7} {:>6} {:18}" + " {:>14}" * len(OPTIMA)
+    console.print("How often the high end of a range is called an edge; optimum of the parameter at:")
+    console.print(layout.format("trials", "noise", "", *OPTIMA))
+    for trials, noise in itertools.product((16, 32, 64), (0.03, 0.15)):
+        near, rising = [], []
+        for optimum in OPTIMA.values():
+            counts = [0, 0]
+            for seed in range(STUDIES):
+                found = search(trials, optimum, noise, seed)
+                complete = [trial for trial in found if trial.state == TrialState.COMPLETE]
+                best = max(complete, key=lambda trial: trial.value or 0.0).params
+                counts[0] += best["x"] >= 0.95
+                said = edges(SPACE, found, best, lambda name, beyond: True)
+                counts[1] += any(entry.parameters == ("x",) and "upwards" in entry.sentence for entry in said)
+            near.append(f"{counts[0] / STUDIES:.2f}")
+            rising.append(f"{counts[1] / STUDIES:.2f}")
+        console.print(layout.format(trials, noise, "best is near it", *near))
+        console.print(layout.format("", "", "values still rise", *rising))
+
+
+if __name__ == "__main__":
+    main()
