@@ -12,7 +12,7 @@ from search.selection.scoring import Scoring
 from search.selection.small_galleries import in_small_galleries
 from trainables.data.store.spec import opened_store
 from trainables.files import as_path
-from trainables.metrics import all_metrics, evaluate, metric_name, per_query_metrics
+from trainables.metrics import evaluate, metric_name, per_query_metrics
 from trainables.metrics.table import is_retrieval
 from trainables.models import EmbeddingModel
 from trainables.training.checkpoints import load_checkpoint
@@ -32,7 +32,7 @@ def score(scoring: Scoring) -> tuple[dict[str, Any], bytes]:
     model.load_state_dict(load_checkpoint(as_path(scoring.checkpoint))["model"])
     embeddings_ND = embed(model, view, spec.training, device)
     labels_N = view.labels_N
-    names = all_metrics() if scoring.metrics == "all" else tuple(scoring.metrics)
+    names = scoring.metrics
     by_query = [name for name in names if is_retrieval(name)]
     per_image = per_query_metrics(embeddings_ND, labels_N, by_query)
     metrics = {name: values.mean().item() for name, values in per_image.items()}

@@ -10,16 +10,24 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from search.selection.confirmation import Confirmation
+from search.selection.family import Family
 from trainables.files import write_json
 from trainables.mistakes import Mistakes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What was chosen, frozen: the only thing that the test stage takes."""
+    """What was chosen, frozen: the only thing that the test stage takes.
 
+    ``id`` tells it from the equal selection of another search. ``test_metrics`` are those that the test computes, and
+    ``family`` is the table that it makes.
+    """
+
+    id: str
     search: str
     objective: str
+    test_metrics: tuple[str, ...]
+    family: Family
     split_digest: str
     test_digest: str
     studies: Mapping[str, str]
@@ -31,11 +39,19 @@ class Selection:
     @property
     def digest(self) -> str:
         """SHA-256 of the whole selection."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self._content(), sort_keys=True).encode()).hexdigest()
+
+    def _content(self) -> dict[str, Any]:
+        return {**asdict(self), "family": self.family.to_json()}
 
     def save(self, path: Path) -> None:
         """Freeze the selection at ``path``."""
-        write_json(path, {**asdict(self), "digest": self.digest})
+        write_json(path, {**self._content(), "digest": self.digest})
+
+    def configurations(self, loss: str) -> list[Confirmation]:
+        """What of ``loss`` is trained for the test: the chosen configuration, and the default where that is another."""
+        entries = (self.chosen[loss], self.defaults[loss])
+        return list({entry.number: entry for entry in entries}.values())
 
     @classmethod
     def load(cls, path: Path) -> "Selection":
@@ -50,6 +66,8 @@ class Selection:
         digest = content.pop("digest")
         for role in ("chosen", "defaults"):
             content[role] = {loss: _confirmation(entry) for loss, entry in content[role].items()}
+        content["test_metrics"] = tuple(content["test_metrics"])
+        content["family"] = Family.from_json(content["family"])
         selection = cls(**content)
         if selection.digest != digest:
             raise Mistakes(
@@ -64,9 +82,16 @@ def _confirmation(entry: dict[str, Any]) -> Confirmation:
 
 
 def study_digest(trials: Sequence[FrozenTrial]) -> str:
-    """SHA-256 of what a study says: every trial's number, state, parameters, value and intermediate values."""
+    """SHA-256 of what a study says: every trial's number, state, parameters, seed, value and intermediate values."""
     content = [
-        [trial.number, trial.state.name, trial.user_attrs.get("params"), trial.value, trial.intermediate_values]
+        [
+            trial.number,
+            trial.state.name,
+            trial.user_attrs.get("params"),
+            trial.user_attrs.get("seed"),
+            trial.value,
+            trial.intermediate_values,
+        ]
         for trial in trials
     ]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
