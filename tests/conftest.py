@@ -23,6 +23,23 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Decoded images go to a folder of the test session, not to the user's cache."""
     folder = tmp_path_factory.mktemp("cache")
     os.environ["XDG_CACHE_HOME"] = str(folder)
+    os.environ["XDG_STATE_HOME"] = str(folder)  # until a module has its own
+    return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def state_of_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The ledger in the user's state folder is each module's own, and never the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The state folder of one test: nothing that another one opened counts."""
+    folder = tmp_path_factory.mktemp("state")
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     return folder
 
 

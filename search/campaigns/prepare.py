@@ -8,7 +8,7 @@ from search.campaigns.folder import CampaignFolder
 from search.plan.plan import Plan
 from search.plan.resume import started_or_resumed
 from search.plan.runs import RunFolder
-from search.selection.openings import Ledger
+from search.selection.openings.ledger import Ledger
 from trainables.mistakes import Mistakes, raise_if_any
 
 
@@ -35,7 +35,7 @@ def _vanished(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:
     if gone:
         yield (
             f"vary: {folder.name} began with {', '.join(gone)} too; put the labels back, or give the campaign a new "
-            "name. Labels may be added until the test classes are opened, and the table may change at any time."
+            "name. Labels may be added until the configurations are frozen; a table that changes after that says so."
         )
 
 
@@ -46,6 +46,12 @@ def _late(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:
     opened = {name for opening in Ledger(plans[0].folder.openings).openings() for name in opening.selections}
     tested = [name for name in names if name in opened]
     late = [plan.config.name for plan in plans if not (plan.config.name in begun and plan.folder.config.exists())]
+    frozen = [plan.config.name for plan in plans if plan.folder.selection.exists()]
+    if frozen and late and not tested:
+        yield (
+            f"{', '.join(late)}: the configurations of {', '.join(frozen)} are frozen already, with the rows and pairs "
+            "of their table; give the larger campaign a new name."
+        )
     if tested and late:
         yield (
             f"{', '.join(late)}: the test classes were opened for {', '.join(tested)}, and a campaign opens them once "

@@ -13,6 +13,7 @@ from search.plan.checks.findings import Findings
 from search.plan.checks.origin import check_origin
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, existing_run, stored_config, stored_split
+from trainables.data.split import ClassSplit
 from trainables.mistakes import Mistakes
 
 
@@ -44,9 +45,7 @@ def reopened(runs: Path, name: str) -> Plan:
         Mistakes: there is none, or it cannot go on here.
     """
     folder = existing_run(runs, name)
-    plan = make_plan(parse_config(stored_config(folder)), runs, goes_on=True)
-    refuse_another_split(folder, plan.split.digest)
-    return plan
+    return _with_stored_split(make_plan(parse_config(stored_config(folder)), runs, goes_on=True))
 
 
 def _plan(config: SearchConfig, runs: Path, found: Findings) -> Plan:
@@ -59,15 +58,14 @@ def _plan(config: SearchConfig, runs: Path, found: Findings) -> Plan:
         check_origin(found, config, runs)
         plan = make_plan(config, runs, findings=found)
         if origin := config.search.origin:
-            refuse_another_split(RunFolder(runs, origin), plan.split.digest)
+            refuse_other_classes(RunFolder(runs, origin), plan.split)
         return plan
     stored = parse_config(stored_config(folder))
     found.add(_forbidden(stored, config, found))
     goes_on, notices = _with_stored_trials(config, stored, found)
     found.add(_late_trials(stored, goes_on, folder))
     plan = make_plan(goes_on, runs, goes_on=True, findings=found, is_finished=_is_finished)
-    refuse_another_split(folder, plan.split.digest)
-    return replace(plan, notices=notices)
+    return replace(_with_stored_split(plan), notices=notices)
 
 
 def _is_finished(plan: Plan) -> bool:
@@ -76,19 +74,26 @@ def _is_finished(plan: Plan) -> bool:
     return is_finished(plan)
 
 
-def refuse_another_split(folder: RunFolder, digest: str) -> None:
-    """The classes of a search may not change under it.
+def _with_stored_split(plan: Plan) -> Plan:
+    """``plan`` with the split that was stored, which knows what the training images are."""
+    if not plan.folder.split.exists():
+        return plan
+    refuse_other_classes(plan.folder, plan.split)
+    return replace(plan, split=stored_split(plan.folder))
+
+
+def refuse_other_classes(folder: RunFolder, split: ClassSplit) -> None:
+    """The classes of a search may not change under it; what their images are only shows when they are decoded.
 
     Raises:
         Mistakes: they did.
     """
-    if not folder.split.exists():
-        return
-    stored = stored_split(folder).digest
-    if stored != digest:
+    stored = stored_split(folder)
+    now = replace(split, images=stored.images)
+    if stored.digest != now.digest:
         raise Mistakes(
-            f"The classes in the data set are not those that {folder.name} began with (its split is {stored[:12]}, "
-            f"now it would be {digest[:12]}); put them back, or give the search a new name."
+            f"The classes in the data set are not those that {folder.name} began with (its split is "
+            f"{stored.digest[:12]}, now it would be {now.digest[:12]}); put them back, or give the search a new name."
         )
 
 

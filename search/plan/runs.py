@@ -71,6 +71,11 @@ class RunFolder:
         return self.runs / "test_openings.jsonl"
 
     @property
+    def trained_on_opened(self) -> Path:
+        """What was opened of the training images before the search began; no file where nothing was."""
+        return self.path / "trained_on_opened.json"
+
+    @property
     def tracking(self) -> str:
         """MLflow's database where the search file names no server."""
         return f"sqlite:///{self.runs.resolve() / 'mlflow.db'}"

@@ -16,11 +16,7 @@ from search.study.pruners import PRUNERS
 from search.study.storage.driver import DriverStorage
 from search.study.storage.open import close_storage, open_storage
 from search.study.study import LossStudy
-from trainables.data.store.digest import content_digest
 from trainables.files import write_json, write_text
-
-IMAGES = "images_digest"
-"""The first study's attribute that says which images were trained on, by their content."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,13 +79,8 @@ class Search:
         return _is_done(self.plan, stage, self.trials)
 
     def begin_session(self, started: float, slots: int) -> None:
-        """Remember that a driver ``started`` (seconds since 1970), and how many trials it runs at once.
-
-        The first one also writes down the digest of the images.
-        """
+        """Remember that a driver ``started`` (seconds since 1970), and how many trials it runs at once."""
         first = self.study(self.config.loss_names[0], Stage.SEARCH)
-        if IMAGES not in first.attributes():
-            first.set_attributes({IMAGES: content_digest(self.plan.images.make())})
         first.set_attributes({"sessions": [*self.sessions, started], "slots": slots})
 
     @property

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator, Sequence
 
-from search.plan.runs import RunFolder, stored_split
+from search.plan.runs import RunFolder
 from search.report.anytime import compared_curves
 from search.report.pairs.comparable import comparable_rows
 from search.report.pairs.pairs_of import default_and_tuned, pairs_of
@@ -11,7 +11,8 @@ from search.report.results.comparison import Comparison
 from search.report.results.curves import ComparedCurve, SearchCurve
 from search.report.results.row import Row
 from search.report.results.summary import Summary
-from search.selection.openings import Ledger
+from search.report.seal.family import chosen_after_opening, family_of, shown_metrics
+from search.report.seal.image_sets import openings_told, refuse_other_images, training_told
 from search.selection.role import Role
 from trainables.mistakes import Mistakes
 
@@ -24,19 +25,24 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> Compa
         summaries: their summaries, in the same order.
 
     Raises:
-        Mistakes: the searches have not the same split or objective.
+        Mistakes: the searches have not the same split, test images or objective.
     """
     refuse_mixed(summaries)
+    refuse_other_images(folders)
     rows = [row for summary in summaries for row in rows_of(summary)]
     objective = summaries[0].objective
     computed = {name for row in rows for name in row.test or {}}
-    metrics = [name for name in dict.fromkeys((objective, "recall_at_1")) if name in computed]
+    metrics = shown_metrics(objective, computed)
     wanted = list(default_and_tuned(rows))
     tested, left_out = comparable_rows(folders, rows, metrics, itertools.chain.from_iterable(wanted))
     return Comparison(
         objective=objective,
         split=summaries[0].split,
-        openings=Ledger(folders[0].openings).sentence(stored_split(folders[0]).test_digest),
+        openings=openings_told(folders),
+        warnings=(
+            *training_told(folders),
+            *chosen_after_opening(folders, family_of(rows, metrics), [row.key for row in rows if row.test]),
+        ),
         test_metrics=tuple(metrics),
         rows=tuple(rows),
         pairs=tuple(pairs_of(tested, wanted)) if tested else (),

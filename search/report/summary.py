@@ -26,7 +26,7 @@ from search.report.results.seed_statistics import SeedInterval, SeedStatistics
 from search.report.results.summary import SplitSummary, Summary, TimeSummary
 from search.report.statistics.interval import over_seeds
 from search.selection.confirmation import Confirmation, confirmations, finalists
-from search.selection.openings import Ledger
+from search.selection.openings.ledger import Ledger
 from search.selection.selection import Selection
 from search.study.configurations import by_configuration, configuration_of, mean_value
 from search.study.names import Stage

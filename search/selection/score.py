@@ -12,7 +12,7 @@ from search.selection.scoring import Scoring
 from search.selection.small_galleries import in_small_galleries
 from trainables.data.store.spec import opened_store
 from trainables.files import as_path
-from trainables.metrics import all_metrics, evaluate, metric_name
+from trainables.metrics import evaluate, metric_name
 from trainables.metrics.parts import from_parts, metric_parts
 from trainables.models import EmbeddingModel
 from trainables.training.checkpoints import load_checkpoint
@@ -33,7 +33,7 @@ def score(scoring: Scoring) -> tuple[dict[str, Any], bytes]:
     model.load_state_dict(load_checkpoint(checkpoint)["model"])
     embeddings_ND = embed(model, view, spec.training, device)
     labels_N = view.labels_N
-    names = all_metrics() if scoring.metrics == "all" else tuple(scoring.metrics)
+    names = scoring.metrics
     parts = metric_parts(embeddings_ND, labels_N, names)
     metrics = from_parts(parts, labels_N, names)
     metrics |= evaluate(embeddings_ND, labels_N, [name for name in names if name not in metrics])

@@ -22,6 +22,6 @@ class Scoring:
     spec: TrialSpec
     checkpoint: str
     images: StoreSpec
-    metrics: tuple[str, ...] | str
+    metrics: tuple[str, ...]
     gallery: int
     per_image: str

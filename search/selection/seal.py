@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from search.selection.openings import Opening
+from search.selection.openings.opening import Opening
 from search.selection.selection import Selection
 from trainables.data.dataset import Dataset
 from trainables.data.split import ClassSplit

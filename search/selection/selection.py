@@ -11,16 +11,24 @@ from optuna.distributions import distribution_to_json
 from optuna.trial import FrozenTrial
 
 from search.selection.confirmation import Confirmation
+from search.selection.family import Family
 from trainables.files import write_json
 from trainables.mistakes import Mistakes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What was chosen, frozen: the only thing that the test stage takes."""
+    """What was chosen, frozen: the only thing that the test stage takes.
 
+    ``id`` tells it from the equal selection of another search. ``test_metrics`` are those that the test computes, and
+    ``family`` is the table that it makes.
+    """
+
+    id: str
     search: str
     objective: str
+    test_metrics: tuple[str, ...]
+    family: Family
     split_digest: str
     test_digest: str
     studies: Mapping[str, str]
@@ -32,11 +40,23 @@ class Selection:
     @property
     def digest(self) -> str:
         """SHA-256 of the whole selection."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self._content(), sort_keys=True).encode()).hexdigest()
+
+    def _content(self) -> dict[str, Any]:
+        return {**asdict(self), "family": self.family.to_json()}
 
     def save(self, path: Path) -> None:
         """Freeze the selection at ``path``."""
-        write_json(path, {**asdict(self), "digest": self.digest})
+        write_json(path, self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        """The selection and its digest, for ``selection.json``."""
+        return {**self._content(), "digest": self.digest}
+
+    def configurations(self, loss: str) -> list[Confirmation]:
+        """What of ``loss`` is trained for the test: the chosen configuration, and the default where that is another."""
+        entries = (self.chosen[loss], self.defaults[loss])
+        return list({entry.number: entry for entry in entries}.values())
 
     @classmethod
     def load(cls, path: Path) -> "Selection":
@@ -51,6 +71,8 @@ class Selection:
         digest = content.pop("digest")
         for role in ("chosen", "defaults"):
             content[role] = {loss: _confirmation(entry) for loss, entry in content[role].items()}
+        content["test_metrics"] = tuple(content["test_metrics"])
+        content["family"] = Family.from_json(content["family"])
         selection = cls(**content)
         if selection.digest != digest:
             raise Mistakes(

@@ -21,12 +21,13 @@ from search.plan.copied_trials import copy_trials
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import Search, open_search
+from search.plan.training_images import note_opened_images, with_training_images
 from search.report.summary import write_summary
 from search.report.tables.noise_text import noise_text
+from search.selection.family import Family
 from search.selection.scoring import Scoring
-from search.selection.selection import Selection
 from search.stages.checkpoint_cleanup import CheckpointCleanup
-from search.stages.freeze import NothingToSelect, freeze
+from search.stages.freeze import NothingToSelect, freeze, frozen_selection
 from search.stages.gpu_memory_check import GpuMemoryCheck
 from search.stages.outcome import Outcome, recorded_outcome
 from search.stages.progress import Progress
@@ -57,6 +58,7 @@ def run_stages(
     started: float,
     opener: str,
     reason: str | None = None,
+    family: Family | None = None,
     on_begin: Callable[[], None] = lambda: None,
     listeners: Sequence[TrialListener] = (),
 ) -> list[Outcome]:
@@ -69,6 +71,7 @@ def run_stages(
         started: when the command began, in seconds since 1970: start-up is counted from here.
         opener: who opens the test classes, the search or its campaign.
         reason: opens them once more, although they were opened.
+        family: the table that all of them make together, frozen with each choice; None for a table of each search.
         on_begin: called once nothing can be refused any more, just before the searches are opened.
         listeners: further ones, which follow every trial.
 
@@ -83,10 +86,14 @@ def run_stages(
         is_new = not all(plan.folder.config.exists() for plan in plans)
         if is_new:
             concurrent = get_ready(plans, console, phases, stack)
+            plans = [with_training_images(plan) for plan in plans]
         for plan in plans:
             stack.enter_context(plan.folder.only_driver())
         for storage, names in _databases(plans).items():
             stack.enter_context(only_driver_of(names, storage))
+        for plan in plans:
+            if not plan.folder.config.exists() and (told := note_opened_images(plan)):
+                logger.warning("%s: %s.", plan.config.name, told)
         on_begin()
         searches = [stack.enter_context(closing(open_search(plan))) for plan in plans]
         for search in searches:
@@ -98,10 +105,12 @@ def run_stages(
             return [recorded_outcome(search) for search in searches]
         if not is_new:
             concurrent = get_ready(plans, console, phases, stack)
+            for plan in plans:
+                with_training_images(plan)  # refuses others than before
         for search in searches:
             search.begin_session(started, concurrent)
         phases.begin(f"Starting {concurrent} {'worker' if concurrent == 1 else 'workers'} …")
-        return _carry_out(searches, left, console, opener, reason, concurrent, [phases, *listeners])
+        return _carry_out(searches, left, console, opener, reason, family, concurrent, [phases, *listeners])
 
 
 def _databases(plans: Sequence[Plan]) -> dict[str, list[str]]:
@@ -124,6 +133,7 @@ def _carry_out(
     console: Console,
     opener: str,
     reason: str | None,
+    family: Family | None,
     concurrent: int,
     listeners: Sequence[TrialListener],
 ) -> list[Outcome]:
@@ -136,7 +146,7 @@ def _carry_out(
     try:
         with Progress(console, concurrent) as progress:
             queue = TrialQueue(
-                stage_by_stage(searches, left, console, reason),
+                stage_by_stage(searches, left, console, reason, family),
                 listeners=[
                     _OfEachSearch({search.name: CheckpointCleanup(search.config.checkpoints) for search in searches}),
                     progress,
@@ -182,7 +192,11 @@ def _to_test(searches: Sequence[Search], reason: str | None) -> list[Search]:
 
 
 def stage_by_stage(
-    searches: Sequence[Search], left: Sequence[Stage], console: Console, reason: str | None
+    searches: Sequence[Search],
+    left: Sequence[Stage],
+    console: Console,
+    reason: str | None,
+    family: Family | None = None,
 ) -> Iterator[QueuedStage]:
     """The stages' trials; the code after a ``yield`` runs when that stage's last trial has ended."""
     if Stage.NOISE in left:
@@ -197,14 +211,14 @@ def stage_by_stage(
         _print_early_ends(searches, console)
     if Stage.SELECT in left:
         yield from confirm_stages(_undone(searches, Stage.SELECT))
-        _freeze(searches)
+        _freeze(searches, family)
         _summarise(searches)
     if Stage.TEST in left:
-        frozen = [(search, Selection.load(search.plan.folder.selection)) for search in _to_test(searches, reason)]
+        frozen = [(search, frozen_selection(search)) for search in _to_test(searches, reason)]
         yield side_by_side(Stage.TEST, [final_stage(search, selection) for search, selection in frozen])
 
 
-def _freeze(searches: Sequence[Search]) -> None:
+def _freeze(searches: Sequence[Search], family: Family | None) -> None:
     """Freeze every choice. A search of a campaign that has nothing to choose from does not hold up the others.
 
     Raises:
@@ -213,7 +227,7 @@ def _freeze(searches: Sequence[Search]) -> None:
     failures = []
     for search in _undone(searches, Stage.SELECT):
         try:
-            freeze(search)
+            freeze(search, family)
         except NothingToSelect as nothing:
             failures.append(nothing)
     if failures and not any(search.is_done(Stage.SELECT) for search in searches):

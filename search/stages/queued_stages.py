@@ -89,12 +89,10 @@ def final_stage(search: Search, selection: Selection) -> QueuedStage:
     Metric Learning: A Deep Dive), unless all training classes train.
     """
     studies = []
-    for loss, chosen in selection.chosen.items():
-        searched = search.study(loss, Stage.SEARCH).trials()
-        trained = {entry.number: entry for entry in (chosen, selection.defaults[loss])}
+    for loss in selection.chosen:
         wanted = [
-            (searched[number].params, {**attributes, "seed": _shared_seed(search, Stage.TEST, index)})
-            for number, entry in trained.items()
+            (entry.params, {**attributes, "seed": _shared_seed(search, Stage.TEST, index)})
+            for entry in selection.configurations(loss)
             for index in range(search.config.final.seeds)
             for attributes in _final_attributes(search, entry)
         ]

@@ -3,6 +3,7 @@ classes, once."""
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,16 +15,22 @@ from rich.console import Console
 
 from search.plan.search import Search
 from search.plan.trainings import training_of
-from search.selection.openings import Ledger, Opening
+from search.selection.openings.ledger import Ledger
+from search.selection.openings.opened_images import images_in
+from search.selection.openings.opening import Opening
 from search.selection.scoring import Scoring
 from search.selection.selection import Selection, study_digest
+from search.stages.freeze import frozen_selection
 from search.stages.progress import StoreProgress
+from search.study.configurations import configuration_of
 from search.study.names import Stage, short_study_name, study_name
 from search.study.records import epochs_of
-from trainables.data.store.digest import content_digest
+from trainables.data import Dataset
 from trainables.files import as_path, write_json, write_whole
-from trainables.mistakes import Mistakes
+from trainables.mistakes import Mistakes, raise_if_any
 from trainables.spec import TrialSpec
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +41,11 @@ class _Candidate:
     selection: Selection
     models: Sequence[tuple[str, FrozenTrial, TrialSpec, str]]
     results: Sequence[dict[str, Any]]
+
+    @property
+    def configurations(self) -> int:
+        """How many configurations are scored."""
+        return len({(loss, trial.user_attrs["configuration"]) for loss, trial, _, _ in self.models})
 
 
 def score_test(
@@ -51,7 +63,8 @@ def score_test(
     and counts once.
 
     Raises:
-        Mistakes: test images that cannot be read, or trained models that are gone.
+        Mistakes: test images that cannot be read, trained models that are gone or are not those of the frozen choice,
+            or what was chosen from was changed since.
     """
     candidates = [_candidate(search) for search in searches]
     openings = _openings(candidates, opener, reason or "its own test stage")
@@ -61,13 +74,21 @@ def score_test(
 
 def _candidate(search: Search) -> _Candidate:
     plan = search.plan
-    selection = Selection.load(plan.folder.selection)
+    selection = frozen_selection(search)
     finals = [
         (loss, trial, training_of(plan, loss, Stage.TEST, trial))
         for loss in selection.chosen
         for trial in search.study(loss, Stage.TEST).trials()
         if trial.state == TrialState.COMPLETE
     ]
+    raise_if_any(
+        [
+            f"Trial {trial.number} of {search.name}/{short_study_name(loss, Stage.TEST)} trained other parameters than "
+            "were frozen with the choice; restore the study, or search under a new name."
+            for loss, trial, _ in finals
+            if not _is_frozen(selection, loss, trial)
+        ]
+    )
     path = plan.folder.test
     return _Candidate(
         search=search,
@@ -77,11 +98,16 @@ def _candidate(search: Search) -> _Candidate:
     )
 
 
+def _is_frozen(selection: Selection, loss: str, trial: FrozenTrial) -> bool:
+    numbers = [entry.number for entry in selection.configurations(loss) if entry.params == configuration_of(trial)]
+    return trial.user_attrs["configuration"] in numbers
+
+
 def _openings(candidates: Sequence[_Candidate], opener: str, reason: str) -> dict[str, Opening]:
     """Each search's opening: one that has no scores of it yet, else a new one for all that share its test classes."""
     ledger = Ledger(candidates[0].search.plan.folder.openings)
     openings: dict[str, Opening] = {}
-    sealed: dict[str, dict[str, str]] = {}
+    sealed: dict[tuple[str, Dataset], list[_Candidate]] = {}
     for candidate in candidates:
         selection = candidate.selection
         answered = {entry["id"] for entry in candidate.results}
@@ -89,10 +115,18 @@ def _openings(candidates: Sequence[_Candidate], opener: str, reason: str) -> dic
         if pending:
             openings[selection.search] = pending[0]
         else:
-            sealed.setdefault(selection.test_digest, {})[selection.search] = selection.digest
-    for test_digest, selections in sealed.items():
-        opening = ledger.open(test_digest=test_digest, search=opener, selections=selections, reason=reason)
-        openings |= dict.fromkeys(selections, opening)
+            # Data sets may give other images the same names, which shows when they are read and not before.
+            dataset = candidate.search.config.dataset.source
+            sealed.setdefault((selection.test_digest, dataset), []).append(candidate)
+    for (test_digest, _), sharing in sealed.items():
+        opening = ledger.open(
+            test_digest=test_digest,
+            search=opener,
+            selections={entry.selection.search: entry.selection.digest for entry in sharing},
+            configurations={entry.selection.search: entry.configurations for entry in sharing},
+            reason=reason,
+        )
+        openings |= dict.fromkeys(opening.selections, opening)
     return openings
 
 
@@ -102,7 +136,10 @@ def _score(
     plan = candidate.search.plan
     images = plan.sealed_test.images(candidate.selection, opening)
     console.print(f"Opening the test classes for {plan.config.name} …", style="dim", highlight=False)
-    store = images.make(StoreProgress(console))
+    ledger = Ledger(plan.folder.openings)
+    opening = ledger.read(opening, images_in(images.make(StoreProgress(console))))
+    if known := ledger.before(opening):
+        logger.warning("%s: %s.", plan.config.name, known)
     scored = score_all(
         [
             Scoring(
@@ -113,7 +150,7 @@ def _score(
                 spec=spec,
                 checkpoint=checkpoint,
                 images=images,
-                metrics=plan.config.test_metrics,
+                metrics=candidate.selection.test_metrics,
                 gallery=plan.split.gallery,
                 per_image=f"{short_study_name(loss, Stage.TEST)}-{trial.number}.npz",
             )
@@ -124,9 +161,8 @@ def _score(
         file = plan.folder.path / "test" / opening.id / scores["per_image"]
         write_whole(file, methodcaller("write", per_image))
     record = {
-        **asdict(opening),
+        **without_images(opening),
         "finished": time.time(),
-        "images_digest": content_digest(store),
         "studies": trained_digests(candidate.search, candidate.selection),
         "scores": [scores for scores, _ in scored],
     }
@@ -146,6 +182,11 @@ def scores_digest(record: Mapping[str, Any]) -> str:
     """SHA-256 of all that was written down of an opening."""
     content = {key: value for key, value in record.items() if key != "digest"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def without_images(opening: Opening) -> dict[str, Any]:
+    """The opening for ``test.json``; the ledger has its images."""
+    return {key: value for key, value in asdict(opening).items() if key != "images"}
 
 
 def best_checkpoint(trial: FrozenTrial, directory: str) -> str:

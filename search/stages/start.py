@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from optuna.trial import FrozenTrial
 from rich.console import Console
 
+from search.campaigns.folder import refuse_member
 from search.plan.resume import read_plan
 from search.study.trial_queue import RunningTrial, TrialListener
 from trainables.training.epoch_record import EpochRecord
@@ -49,6 +50,7 @@ def run_search(
         Failure: it could not be done.
     """
     plan = read_plan(content, runs)
+    refuse_member(runs, plan.config.name)
     for notice in plan.notices:
         console.print(notice, highlight=False, markup=False, soft_wrap=True)
     from search.stages.pipeline import run_stages  # a mistake is said before half of the program is imported

@@ -12,7 +12,7 @@ from search.verify.checks.later_stages import check_confirmations, check_final_t
 from search.verify.checks.openings import check_ledger
 from search.verify.checks.prunings import check_prunings
 from search.verify.checks.scores import check_scores
-from search.verify.checks.setting import check_images, check_split
+from search.verify.checks.setting import check_split, with_images
 from search.verify.checks.studies import check_studies
 from search.verify.checks.summary import check_summary
 from search.verify.records import Records, plan_from_rules, records_of
@@ -39,13 +39,12 @@ def guarded(checks: Callable[[], Iterator[Check]]) -> Iterator[Check]:
 
 
 def _checks(folder: RunFolder) -> Iterator[Check]:
-    plan = plan_from_rules(folder)
+    plan = with_images(plan_from_rules(folder))
     yield from check_split(plan)
     records = records_of(plan)
     if records is None:
         yield _without_studies(plan)
         return
-    yield from check_images(records)
     if Stage.NOISE in plan.config.stages:
         yield from check_studies(records, Stage.NOISE)
     yield from check_studies(records, Stage.SEARCH)

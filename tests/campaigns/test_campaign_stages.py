@@ -9,8 +9,10 @@ import torch
 from rich.console import Console
 
 from search.plan.search import Search
+from search.report.seal.image_sets import openings_told
 from search.report.summary import summarise
-from search.selection.openings import Ledger, Opening
+from search.selection.openings.ledger import Ledger
+from search.selection.openings.opening import Opening
 from search.selection.score import score
 from search.selection.scoring import Scoring
 from search.stages.freeze import NothingToSelect
@@ -88,6 +90,7 @@ def test_one_opening_covers_the_lot_and_outlives_a_death(searches: list[Search])
     score_test(searches[1:], QUIET, opener="lot", reason=None, score_all=here)
     (opening,) = openings(searches)
     assert opening.search == "lot"
+    assert len(searches[0].plan.folder.openings.read_text().splitlines()) == 2, "the opening, and its images"
     assert opening.selections.keys() == {"lot-a", "lot-b"}
     for search in searches:
         summary = summarise(search)
@@ -101,9 +104,8 @@ def test_once_more_is_one_search_s_own_opening(searches: list[Search]) -> None:
     score_test(searches, QUIET, opener="lot", reason=None, score_all=here)
     score_test(searches[:1], QUIET, opener="lot-a", reason="to see that it is counted", score_all=here)
     assert [summarise(search).test_opened for search in searches] == [2, 1]
-    assert "2 openings by 2 searches" in Ledger(searches[0].plan.folder.openings).sentence(
-        searches[0].plan.split.test_digest
-    )
+    told = openings_told([search.plan.folder for search in searches])
+    assert told == "this test set: 2 openings by 2 searches, 2 configurations scored"
 
 
 def test_different_test_classes_are_different_openings(searches: list[Search], opened: Opened) -> None:

@@ -26,7 +26,7 @@ from search.plan.plan import Plan
 from search.plan.resume import started_or_resumed
 from search.plan.runs import RunFolder
 from search.report.statistics.interval import over_seeds
-from search.selection.openings import Ledger
+from search.selection.openings.ledger import Ledger
 from search.selection.role import Role
 from trainables.files import write_json
 from trainables.mistakes import Mistakes
@@ -263,7 +263,9 @@ def test_a_campaign_that_goes_on_may_grow_until_the_test_is_opened(folder: Campa
     grown = varied(**{"1": 1, "2": 2, "4": 4})
     assert len(campaign_plans(grown, folder)) == 3
     ledger = Ledger(RunFolder(folder.runs, "tiny-1").openings)
-    ledger.open(test_digest="t", search="tiny", selections={"tiny-1": "a", "tiny-2": "b"}, reason="its own test stage")
+    ledger.open(
+        test_digest="t", search="tiny", selections={"tiny-1": "a", "tiny-2": "b"}, configurations={}, reason="its own"
+    )
     assert len(campaign_plans(parse_campaign(tiny()), folder)) == 2
     with pytest.raises(Mistakes, match="tiny-4: the test classes were opened for tiny-1, tiny-2"):
         campaign_plans(grown, folder)
@@ -273,7 +275,9 @@ def test_a_search_that_was_there_before_does_not_join_after_the_opening(folder: 
     four = varied(**{"1": 1, "2": 2, "4": 4})
     begin(campaign_plans(four, folder)[2])
     ledger = Ledger(RunFolder(folder.runs, "tiny-1").openings)
-    ledger.open(test_digest="t", search="tiny", selections={"tiny-1": "a", "tiny-2": "b"}, reason="its own test stage")
+    ledger.open(
+        test_digest="t", search="tiny", selections={"tiny-1": "a", "tiny-2": "b"}, configurations={}, reason="its own"
+    )
     with pytest.raises(Mistakes, match="tiny-4: the test classes were opened for tiny-1, tiny-2"):
         campaign_plans(four, folder)
 
@@ -333,7 +337,7 @@ def test_what_follows_from_the_row_makes_no_column() -> None:
     campaign = parse_campaign(tiny(vary=vary, table={"rows": ["method"]}))
     blank = [made_summary(dict.fromkeys(member.config.loss_names, made_loss())) for member in campaign.members]
     cells = measured(campaign, blank)
-    assert columns_of(campaign, cells) == ["size", "configuration"]
+    assert columns_of(campaign, [cell.coordinates for cell in cells]) == ["size", "configuration"]
     assert [row[0] for row in campaign_table(campaign, cells, "title", []).rows] == ["a", "b"]
 
 

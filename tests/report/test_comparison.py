@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from search.report.results.seed_statistics import SeedInterval, SeedStatistics
 from search.report.results.summary import stored_summary
 from search.report.statistics.holm import holm
 from search.report.statistics.interval import over_seeds
-from search.selection.openings import Ledger
+from search.selection.family import Family
+from search.selection.selection import Selection
 from trainables.data.split import ClassSplit
 from trainables.files import write_json
 
@@ -47,6 +49,7 @@ def made_search(
     folder = RunFolder(runs, name)
     generator = np.random.default_rng(0)
     per_class = generator.normal(0, 0.1, 30)
+    results = folder.path / "test" / opening_of(name)
     shared = [seed for seed in seeds for _ in range(folds)]
     losses, scores = {}, []
     for loss, (default, tuned) in means.items():
@@ -55,7 +58,7 @@ def made_search(
             values = []
             for seed, fold in itertools.product(seeds, range(folds)):
                 scores_N = mean + per_class[LABELS] + generator.normal(0, 0.02, len(LABELS))
-                path = folder.path / "test" / "first" / f"{loss}-{number}-{seed}{f'-{fold}' if fold else ''}.npz"
+                path = results / f"{loss}-{number}-{seed}{f'-{fold}' if fold else ''}.npz"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 keys = np.array([f"{index}.png" for index in range(len(LABELS))])
                 np.savez_compressed(path, labels=LABELS, keys=keys, map_at_r=scores_N, recall_at_1=scores_N)
@@ -85,10 +88,48 @@ def made_search(
     write_json(folder.split, SPLIT.to_json())
     write_json(folder.summary, summary.model_dump(mode="json"))
     if tested:
-        Ledger(folder.openings).open(
-            test_digest=SPLIT.test_digest, search=name, selections={name: name}, reason="the search's own test stage"
-        )
-        write_json(folder.test, {"openings": [{"id": "first", "finished": 0.0, "scores": scores}]})
+        opening = {
+            "id": opening_of(name),
+            "test_digest": SPLIT.test_digest,
+            "search": name,
+            "selections": {name: name},
+            "configurations": {name: 2 * len(means)},
+            "time": "2026-01-01T00:00:00Z",
+            "reason": "the search's own test stage",
+        }
+        with folder.openings.open("a") as ledger:
+            ledger.write(json.dumps(opening) + "\n")
+        frozen_selection(name, list(means)).save(folder.selection)
+        write_json(folder.test, {"openings": [{"id": opening["id"], "finished": 0.0, "scores": scores}]})
+
+
+def opening_of(name: str) -> str:
+    """The id of a search's opening, which its per-image results lie below."""
+    return f"first-{name}"
+
+
+def frozen_selection(name: str, losses: list[str]) -> Selection:
+    """What was frozen: trial 7 of each loss, and the table of the search by itself."""
+    rows = {loss: ((name, loss, "default"), (name, loss, "tuned")) for loss in losses}
+    pairs = [*rows.values(), *itertools.combinations((tuned for _, tuned in rows.values()), 2)]
+    return Selection(
+        id=name,
+        search=name,
+        objective="map_at_r",
+        test_metrics=("map_at_r", "recall_at_1"),
+        family=Family(
+            metrics=frozenset({"map_at_r", "recall_at_1"}),
+            rows=frozenset(itertools.chain.from_iterable(rows.values())),
+            pairs=frozenset(map(frozenset, pairs)),
+        ),
+        split_digest=SPLIT.digest,
+        test_digest=SPLIT.test_digest,
+        studies={},
+        rule="",
+        chosen={},
+        defaults={},
+        reasons={},
+    )
 
 
 def plain_statistics(entry: SeedInterval) -> SeedStatistics:
@@ -154,7 +195,7 @@ def test_one_seed_alone_tells_no_difference(runs: Path) -> None:
 
 
 def test_a_handful_of_test_classes_tells_no_difference(runs: Path) -> None:
-    for path in (runs / "one" / "test" / "first").iterdir():
+    for path in (runs / "one" / "test" / "first-one").iterdir():
         with np.load(path) as content:
             few = {name: values[content["labels"] < 4] for name, values in content.items()}
         np.savez(path, **few)
@@ -180,7 +221,33 @@ def test_searches_compare_in_one_table_whatever_their_seeds(runs: Path) -> None:
     assert (ratio.against, ratio.cost_ratio) == ("one", None)
     shown = plain(holdout_here("compare", "one", "two", "other", "sealed", "--runs", runs).stdout)
     assert "one, two, other, sealed: losses, default and tuned" in shown
-    assert "this test set: 3 openings by 3 searches" in shown
+    assert "this test set: 3 openings by 3 searches, 8 configurations scored" in shown
+    assert "chosen after opening: to put one, two, other in one table; each was frozen with a table of its own" in shown
+
+
+def test_what_was_frozen_is_not_chosen_after_the_opening(runs: Path) -> None:
+    assert compared(runs, "one").warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("frozen", "said"),
+    [
+        ({"metrics": ["recall_at_1"]}, "map_at_r, recall_at_1; the metrics frozen with the choice were recall_at_1"),
+        ({"rows": [["one", "mpa", "tuned"]]}, "these 4 rows; 1 were frozen with the choice"),
+        ({"pairs": []}, "these 3 pairs; 0 were frozen with the choice"),
+    ],
+)
+def test_another_table_than_the_frozen_one_says_so(runs: Path, frozen: dict[str, Any], said: str) -> None:
+    selection = frozen_selection("one", ["mpa", "pnp"])
+    family = Family.from_json({**selection.family.to_json(), **frozen})
+    replace(selection, family=family).save(runs / "one" / "selection.json")
+    assert compared(runs, "one").warnings == (f"chosen after opening: {said}",)
+    assert f"chosen after opening: {said}" in plain(holdout_here("compare", "one", "--runs", runs).stdout)
+
+
+def test_an_opening_that_the_ledger_lost_is_said_to_be_lost(runs: Path) -> None:
+    (runs / "test_openings.jsonl").unlink()
+    assert compared(runs, "one").openings == "this test set: opened without a line in the ledger, which was changed"
 
 
 def test_the_folds_of_a_seed_are_one_draw(tmp_path: Path) -> None:
@@ -213,7 +280,7 @@ def test_sealed_searches_compare_on_validation_alone(tmp_path: Path) -> None:
 
 
 def test_results_that_are_gone_are_said_to_be_gone(runs: Path) -> None:
-    gone = runs / "one" / "test" / "first" / "pnp-7-12.npz"
+    gone = runs / "one" / "test" / "first-one" / "pnp-7-12.npz"
     gone.unlink()
     found = compared(runs, "one")
     assert found.pairs == ()
@@ -222,7 +289,7 @@ def test_results_that_are_gone_are_said_to_be_gone(runs: Path) -> None:
 
 def test_other_images_are_not_paired(runs: Path) -> None:
     made_search(runs, "two", {"pnp": (0.3, 0.6)})
-    path = runs / "two" / "test" / "first" / "pnp-7-12.npz"
+    path = runs / "two" / "test" / "first-two" / "pnp-7-12.npz"
     with np.load(path) as content:
         np.savez(path, **{**content, "keys": content["keys"][::-1]})
     left_out = " ".join(compared(runs, "one", "two").left_out)

@@ -20,7 +20,7 @@ from search.report.parent_run import parent_run
 from search.report.results.comparison import Comparison
 from search.report.results.summary import Summary, stored_summary
 from search.report.summary import summarise, write_summary
-from search.selection.openings import Ledger
+from search.selection.openings.ledger import Ledger
 from search.selection.role import Role
 from search.selection.selection import Selection
 from search.stages.freeze import freeze
@@ -126,6 +126,7 @@ def tested(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Sear
         test_digest=search.plan.split.test_digest,
         search="small",
         selections={"small": selection.digest},
+        configurations={"small": 2},
         reason="a test",
     )
     scores = [
@@ -179,7 +180,7 @@ def test_a_parent_run_shows_its_loss(tested: Search) -> None:
     assert found.metrics["test_recall_at_1"] == entry.test["recall_at_1"].mean
     assert found.metrics["default_final_mean"] == entry.default.final.mean
     assert found.metrics["trials_complete"] == 4
-    assert found.tags["holdout.openings"] == "this test set: 1 opening by 1 search"
+    assert found.tags["holdout.openings"] == "this test set: 1 opening by 1 search, 2 configurations scored"
     assert "trained more than once" in found.tags["holdout.diagnostics"]
     assert set(found.files) == {"comparison.md", "comparison.csv"}
 

@@ -1,4 +1,4 @@
-"""Choosing, freezing, and the ledger of test openings."""
+"""Choosing, and freezing the choice."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from search.selection.choice import RULES
 from search.selection.confirmation import Confirmation, confirmations, finalists
-from search.selection.openings import Ledger
+from search.selection.family import Family
 from search.selection.selection import Selection, study_digest
 from trainables.mistakes import Mistakes
 
@@ -48,9 +48,17 @@ def confirmation(number: int, *values: float, failed: int = 0) -> Confirmation:
     )
 
 
+FAMILY = Family(
+    metrics=frozenset({"recall_at_1"}),
+    rows=frozenset({("s", "mpa", "default"), ("s", "mpa", "tuned")}),
+    pairs=frozenset({frozenset({("s", "mpa", "default"), ("s", "mpa", "tuned")})}),
+)
+
+
 def selection(**changes: Any) -> Selection:
     content: dict[str, Any] = {
-        "search": "s", "objective": "map_at_r", "split_digest": "a", "test_digest": "b", "studies": {"s/mpa": "c"},
+        "id": "1", "search": "s", "objective": "map_at_r", "test_metrics": ("recall_at_1",), "family": FAMILY,
+        "split_digest": "a", "test_digest": "b", "studies": {"s/mpa": "c"},
         "rule": RULES["mean"], "chosen": {"mpa": confirmation(3, 0.5, 0.7)}, "defaults": {"mpa": confirmation(0, 0.4)},
         "reasons": {"mpa": "best"},
     }  # fmt: skip
@@ -148,17 +156,3 @@ def test_a_study_digest_sees_every_value() -> None:
     assert study_digest(trials) == study_digest([trial(0, 0.1, 1), trial(1, 0.9, 2)])
     assert study_digest(trials) != study_digest([trial(0, 0.1, 1), trial(1, 0.8, 2)])
     assert study_digest(trials) != study_digest(trials[:1])
-
-
-def test_the_ledger_counts_openings_of_a_test_set_whatever_the_search_is_called(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "runs" / "test_openings.jsonl")
-    assert ledger.openings() == []
-    first = ledger.open(test_digest="b", search="one", selections={"one": "s1"}, reason="first")
-    ledger.open(test_digest="b", search="two", selections={"two": "s2"}, reason="first")
-    ledger.open(test_digest="b", search="two", selections={"two": "s2"}, reason="again")
-    lot = ledger.open(test_digest="other", search="lot", selections={"three": "s3", "four": "s4"}, reason="first")
-    assert ledger.of_selection("s1") == [first]
-    assert ledger.of_selection("s3") == ledger.of_selection("s4") == [lot]
-    assert len(ledger.openings("b")) == 3
-    assert ledger.sentence("b") == "this test set: 3 openings by 2 searches"
-    assert ledger.sentence("other") == "this test set: 1 opening by 2 searches"

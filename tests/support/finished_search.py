@@ -11,7 +11,9 @@ from rich.console import Console
 from search.config.search_config import parse_config
 from search.plan.checks import make_plan
 from search.plan.search import Search, open_search
+from search.plan.training_images import with_training_images
 from search.report.summary import write_summary
+from search.selection.family import Family
 from search.selection.score import score
 from search.stages.checkpoint_cleanup import CheckpointCleanup
 from search.stages.pipeline import stage_by_stage
@@ -26,20 +28,25 @@ SLOTS = 2
 
 
 def run_here(
-    runs: Path, files: Sequence[dict[str, Any]], *, opener: str | None = None, epochs: int | None = None
+    runs: Path,
+    files: Sequence[dict[str, Any]],
+    *,
+    opener: str | None = None,
+    family: Family | None = None,
+    epochs: int | None = None,
 ) -> list[Search]:
     """Carry searches through the stages that their files ask for, or as far as they come in so many ``epochs``.
 
     They stay open, as a driver's that was killed.
     """
     torch.set_num_threads(1)  # as a worker's
-    searches = [open_search(make_plan(parse_config(file), runs)) for file in files]
+    searches = [open_search(with_training_images(make_plan(parse_config(file), runs))) for file in files]
     console = Console(quiet=True)
     stages = searches[0].config.stages
     for search in searches:
         search.begin_session(time.time(), SLOTS)
     cleanup = CheckpointCleanup(searches[0].config.checkpoints)
-    if not _train(TrialQueue(stage_by_stage(searches, stages, console, None), [cleanup]), epochs):
+    if not _train(TrialQueue(stage_by_stage(searches, stages, console, None, family), [cleanup]), epochs):
         return searches
     if Stage.TEST in stages:
         score_all = lambda tasks: [score(task) for task in tasks]  # noqa: E731

@@ -12,6 +12,7 @@ from torch import nn
 from spaces.space import Parameter, Space
 from trainables.data import Dataset
 from trainables.data.batch_samplers.base import Sampler
+from trainables.data.sets.folder import Folder
 from trainables.losses.base import Loss, ProxyLoss
 from trainables.models.backbone import Backbone
 
@@ -99,6 +100,17 @@ class Greys(Dataset):
         shade, _, copy = key.partition("/")
         pixels = np.full((20, 24, 3), 25 * int(shade) + 2 * int(copy), dtype=np.uint8)
         return pixels / 255 if self.wrong else pixels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Renamed(Folder):
+    """A folder's images under other names."""
+
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        return {f"renamed-{name}": keys for name, keys in super().classes().items()}
+
+    def identity(self) -> str:
+        return "renamed"
 
 
 class Tiny(nn.Module):

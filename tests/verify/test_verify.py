@@ -159,7 +159,7 @@ def _ledger(change: Callable[[list[str]], list[str]]) -> Change:
 
 
 def _line(**changes: Any) -> Change:
-    return _ledger(lambda lines: [json.dumps({**json.loads(lines[0]), **changes})])
+    return _ledger(lambda lines: [json.dumps({**json.loads(lines[0]), **changes}), *lines[1:]])
 
 
 def _chosen_again(copied: Copied) -> None:
@@ -235,10 +235,6 @@ STUDIES: dict[str, tuple[Change, str]] = {
     "the default": (lambda c: c.study_attribute("pnp", "default", {}), "pnp default"),
     "how many were planned": (lambda c: c.study_attribute("pnp", "planned_trials", 9), "pnp planned_trials"),
     "what was settled": (lambda c: c.study_attribute("pnp", "settled_digest", "0" * 64), "pnp settled_digest"),
-    "which images": (
-        lambda c: c.study_attribute("proxy_anchor", "images_digest", "0" * 64),
-        "digest of the training half's images",
-    ),
     "when it ran": (lambda c: c.study_attribute("proxy_anchor", "sessions", [0.0]), "summary.json time"),
     "how many ran at once": (lambda c: c.study_attribute("proxy_anchor", "slots", 9), "summary.json time slots"),
     "a confirmation's seed": (
@@ -315,10 +311,10 @@ FILES: dict[str, tuple[Change, str]] = {
         "selection.json",
     ),
     "no choice": (lambda c: (c.path / "selection.json").unlink(), "selection.json: nothing is stored"),
-    "a removed line of the ledger": (_ledger(lambda lines: []), "test.json openings"),
-    "a doubled line of the ledger": (_ledger(lambda lines: [*lines, *lines]), "summary.json test_opened"),
+    "a removed line of the ledger": (_ledger(lambda lines: lines[1:]), "test.json openings"),
+    "a doubled line of the ledger": (_ledger(lambda lines: [*lines, *lines]), "the ledger's lines"),
     "a further line of the ledger": (
-        _ledger(lambda lines: [*lines, json.dumps({**json.loads(lines[0]), "id": "f" * 32})]),
+        _ledger(lambda lines: [*lines, json.dumps({**json.loads(lines[0]), "id": "f" * 32, "time": "9"})]),
         "summary.json test_opened",
     ),
     "the ledger's reason": (_line(reason="another"), "reason"),
@@ -343,10 +339,12 @@ FILES: dict[str, tuple[Change, str]] = {
         lambda c: c.json("test.json", lambda t: t["openings"][0].update(finished=0.0)),
         "digest",
     ),
-    "the scored images": (
-        lambda c: c.json("test.json", lambda t: t["openings"][0].update(images_digest="0" * 64)),
-        "images_digest",
+    "the images that were opened": (
+        _ledger(lambda lines: [lines[0], json.dumps({**json.loads(lines[1]), "digest": "0" * 64})]),
+        "images digest",
     ),
+    "no images that were opened": (_ledger(lambda lines: lines[:1]), "images"),
+    "which images trained": (lambda c: c.json("split.json", lambda split: split.update(images="0" * 64)), "split.json"),
     "a dropped opening": (lambda c: c.json("test.json", lambda t: t["openings"].clear()), "summary.json"),
     "no scores": (lambda c: (c.path / "test.json").unlink(), "summary.json"),
     "an image's result": (
@@ -392,13 +390,13 @@ def _blank(images: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda images, classes: _blank(images, classes[0]), "digest of the training half's images"),
-        (lambda images, classes: _blank(images, classes[-1]), "images_digest"),
-        (lambda images, classes: (images / classes[0] / "03.png").unlink(), "digest of the training half's images"),
+        (lambda images, classes: _blank(images, classes[0]), "split.json"),
+        (lambda images, classes: _blank(images, classes[-1]), "images"),
+        (lambda images, classes: (images / classes[0] / "03.png").unlink(), "split.json"),
         (lambda images, classes: (images / classes[0]).rename(images / "another"), "split.json"),
         (
             lambda images, classes: shutil.copy(images / classes[0] / "03.png", images / classes[1] / "03.png"),
-            "digest of the training half's images",
+            "split.json",
         ),
         (lambda images, classes: shutil.rmtree(images), "dataset.root"),
     ],
@@ -426,7 +424,7 @@ def test_a_replaced_image_that_looks_the_same_to_the_file_system_is_found(
     try:
         image.write_bytes(other)
         os.utime(image, ns=(times.st_atime_ns, times.st_mtime_ns))
-        assert "digest of the training half's images" in verified(finished, code=1)
+        assert "split.json" in verified(finished, code=1)
     finally:
         image.write_bytes(kept)
         os.utime(image, ns=(times.st_atime_ns, times.st_mtime_ns))

@@ -11,6 +11,7 @@ from support.finished_search import run_here
 from support.tampered import Copied
 
 from search.campaigns.campaign import parse_campaign
+from search.campaigns.family import campaign_family
 from search.campaigns.folder import CampaignFolder
 from search.campaigns.results.result import campaign_result
 from search.report.summary import write_summary
@@ -41,7 +42,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = CampaignFolder(runs, campaign.name)
     folder.begin(campaign.config)
     files = [member.config.model_dump(mode="json", by_alias=True) for member in campaign.members]
-    searches = run_here(runs, files, opener=campaign.name)
+    searches = run_here(runs, files, opener=campaign.name, family=campaign_family(campaign))
     folder.end(campaign_result(campaign, [(search, write_summary(search)) for search in searches]))
     for search in searches:
         search.close()
@@ -115,7 +116,8 @@ def test_a_campaign_has_no_trial_to_train_again(finished: Path) -> None:
 def test_a_line_of_the_ledger_that_names_a_member_is_found(finished: Path, tmp_path: Path) -> None:
     copied = Copied(finished, tmp_path / "runs", "lot")
     path = copied.runs / "test_openings.jsonl"
-    line = json.loads(path.read_text())
+    first, *rest = path.read_text().splitlines()
+    line = json.loads(first)
     del line["selections"]["lot-folds"]
-    path.write_text(json.dumps(line) + "\n")
+    path.write_text("\n".join((json.dumps(line), *rest)) + "\n")
     assert "test.json opening" in verified(copied.runs, code=1).splitlines()[-1]

@@ -40,6 +40,7 @@ class ClassSplit:
     ``identity`` says which data the names belong to; ``ratio`` is the part of the training half that trains at once.
     With ``folds``, ``train`` is the whole training half, nothing else validates, and each fold names the classes
     that validate while the others train. Every ``merge`` consecutive classes that train are learned as one.
+    ``images`` is the digest of what the classes of the training half hold, None until they are decoded.
     """
 
     train: tuple[str, ...]
@@ -50,6 +51,7 @@ class ClassSplit:
     identity: str
     folds: tuple[tuple[str, ...], ...] = ()
     merge: int = 1
+    images: str | None = None
 
     @property
     def divisions(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
@@ -75,16 +77,20 @@ class ClassSplit:
             "test": list(self.test),
             **({"folds": [list(fold) for fold in self.folds]} if self.folds else {}),
             **({"merge": self.merge} if self.merge > 1 else {}),
+            **({"images": self.images} if self.images else {}),
         }
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) of the whole split: equal digests, comparable results."""
+        """SHA-256 (hex) of the whole split and of the images that train: equal digests, comparable results."""
         return _sha256(self._content())
 
     @property
     def test_digest(self) -> str:
-        """SHA-256 (hex) of the test classes alone, in whatever order and however the rest was split."""
+        """SHA-256 (hex) of the test classes' names alone, in whatever order and however the rest was split.
+
+        No test image may be read before the test is opened; the ledger holds the digest of their content from then on.
+        """
         return _sha256({"identity": self.identity, "test": sorted(self.test)})
 
     def to_json(self) -> dict[str, Any]:
@@ -108,6 +114,7 @@ class ClassSplit:
                 identity=content["identity"],
                 folds=tuple(map(tuple, content.get("folds", ()))),
                 merge=content.get("merge", 1),
+                images=content.get("images"),
             )
             expected = content["digest"]
         except KeyError as missing:

@@ -31,15 +31,30 @@ def measured(campaign: Campaign, summaries: Sequence[Summary]) -> list[Cell]:
     ]
 
 
+def all_coordinates(campaign: Campaign) -> list[dict[str, str]]:
+    """The coordinates of all cells, which the campaign file alone says."""
+    return [
+        _coordinates(campaign, member.labels, loss, role, metric)
+        for member in campaign.members
+        for loss in member.config.loss_names
+        for role in campaign.config.table.roles
+        for metric in campaign.config.table.metrics
+    ]
+
+
+def _coordinates(campaign: Campaign, labels: Sequence[str], loss: str, role: Role, metric: str) -> dict[str, str]:
+    return {
+        LOSS: loss,
+        **dict(zip(campaign.config.vary, labels, strict=True)),
+        ROLE: role.value,
+        METRIC: metric,
+    }
+
+
 def _cell(campaign: Campaign, labels: Sequence[str], loss: str, role: Role, metric: str, entry: LossSummary) -> Cell:
     found = _statistics(entry, role, metric)
     return Cell(
-        coordinates={
-            LOSS: loss,
-            **dict(zip(campaign.config.vary, labels, strict=True)),
-            ROLE: role.value,
-            METRIC: metric,
-        },
+        coordinates=_coordinates(campaign, labels, loss, role, metric),
         values=found.values if found else (),
         seeds=found.seeds if found else 0,
         mean=found.mean if found else None,

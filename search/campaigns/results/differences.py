@@ -1,7 +1,7 @@
 """Which rows of a campaign's table differ on the test classes, column by column."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from search.campaigns.results.types import CampaignPair
 from search.report.pairs.comparable import Comparable
@@ -21,13 +21,13 @@ def differences(
     names = {key: " ".join(found[axis] for axis in (*rows, *columns)) for key, found in coordinates.items()}
     return [
         CampaignPair(**dict(pair), names=(names[pair.first], names[pair.second]))
-        for pair in pairs_of(tested, list(_wanted(coordinates, columns)))
+        for pair in pairs_of(tested, wanted_pairs(coordinates, columns))
     ]
 
 
-def _wanted(coordinates: Coordinates, columns: Sequence[str]) -> Iterator[tuple[RowKey, RowKey]]:
+def wanted_pairs(coordinates: Coordinates, columns: Sequence[str]) -> list[tuple[RowKey, RowKey]]:
+    """Each two rows of a column."""
     by_column: dict[tuple[str, ...], list[RowKey]] = {}
     for key, found in coordinates.items():
         by_column.setdefault(tuple(found[axis] for axis in columns), []).append(key)
-    for keys in by_column.values():
-        yield from itertools.combinations(keys, 2)
+    return [pair for keys in by_column.values() for pair in itertools.combinations(keys, 2)]

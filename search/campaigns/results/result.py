@@ -3,15 +3,20 @@
 from collections.abc import Sequence
 
 from search.campaigns.campaign import Campaign
+from search.campaigns.family import campaign_family
 from search.campaigns.results.cells import measured
 from search.campaigns.results.comparisons import comparisons
 from search.campaigns.results.curves import campaign_curves
 from search.campaigns.results.optimism import optimism
 from search.campaigns.results.standings import standings
+from search.campaigns.results.sweeps import sweeps
 from search.campaigns.results.types import CampaignEpochs, CampaignResult
+from search.plan.runs import RunFolder
 from search.plan.search import Search
+from search.report.comparison import rows_of
 from search.report.results.summary import Summary
-from search.selection.openings import Ledger
+from search.report.seal.family import chosen_after_opening
+from search.report.seal.image_sets import image_set_of, openings_told, training_told
 from search.study.names import Stage
 from search.study.records import epochs_trained
 
@@ -25,9 +30,12 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[Search, Summary]
     """
     searches, summaries = [search for search, _ in results], [summary for _, summary in results]
     cells = measured(campaign, summaries)
-    pairs, trends, left_out = comparisons(campaign, cells, results)
-    ledger = Ledger(searches[0].plan.folder.openings)
-    test_sets = dict.fromkeys(search.plan.split.test_digest for search in searches)
+    pairs, trends, left_out = comparisons(campaign, results)
+    folders = [search.plan.folder for search in searches]
+    by_image_set: dict[str, list[RunFolder]] = {}
+    for folder in folders:
+        by_image_set.setdefault(image_set_of(folder), []).append(folder)
+    tested = [row.key for summary in summaries for row in rows_of(summary) if row.test]
     return CampaignResult(
         name=campaign.name,
         study=campaign.config.study,
@@ -53,7 +61,12 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[Search, Summary]
             confirm=_epochs(searches, Stage.SELECT),
             final=_epochs(searches, Stage.TEST),
         ),
-        openings={digest: ledger.sentence(digest) for digest in test_sets},
+        openings={digest: openings_told(sharing) for digest, sharing in by_image_set.items()},
+        warnings=(
+            *training_told(folders),
+            *chosen_after_opening(folders, campaign_family(campaign), tested),
+            *sweeps(campaign),
+        ),
     )
 
 

@@ -1,6 +1,6 @@
 """The campaign's table, in the shape that its file asks for."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 
 from search.campaigns.campaign import Campaign
@@ -10,20 +10,20 @@ from search.campaigns.results.types import Cell
 from search.report.tables.text_table import NOTHING, TextTable
 
 
-def columns_of(campaign: Campaign, cells: Sequence[Cell]) -> list[str]:
-    """What tells the columns apart: what is no row and differs within one."""
+def columns_of(campaign: Campaign, cells: Iterable[Mapping[str, str]]) -> list[str]:
+    """What tells the columns of ``cells``, given by their coordinates, apart: what is no row and differs within one."""
     rows = campaign.config.table.rows
     found: dict[tuple[str, ...], set[str]] = {}
     keys = [key for key in (LOSS, *campaign.config.vary, ROLE, METRIC) if key not in rows]
     for cell in cells:
         for key in keys:
-            found.setdefault((key, *(cell.coordinates[row] for row in rows)), set()).add(cell.coordinates[key])
+            found.setdefault((key, *(cell[row] for row in rows)), set()).add(cell[key])
     return [key for key in keys if any(len(values) > 1 for (first, *_), values in found.items() if first == key)]
 
 
 def campaign_table(campaign: Campaign, cells: Sequence[Cell], title: str, notes: Sequence[str]) -> TextTable:
     """``cells`` in rows and columns; the paper's numbers stand in brackets."""
-    rows, columns = campaign.config.table.rows, columns_of(campaign, cells)
+    rows, columns = campaign.config.table.rows, columns_of(campaign, [cell.coordinates for cell in cells])
     values = {key: list(dict.fromkeys(cell.coordinates[key] for cell in cells)) for key in (*rows, *columns)}
     found = {tuple(cell.coordinates[key] for key in (*rows, *columns)): cell for cell in cells}
     across = list(product(*(values[key] for key in columns)))

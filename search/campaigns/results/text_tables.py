@@ -71,6 +71,7 @@ def _notes(campaign: Campaign, result: CampaignResult, settings: Sequence[str]) 
     spent = result.epochs
     yield f"epochs: {spent.search:,} searching, {spent.confirm:,} confirming, {spent.final:,} for the test"
     yield from result.openings.values()
+    yield from result.warnings
 
 
 def _chosen(result: CampaignResult) -> TextTable:

@@ -87,7 +87,8 @@ class CampaignResult(Result):
     ``searches`` maps each search to its label on each axis, ``chosen`` each search and loss to the hyperparameters
     that were chosen. ``tournaments`` ranks the losses and ``optimism`` follows the objective, by role. ``trends``
     are along the axes of numbers, ``pairs`` between the rows of a column. ``left_out`` says which rows could not be
-    paired. ``openings`` maps the digest of each test set to how often it was opened.
+    paired. ``openings`` maps the digest of each test set to how often it was opened. ``warnings`` says what was trained
+    on images of an opened test set or chosen after opening, and which axes are nothing to choose by.
     """
 
     name: str
@@ -103,3 +104,4 @@ class CampaignResult(Result):
     anytime: tuple[CampaignCurve, ...]
     epochs: CampaignEpochs
     openings: Mapping[str, str]
+    warnings: tuple[str, ...]

@@ -19,6 +19,7 @@ def campaign(
 ) -> None:
     """Start a study of several searches, go on with it, or print the result of a finished one."""
     from search.campaigns.campaign import parse_campaign
+    from search.campaigns.family import campaign_family
     from search.campaigns.folder import CampaignFolder
     from search.campaigns.prepare import campaign_plans
     from search.campaigns.results.result import campaign_result
@@ -38,6 +39,7 @@ def campaign(
         plans[0].config.stages,
         started=STARTED,
         opener=campaign.name,
+        family=campaign_family(campaign),
         on_begin=lambda: folder.begin(campaign.config),
     )
     result = campaign_result(campaign, [(outcome.search, outcome.summary) for outcome in outcomes])

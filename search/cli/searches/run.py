@@ -29,8 +29,10 @@ def run(file: SearchFile, settings: Settings = None, runs: Runs = RUNS, as_json:
 
 def select(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
     """Confirm the finalists with fresh seeds and freeze one configuration a loss."""
+    from search.campaigns.folder import refuse_member
     from search.study.names import Stage
 
+    refuse_member(runs, name)
     with _opened(name, runs) as search:
         if not search.is_done(Stage.SEARCH):
             raise Mistakes(f"The search {name} has trials left; `holdout run` its file first, or ask for fewer trials.")
@@ -46,9 +48,11 @@ def test(
     as_json: Json = False,
 ) -> None:
     """Train the chosen configurations and score them on the held-out classes, once."""
+    from search.campaigns.folder import refuse_member
     from search.stages.outcome import recorded_outcome
     from search.study.names import Stage
 
+    refuse_member(runs, name)
     with _opened(name, runs) as search:
         if not search.is_done(Stage.SELECT):
             raise Mistakes(f"Nothing is chosen in {name} yet; `holdout select {name}` comes first.")

@@ -11,13 +11,15 @@ class Comparison(Result):
     """Everything that a comparison says.
 
     All ``searches`` have the same ``objective`` and ``split``. ``openings`` says how often the test classes were
-    opened, and ``test_metrics`` which metrics of the test are shown; there are none while the test is sealed.
-    ``left_out`` says in sentences which rows could not be paired, and why.
+    opened, and ``warnings`` what was trained on images of an opened test set, or chosen after opening.
+    ``test_metrics`` are the metrics of the test that are shown; there are none while the test is sealed. ``left_out``
+    says in sentences which rows could not be paired, and why.
     """
 
     objective: str
     split: SplitSummary
     openings: str
+    warnings: tuple[str, ...]
     test_metrics: tuple[str, ...]
     rows: tuple[Row, ...]
     pairs: tuple[Pair, ...]

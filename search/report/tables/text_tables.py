@@ -76,6 +76,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
             yield noise_text(summary.noise, comparison.objective)
     split = comparison.split
     yield f"split {split.digest[:12]}: {_classes(split)}; {comparison.openings}"
+    yield from comparison.warnings
     yield (
         "search: one run, or the mean of equal ones; confirmed, final (validation of the trainings for the test): "
         f"mean ± sample deviation over seeds{' and folds' if split.folds else ''}; shrunk: towards the mean of all "

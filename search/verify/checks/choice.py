@@ -1,9 +1,9 @@
 """The choice, from the studies by the rule, and the digests that were frozen with it."""
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import replace
 
+from search.campaigns.folder import campaign_of
 from search.plan.runs import RunFolder
 from search.selection.selection import Selection
 from search.stages.freeze import selection_of
@@ -41,6 +41,8 @@ def _problems(records: Records) -> Iterator[str]:
                 f"{records.name_of(loss, Stage.SEARCH)}: {len(trials)} trials are stored and {budget.most} were asked "
                 "for, and the choice is made."
             )
-    anew = selection_of(search)
-    stored = json.loads(folder.selection.read_text())
-    yield from differing("selection.json", stored, as_json({**asdict(anew), "digest": anew.digest}))
+    stored = Selection.load(folder.selection)
+    # The table of a campaign may change afterwards, and what is frozen stays: the digest holds it.
+    of_campaign = campaign_of(folder.runs, folder.name) is not None
+    anew = replace(selection_of(search, stored.family if of_campaign else None), id=stored.id)
+    yield from differing("selection.json", as_json(stored.to_json()), as_json(anew.to_json()))

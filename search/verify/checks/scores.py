@@ -2,7 +2,9 @@
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +12,19 @@ import numpy as np
 from optuna.trial import TrialState
 
 from search.plan.trainings import training_of
-from search.selection.openings import Ledger
+from search.selection.openings.ledger import Ledger
+from search.selection.openings.opened_images import images_in
+from search.selection.openings.opening import Opening
 from search.selection.selection import Selection
 from search.stages.sealed_test import best_checkpoint, scores_digest, trained_digests
 from search.study.names import Stage, short_study_name
 from search.verify.check import Check, check, differing
 from search.verify.checks.openings import scored
-from search.verify.checks.setting import images_digest
+from search.verify.checks.setting import decoded_anew
 from search.verify.records import Records
 from trainables.data.store.spec import StoreSpec
 from trainables.files import as_path
-from trainables.metrics import all_metrics, metric_name
+from trainables.metrics import metric_name
 
 CLOSE = 1e-9
 """Means are summed in another order than they were."""
@@ -31,18 +35,25 @@ def check_scores(records: Records, selection: Selection) -> Iterator[Check]:
     plan = records.plan
     openings = {opening.id: opening for opening in Ledger(plan.folder.openings).of_selection(selection.digest)}
     for record in scored(plan.folder):
-        images = plan.sealed_test.images(selection, openings[record["id"]])
+        opening = openings[record["id"]]
+        images = plan.sealed_test.images(selection, opening)
         what = f"test.json opening {record['id'][:12]}"
-        yield check(f"{what}: the images of the {len(images.class_names)} test classes", _images(what, record, images))
+        yield check(f"{what}: the images of the {len(images.class_names)} test classes", _images(opening, images))
         yield check(f"{what}: the trainings that were scored", _trainings(what, records, selection, record))
         yield check(f"{what}: its models", _models(what, records, selection, record))
         folder = plan.folder.path / "test" / record["id"]
-        yield check(f"{what}: its metrics, from the results image by image", _metrics(what, records, record, folder))
+        yield check(
+            f"{what}: its metrics, from the results image by image",
+            _metrics(what, records, selection.test_metrics, record, folder),
+        )
         yield check(f"{what}: all that it says", _digest(what, record))
 
 
-def _images(what: str, record: Mapping[str, Any], images: StoreSpec) -> Iterator[str]:
-    yield from differing(f"{what} images_digest", record["images_digest"], images_digest(images))
+def _images(opening: Opening, images: StoreSpec) -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="holdout-verify-") as cache:
+        found = images_in(decoded_anew(images, cache))
+    stored = None if opening.images is None else asdict(opening.images)
+    yield from differing(f"the ledger's opening {opening.id} images", stored, asdict(found))
 
 
 def _digest(what: str, record: Mapping[str, Any]) -> Iterator[str]:
@@ -87,13 +98,13 @@ def _models(what: str, records: Records, selection: Selection, record: Mapping[s
             yield from differing(f"{what} {name['per_image']} model_sha256", model["model_sha256"], found)
 
 
-def _metrics(what: str, records: Records, record: Mapping[str, Any], folder: Path) -> Iterator[str]:
+def _metrics(
+    what: str, records: Records, names: Sequence[str], record: Mapping[str, Any], folder: Path
+) -> Iterator[str]:
     import torch
 
     from trainables.metrics.parts import from_parts
 
-    asked = records.plan.config.test_metrics
-    names = all_metrics() if asked == "all" else tuple(asked)
     keys, labels = _test_images(records)
     for model in record["scores"]:
         file, of_model = folder / model["per_image"], f"{what} {model['per_image']}"

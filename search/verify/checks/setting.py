@@ -1,45 +1,38 @@
-"""What a search rests on: its file, the split that follows from it, and the images."""
+"""What a search rests on: the split that follows from its file, and the images."""
 
 import json
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from search.plan.plan import Plan
-from search.plan.search import IMAGES
-from search.study.names import Stage
 from search.verify.check import Check, as_json, check, differing
-from search.verify.records import Records
-from trainables.data.store.digest import content_digest
 from trainables.data.store.spec import StoreSpec
 
 
 def check_split(plan: Plan) -> Iterator[Check]:
-    """The stored split is the one that its rule makes of the data set's classes."""
+    """The stored split is the one that its rule makes of the data set's classes, and of what their images are."""
     if not plan.folder.split.exists():
         yield Check("split.json", f"split.json: nothing is stored, and the split is {plan.split.digest[:12]}.")
         return
     stored = json.loads(plan.folder.split.read_text())
     yield check(
-        f"split.json: the split {plan.split.digest[:12]}, from its rule",
+        f"split.json: the split {plan.split.digest[:12]}, from its rule and from the images of the training half",
         differing("split.json", stored, as_json(plan.split.to_json())),
     )
 
 
-def check_images(records: Records) -> Iterator[Check]:
-    """The images of the training half are those that were trained on."""
-    stored = records.attributes(records.plan.config.loss_names[0], Stage.SEARCH).get(IMAGES)
-    if stored is None:
-        yield Check("the images of the training half", is_there=False)
-        return
-    images = records.plan.images
-    yield check(
-        f"the images of the {len(images.class_names)} classes of the training half",
-        differing("The digest of the training half's images", stored, images_digest(images)),
-    )
+def with_images(plan: Plan) -> Plan:
+    """``plan`` with the digest of the training half's images in its split."""
+    from trainables.data.store.contents import read_contents
+    from trainables.data.store.image_digests import digests_by_class, named_digest
 
-
-def images_digest(images: StoreSpec) -> str:
-    """The digest of images, all of them decoded anew: what is in the cache may be of others."""
     with tempfile.TemporaryDirectory(prefix="holdout-verify-") as cache:
-        return content_digest(replace(images, cache=cache).make())
+        found = named_digest(digests_by_class(read_contents(decoded_anew(plan.images, cache))))
+    return replace(plan, split=replace(plan.split, images=found))
+
+
+def decoded_anew(images: StoreSpec, folder: str) -> Path:
+    """A store of ``images`` below ``folder``: what is in the cache may be of others."""
+    return replace(images, cache=folder).make()

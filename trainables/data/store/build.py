@@ -17,6 +17,7 @@ from PIL import Image
 from trainables.data.dataset import Dataset
 from trainables.data.listing import listed
 from trainables.data.store.files import ARRAYS, FORMAT, INDEX, PIXELS
+from trainables.data.store.image_digests import image_digest
 from trainables.files import write_json, write_whole
 from trainables.mistakes import Mistakes
 
@@ -25,6 +26,12 @@ logger = logging.getLogger(__name__)
 AHEAD = 32  # images that a worker may decode before they are written: bounds the memory
 
 Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Decoded:
+    pixels: np.ndarray
+    digest: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +55,10 @@ def _fitted(pixels: np.ndarray, short_side: int) -> np.ndarray:
     return np.asarray(Image.fromarray(pixels).resize((new_width, new_height), Image.Resampling.BILINEAR))
 
 
-def _read(dataset: Dataset, key: str, short_side: int) -> np.ndarray | _Unreadable:
+def _read(dataset: Dataset, key: str, short_side: int) -> _Decoded | _Unreadable:
     try:
-        return _fitted(dataset.read(key), short_side)
+        pixels = dataset.read(key)
+        return _Decoded(pixels=_fitted(pixels, short_side), digest=image_digest(pixels))
     except Exception as error:  # image decoders raise anything, and all bad files shall be named at once
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return _Unreadable(key=key, reason=reason)
@@ -73,9 +81,7 @@ def _digest(dataset: Dataset, classes: dict[str, tuple[str, ...]], short_side: i
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def _decoded(
-    dataset: Dataset, keys: Sequence[str], short_side: int, workers: int
-) -> Iterator[np.ndarray | _Unreadable]:
+def _decoded(dataset: Dataset, keys: Sequence[str], short_side: int, workers: int) -> Iterator[_Decoded | _Unreadable]:
     with ThreadPoolExecutor(workers) as pool:  # Pillow decodes and resizes without holding the interpreter
         for start in range(0, len(keys), AHEAD * workers):
             chunk = keys[start : start + AHEAD * workers]
@@ -97,14 +103,16 @@ def _write(
 ) -> None:
     keys = [key for keys in classes.values() for key in keys]
     sizes: list[tuple[int, int]] = []
+    digests: list[str] = []
     unreadable: list[_Unreadable] = []
     with (folder / PIXELS).open("wb") as file:
         for done, image in enumerate(_decoded(dataset, keys, short_side, workers), start=1):
             if isinstance(image, _Unreadable):
                 unreadable.append(image)
             elif not unreadable:
-                file.write(np.ascontiguousarray(image.transpose(1, 0, 2)).data)
-                sizes.append(image.shape[:2])
+                file.write(np.ascontiguousarray(image.pixels.transpose(1, 0, 2)).data)
+                sizes.append(image.pixels.shape[:2])
+                digests.append(image.digest)
             if on_progress is not None:
                 on_progress(done, len(keys))
         if unreadable:
@@ -115,7 +123,8 @@ def _write(
     sizes_N2 = np.array(sizes, dtype=np.int64)
     write_whole(folder / ARRAYS, lambda file: np.savez(file, labels_N=labels, sizes_N2=sizes_N2))
     origin = {"dataset": dataset.identity(), "short_side": short_side}  # for who asks what the cache holds
-    write_json(folder / INDEX, {"format": FORMAT, **origin, "class_names": list(classes), "image_keys": keys})
+    images = {"image_keys": keys, "image_digests": digests}
+    write_json(folder / INDEX, {"format": FORMAT, **origin, "class_names": list(classes), **images})
 
 
 def build_store(

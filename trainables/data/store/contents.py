@@ -21,6 +21,7 @@ class StoreContents:
     pixels: np.ndarray
     class_names: tuple[str, ...]
     image_keys: tuple[str, ...]
+    image_digests: tuple[str, ...]
 
     @cached_property
     def lengths_N(self) -> np.ndarray:
@@ -42,13 +43,16 @@ def read_contents(path: Path) -> StoreContents:
         pixels = np.memmap(path / PIXELS, dtype=np.uint8, mode="r")
     except (OSError, ValueError, KeyError, BadZipFile) as error:
         raise Mistakes(f"There is no readable image store at {str(path)!r} ({error}).") from error
+    if index["format"] != FORMAT:
+        raise Mistakes(f"The image store {str(path)!r} is of another version. Remove it to build it again.")
     contents = StoreContents(
         labels_N=labels_N,
         sizes_N2=sizes_N2,
         pixels=pixels,
         class_names=tuple(index["class_names"]),
         image_keys=tuple(index["image_keys"]),
+        image_digests=tuple(index["image_digests"]),
     )
-    if index["format"] != FORMAT or len(pixels) != contents.lengths_N.sum():
+    if len(pixels) != contents.lengths_N.sum():
         raise Mistakes(f"The image store {str(path)!r} is damaged. Remove it to build it again.")
     return contents

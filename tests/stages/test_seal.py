@@ -1,0 +1,317 @@
+"""Ways around the seal, each of which is told or refused; trainings and scores are made up."""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import draw_folder, small_search
+from PIL import Image
+from support.commands import holdout_here, plain, write_search
+from support.without_ray import without_ray
+
+from search.plan.resume import reopened
+from search.plan.runs import RunFolder
+from search.plan.search import open_search
+from search.selection.scoring import Scoring
+from search.selection.selection import Selection
+from search.stages.freeze import frozen_selection
+from search.stages.queued_stages import final_stage
+from search.study.configurations import configuration_of
+from search.study.names import Stage
+from search.study.trial_queue import TrialQueue
+from trainables.mistakes import Mistakes
+
+SMALL: dict[str, Any] = {
+    "training": {"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
+    "losses": ["pnp"],
+    "search": {"trials": 2},
+    "final": {"seeds": 2},
+    "metrics": {"test": ["recall_at_1"]},
+}
+ONCE = "1 opening by 1 search"
+
+
+@pytest.fixture(autouse=True)
+def scored(monkeypatch: pytest.MonkeyPatch) -> list[Scoring]:
+    return without_ray(monkeypatch)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """Images that may be changed: classes 00 to 07 train, 08 to 15 are held out."""
+    return draw_folder(tmp_path / "images", images=5)
+
+
+def run(root: Path, runs: Path, name: str = "small", *, code: int = 0, **changes: Any) -> str:
+    """Run a search in this process; all that it says."""
+    runs.mkdir(exist_ok=True)
+    file = write_search(runs.parent / f"{name}.yaml", small_search(root, **{**SMALL, "name": name, **changes}))
+    done = holdout_here("run", file, "--runs", runs, code=code)
+    return plain(done.stdout + done.stderr)
+
+
+def copied(images: Path, name: str, folder_of: Callable[[int], str | None]) -> Path:
+    """A copy of the images, class ``n`` in the folder ``folder_of(n)``, or left out where that is None."""
+    root = images.parent / name
+    for number, path in enumerate(sorted(images.iterdir())):
+        if folder := folder_of(number):
+            shutil.copytree(path, root / folder)
+    return root
+
+
+def test_another_runs_folder_and_name(images: Path, runs: Path, tmp_path: Path) -> None:
+    first = run(images, runs)
+    assert "opened before" not in first
+    assert f"this test set: {ONCE}, 2 configurations scored" in first
+    second = run(images, tmp_path / "elsewhere", "other")
+    assert f"other: 8 of 8 of these classes were opened before ({ONCE}, 2 configurations scored)" in second
+    assert "this test set: 2 openings by 2 searches, 4 configurations scored" in second
+    shutil.rmtree(runs)
+    compared = plain(holdout_here("compare", "other", "--runs", tmp_path / "elsewhere").stdout)
+    assert "this test set: 2 openings by 2 searches, 4 configurations scored" in compared
+
+
+def test_another_order_and_other_names_and_formats(images: Path, runs: Path, tmp_path: Path) -> None:
+    run(images, runs)
+    renamed = copied(images, "renamed", lambda number: f"{number // 8}-{99 - number}")
+    for path in sorted(renamed.rglob("*.png")):
+        Image.open(path).save(path.with_name(f"z{100 - int(path.stem)}.bmp"))
+        path.unlink()
+    said = run(renamed, tmp_path / "elsewhere", "renamed")
+    assert "8 of 8 of these classes were opened before" in said
+    assert "this test set: 2 openings by 2 searches" in said
+
+
+def test_one_class_fewer(images: Path, runs: Path) -> None:
+    run(images, runs)
+    fewer = copied(images, "fewer", lambda number: None if number in (0, 15) else f"{number:02d}")
+    said = run(fewer, runs, "fewer")
+    assert f"this test set: {ONCE}, 2 configurations scored; 7 of 7 of these classes were opened before ({ONCE}" in said
+
+
+def test_one_image_fewer_of_each_class(images: Path, runs: Path) -> None:
+    run(images, runs)
+    fewer = copied(images, "fewer", lambda number: f"{number:02d}")
+    for folder in fewer.iterdir():
+        (folder / "03.png").unlink()
+    assert "8 of 8 of these classes were opened before" in run(fewer, runs, "fewer", **BATCH)
+
+
+BATCH = {"training": {"epochs": 1, "batch_size": 12, "images_per_class": 3, "image_size": 16}}
+
+
+def test_another_data_set_class(images: Path, runs: Path) -> None:
+    run(images, runs)
+    dataset = {"name": "support.own_parts:Renamed", "root": str(images)}
+    assert "8 of 8 of these classes were opened before" in run(images, runs, "own", dataset=dataset)
+
+
+def test_training_on_an_opened_test_set(images: Path, runs: Path, tmp_path: Path) -> None:
+    run(images, runs)
+    swapped = copied(images, "swapped", lambda number: f"{(number + 8) % 16:02d}")
+    told = f"training on images of an opened test set: 8 of 8 classes ({ONCE}, 2 configurations scored)"
+    elsewhere = tmp_path / "elsewhere"
+    said = run(swapped, elsewhere, "swapped", stages=["search", "select"])
+    assert said.count(f"swapped: {told}") == 2, "as it begins, and under its table"
+    again = plain(holdout_here("test", "swapped", "--runs", elsewhere).stdout)
+    assert f"swapped: {told}" in again
+    assert "opened before" not in again, "its own test classes only trained"
+
+
+def test_what_is_opened_later_is_not_told_of_the_training(images: Path, runs: Path) -> None:
+    run(images, runs, stages=["search", "select"])
+    swapped = copied(images, "swapped", lambda number: f"{(number + 8) % 16:02d}")
+    run(swapped, runs, "swapped")
+    assert "training on images" not in plain(holdout_here("test", "small", "--runs", runs).stdout)
+
+
+def test_equal_names_of_other_images_are_other_splits(images: Path, runs: Path, tmp_path: Path) -> None:
+    run(images, runs)
+    other = copied(images, "other", lambda number: f"class-{number:02d}")
+    repaint(other / "class-00" / "00.png")
+    run(other, runs, "other")
+    splits = {json.loads((runs / name / "split.json").read_text())["digest"] for name in ("small", "other")}
+    assert len(splits) == 2
+    said = plain(holdout_here("compare", "small", "other", "--runs", runs, code=2).stderr)
+    assert "These searches have different splits and cannot be compared" in said
+
+
+def test_equal_names_of_other_test_images_are_not_compared(images: Path, runs: Path) -> None:
+    run(images, runs)
+    other = copied(images, "other", lambda number: f"class-{number:02d}")
+    repaint(other / "class-15" / "00.png")
+    said = run(other, runs, "other")
+    assert f"this test set: {ONCE}, 2 configurations scored; 8 of 8 of these classes were opened before" in said
+    said = plain(holdout_here("compare", "small", "other", "--runs", runs, code=2).stderr)
+    assert "These searches were tested on different images of classes with the same names" in said
+
+
+def repaint(path: Path) -> None:
+    Image.new("RGB", (20, 20), "red").save(path)
+
+
+def test_training_images_are_not_exchanged_under_a_search(images: Path, runs: Path) -> None:
+    run(images, runs, stages=["search"])
+    repaint(images / "class-00" / "00.png")
+    said = run(images, runs, code=2)
+    assert "The images of the training classes are not those that small began with, although their names are" in said
+    said = run(images, runs, "further", code=2, search={"trials": 3, "from": "small"})
+    assert "are not those that small began with" in said
+    assert not (runs / "further").exists()
+
+
+def edit(runs: Path, name: str, statement: str, *values: Any) -> None:
+    """Change the studies of a search behind its back."""
+    with closing(sqlite3.connect(runs / name / "study.db")) as database, database:
+        assert database.execute(statement, values).rowcount > 0
+
+
+PARAMS = (
+    "UPDATE trial_user_attributes SET value_json = ? WHERE key = 'params' AND trial_id IN (SELECT trial_id FROM trials "
+    "JOIN studies USING (study_id) WHERE study_name = ?)"
+)
+
+
+def test_a_study_that_was_changed_after_the_choice(images: Path, runs: Path, scored: list[Scoring]) -> None:
+    run(images, runs, stages=["search", "select"])
+    edit(runs, "small", PARAMS, json.dumps({"variant": "Ds", "temperature": 0.5}), "small/pnp")
+    said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
+    assert "The study small/pnp was changed after the choice of small was frozen" in said
+    assert not scored
+    assert not (runs / "test_openings.jsonl").exists()
+
+
+def test_final_trainings_take_what_was_frozen(images: Path, runs: Path) -> None:
+    run(images, runs, stages=["search", "select"])
+    with closing(open_search(reopened(runs, "small"))) as search:
+        selection = frozen_selection(search)
+        chosen = selection.chosen["pnp"]
+        params = {**chosen.params, "temperature": 0.0123}
+        stage = final_stage(search, replace(selection, chosen={"pnp": replace(chosen, params=params)}))
+        queue = TrialQueue(iter([stage]))
+        jobs = list(iter(queue.next_trial, None))
+        trained = [configuration_of(trial) for trial in search.trials("pnp", Stage.TEST)]
+    assert len(jobs) == len(trained)
+    assert params in trained
+
+
+def test_final_trainings_of_something_else_are_not_scored(
+    images: Path, runs: Path, scored: list[Scoring], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(images, runs, stages=["search", "select"])
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise Mistakes("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("search.stages.pipeline.score_test", killed)
+        holdout_here("test", "small", "--runs", runs, code=2)
+    edit(runs, "small", PARAMS, json.dumps({"variant": "Ds", "temperature": 0.5}), "small/pnp@final")
+    said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
+    assert "Trial 0 of small/pnp@final trained other parameters than were frozen with the choice" in said
+    assert not scored
+    assert not (runs / "test_openings.jsonl").exists()
+
+
+def test_metrics_are_those_that_were_frozen(images: Path, runs: Path, scored: list[Scoring]) -> None:
+    run(images, runs, stages=["search", "select"])
+    file = runs / "small" / "search.yaml"
+    content = yaml.safe_load(file.read_text())
+    content["metrics"]["test"] = ["precision_at_1"]
+    file.write_text(yaml.safe_dump(content))
+    holdout_here("test", "small", "--runs", runs)
+    assert {task.metrics for task in scored} == {("recall_at_1", "map_at_r")}
+    assert Selection.load(runs / "small" / "selection.json").test_metrics == ("recall_at_1", "map_at_r")
+
+
+def test_the_objective_is_the_one_that_was_frozen(images: Path, runs: Path, scored: list[Scoring]) -> None:
+    run(images, runs, stages=["search", "select"])
+    file = runs / "small" / "search.yaml"
+    content = yaml.safe_load(file.read_text())
+    content["search"]["objective"] = "recall_at_1"
+    file.write_text(yaml.safe_dump(content))
+    said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
+    assert "search.objective: small was chosen by map_at_r and its search file now says recall_at_1" in said
+    assert not scored
+
+
+@pytest.fixture
+def campaign(images: Path, runs: Path) -> Callable[..., str]:
+    """Runs a campaign of two values of PNP's temperature; all that it says."""
+
+    def carry_out(*settings: str, code: int = 0, **changes: Any) -> str:
+        base = {key: value for key, value in small_search(images, **SMALL).items() if key != "name"}
+        labels = {"cold": {"space.pnp.temperature": 0.01}, "warm": {"space.pnp.temperature": 0.02}}
+        content = {
+            "name": "lot",
+            "study": "a sweep",
+            "base": base,
+            "vary": {"temperature": labels},
+            "table": {"rows": ["temperature"]},
+            **changes,
+        }
+        file = runs.parent / "lot.yaml"
+        file.write_text(yaml.safe_dump(content))
+        options = [word for setting in settings for word in ("--set", setting)]
+        done = holdout_here("campaign", file, "--runs", runs, *options, code=code)
+        return plain(done.stdout + done.stderr)
+
+    return carry_out
+
+
+@pytest.mark.parametrize("command", ["select", "test"])
+def test_a_member_of_a_campaign_by_hand(campaign: Callable[..., str], runs: Path, command: str) -> None:
+    campaign("base.stages=[search]" if command == "select" else "base.stages=[search, select]")
+    said = plain(holdout_here(command, "lot-cold", "--runs", runs, code=2).stderr)
+    assert "lot-cold is a search of the campaign lot, whose searches are chosen and tested together" in said
+    again = holdout_here("run", runs / "lot-cold" / "search.yaml", "--set", "stages=[search, select, test]",
+                         "--runs", runs, code=2)  # fmt: skip
+    assert "lot-cold is a search of the campaign lot" in plain(again.stderr)
+    assert not (runs / "lot-cold" / "test.json").exists()
+
+
+def test_a_sweep_on_the_test_classes(campaign: Callable[..., str], runs: Path) -> None:
+    said = campaign()
+    assert "not for choosing: temperature varies on the test classes" in said
+    assert "chosen after opening" not in said
+    assert "this test set: 1 opening by 2 searches, 4 configurations scored" in said
+    warnings = json.loads((runs / "lot" / "campaign.json").read_text())["warnings"]
+    assert [sentence.partition(":")[0] for sentence in warnings] == ["not for choosing"]
+
+
+def test_a_campaign_table_that_was_changed_after_the_opening(campaign: Callable[..., str], runs: Path) -> None:
+    campaign()
+    said = campaign(table={"rows": ["temperature"], "metrics": ["map_at_r"]})
+    assert "chosen after opening: map_at_r; the metrics frozen with the choice were recall_at_1" in said
+    said = campaign(table={"rows": ["temperature"], "roles": ["default"]})
+    assert "chosen after opening: these 2 rows; 4 were frozen with the choice" in said
+    assert "chosen after opening" not in campaign()
+
+
+def test_a_campaign_does_not_grow_after_the_choice(campaign: Callable[..., str]) -> None:
+    campaign("base.stages=[search, select]")
+    said = campaign(
+        "base.stages=[search, select]",
+        "vary.temperature.hot={space.pnp.temperature: 0.03}",
+        code=2,
+    )
+    assert "lot-hot: the configurations of lot-cold, lot-warm are frozen already" in said
+
+
+def test_a_member_alone_is_not_the_table_that_was_frozen(campaign: Callable[..., str], runs: Path) -> None:
+    campaign()
+    assert RunFolder(runs, "lot-cold").test.exists()
+    said = plain(holdout_here("compare", "lot-cold", "--runs", runs).stdout)
+    assert "chosen after opening" in said

@@ -1,0 +1,85 @@
+"""Whole searches and campaigns in this process, without Ray and MLflow: trainings and scores are made up."""
+
+import hashlib
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.driving import record
+
+from search.selection.scoring import Scoring
+from search.study.trial_queue import RunningTrial, TrialQueue
+
+CHECKPOINT = "attempt-1/best.pt"
+IMAGES = 10
+"""Of a test class."""
+
+
+def without_ray(monkeypatch: pytest.MonkeyPatch) -> list[Scoring]:
+    """Patch what starts Ray or MLflow away; gives the list to which every scoring is added."""
+    scored: list[Scoring] = []
+
+    def get_ready(plans: Sequence[Any], *_: Any) -> int:
+        for plan in plans:
+            plan.images.make()
+        return 1
+
+    def score_all(_: Any, tasks: Sequence[Scoring], **__: Any) -> list[Any]:
+        scored.extend(tasks)
+        return [_scores(task) for task in tasks]
+
+    monkeypatch.setattr("search.stages.pipeline.get_ready", get_ready)
+    monkeypatch.setattr("search.stages.pipeline.make_projection", lambda plan: None)
+    monkeypatch.setattr("search.stages.pipeline.Tracker", _NoTracker)
+    monkeypatch.setattr("search.stages.pipeline._try_synchronise", lambda *_: True)
+    monkeypatch.setattr("search.cluster.tune.tuner.run_queue", _run_queue)
+    monkeypatch.setattr("search.cluster.tune.tuner.map_on_workers", score_all)
+    return scored
+
+
+class _NoTracker:
+    def __init__(self, _: Any) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: True
+
+
+def _run_queue(queue: TrialQueue, **_: Any) -> None:
+    while job := queue.next_trial():
+        path = Path(job.spec.directory) / CHECKPOINT
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+        last = job.spec.training.epochs
+        for epoch in range(1, last + 1):
+            made = {**record(epoch, _value(job, epoch)), "checkpoint": CHECKPOINT}
+            if not queue.on_trial_result(job, {"records": [made], "finished": epoch == last}):
+                break
+
+
+def _value(job: RunningTrial, epoch: int) -> float:
+    """Grows with the epochs, is another one for every seed, and worse for the default."""
+    configuration = job.study.trial(job.number).user_attrs.get("configuration", job.number)
+    return 0.1 * epoch + 0.05 * (configuration > 0) + job.spec.seed % 97 / 10000
+
+
+def _scores(task: Scoring) -> tuple[dict[str, Any], bytes]:
+    labels = np.repeat(np.arange(len(task.images.class_names)), IMAGES)
+    generator = np.random.default_rng(task.seed)
+    values = {name: generator.random(len(labels)) for name in task.metrics}
+    content = io.BytesIO()
+    np.savez_compressed(content, labels=labels, keys=np.array([f"{n}.png" for n in range(len(labels))]), **values)
+    scores = {
+        "loss": task.loss,
+        "configuration": task.configuration,
+        "seed": task.seed,
+        "fold": task.fold,
+        "metrics": {name: float(found.mean()) for name, found in values.items()},
+        "in_small_galleries": 0.5,
+        "per_image": task.per_image,
+        "sha256": hashlib.sha256(content.getvalue()).hexdigest(),
+    }
+    return scores, content.getvalue()
