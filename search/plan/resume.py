@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from search.config.changeable import may_change
 from search.config.differences import differences
 from search.config.search_config import SearchConfig, parse_config, validate_config
-from search.plan.changeable import may_change
 from search.plan.checks import make_plan
 from search.plan.checks.findings import Findings
 from search.plan.checks.origin import check_origin

@@ -6,9 +6,9 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
+from search.config.changeable import settled_digest
 from search.config.search_config import SearchConfig
 from search.config.secrets import expand
-from search.plan.changeable import settled_digest
 from search.plan.plan import Plan
 from search.plan.stored import StoredSearch
 from search.study.names import Stage, study_name

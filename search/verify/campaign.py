@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from search.campaigns.campaign import Campaign, parse_campaign
 from search.campaigns.folder import CampaignFolder
 from search.campaigns.results.result import campaign_result
+from search.config.changeable import settled
 from search.config.search_config import parse_config
 from search.config.yaml_file import read_yaml
-from search.plan.changeable import settled
 from search.plan.runs import RunFolder, stored_config
 from search.report.summary import summarise
 from search.verify.check import Check, as_json, check, differing
