@@ -11,6 +11,7 @@ from search.config.search_config import SearchConfig
 from search.config.secrets import expand
 from search.plan.plan import Plan
 from search.plan.stored import StoredSearch
+from search.selection.audit import to_audit
 from search.study.names import Stage, study_name
 from search.study.pruners import PRUNERS
 from search.study.storage.driver import DriverStorage
@@ -125,4 +126,13 @@ def _is_done(plan: Plan, stage: Stage, trials: Callable[[str, Stage], Sequence[F
         noise = plan.config.noise
         ended = sum(trial.state.is_finished() for trial in trials(plan.config.noise_loss, Stage.NOISE))
         return ended >= noise.seeds + noise.splits
-    return all(plan.budget(loss).done(trials(loss, Stage.SEARCH)) for loss in plan.config.loss_names)
+    return all(_is_searched(plan, loss, trials) for loss in plan.config.loss_names)
+
+
+def _is_searched(plan: Plan, loss: str, trials: Callable[[str, Stage], Sequence[FrozenTrial]]) -> bool:
+    searched, search = trials(loss, Stage.SEARCH), plan.config.search
+    if not plan.budget(loss).done(searched) or not search.audit:
+        return plan.budget(loss).done(searched)
+    wanted = {trial.number for trial in to_audit(searched, search.audit, seed=search.seed, loss=loss)}
+    audited = [trial for trial in trials(loss, Stage.AUDIT) if trial.state.is_finished()]
+    return wanted <= {trial.user_attrs["configuration"] for trial in audited}

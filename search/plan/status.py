@@ -88,4 +88,6 @@ def _state(search: StoredSearch, studies: tuple[StudyStatus, ...]) -> str:
         return "selected"
     if Stage.SELECT in stages:
         return "confirming"
+    if Stage.AUDIT in stages:
+        return "auditing the pruning"
     return "measuring the noise" if stages == {Stage.NOISE} else "searching"

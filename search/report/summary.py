@@ -11,6 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 from search.plan.plan import Plan
 from search.plan.search import Search
 from search.report.anytime import incumbents
+from search.report.diagnostics.audit import pruning_audit
 from search.report.diagnostics.diagnose import diagnose
 from search.report.noise import noise_summary
 from search.report.results.loss_summary import (
@@ -131,6 +132,12 @@ def _loss_summary(
         final=_final(plan, trials[Stage.TEST], chosen),
         test=_tested(test, loss, chosen),
         test_small=_tested_small(test, loss, chosen),
+        audit=pruning_audit(
+            searched,
+            trials[Stage.AUDIT],
+            places=plan.config.selection.finalists,
+            epochs=plan.config.training.epochs * len(plan.split.divisions),
+        ),
         anytime=incumbents(searched, partial(_value, plan), _confirmed_means(searched, confirmed, objective)),
         diagnostics=(),
     )

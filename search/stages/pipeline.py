@@ -32,6 +32,7 @@ from search.stages.gpu_memory_check import GpuMemoryCheck
 from search.stages.outcome import Outcome, recorded_outcome
 from search.stages.progress import Progress
 from search.stages.queued_stages import (
+    audit_stage,
     confirm_stages,
     final_stage,
     noise_stage,
@@ -207,6 +208,8 @@ def stage_by_stage(
                 console.print(noise_text(noise, search.config.objective), highlight=False)
     if Stage.SEARCH in left:
         yield side_by_side(Stage.SEARCH, [search_stage(search) for search in searches])
+        if audited := [search for search in searches if search.config.search.audit]:
+            yield side_by_side(Stage.AUDIT, [audit_stage(search) for search in audited])
         _summarise(searches)
         _print_early_ends(searches, console)
     if Stage.SELECT in left:

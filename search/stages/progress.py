@@ -22,6 +22,7 @@ from trainables.training.epoch_record import EpochRecord
 TITLES = {
     Stage.NOISE: "Measuring the noise",
     Stage.SEARCH: "Searching",
+    Stage.AUDIT: "Auditing the pruning",
     Stage.SELECT: "Confirming the finalists",
     Stage.TEST: "Training for the test",
 }

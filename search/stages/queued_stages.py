@@ -6,6 +6,7 @@ from typing import Any
 
 from search.plan.search import Search
 from search.plan.trainings import training_of
+from search.selection.audit import to_audit
 from search.selection.choice import rounds
 from search.selection.confirmation import Confirmation, confirmations, finalists
 from search.selection.selection import Selection
@@ -41,6 +42,19 @@ def search_stage(search: Search) -> QueuedStage:
             study.enqueue([(search.plan.spaces[loss].default, {"default": True})])
         studies.append(_queued(search, study, loss, Stage.SEARCH, search.plan.budget(loss)))
     return QueuedStage(stage=Stage.SEARCH, studies=studies)
+
+
+def audit_stage(search: Search) -> QueuedStage:
+    """Pruned trials once more, with their own seeds, and to the end."""
+    studies = []
+    for loss in search.config.loss_names:
+        trials, section = search.study(loss, Stage.SEARCH).trials(), search.config.search
+        wanted = [
+            (trial.params, {"configuration": trial.number, "seed": trial.user_attrs["seed"]})
+            for trial in to_audit(trials, section.audit, seed=section.seed, loss=loss)
+        ]
+        studies.append(_enqueued(search, loss, Stage.AUDIT, wanted))
+    return QueuedStage(stage=Stage.AUDIT, studies=studies)
 
 
 def confirm_stages(searches: Sequence[Search]) -> Iterator[QueuedStage]:

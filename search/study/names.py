@@ -4,10 +4,14 @@ from enum import StrEnum
 
 
 class Stage(StrEnum):
-    """What a search goes through, in this order; the noise stage only where it is asked for."""
+    """What a search goes through, in this order; the noise stage only where it is asked for.
+
+    The audit of the pruning belongs to the search, which is done when it is; its trials have studies of their own.
+    """
 
     NOISE = "noise"
     SEARCH = "search"
+    AUDIT = "audit"
     SELECT = "select"
     TEST = "test"
 

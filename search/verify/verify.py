@@ -8,7 +8,12 @@ from search.selection.selection import Selection
 from search.study.names import Stage
 from search.verify.check import Check
 from search.verify.checks.choice import check_choice, stored_selection
-from search.verify.checks.later_stages import check_confirmations, check_final_trainings, check_noise_trials
+from search.verify.checks.later_stages import (
+    check_audited_trials,
+    check_confirmations,
+    check_final_trainings,
+    check_noise_trials,
+)
 from search.verify.checks.openings import check_ledger
 from search.verify.checks.prunings import check_prunings
 from search.verify.checks.scores import check_scores
@@ -48,10 +53,13 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
     if Stage.NOISE in plan.config.stages:
         yield from check_studies(records, Stage.NOISE)
     yield from check_studies(records, Stage.SEARCH)
+    if plan.config.search.audit:
+        yield from check_studies(records, Stage.AUDIT)
     yield from check_studies(records, Stage.SELECT)
     yield from check_studies(records, Stage.TEST)
     yield from check_noise_trials(records)
     yield from check_prunings(records)
+    yield from check_audited_trials(records)
     yield from check_confirmations(records)
     selection = stored_selection(folder)
     yield from check_choice(records)

@@ -70,6 +70,7 @@ KEYS: dict[str, Any] = {
             "final": STATISTICS,
             "test": TEST,
             "test_small": STATISTICS,
+            "audit": None,
             "anytime": [("epochs", "value", "trial", "confirmed")],
             "diagnostics": [("kind", "parameters", "sentence")],
         }

@@ -41,6 +41,7 @@ def made_loss(**fields: Any) -> LossSummary:
             "final": None,
             "test": None,
             "test_small": None,
+            "audit": None,
             "anytime": (),
             "diagnostics": (),
             **fields,

@@ -13,7 +13,8 @@ class SearchSection(Section):
     """How hyperparameters are searched: at most ``trials`` a loss, and no more than fit in its budget of ``epochs``.
 
     With ``from``, which is :attr:`origin` here, the search begins with the trials of another one in the same runs
-    folder, and they count as its own.
+    folder, and they count as its own. ``audit`` pruned trials of each loss are trained to their end afterwards, to see
+    what pruning was worth; the choice knows nothing of them.
     """
 
     origin: str | None = Field(default=None, alias="from")
@@ -22,6 +23,7 @@ class SearchSection(Section):
     sampler: str = "tpe"
     pruner: str = "asha"
     objective: str = "map_at_r"
+    audit: int = Field(default=0, ge=0)
     seed: int = 0
     max_concurrent: int | None = Field(default=None, ge=1)
     storage: Address | None = None

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from search.report.diagnostics.finding import Finding
+from search.report.results.audit import PruningAudit
 from search.report.results.incumbent import Incumbent
 from search.report.results.result import Result
 from search.report.results.seed_statistics import SeedInterval, SeedStatistics
@@ -70,8 +71,9 @@ class LossSummary(Result):
 
     ``epochs`` is how many epochs the search stage trained. ``ended_early`` says why there are fewer trials than asked
     for. ``best`` is the best trial of the search. ``confirmed`` is the chosen configuration; ``final``, ``test`` and
-    ``test_small`` are its results, as in :class:`DefaultSummary`. ``anytime`` lists the search's improvements in order,
-    and ``diagnostics`` what the study says about itself. What is not there yet is None.
+    ``test_small`` are its results, as in :class:`DefaultSummary`. ``audit`` says what pruning was worth. ``anytime``
+    lists the search's improvements in order, and ``diagnostics`` what the study says about itself. What is not there
+    yet is None.
     """
 
     trials: TrialCounts
@@ -83,6 +85,7 @@ class LossSummary(Result):
     final: SeedStatistics | None
     test: Mapping[str, SeedInterval] | None
     test_small: SeedStatistics | None
+    audit: PruningAudit | None
     anytime: tuple[Incumbent, ...]
     diagnostics: tuple[Finding, ...]
 

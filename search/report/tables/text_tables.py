@@ -69,7 +69,8 @@ def _notes(comparison: Comparison) -> Iterator[str]:
             tuned, trials = entry.confirmed or entry.best, entry.trials
             counts = f"{trials.complete} complete, {trials.pruned} pruned, {trials.failed} failed"
             yield f"{label}: {parameters(tuned.params) if tuned else 'no trial finished'} ({counts})"
-            said = (entry.ended_early, entry.overtuned, *(finding.sentence for finding in entry.diagnostics))
+            audited = entry.audit.sentence if entry.audit else None
+            said = (entry.ended_early, entry.overtuned, audited, *(finding.sentence for finding in entry.diagnostics))
             for sentence in filter(None, said):
                 yield f"{label}: {sentence}"
         if summary.noise:

@@ -1,4 +1,4 @@
-"""The stages whose trials follow from those of the stage before: noise, confirmation, final trainings."""
+"""The stages whose trials follow from those of the stage before: noise, audit, confirmation, final trainings."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.plan.search import Search
 from search.selection.selection import Selection
-from search.stages.queued_stages import confirm_stages, final_stage, noise_stage
+from search.stages.queued_stages import audit_stage, confirm_stages, final_stage, noise_stage
 from search.study.names import Stage
 from search.study.storage.copy import StorageCopy
 from search.study.trial_queue import QueuedStage
@@ -25,6 +25,11 @@ class Wanted(NamedTuple):
 def check_noise_trials(records: Records) -> Iterator[Check]:
     """The noise stage's trials are those that the file asks for."""
     yield from _check_stage(records, Stage.NOISE, lambda search: [noise_stage(search)])
+
+
+def check_audited_trials(records: Records) -> Iterator[Check]:
+    """The pruned trials that are trained to their end are those that the file asks for."""
+    yield from _check_stage(records, Stage.AUDIT, lambda search: [audit_stage(search)])
 
 
 def check_confirmations(records: Records) -> Iterator[Check]:
