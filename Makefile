@@ -54,10 +54,16 @@ bench-scale: setup
 bench-slots: setup
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.slots
 
+# The simulations behind the statistics and the samplers, with one thread each: minutes a line.
+bench-statistics: export OMP_NUM_THREADS = 1
 bench-statistics: setup
 	$(BIN)/python -m benchmarks.statistics.pairs
 	$(BIN)/python -m benchmarks.statistics.confirmation
 	$(BIN)/python -m benchmarks.statistics.edges
+	$(BIN)/python -m benchmarks.statistics.samplers
+	$(BIN)/python -m benchmarks.statistics.incumbent
+	$(BIN)/python -m benchmarks.statistics.prior
+	$(BIN)/python -m benchmarks.statistics.rungs
 
 bench-anytime: setup
 	$(BIN)/python -m benchmarks.anytime $(IMAGES) $(RUNS)

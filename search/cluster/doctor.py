@@ -15,6 +15,7 @@ from search.cluster.session import NoRay, ray_session, token_path
 from search.config.search_config import SearchConfig
 from search.plan.checks import make_plan
 from search.plan.plan import Plan
+from search.study.samplers.chance import is_blind, left_to_chance
 from trainables.mistakes import Mistakes
 from trainables.models import EmbeddingModel
 
@@ -122,10 +123,8 @@ def _space(check: str, folder: Path, need: int, what: str) -> Iterator[CheckResu
 
 def _memory(plan: Plan) -> Iterator[CheckResult]:
     """Memory for as many trials as this machine has room for: processes, weights, gradients and Adam's moments."""
-    resources = plan.config.resources
-    slots = max(1, int((os.cpu_count() or 1) / resources.cpus_per_trial))
-    slots = min(slots, plan.config.search.max_concurrent or slots)
-    need = slots * (PROCESS_BYTES + (0 if resources.gpus_per_trial else 16 * _weights(plan.config)))
+    slots = _slots(plan.config)
+    need = slots * (PROCESS_BYTES + (0 if plan.config.resources.gpus_per_trial else 16 * _weights(plan.config)))
     has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     found = f"{slots} trials at once: at least {_gigabytes(need)} of {_gigabytes(has)}"
     mend = "Set search.max_concurrent to fewer, or resources.cpus_per_trial to more."
@@ -136,7 +135,23 @@ def _memory(plan: Plan) -> Iterator[CheckResult]:
     )
 
 
-SEARCH_CHECKS: tuple[Callable[[Plan], Iterator[CheckResult]], ...] = (_data, _disk, _memory)
+def _sampling(plan: Plan) -> Iterator[CheckResult]:
+    """Whether trials end before the next ones are proposed."""
+    slots, losses = _slots(plan.config), plan.config.loss_names
+    samplers = [sampler for loss in losses if (sampler := plan.budget(loss).sampler)]
+    blind = any(is_blind(sampler, slots, len(losses)) for sampler in samplers)
+    told = (left_to_chance(plan.config.search.sampler, sampler, slots, len(losses)) for sampler in samplers)
+    for text in filter(None, dict.fromkeys(told)):
+        yield CheckResult(check="sampling", state="warning" if blind else "ok", found=text.rstrip("."))
+
+
+SEARCH_CHECKS: tuple[Callable[[Plan], Iterator[CheckResult]], ...] = (_data, _disk, _memory, _sampling)
+
+
+def _slots(config: SearchConfig) -> int:
+    """How many trials run at once on this machine."""
+    slots = max(1, int((os.cpu_count() or 1) / config.resources.cpus_per_trial))
+    return min(slots, config.search.max_concurrent or slots)
 
 
 def _weights(config: SearchConfig) -> int:

@@ -97,5 +97,7 @@ def search_budget(config: SearchConfig, loss: str, space: SearchSpace) -> Budget
         trials=search.trials,
         epochs=search.epochs,
         epochs_each=config.training.epochs * (config.split.folds or 1),
-        sampler=SAMPLERS[search.sampler](loss=loss, space=space, seed=search.seed, trials=search.trials),
+        sampler=SAMPLERS[search.sampler](
+            loss=loss, space=space, seed=search.seed, trials=search.trials, prior=search.prior
+        ),
     )

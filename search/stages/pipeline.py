@@ -44,6 +44,7 @@ from search.stages.start_up import Phases, get_ready
 from search.stages.synchronise import make_projection, synchronise
 from search.study.names import Stage, search_of
 from search.study.pruners import PRUNERS
+from search.study.samplers.chance import left_to_chance
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialListener, TrialQueue
 from search.tracking.projection import Projection
 from search.tracking.tracker import Tracker
@@ -142,6 +143,8 @@ def _carry_out(
 
     resources = searches[0].config.resources
     _print_rungs(searches, console)
+    if Stage.SEARCH in left:
+        _print_chance(searches, console, concurrent)
     projections = {search.name: make_projection(search.plan) for search in searches}
     tracker = Tracker(projections)
     try:
@@ -250,6 +253,19 @@ def _print_rungs(searches: Sequence[Search], console: Console) -> None:
     ):
         plan = PRUNERS[pruner](steps=steps, unit=unit).plan
         console.print(f"Pruning ({pruner}, {steps} {unit}s): {plan}.", style="dim", highlight=False)
+
+
+def _print_chance(searches: Sequence[Search], console: Console, slots: int) -> None:
+    """What the searches that begin now leave to chance; their losses share the slots."""
+    new = [
+        (search.config.search.sampler, sampler)
+        for search in searches
+        for loss in search.config.loss_names
+        if not search.trials(loss, Stage.SEARCH) and (sampler := search.plan.budget(loss).sampler)
+    ]
+    for text in dict.fromkeys(left_to_chance(name, sampler, slots, len(new)) for name, sampler in new):
+        if text:
+            console.print(text, style="dim", highlight=False)
 
 
 def _print_early_ends(searches: Sequence[Search], console: Console) -> None:

@@ -42,7 +42,12 @@ class NoComparison(Comparison):
 
 
 class Halving(Comparison):
-    """At each rung of its bracket a trial goes on if it is among the best ``1 / factor`` of those that came there."""
+    """At each rung of its bracket a trial goes on if it is among the best ⌊n / factor⌋ of the n that came, or first.
+
+    Rounding up trains the best of 16 trials to its end more often, .95 and not .91 of the time, .87 and not .77 where
+    values are noisy, and takes 17 % more epochs. What is chosen is then .01 to .06 deviations better; with three more
+    trials instead, rounded down and in as many epochs, it is .07 to .09 better (``make bench-statistics``).
+    """
 
     def __init__(self, rungs: Sequence[Sequence[int]], bracket_of: Callable[[int], int], factor: int) -> None:
         self._rungs = rungs

@@ -19,6 +19,7 @@ from search.study.configurations import configuration_of
 from search.study.pruners import Pruner
 from search.study.records import record_key, record_keys
 from search.study.samplers.sampler import Sampler
+from search.study.samplers.seen_study import SeenStudy
 from search.study.storage.driver import DriverStorage
 from search.study.tally import Tally
 from search.study.trial_value import TrialValue
@@ -67,6 +68,7 @@ class LossStudy:
         self._study = optuna.create_study(
             study_name=name, storage=storage, direction="maximize", load_if_exists=True, pruner=NopPruner()
         )
+        self._seen = SeenStudy(name, storage, as_worst=sampler is not None and sampler.models_complete)
         self.set_attributes({key: value for key, value in attributes.items() if self.attributes().get(key) != value})
         self._comparison = pruner.comparison(name)
         self._first_with: dict[Configuration, int] = {}
@@ -76,6 +78,7 @@ class LossStudy:
     def _take(self, trial: FrozenTrial) -> None:
         """Count a trial that is stored already."""
         self.tally.add(trial)
+        self._seen.take(trial)
         self._comparison.add(trial)
         if "params" in trial.user_attrs:
             self._first_with.setdefault(configuration_of(trial), trial.number)
@@ -127,9 +130,9 @@ class LossStudy:
         waiting = next((trial for trial in enqueued if trial.state == TrialState.WAITING), None)
         number = waiting.number if waiting else len(trials)
         if self._sampler:  # without one, all trials are enqueued
-            self._study.sampler = self._sampler.build(number, trials)
+            self._seen.sampler = self._sampler.sampler_of(number, trials)
         with self._storage.transaction():
-            trial = self._study.ask()
+            trial = self._seen.ask()
             configuration = self._space.suggest(trial)
             trial.set_user_attr("params", dict(configuration))
             if "seed" not in trial.user_attrs:
@@ -185,4 +188,5 @@ class LossStudy:
             self._study.tell(number, steps[max(steps)] if state == TrialState.COMPLETE else None, state=state)
         ended = self.trial(number)
         self.tally.replace(before, ended)
+        self._seen.take(ended)
         self._comparison.end(ended)

@@ -38,6 +38,8 @@ def test_a_search_is_measured_against_it(search_file: Callable[..., dict[str, An
     assert found(findings, "data").found == "folder: 6 classes train, 2 validate, 8 test"
     assert found(findings, "store").found.startswith("160 images decoded")
     assert all(finding.state != "failed" for finding in findings)
+    assert "all 3 trials are left to chance" in found(findings, "sampling").found
+    assert found(findings, "sampling").state == "warning"
     assert not (tmp_path / "runs").exists()
 
 

@@ -17,7 +17,7 @@ from search.plan.checks import make_plan
 from search.plan.search import Search
 from search.stages.queued_stages import search_stage
 from search.study.names import Stage
-from search.study.samplers.qmc import at
+from search.study.samplers.shares import at
 from search.study.samplers.table import SAMPLERS
 from search.study.storage.driver import DriverStorage
 from search.study.storage.open import open_storage

@@ -16,16 +16,16 @@ def search_axes(campaign: Campaign) -> list[str]:
 
 
 def _differs(campaign: Campaign, position: int) -> bool:
-    found: dict[tuple[str, ...], set[tuple[str | int | None, ...]]] = {}
+    found: dict[tuple[str, ...], set[tuple[str | float | None, ...]]] = {}
     for member in campaign.members:
         others = (*member.labels[:position], *member.labels[position + 1 :])
         found.setdefault(others, set()).add(_way(member.config.search))
     return any(len(ways) > 1 for ways in found.values())
 
 
-def _way(search: SearchSection) -> tuple[str | int | None, ...]:
+def _way(search: SearchSection) -> tuple[str | float | None, ...]:
     """What says how a search searches."""
-    return search.sampler, search.pruner, search.trials, search.epochs
+    return search.sampler, search.prior, search.pruner, search.trials, search.epochs
 
 
 def campaign_curves(campaign: Campaign, summaries: Sequence[Summary]) -> list[CampaignCurve]:

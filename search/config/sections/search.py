@@ -14,13 +14,15 @@ class SearchSection(Section):
 
     With ``from``, which is :attr:`origin` here, the search begins with the trials of another one in the same runs
     folder, and they count as its own. ``audit`` pruned trials of each loss are trained to their end afterwards, to see
-    what pruning was worth; the choice knows nothing of them.
+    what pruning was worth; the choice knows nothing of them. ``prior`` is the share of the trials that are drawn around
+    the papers' default and not by the sampler.
     """
 
     origin: str | None = Field(default=None, alias="from")
     trials: int = Field(default=16, ge=1)
     epochs: int | None = Field(default=None, ge=1)
     sampler: str = "tpe"
+    prior: float = Field(default=0, ge=0, le=1)
     pruner: str = "asha"
     objective: str = "map_at_r"
     audit: int = Field(default=0, ge=0)
@@ -54,5 +56,14 @@ class SearchSection(Section):
         if reason and self.pruner != "none":
             raise Mistakes(
                 f"sampler {self.sampler} {reason}; set pruner to none (it is {self.pruner}) or sampler to tpe."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_room_for_the_prior(self) -> "SearchSection":
+        if self.prior and SAMPLERS[self.sampler].in_order:
+            raise Mistakes(
+                f"sampler {self.sampler} goes over steps one after the other, and no draws around the default can be "
+                f"among them; set prior to 0 (it is {self.prior:g}) or sampler to tpe."
             )
         return self

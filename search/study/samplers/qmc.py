@@ -1,15 +1,12 @@
 """Quasi-Monte-Carlo search: the points of a Sobol sequence, which fill a space more evenly than random ones."""
 
-import math
 from collections.abc import Sequence
 
-from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 
 from search.study.samplers.sampler import Fixed, Sampler
-from spaces.space import steps
-from spaces.value import Value
+from search.study.samplers.shares import at
 from trainables.spec import derived_seed
 
 
@@ -40,19 +37,3 @@ class Qmc(Sampler):
                 for (name, parameter), share in zip(searched.items(), point, strict=True)
             }
         )
-
-
-def at(distribution: BaseDistribution, share: float) -> Value:
-    """The value of ``distribution`` below which lies ``share``, in [0, 1), of its values (of their logarithms)."""
-    if isinstance(distribution, FloatDistribution | IntDistribution) and distribution.log:
-        # Whole numbers are as wide as the way to their neighbours' middles.
-        margin = 0.5 if isinstance(distribution, IntDistribution) else 0.0
-        low, high = math.log(distribution.low - margin), math.log(distribution.high + margin)
-        value = math.exp(low + share * (high - low))
-        inside = min(max(value, distribution.low), distribution.high)
-        return round(inside) if isinstance(distribution, IntDistribution) else inside
-    values = steps(distribution)
-    if values is not None:
-        return values[int(share * len(values))]
-    assert isinstance(distribution, FloatDistribution)
-    return distribution.low + share * (distribution.high - distribution.low)

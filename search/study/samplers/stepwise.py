@@ -12,6 +12,8 @@ from spaces.value import Value
 class Stepwise(Sampler):
     """A sampler with a finite number of proposals."""
 
+    in_order = True
+
     @property
     @abstractmethod
     def size(self) -> int:

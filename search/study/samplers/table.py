@@ -1,14 +1,16 @@
 """The samplers: one row each."""
 
+import math
 import warnings
 from collections.abc import Sequence
 
 import optuna
 from optuna.distributions import CategoricalDistribution
-from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, CmaEsSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial
 
 from search.study.samplers.coordinate import Coordinate
+from search.study.samplers.gaussian_process import GaussianProcess
 from search.study.samplers.grid import Grid
 from search.study.samplers.qmc import Qmc
 from search.study.samplers.sampler import Sampler
@@ -32,6 +34,11 @@ class Tpe(Sampler):
                 n_startup_trials=self.unmodelled,
             )
 
+    @property
+    def waits_for(self) -> int:
+        """Those that Optuna leaves to chance."""
+        return self.unmodelled
+
 
 class Random(Sampler):
     """Independent draws."""
@@ -43,30 +50,21 @@ class Random(Sampler):
         return RandomSampler(seed=self.seed_of(number))
 
 
-class Gp(Sampler):
-    """A Gaussian process and the logarithm of its expected improvement."""
-
-    summary = "Gaussian process with expected improvement: for few, expensive trials"
-    without_pruning = "models complete trials alone, of which a pruner leaves few"
-
-    def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
-        """Optuna's."""
-        return GPSampler(seed=self.seed_of(number), n_startup_trials=self.unmodelled)
-
-    def problems(self) -> list[str]:
-        """Conditional parameters, which Optuna would draw at random beside the model."""
-        return _conditions(self)
-
-
 class CmaEs(Sampler):
     """The covariance matrix adaptation evolution strategy (Hansen 2016)."""
 
     summary = "covariance matrix adaptation: for many trials of numeric hyperparameters"
     without_pruning = "learns from complete trials alone, of which a pruner leaves few"
+    models_complete = True
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
         """Optuna's. It keeps each generation's state in the trials, so in the storage."""
         return CmaEsSampler(seed=self.seed_of(number))
+
+    @property
+    def waits_for(self) -> int:
+        """The default and the first generation, 4 + ⌊3 ln d⌋ trials in d dimensions (Hansen 2016, eq. 48)."""
+        return 5 + int(3 * math.log(max(1, len(self.space.searched))))
 
     def problems(self) -> list[str]:
         """Choices and conditional parameters, which Optuna would draw at random beside it."""
@@ -76,15 +74,7 @@ class CmaEs(Sampler):
             for name, parameter in self.space.searched.items()
             if isinstance(parameter.distribution, CategoricalDistribution)
         ]
-        return choices + _conditions(self)
-
-
-def _conditions(sampler: Sampler) -> list[str]:
-    return [
-        f"search.sampler: its model needs every hyperparameter in every trial, and {sampler.config_key(name)} exists "
-        f"only for some values of {', '.join(sampler.space.parameters[name].when)}; pin that, or use tpe."
-        for name in sampler.space.conditional
-    ]
+        return choices + self.conditions()
 
 
 SAMPLERS: dict[str, type[Sampler]] = {
@@ -93,6 +83,6 @@ SAMPLERS: dict[str, type[Sampler]] = {
     "qmc": Qmc,
     "grid": Grid,
     "coordinate": Coordinate,
-    "gp": Gp,
+    "gp": GaussianProcess,
     "cmaes": CmaEs,
 }

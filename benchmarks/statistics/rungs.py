@@ -1,0 +1,101 @@
+"""Successive halving that lets ⌊n/2⌋ or ⌈n/2⌉ of the n trials at a rung go on: what survives, and what it costs.
+
+Trials are curves that rise to their ends at speeds of their own, with noise, so that later epochs tell more. Run with
+``make bench-statistics``; it takes seconds.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+
+from search.study.pruners import PRUNERS
+
+Floats = NDArray[np.float64]
+Rule = Callable[[int, int, float], bool]
+"""``rule(number, epoch, value)``: whether a trial ends there; every value of a trial is shown to it, in order."""
+
+SEARCHES, TRIALS, EPOCHS = 2000, 16, 16
+RUNGS = (2, 4, 8)
+SPEEDS = {"early": 0.1, "late": 0.5}
+"""How much the speeds of curves differ (deviation of their logarithms), by when the best shows."""
+NOISES = (0.02, 0.05)
+"""Deviations of a value; the ends of the curves deviate by 0.1."""
+
+
+def curves(count: int, spread: float, noise: float, generator: np.random.Generator) -> tuple[Floats, Floats]:
+    """The running maxima of ``count`` trials after each epoch, and their ends without noise."""
+    ends = 0.5 + 0.1 * generator.standard_normal(count)
+    speeds = 0.3 * np.exp(spread * generator.standard_normal(count))
+    rising = ends[:, None] * (1 - np.exp(-speeds[:, None] * np.arange(1, EPOCHS + 1)))
+    noisy = rising + noise * generator.standard_normal(rising.shape)
+    return np.maximum.accumulate(noisy, axis=1), rising[:, -1]
+
+
+def halving(keep: Callable[[int], int]) -> Rule:
+    """A trial ends at a rung where it is not among the best ``keep(n)`` of the n that came there."""
+    came: dict[int, list[float]] = {rung: [] for rung in RUNGS}
+
+    def ends(number: int, epoch: int, value: float) -> bool:
+        if epoch not in came:
+            return False
+        came[epoch].append(value)
+        return sum(other > value for other in came[epoch]) >= keep(len(came[epoch]))
+
+    return ends
+
+
+def of_the_code() -> Rule:
+    """What searches do."""
+    comparison = PRUNERS["asha"](steps=EPOCHS).comparison("made-up")
+    return lambda number, epoch, value: comparison.reason(number, epoch, value) is not None
+
+
+def trained(values: Floats, rule: Rule) -> list[int]:
+    """How many epochs each trial is trained; trial 0 is never pruned."""
+    epochs = []
+    for number, values_of_trial in enumerate(values):
+        ended = (
+            epoch
+            for epoch, value in enumerate(values_of_trial, start=1)
+            if rule(number, epoch, float(value)) and number
+        )
+        epochs.append(next(ended, EPOCHS))
+    return epochs
+
+
+WAYS: Mapping[str, tuple[int, Callable[[], Rule]]] = {
+    "floor": (TRIALS, lambda: halving(lambda count: max(1, count // 2))),
+    "ceil": (TRIALS, lambda: halving(lambda count: -(-count // 2))),
+    "floor, 3 more": (TRIALS + 3, lambda: halving(lambda count: max(1, count // 2))),
+    "as searches do": (TRIALS, of_the_code),
+}
+
+
+def main() -> None:
+    """Print how often the best of the trials is trained to its end, the epochs, and the best end that is reached."""
+    console = Console(width=140, highlight=False)
+    layout = "{:>6} {:>6}  {:17} {:>10} {:>8} {:>18}"
+    console.print(f"Halving {TRIALS} trials of {EPOCHS} epochs, {SEARCHES} searches:")
+    console.print(layout.format("shows", "noise", "goes on", "best stays", "epochs", "best end chosen"))
+    for (title, spread), noise in itertools.product(SPEEDS.items(), NOISES):
+        for way, (trials, make) in WAYS.items():
+            generator = np.random.default_rng(0)
+            stays, cost, reached = [], [], []
+            for _ in range(SEARCHES):
+                values, ends = curves(TRIALS + 3, spread, noise, generator)
+                values, ends = values[:trials], ends[:trials]
+                epochs = np.array(trained(values, make()))
+                complete = np.flatnonzero(epochs == EPOCHS)
+                stays.append(ends.argmax() in complete)
+                cost.append(epochs.sum())
+                reached.append(ends[complete[values[complete, -1].argmax()]])
+            error = np.std(reached) / SEARCHES**0.5
+            told = (f"{np.mean(stays):.3f}", f"{np.mean(cost):.1f}", f"{np.mean(reached):.4f} ± {error:.4f}")
+            console.print(layout.format(title, noise, way, *told))
+
+
+if __name__ == "__main__":
+    main()

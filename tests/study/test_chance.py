@@ -1,0 +1,92 @@
+"""What is said of trials that begin before others have ended, beside what Optuna's samplers do."""
+
+from collections.abc import Callable
+from io import StringIO
+
+import pytest
+from rich.console import Console
+from support.driving import drive, only, train
+
+from search.plan.search import Search
+from search.stages.pipeline import _print_chance
+from search.stages.queued_stages import search_stage
+from search.study.names import Stage
+from search.study.samplers.chance import left_to_chance
+from search.study.trial_queue import RunningTrial, TrialQueue
+
+
+@pytest.mark.parametrize(
+    ("sampler", "attribute", "trials", "slots"),
+    [
+        ("tpe", "tpe:relative_params:0", 9, 1),
+        ("tpe", "tpe:relative_params:0", 9, 4),
+        ("tpe", "tpe:relative_params:0", 6, 3),
+        ("tpe", "tpe:relative_params:0", 3, 1),
+        ("gp", "gp:relative_params:0", 5, 1),
+    ],
+)
+def test_as_many_trials_are_left_to_chance_as_is_said(
+    opened: Callable[..., Search], sampler: str, attribute: str, trials: int, slots: int
+) -> None:
+    """Optuna keeps what its model proposes in the trial, and nothing where it draws."""
+    search = opened(
+        search={"trials": trials, "sampler": sampler, "pruner": "none"},
+        losses=["proxy_anchor"],
+        training={"epochs": 1, "batch_size": 20},
+    )
+    queue = TrialQueue(only(search_stage(search)))
+    live: list[RunningTrial] = []
+    while not queue.done:
+        while len(live) < slots and (job := queue.next_trial()):
+            live.append(job)
+        if live:
+            train(queue, live.pop(0), lambda running, epoch: 1 / (1 + running.number))
+    drawn = sum(attribute not in trial.system_attrs for trial in search.study("proxy_anchor", Stage.SEARCH).trials())
+    row = search.plan.budget("proxy_anchor").sampler
+    assert row is not None
+    assert row.unlearnt(slots) == drawn
+    told = left_to_chance(sampler, row, slots)
+    assert told
+    assert (f"the first {drawn} of {trials} trials" if drawn < trials else f"all {trials} trials") in told
+
+
+@pytest.mark.parametrize(
+    ("slots", "losses", "says"),
+    [
+        (
+            16,
+            ["pnp"],
+            "all 16 trials are left to chance: its model needs 4 that have ended, and each loss trains 16 at once",
+        ),
+        (13, ["pnp"], "set search.max_concurrent to 12 at most, or ask for more trials."),
+        (32, ["pnp", "mpa"], "set search.max_concurrent to 24 at most"),
+        (16, ["pnp", "mpa"], "the first 11 of 16 trials"),
+    ],
+)
+def test_it_says_how_trials_are_learnt_from(
+    opened: Callable[..., Search], slots: int, losses: list[str], says: str
+) -> None:
+    search = opened(search={"trials": 16}, losses=losses)
+    sampler = search.plan.budget("pnp").sampler
+    assert sampler is not None
+    assert says in str(left_to_chance("tpe", sampler, slots, len(losses)))
+
+
+@pytest.mark.parametrize("name", ["random", "qmc"])
+def test_nothing_is_said_of_samplers_that_learn_nothing(opened: Callable[..., Search], name: str) -> None:
+    sampler = opened(search={"trials": 4, "sampler": name}).plan.budget("pnp").sampler
+    assert sampler is not None
+    assert left_to_chance(name, sampler, 64) is None
+
+
+def test_it_is_said_before_the_start_and_not_of_a_search_that_goes_on(opened: Callable[..., Search]) -> None:
+    search = opened(search={"trials": 5, "pruner": "none"}, training={"epochs": 1, "batch_size": 20})
+    said = StringIO()
+    _print_chance([search], Console(file=said, width=200), slots=4)  # two for each of its two losses
+    assert said.getvalue().startswith("Sampling (tpe): all 5 trials are left to chance")
+    assert "set search.max_concurrent to 2 at most" in said.getvalue()
+    assert said.getvalue().count("\n") == 1
+    drive(search)
+    said.truncate(0)
+    _print_chance([search], Console(file=said, width=200), slots=4)
+    assert not said.getvalue().strip("\0")
