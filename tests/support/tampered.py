@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 
 class Copied:
@@ -103,6 +104,15 @@ class Copied:
         text = path.read_text()
         assert before in text, text
         path.write_text(text.replace(before, after, 1))
+
+    def search_file(self, change: Callable[[Any], object]) -> None:
+        """Change the search file."""
+        path = self.path / "search.yaml"
+        content = yaml.safe_load(path.read_text())
+        before = repr(content)
+        change(content)
+        assert repr(content) != before
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
 
     def write(self, path: Path, content: bytes) -> None:
         """Put another file in the place of one that the untouched search may share."""

@@ -278,12 +278,9 @@ STUDIES: dict[str, tuple[Change, str]] = {
 }
 
 FILES: dict[str, tuple[Change, str]] = {
-    "the split's seed": (lambda c: c.text("search.yaml", "  seed: 0\n  folds", "  seed: 1\n  folds"), "split.json"),
+    "the split's seed": (lambda c: c.search_file(lambda file: file["split"].update(seed=1)), "split.json"),
     "the split's ratio": (lambda c: c.text("search.yaml", "ratio: 0.9", "ratio: 0.6"), "split.json"),
-    "the search's seed": (
-        lambda c: c.text("search.yaml", "objective: map_at_r\n  seed: 0", "objective: map_at_r\n  seed: 1"),
-        "settled_digest",
-    ),
+    "the search's seed": (lambda c: c.search_file(lambda file: file["search"].update(seed=1)), "settled_digest"),
     "how many trials": (lambda c: c.text("search.yaml", "trials: 6", "trials: 7"), "6 trials are stored and 7"),
     "fewer trials": (lambda c: c.text("search.yaml", "trials: 6", "trials: 5"), "planned_trials"),
     "the learning rate": (lambda c: c.text("search.yaml", "  lr: 0.001", "  lr: 0.002"), "settled_digest"),
