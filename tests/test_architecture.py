@@ -11,7 +11,19 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("trainables", "spaces", "search", "holdout")  # each may import itself and those before it
 # The rooms of search/, from the bottom up: each may import itself and those before it.
-ROOMS = ("study", "config", "selection", "tracking", "plan", "report", "campaigns", "cluster", "stages", "cli")
+ROOMS = (
+    "study",
+    "config",
+    "selection",
+    "tracking",
+    "plan",
+    "report",
+    "campaigns",
+    "cluster",
+    "stages",
+    "verify",
+    "cli",
+)
 SERVICES = {
     "ray": {"search/cluster", "trainables/trial.py"},
     "optuna": {"search", "spaces"},
@@ -57,10 +69,10 @@ def test_rooms_import_downwards(path: Path) -> None:
 
 
 def test_a_folder_is_seen_at_a_glance() -> None:
-    """About ten entries, an __init__.py not counted; trainables/losses has a file a loss."""
+    """About ten entries, an __init__.py and a py.typed not counted; trainables/losses has a file a loss."""
     folders = {path.parent for path in FILES}
     for folder in folders - {ROOT / "trainables" / "losses", ROOT / "trainables" / "data"}:
-        entries = [entry for entry in folder.iterdir() if not entry.name.startswith(("__", "."))]
+        entries = [entry for entry in folder.iterdir() if not entry.name.startswith(("__", ".", "py.typed"))]
         assert len(entries) <= 12, f"{folder.relative_to(ROOT)} has {len(entries)} entries"
 
 

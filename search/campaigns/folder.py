@@ -44,16 +44,23 @@ class CampaignFolder:
         return read_config(read_yaml(self.config)).search_names if self.config.exists() else []
 
 
+def campaign_of(runs: Path, name: str) -> CampaignFolder | None:
+    """The campaign whose search is called ``name``; None where it is a search by itself."""
+    for file in sorted(runs.glob("*/campaign.yaml")):
+        campaign = CampaignFolder(runs, file.parent.name)
+        if name.startswith(f"{campaign.name}-") and name in campaign.searches():
+            return campaign
+    return None
+
+
 def refuse_member(runs: Path, name: str) -> None:
     """The searches of a campaign are chosen and tested together, and none of them by hand.
 
     Raises:
         Mistakes: ``name`` is such a search.
     """
-    for file in sorted(runs.glob("*/campaign.yaml")):
-        campaign = CampaignFolder(runs, file.parent.name)
-        if name.startswith(f"{campaign.name}-") and name in campaign.searches():
-            raise Mistakes(
-                f"{name} is a search of the campaign {campaign.name}, whose searches are chosen and tested together; "
-                "`holdout campaign` with its file goes on with all of them."
-            )
+    if campaign := campaign_of(runs, name):
+        raise Mistakes(
+            f"{name} is a search of the campaign {campaign.name}, whose searches are chosen and tested together; "
+            "`holdout campaign` with its file goes on with all of them."
+        )

@@ -36,6 +36,11 @@ def show(rendered: "RenderableType", value: Any, as_json: bool) -> None:
         _results().print(rendered)
 
 
+def show_line(text: str) -> None:
+    """Print one line of a result, however long."""
+    _results().print(text, highlight=False, markup=False, soft_wrap=True)
+
+
 def say(sentences: Sequence[str], style: str | None = None) -> None:
     """Print sentences beside the result."""
     for sentence in sentences:

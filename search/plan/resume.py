@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from search.config.changeable import may_change
 from search.config.differences import differences
 from search.config.search_config import SearchConfig, parse_config, validate_config
 from search.plan.checks import make_plan
@@ -14,8 +15,6 @@ from search.plan.plan import Plan
 from search.plan.runs import RunFolder, existing_run, stored_config, stored_split
 from trainables.data.split import ClassSplit
 from trainables.mistakes import Mistakes
-
-CHANGEABLE = ("resources", "tracking", "stages", "ship")
 
 
 def read_plan(content: Mapping[str, Any], runs: Path) -> Plan:
@@ -101,7 +100,7 @@ def refuse_other_classes(folder: RunFolder, split: ClassSplit) -> None:
 def _forbidden(stored: SearchConfig, wanted: SearchConfig, found: Findings) -> Iterator[str]:
     """What differs from the stored search and may not."""
     for key, before, after in differences(stored.model_dump(mode="json"), wanted.model_dump(mode="json")):
-        if key.split(".")[0] in CHANGEABLE or key in ("search.trials", "search.audit") or found.left_out.touched(key):
+        if may_change(key) or found.left_out.touched(key):
             continue
         yield (
             f"{key}: the search {wanted.name} began with {before!r} and the file now says {after!r}; put it back, or "

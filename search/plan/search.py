@@ -6,6 +6,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
+from search.config.changeable import settled_digest
 from search.config.search_config import SearchConfig
 from search.config.secrets import expand
 from search.plan.plan import Plan
@@ -62,6 +63,7 @@ class Search:
             sampler=budget.sampler if searching else None,
             attributes={
                 "split_digest": plan.split.digest,
+                "settled_digest": settled_digest(self.config),
                 "objective": self.config.objective,
                 "default": dict(plan.spaces[loss].default),
                 "clipped": list(plan.spaces[loss].clipped),

@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 from search.plan.plan import Plan
 from search.plan.search import Search
 from search.report.anytime import incumbents
-from search.report.audit import pruning_audit
+from search.report.diagnostics.audit import pruning_audit
 from search.report.diagnostics.diagnose import diagnose
 from search.report.noise import noise_summary
 from search.report.results.loss_summary import (

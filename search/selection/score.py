@@ -12,8 +12,8 @@ from search.selection.scoring import Scoring
 from search.selection.small_galleries import in_small_galleries
 from trainables.data.store.spec import opened_store
 from trainables.files import as_path
-from trainables.metrics import evaluate, metric_name, per_query_metrics
-from trainables.metrics.table import is_retrieval
+from trainables.metrics import evaluate, metric_name
+from trainables.metrics.parts import from_parts, metric_parts
 from trainables.models import EmbeddingModel
 from trainables.training.checkpoints import load_checkpoint
 from trainables.training.train import embed
@@ -29,22 +29,23 @@ def score(scoring: Scoring) -> tuple[dict[str, Any], bytes]:
     store = opened_store(scoring.images)
     view = store.subset(scoring.images.class_names)
     model = EmbeddingModel(replace(spec.model, weights=None)).to(device)
-    model.load_state_dict(load_checkpoint(as_path(scoring.checkpoint))["model"])
+    checkpoint = as_path(scoring.checkpoint)
+    model.load_state_dict(load_checkpoint(checkpoint)["model"])
     embeddings_ND = embed(model, view, spec.training, device)
     labels_N = view.labels_N
     names = scoring.metrics
-    by_query = [name for name in names if is_retrieval(name)]
-    per_image = per_query_metrics(embeddings_ND, labels_N, by_query)
-    metrics = {name: values.mean().item() for name, values in per_image.items()}
-    metrics |= evaluate(embeddings_ND, labels_N, [name for name in names if name not in per_image])
+    parts = metric_parts(embeddings_ND, labels_N, names)
+    metrics = from_parts(parts, labels_N, names)
+    metrics |= evaluate(embeddings_ND, labels_N, [name for name in names if name not in metrics])
     content = io.BytesIO()
-    np.savez_compressed(content, labels=labels_N.numpy(), keys=np.array(view.image_keys), **per_image)  # type: ignore[arg-type]
+    np.savez_compressed(content, labels=labels_N.numpy(), keys=np.array(view.image_keys), **parts)  # type: ignore[arg-type]
     scores = {
         "loss": scoring.loss,
         "configuration": scoring.configuration,
         "seed": scoring.seed,
         "fold": scoring.fold,
         "metrics": {name: metrics[name] for name in map(metric_name, names)},
+        "model_sha256": hashlib.sha256(checkpoint.read_bytes()).hexdigest(),
         "in_small_galleries": in_small_galleries(embeddings_ND, labels_N, spec.objective, scoring.gallery)
         if scoring.gallery
         else None,

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from optuna.distributions import distribution_to_json
 from optuna.trial import FrozenTrial
 
 from search.selection.confirmation import Confirmation
@@ -46,7 +47,11 @@ class Selection:
 
     def save(self, path: Path) -> None:
         """Freeze the selection at ``path``."""
-        write_json(path, {**self._content(), "digest": self.digest})
+        write_json(path, self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        """The selection and its digest, for ``selection.json``."""
+        return {**self._content(), "digest": self.digest}
 
     def configurations(self, loss: str) -> list[Confirmation]:
         """What of ``loss`` is trained for the test: the chosen configuration, and the default where that is another."""
@@ -82,15 +87,17 @@ def _confirmation(entry: dict[str, Any]) -> Confirmation:
 
 
 def study_digest(trials: Sequence[FrozenTrial]) -> str:
-    """SHA-256 of what a study says: every trial's number, state, parameters, seed, value and intermediate values."""
+    """SHA-256 of what a study says: all of every trial, its epochs too, but for the times of its row."""
     content = [
         [
             trial.number,
             trial.state.name,
-            trial.user_attrs.get("params"),
-            trial.user_attrs.get("seed"),
-            trial.value,
+            trial.values,
+            trial.params,
+            {name: distribution_to_json(entry) for name, entry in trial.distributions.items()},
             trial.intermediate_values,
+            trial.user_attrs,
+            trial.system_attrs,
         ]
         for trial in trials
     ]

@@ -35,17 +35,26 @@ def freeze(search: Search, family: Family | None = None) -> Selection:
     Raises:
         NothingToSelect: no trial of any loss finished.
     """
+    selection = selection_of(search, family)
+    selection.save(search.plan.folder.selection)
+    return selection
+
+
+def selection_of(search: Search, family: Family | None = None) -> Selection:
+    """The choice that follows from the search's studies, as :func:`freeze` takes it; nothing is written.
+
+    Raises:
+        NothingToSelect: no trial of any loss finished.
+    """
     plan = search.plan
     chosen: dict[str, Confirmation] = {}
     defaults: dict[str, Confirmation] = {}
     reasons: dict[str, str] = {}
-    digests: dict[str, str] = {}
     for loss in plan.config.loss_names:
         searched, confirmed = search.study(loss, Stage.SEARCH), search.study(loss, Stage.SELECT)
         trials = searched.trials()
         numbers = [trial.number for trial in finalists(trials, plan.config.selection.finalists)]
         candidates = confirmations(trials, confirmed.trials(), numbers, plan.config.objective)
-        digests |= {study.name: study_digest(study.trials()) for study in (searched, confirmed)}
         if choice := choose(plan.config.selection.rule, candidates):
             chosen[loss], estimated, reasons[loss] = choice
             default = configuration_of(trials[0])
@@ -57,7 +66,7 @@ def freeze(search: Search, family: Family | None = None) -> Selection:
         )
     test_metrics = plan.config.test_metrics
     names = all_metrics() if isinstance(test_metrics, str) else test_metrics
-    selection = Selection(
+    return Selection(
         id=uuid.uuid4().hex,
         search=plan.config.name,
         objective=plan.config.objective,
@@ -65,14 +74,23 @@ def freeze(search: Search, family: Family | None = None) -> Selection:
         family=family or _own_family(search, tuple(map(metric_name, names)), chosen),
         split_digest=plan.split.digest,
         test_digest=plan.split.test_digest,
-        studies=digests,
+        studies=_study_digests(search),
         rule=RULES[plan.config.selection.rule],
         chosen=chosen,
         defaults=defaults,
         reasons=reasons,
     )
-    selection.save(plan.folder.selection)
-    return selection
+
+
+def _study_digests(search: Search) -> dict[str, str]:
+    """The digests of all studies of the stages up to the choice, by their names."""
+    noise = search.config.noise_loss
+    measured = [(noise, Stage.NOISE)] if search.trials(noise, Stage.NOISE) else []
+    chosen_by = [(loss, stage) for loss in search.config.loss_names for stage in (Stage.SEARCH, Stage.SELECT)]
+    return {
+        study_name(search.name, loss, stage): study_digest(search.trials(loss, stage))
+        for loss, stage in (*measured, *chosen_by)
+    }
 
 
 def _own_family(search: Search, computed: Sequence[str], chosen: Mapping[str, Confirmation]) -> Family:
@@ -96,11 +114,7 @@ def frozen_selection(search: Search) -> Selection:
             f"search.objective: {search.name} was chosen by {selection.objective} and its search file now says "
             f"{search.config.objective}; put it back, or search under a new name."
         )
-    now = {
-        study_name(search.name, loss, stage): study_digest(search.trials(loss, stage))
-        for loss in search.config.loss_names
-        for stage in (Stage.SEARCH, Stage.SELECT)
-    }
+    now = _study_digests(search)
     changed = sorted(name for name in {*now, *selection.studies} if now.get(name) != selection.studies.get(name))
     raise_if_any(
         [

@@ -1,10 +1,11 @@
 """The test stage: the chosen models of one search, or of all searches of a campaign, are scored on the held-out
 classes, once."""
 
+import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import methodcaller
 from typing import Any
@@ -18,11 +19,11 @@ from search.selection.openings.ledger import Ledger
 from search.selection.openings.opened_images import images_in
 from search.selection.openings.opening import Opening
 from search.selection.scoring import Scoring
-from search.selection.selection import Selection
+from search.selection.selection import Selection, study_digest
 from search.stages.freeze import frozen_selection
 from search.stages.progress import StoreProgress
 from search.study.configurations import configuration_of
-from search.study.names import Stage, short_study_name
+from search.study.names import Stage, short_study_name, study_name
 from search.study.records import epochs_of
 from trainables.data import Dataset
 from trainables.files import as_path, write_json, write_whole
@@ -92,7 +93,7 @@ def _candidate(search: Search) -> _Candidate:
     return _Candidate(
         search=search,
         selection=selection,
-        models=[(loss, trial, spec, _best_checkpoint(trial, spec.directory)) for loss, trial, spec in finals],
+        models=[(loss, trial, spec, best_checkpoint(trial, spec.directory)) for loss, trial, spec in finals],
         results=json.loads(path.read_text())["openings"] if path.exists() else [],
     )
 
@@ -159,16 +160,41 @@ def _score(
     for scores, per_image in scored:
         file = plan.folder.path / "test" / opening.id / scores["per_image"]
         write_whole(file, methodcaller("write", per_image))
-    record = {**_without_images(opening), "finished": time.time(), "scores": [scores for scores, _ in scored]}
+    record = {
+        **without_images(opening),
+        "finished": time.time(),
+        "studies": trained_digests(candidate.search, candidate.selection),
+        "scores": [scores for scores, _ in scored],
+    }
+    record["digest"] = scores_digest(record)
     write_json(plan.folder.test, {"openings": [*candidate.results, record]})
 
 
-def _without_images(opening: Opening) -> dict[str, Any]:
+def trained_digests(search: Search, selection: Selection) -> dict[str, str]:
+    """The digests of the studies that hold the trainings for the test, by their names."""
+    return {
+        study_name(search.name, loss, Stage.TEST): study_digest(search.trials(loss, Stage.TEST))
+        for loss in selection.chosen
+    }
+
+
+def scores_digest(record: Mapping[str, Any]) -> str:
+    """SHA-256 of all that was written down of an opening."""
+    content = {key: value for key, value in record.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def without_images(opening: Opening) -> dict[str, Any]:
     """The opening for ``test.json``; the ledger has its images."""
     return {key: value for key, value in asdict(opening).items() if key != "images"}
 
 
-def _best_checkpoint(trial: FrozenTrial, directory: str) -> str:
+def best_checkpoint(trial: FrozenTrial, directory: str) -> str:
+    """Where the best model of a final training is.
+
+    Raises:
+        Mistakes: it is gone.
+    """
     kept = [record["checkpoint"] for record in epochs_of(trial) if record["checkpoint"]]
     address = f"{directory}/{kept[-1]}"
     if not as_path(address).is_file():

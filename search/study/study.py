@@ -37,6 +37,11 @@ class Report:
     prune: str | None = None
 
 
+def pruning_sentence(trial_value: TrialValue, step: int, value: float, reason: str) -> str:
+    """The outcome of a trial that is pruned after ``step``, at which it had ``value``."""
+    return f"pruned after {trial_value.unit} {step}: its {trial_value.objective} {value:.4f} {reason}"
+
+
 class LossStudy:
     """One loss's study in one stage: ``<search>/<loss>``, later ``<search>/<loss>@confirm`` and ``@final``.
 
@@ -170,8 +175,7 @@ class LossStudy:
         reason = self._comparison.reason(number, step, value)
         if not (reason and number):
             return Report(is_new=True)
-        prune = f"pruned after {self.trial_value.unit} {step}: its {self.trial_value.objective} {value:.4f} {reason}"
-        return Report(is_new=True, prune=prune)
+        return Report(is_new=True, prune=pruning_sentence(self.trial_value, step, value, reason))
 
     def finish(self, number: int, state: TrialState, outcome: str, failure: Mapping[str, str] | None = None) -> None:
         """Tell the study how a trial ended and why."""

@@ -14,12 +14,10 @@ from hypothesis import strategies as st
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.exc import IntegrityError
 
 from search.study.storage.driver import DriverStorage
 from search.study.storage.open import close_storage, is_on_network, open_storage
 from search.study.storage.read import read_storage, stored_attributes, stored_tally, stored_trials
-from search.study.storage.retry import retry
 from search.study.tally import Tally
 
 numbers = count(1)
@@ -198,16 +196,3 @@ def test_parameters_come_back_as_they_were_proposed(tmp_path: Path, distribution
     assert [trial.params for trial in found] == proposed
     assert {type(trial.params["p"]) for trial in found} <= {int, str, float, type(None)}
     close_storage(storage)
-
-
-def test_a_statement_that_the_database_refuses_is_not_tried_again() -> None:
-    calls: list[int] = []
-
-    @retry
-    def refused() -> None:
-        calls.append(1)
-        raise IntegrityError("INSERT", None, Exception("not unique"))
-
-    with pytest.raises(IntegrityError):
-        refused()
-    assert len(calls) == 1

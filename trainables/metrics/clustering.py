@@ -17,10 +17,18 @@ def clustering_metrics(embeddings_ND: torch.Tensor, labels_N: torch.Tensor, *, s
     Raises:
         Mistakes: no embeddings, not finite, or labels of another number.
     """
+    return agreement(labels_N, clusters_of(embeddings_ND, labels_N, seed=seed))
+
+
+def clusters_of(embeddings_ND: torch.Tensor, labels_N: torch.Tensor, *, seed: int = 0) -> torch.Tensor:
+    """The cluster of each image, int64 [N], by k-means on the unit vectors with as many clusters as classes.
+
+    Raises:
+        Mistakes: no embeddings, not finite, or labels of another number.
+    """
     embeddings_ND, labels_N = checked(embeddings_ND, labels_N)
-    classes = len(labels_N.unique())
     unit_ND = torch.nn.functional.normalize(embeddings_ND.double()).float()
-    return agreement(labels_N, kmeans(unit_ND, classes, seed=seed))
+    return kmeans(unit_ND, len(labels_N.unique()), seed=seed)
 
 
 def agreement(labels_N: torch.Tensor, clusters_N: torch.Tensor) -> dict[str, float]:

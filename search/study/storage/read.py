@@ -33,6 +33,14 @@ def stored_trials(storage: Engine, name: str) -> list[FrozenTrial]:
 
 
 @retry
+def stored_reports(storage: Engine, name: str) -> list[tuple[int, int, float]]:
+    """Number, step and value of all that the trials of the study ``name`` reported, in the order in which they did."""
+    with storage.connect() as connection:
+        study = tables.read_study(connection, name)
+        return tables.read_reports(connection, study.row_id) if study else []
+
+
+@retry
 def stored_tally(storage: Engine, name: str) -> Tally:
     """How many trials of the study ``name`` are in which state, counted by the database; nothing is counted of none."""
     with storage.connect() as connection:

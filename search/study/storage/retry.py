@@ -16,12 +16,9 @@ _PAUSES_S = (0.1, 0.5, 2, 5, 10, 20, 30)
 
 
 def _is_outage(error: Exception) -> bool:
-    """Whether the database itself is away; that it refuses a statement is a mistake of ours, to be seen at once."""
     import sqlalchemy  # half a second, for which only what opens a storage waits
 
-    if isinstance(error, optuna.exceptions.StorageInternalError):  # Optuna's, around the one of SQLAlchemy
-        return error.__cause__ is None or (isinstance(error.__cause__, Exception) and _is_outage(error.__cause__))
-    return isinstance(error, sqlalchemy.exc.OperationalError | sqlalchemy.exc.InterfaceError)
+    return isinstance(error, sqlalchemy.exc.DBAPIError | optuna.exceptions.StorageInternalError)
 
 
 def retry(method: Callable[Parameters, Result]) -> Callable[Parameters, Result]:

@@ -103,6 +103,19 @@ def read_trials(connection: Connection, study: int) -> list[FrozenTrial]:
     ]
 
 
+def read_reports(connection: Connection, study: int) -> list[tuple[int, int, float]]:
+    """Number, step and value of all intermediate values of the study whose row is ``study``, as they came."""
+    columns = (INTERMEDIATE_VALUES.c.intermediate_value, INTERMEDIATE_VALUES.c.intermediate_value_type)
+    rows = connection.execute(
+        select(TRIALS.c.number, INTERMEDIATE_VALUES.c.step, *columns)
+        .join_from(INTERMEDIATE_VALUES, TRIALS)
+        .where(TRIALS.c.study_id == study)
+        .order_by(INTERMEDIATE_VALUES.c.trial_intermediate_value_id)
+    )
+    as_value = models.TrialIntermediateValueModel.stored_repr_to_intermediate_value
+    return [(number, step, as_value(value, kind)) for number, step, value, kind in rows]
+
+
 def count_trials(connection: Connection, study: int) -> Tally:
     """What :func:`read_trials` would find, counted."""
     of_study = TRIALS.c.study_id == study

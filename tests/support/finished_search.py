@@ -1,0 +1,74 @@
+"""A search that goes through all of its stages in this process, with real trainings and without Ray."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from search.config.search_config import parse_config
+from search.plan.checks import make_plan
+from search.plan.search import Search, open_search
+from search.plan.training_images import with_training_images
+from search.report.summary import write_summary
+from search.selection.family import Family
+from search.selection.score import score
+from search.stages.checkpoint_cleanup import CheckpointCleanup
+from search.stages.pipeline import stage_by_stage
+from search.stages.sealed_test import score_test
+from search.study.names import Stage
+from search.study.trial_queue import RunningTrial, TrialQueue
+from trainables.training.cross_validation import CrossValidation, begin
+from trainables.training.train import Training
+
+SLOTS = 2
+"""So many trials run side by side, an epoch in turn."""
+
+
+def run_here(
+    runs: Path,
+    files: Sequence[dict[str, Any]],
+    *,
+    opener: str | None = None,
+    family: Family | None = None,
+    epochs: int | None = None,
+) -> list[Search]:
+    """Carry searches through the stages that their files ask for, or as far as they come in so many ``epochs``.
+
+    They stay open, as a driver's that was killed.
+    """
+    torch.set_num_threads(1)  # as a worker's
+    searches = [open_search(with_training_images(make_plan(parse_config(file), runs))) for file in files]
+    console = Console(quiet=True)
+    stages = searches[0].config.stages
+    for search in searches:
+        search.begin_session(time.time(), SLOTS)
+    cleanup = CheckpointCleanup(searches[0].config.checkpoints)
+    if not _train(TrialQueue(stage_by_stage(searches, stages, console, None, family), [cleanup]), epochs):
+        return searches
+    if Stage.TEST in stages:
+        score_all = lambda tasks: [score(task) for task in tasks]  # noqa: E731
+        score_test(searches, console, opener=opener or searches[0].name, reason=None, score_all=score_all)
+    for search in searches:
+        write_summary(search)
+    return searches
+
+
+def _train(queue: TrialQueue, epochs: int | None) -> bool:
+    """Train all that the queue hands out, or so many epochs; whether that is all."""
+    running: list[tuple[RunningTrial, Training | CrossValidation]] = []
+    while True:
+        while len(running) < SLOTS and (trial := queue.next_trial()):
+            running.append((trial, begin(trial.spec, torch.device("cpu"))))
+        if not running:
+            return True
+        if epochs is not None and (epochs := epochs - 1) < 0:
+            return False
+        trial, training = running.pop(0)
+        news = {"records": [training.run_epoch()], "finished": training.finished}
+        if queue.on_trial_result(trial, news):
+            running.append((trial, training))
+        else:
+            training.wait_for_checkpoints()

@@ -1,0 +1,502 @@
+"""A finished search is recomputed and found whole; of one thing changed in its records, that thing is found."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import small_search
+from optuna.trial import TrialState
+from PIL import Image
+from support.commands import holdout, holdout_here, plain, stored
+from support.finished_search import run_here
+from support.tampered import Copied
+
+from search.plan.runs import RunFolder
+from search.selection.selection import Selection
+from trainables.data.sets.glyphs import Glyphs
+
+Change = Callable[[Copied], object]
+TRAINING = {"epochs": 4, "batch_size": 20, "images_per_class": 5, "image_size": 16}
+
+
+def draw_glyphs(root: Path) -> Path:
+    """Sixteen classes of ten drawn signs, in files."""
+    glyphs = Glyphs(num_classes=16, images_per_class=10, centres=2, size=20)
+    for name, keys in glyphs.classes().items():
+        for number, key in enumerate(keys):
+            path = root / name / f"{number:02d}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(glyphs.read(key)).save(path)
+    return root
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return draw_glyphs(tmp_path_factory.mktemp("glyphs") / "images")
+
+
+@pytest.fixture(scope="module")
+def finished(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs folder of a search that is done; not to be changed."""
+    runs = tmp_path_factory.mktemp("finished") / "runs"
+    content = small_search(
+        images,
+        training=TRAINING,
+        search={"trials": 6, "audit": 1},
+        noise={"seeds": 2, "splits": 1},
+        selection={"finalists": 2, "seeds": 2},
+        stages=["noise", "search", "select", "test"],
+    )
+    for search in run_here(runs, [content]):
+        search.close()
+    return runs
+
+
+@pytest.fixture
+def copied(finished: Path, tmp_path: Path) -> Copied:
+    return Copied(finished, tmp_path / "runs")
+
+
+def verified(runs: Path, *more: str, code: int = 0, name: str = "small") -> str:
+    """What the command says, on either stream."""
+    done = holdout_here("verify", name, "--runs", runs, *more, code=code)
+    return done.stdout + plain(done.stderr)
+
+
+def files(folder: Path) -> dict[str, str]:
+    """Every file with its digest, but for what only says that a process looked."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.name.endswith(".lock")
+    }
+
+
+def test_nothing_is_found_in_what_nobody_touched_and_nothing_is_written(finished: Path) -> None:
+    before = files(finished)
+    lines = holdout("verify", "small", "--runs", finished).stdout.splitlines()
+    assert files(finished) == before
+    assert len(lines) > 20
+    assert all(line.startswith("ok  ") for line in lines), lines
+    for word in (
+        "split.json",
+        "pnp: 6 trials",
+        "prunings",
+        "@confirm",
+        "selection.json",
+        "ledger",
+        "models",
+        "summary",
+    ):
+        assert any(word in line for line in lines), word
+
+
+def _epochs_and_all(copied: Copied) -> None:
+    """A value with all that it follows from, so that it fits; the digest that was frozen does not."""
+    trial = copied.trial("pnp@confirm", 0)
+    for epoch in range(1, 5):
+        kept = {} if epoch == 1 else {"checkpoint": None}
+        measured = {"metrics": {"recall_at_1": 0.9, "map_at_r": 0.875}}
+        copied.epoch("pnp@confirm", 0, epoch, **measured, **kept)
+    copied.sql("UPDATE trial_intermediate_values SET intermediate_value = 0.875 WHERE trial_id = ?", trial)
+    copied.sql("UPDATE trial_values SET value = 0.875 WHERE trial_id = ?", trial)
+
+
+def _swap_seeds(study: str) -> Change:
+    def change(copied: Copied) -> None:
+        first, second = (
+            json.loads(
+                copied.ask(
+                    "SELECT value_json FROM trial_user_attributes WHERE trial_id = ? AND key = 'seed'",
+                    copied.trial(study, number),
+                )[0]
+            )
+            for number in (0, copied.last(study))
+        )
+        copied.attribute(study, 0, "seed", lambda _: second)
+        copied.attribute(study, copied.last(study), "seed", lambda _: first)
+
+    return change
+
+
+def _swap_reports(copied: Copied) -> None:
+    """The pruned trial reported before all others."""
+    trial = copied.trial("pnp", copied.state("pnp", "PRUNED"))
+    copied.sql(
+        "UPDATE trial_intermediate_values SET trial_intermediate_value_id = -trial_intermediate_value_id"
+        " WHERE trial_id = ? AND step = 2",
+        trial,
+    )
+
+
+def _value(study: str, number: int, value: float) -> Change:
+    return lambda copied: copied.sql(
+        "UPDATE trial_values SET value = ? WHERE trial_id = ?", value, copied.trial(study, number)
+    )
+
+
+def _state(study: str, number: int, state: str) -> Change:
+    return lambda copied: copied.sql(
+        "UPDATE trials SET state = ? WHERE trial_id = ?", state, copied.trial(study, number)
+    )
+
+
+def _column(table: str, assignment: str, study: str, number: int) -> Change:
+    return lambda copied: copied.sql(f"UPDATE {table} SET {assignment} WHERE trial_id = ?", copied.trial(study, number))
+
+
+def _ledger(change: Callable[[list[str]], list[str]]) -> Change:
+    def changed(copied: Copied) -> None:
+        path = copied.runs / "test_openings.jsonl"
+        path.write_text("".join(f"{line}\n" for line in change(path.read_text().splitlines())))
+
+    return changed
+
+
+def _line(**changes: Any) -> Change:
+    return _ledger(lambda lines: [json.dumps({**json.loads(lines[0]), **changes}), *lines[1:]])
+
+
+def _chosen_again(copied: Copied) -> None:
+    """Another choice, frozen with a digest that fits."""
+    path = copied.path / "selection.json"
+    selection = Selection.load(path)
+    object.__setattr__(selection, "chosen", {**selection.chosen, "pnp": selection.chosen["proxy_anchor"]})
+    selection.save(path)
+
+
+STUDIES: dict[str, tuple[Change, str]] = {
+    "a value": (_value("pnp", 0, 0.99), "pnp trial 0: its value"),
+    "a value, a little": (
+        lambda c: c.sql("UPDATE trial_values SET value = value + 1e-12 WHERE trial_id = ?", c.trial("pnp", 0)),
+        "pnp trial 0: its value",
+    ),
+    "a value after an epoch": (
+        _column("trial_intermediate_values", "intermediate_value = 0.01", "pnp", 0),
+        "pnp trial 0: its value after step",
+    ),
+    "an epoch's objective": (lambda c: c.metric("pnp", 1, 1, "map_at_r", 0.999), "pnp trial 1"),
+    "an epoch's other metric": (lambda c: c.metric("pnp", 1, 1, "recall_at_1", 0.5), "selection.json studies"),
+    "an epoch's loss": (lambda c: c.epoch("pnp", 1, 1, loss=0.5), "selection.json studies"),
+    "an epoch's number": (
+        lambda c: c.attribute("pnp", 0, "epoch:000002", lambda record: {**record, "epoch": 3}),
+        "pnp trial 0: its epochs",
+    ),
+    "an epoch's model": (lambda c: c.epoch("pnp", 0, 1, checkpoint=None), "whether its model was kept"),
+    "an epoch that is gone": (
+        lambda c: c.sql(
+            "DELETE FROM trial_user_attributes WHERE trial_id = ? AND key = 'epoch:000003'", c.trial("pnp", 0)
+        ),
+        "pnp trial 0: its folds and epochs",
+    ),
+    "a seed": (lambda c: c.attribute("pnp", 2, "seed", lambda seed: seed + 1), "pnp trial 2 seed"),
+    "swapped seeds": (_swap_seeds("pnp"), "pnp trial 0 seed"),
+    "a parameter": (_column("trial_params", "param_value = 0.0123", "pnp", 2), "pnp trial 2 params"),
+    "parameters that are told": (
+        lambda c: c.attribute("pnp", 2, "params", lambda params: {**params, "temperature": 0.0123}),
+        "pnp trial 2 params",
+    ),
+    "a range": (
+        lambda c: c.sql(
+            "UPDATE trial_params SET distribution_json = replace(distribution_json, '\"high\": ', '\"high\": 1')"
+            " WHERE trial_id = ? AND param_name = 'temperature'",
+            c.trial("pnp", 2),
+        ),
+        "temperature was drawn from",
+    ),
+    "a dropped trial, the last": (lambda c: c.drop("pnp", 5), "5 trials are stored and 6 were asked for"),
+    "a dropped trial, the third": (lambda c: c.drop("pnp", 2), "the trials' numbers"),
+    "a pruned trial that is complete": (
+        lambda c: _state("pnp", c.state("pnp", "PRUNED"), "COMPLETE")(c),
+        "its folds and epochs",
+    ),
+    "a complete trial that failed": (_state("pnp", 0, "FAIL"), "pnp trial 0 outcome"),
+    "a complete trial that is pruned": (_state("pnp", 0, "PRUNED"), "pnp trial 0 outcome"),
+    "why a trial was pruned": (
+        lambda c: c.attribute("pnp", c.state("pnp", "PRUNED"), "outcome", lambda text: text.replace("half", "third")),
+        "outcome",
+    ),
+    "why a trial is complete": (lambda c: c.attribute("pnp", 0, "outcome", lambda _: "done"), "pnp trial 0 outcome"),
+    "the order of the reports": (_swap_reports, "pnp trial"),
+    "a replicate": (
+        lambda c: c.sql(
+            "INSERT INTO trial_user_attributes (trial_id, key, value_json) VALUES (?, 'replicate_of', '0')",
+            c.trial("pnp", 1),
+        ),
+        "pnp trial 1 replicate_of",
+    ),
+    "whose search": (lambda c: c.study_attribute("pnp", "split_digest", "0" * 64), "pnp split_digest"),
+    "what for": (lambda c: c.study_attribute("pnp@final", "objective", "nmi"), "pnp@final objective"),
+    "the default": (lambda c: c.study_attribute("pnp", "default", {}), "pnp default"),
+    "how many were planned": (lambda c: c.study_attribute("pnp", "planned_trials", 9), "pnp planned_trials"),
+    "what was settled": (lambda c: c.study_attribute("pnp", "settled_digest", "0" * 64), "pnp settled_digest"),
+    "when it ran": (lambda c: c.study_attribute("proxy_anchor", "sessions", [0.0]), "summary.json time"),
+    "how many ran at once": (lambda c: c.study_attribute("proxy_anchor", "slots", 9), "summary.json time slots"),
+    "a confirmation's seed": (
+        lambda c: c.attribute("pnp@confirm", 0, "seed", lambda seed: seed + 1),
+        "pnp@confirm: 0 trials are stored",
+    ),
+    "swapped seeds of confirmations": (_swap_seeds("pnp@confirm"), "pnp@confirm: 0 trials"),
+    "a confirmation's configuration": (
+        lambda c: c.attribute("pnp@confirm", 0, "configuration", lambda number: number + 1),
+        "pnp@confirm",
+    ),
+    "a dropped confirmation": (lambda c: c.drop("pnp@confirm", 1), "pnp@confirm: the trials' numbers"),
+    "a dropped confirmation, the last": (
+        lambda c: c.drop("pnp@confirm", c.last("pnp@confirm")),
+        "pnp@confirm: 0 trials are stored",
+    ),
+    "a confirmation's value": (_value("pnp@confirm", 1, 0.99), "pnp@confirm trial 1: its value"),
+    "a confirmation, from its epochs on": (_epochs_and_all, "selection.json"),
+    "what was enqueued": (
+        lambda c: c.sql(
+            "UPDATE trial_system_attributes SET value_json = '{}' WHERE trial_id = ? AND key = 'fixed_params'",
+            c.trial("pnp@confirm", 1),
+        ),
+        "what was enqueued",
+    ),
+    "a final training's seed": (
+        lambda c: c.attribute("pnp@final", 0, "seed", lambda seed: seed + 1),
+        "pnp@final: 0 trials are stored",
+    ),
+    "swapped seeds of final trainings": (_swap_seeds("pnp@final"), "stored"),
+    "a dropped final training": (lambda c: c.drop("pnp@final", 3), "pnp@final: 0 trials are stored"),
+    "a final training's loss": (lambda c: c.epoch("pnp@final", 0, 2, loss=0.5), "test.json"),
+    "a final training's value": (_value("pnp@final", 0, 0.99), "pnp@final trial 0: its value"),
+    "a value of the noise": (_value("proxy_anchor@noise", 0, 0.99), "proxy_anchor@noise trial 0: its value"),
+    "a seed of the noise": (
+        lambda c: c.attribute("proxy_anchor@noise", 0, "seed", lambda seed: seed + 1),
+        "proxy_anchor@noise: 0 trials are stored",
+    ),
+    "a loss of the noise": (lambda c: c.epoch("proxy_anchor@noise", 0, 2, loss=0.5), "selection.json studies"),
+    "all studies": (lambda c: (c.path / "study.db").unlink(), "The studies are gone"),
+}
+
+FILES: dict[str, tuple[Change, str]] = {
+    "the split's seed": (lambda c: c.search_file(lambda file: file["split"].update(seed=1)), "split.json"),
+    "the split's ratio": (lambda c: c.text("search.yaml", "ratio: 0.9", "ratio: 0.6"), "split.json"),
+    "the search's seed": (lambda c: c.search_file(lambda file: file["search"].update(seed=1)), "settled_digest"),
+    "how many trials": (lambda c: c.text("search.yaml", "trials: 6", "trials: 7"), "6 trials are stored and 7"),
+    "fewer trials": (lambda c: c.text("search.yaml", "trials: 6", "trials: 5"), "planned_trials"),
+    "the learning rate": (lambda c: c.text("search.yaml", "  lr: 0.001", "  lr: 0.002"), "settled_digest"),
+    "how many finalists": (lambda c: c.text("search.yaml", "finalists: 2", "finalists: 1"), "settled_digest"),
+    "the pruner": (lambda c: c.text("search.yaml", "pruner: asha", "pruner: none"), "settled_digest"),
+    "the network": (lambda c: c.text("search.yaml", "embedding_dim: 8", "embedding_dim: 9"), "settled_digest"),
+    "a key that there is not": (lambda c: c.text("search.yaml", "finalists", "finalist"), "finalist"),
+    "a class that validates": (
+        lambda c: c.json("split.json", lambda split: split["validation"].append(split["train"].pop())),
+        "split.json",
+    ),
+    "the split's digest": (lambda c: c.json("split.json", lambda split: split.update(digest="0" * 64)), "split.json"),
+    "the split": (lambda c: (c.path / "split.json").unlink(), "split.json"),
+    "the choice": (
+        lambda c: c.json("selection.json", lambda content: content["chosen"]["pnp"].update(number=4)),
+        "selection.json",
+    ),
+    "the choice, frozen again": (_chosen_again, "selection.json"),
+    "the reason": (
+        lambda c: c.json("selection.json", lambda content: content["reasons"].update(pnp="it looks good")),
+        "selection.json",
+    ),
+    "a study's digest": (
+        lambda c: c.json("selection.json", lambda content: content["studies"].update({"small/pnp": "0" * 64})),
+        "selection.json",
+    ),
+    "no choice": (lambda c: (c.path / "selection.json").unlink(), "selection.json: nothing is stored"),
+    "a removed line of the ledger": (_ledger(lambda lines: lines[1:]), "test.json openings"),
+    "a doubled line of the ledger": (_ledger(lambda lines: [*lines, *lines]), "the ledger's lines"),
+    "a further line of the ledger": (
+        _ledger(lambda lines: [*lines, json.dumps({**json.loads(lines[0]), "id": "f" * 32, "time": "9"})]),
+        "summary.json test_opened",
+    ),
+    "the ledger's reason": (_line(reason="another"), "reason"),
+    "the ledger's time": (_line(time="2020-01-01T00:00:00Z"), "time"),
+    "the ledger's test set": (_line(test_digest="0" * 64), "test_digest"),
+    "the ledger's selection": (_line(selections={"small": "0" * 64}), "test.json openings"),
+    "the ledger": (lambda c: (c.runs / "test_openings.jsonl").unlink(), "test.json openings"),
+    "a test metric": (
+        lambda c: c.json("test.json", lambda t: t["openings"][0]["scores"][0]["metrics"].update(recall_at_1=0.99)),
+        "recall_at_1",
+    ),
+    "a test metric of no single image": (
+        lambda c: c.json("test.json", lambda t: t["openings"][0]["scores"][0]["metrics"].update(nmi=0.99)),
+        "nmi",
+    ),
+    "a scored seed": (
+        lambda c: c.json("test.json", lambda t: t["openings"][0]["scores"][0].update(seed=1)),
+        "scores 0 seed",
+    ),
+    "a dropped score": (lambda c: c.json("test.json", lambda t: t["openings"][0]["scores"].pop()), "scores"),
+    "when it was scored": (
+        lambda c: c.json("test.json", lambda t: t["openings"][0].update(finished=0.0)),
+        "digest",
+    ),
+    "the images that were opened": (
+        _ledger(lambda lines: [lines[0], json.dumps({**json.loads(lines[1]), "digest": "0" * 64})]),
+        "images digest",
+    ),
+    "no images that were opened": (_ledger(lambda lines: lines[:1]), "images"),
+    "which images trained": (lambda c: c.json("split.json", lambda split: split.update(images="0" * 64)), "split.json"),
+    "a dropped opening": (lambda c: c.json("test.json", lambda t: t["openings"].clear()), "summary.json"),
+    "no scores": (lambda c: (c.path / "test.json").unlink(), "summary.json"),
+    "an image's result": (
+        lambda c: c.arrays(lambda arrays: arrays["recall_at_1"].__setitem__(3, 1 - arrays["recall_at_1"][3])),
+        "recall_at_1",
+    ),
+    "an image's name": (lambda c: c.arrays(lambda arrays: arrays["keys"].__setitem__(3, "another")), "keys"),
+    "an image's class": (lambda c: c.arrays(lambda arrays: arrays["labels"].__setitem__(3, 5)), "labels"),
+    "swapped results": (lambda c: c.swap(*c.results[:2]), "npz"),
+    "results that are gone": (lambda c: c.results[0].unlink(), "the file is gone"),
+    "a model": (lambda c: c.write(c.models[0], c.models[0].read_bytes()[:-1] + b"!"), "model_sha256"),
+    "swapped models": (lambda c: c.swap(*c.models[:2]), "model_sha256"),
+    "a model that is gone": (lambda c: c.models[0].unlink(), "is gone"),
+    "a mean": (
+        lambda c: c.json("summary.json", lambda s: s["losses"]["pnp"]["confirmed"].update(mean=0.99)),
+        "summary.json losses pnp confirmed mean",
+    ),
+    "an interval": (
+        lambda c: c.json("summary.json", lambda s: s["losses"]["pnp"]["test"]["nmi"]["ci95"].__setitem__(0, 0.0)),
+        "summary.json losses pnp test nmi ci95 0",
+    ),
+    "a count": (
+        lambda c: c.json("summary.json", lambda s: s["losses"]["pnp"]["trials"].update(failed=0, pruned=0)),
+        "summary.json losses pnp trials",
+    ),
+    "how often it was opened": (lambda c: c.json("summary.json", lambda s: s.update(test_opened=0)), "test_opened"),
+    "a time": (lambda c: c.json("summary.json", lambda s: s["time"].update(wall_s=1.0)), "summary.json time wall_s"),
+    "no summary": (lambda c: (c.path / "summary.json").unlink(), "summary.json: nothing is stored"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "says"), (STUDIES | FILES).values(), ids=[*STUDIES, *FILES])
+def test_one_change_is_found(copied: Copied, change: Change, says: str) -> None:
+    change(copied)
+    said = verified(copied.runs, code=1)
+    assert says in said.splitlines()[-1], said
+
+
+def _blank(images: Path, name: str) -> None:
+    Image.new("RGB", (20, 20)).save(images / name / "03.png")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda images, classes: _blank(images, classes[0]), "split.json"),
+        (lambda images, classes: _blank(images, classes[-1]), "images"),
+        (lambda images, classes: (images / classes[0] / "03.png").unlink(), "split.json"),
+        (lambda images, classes: (images / classes[0]).rename(images / "another"), "split.json"),
+        (
+            lambda images, classes: shutil.copy(images / classes[0] / "03.png", images / classes[1] / "03.png"),
+            "split.json",
+        ),
+        (lambda images, classes: shutil.rmtree(images), "dataset.root"),
+    ],
+    ids=["another training image", "another test image", "one image less", "another name", "a moved image", "none"],
+)
+def test_other_images_are_found(
+    finished: Path, images: Path, tmp_path: Path, change: Callable[[Path, list[str]], object], says: str
+) -> None:
+    shutil.copytree(images, tmp_path / "kept")
+    try:
+        change(images, sorted(path.name for path in images.iterdir()))
+        assert says in verified(finished, code=1).splitlines()[-1]
+    finally:
+        shutil.rmtree(images, ignore_errors=True)
+        shutil.copytree(tmp_path / "kept", images)
+
+
+def test_a_replaced_image_that_looks_the_same_to_the_file_system_is_found(
+    finished: Path, images: Path, tmp_path: Path
+) -> None:
+    """The cache of decoded images goes by a file's size and time; this does not."""
+    image = sorted(images.iterdir())[0] / "03.png"
+    kept, times = image.read_bytes(), image.stat()
+    other = (sorted(images.iterdir())[1] / "03.png").read_bytes()
+    try:
+        image.write_bytes(other)
+        os.utime(image, ns=(times.st_atime_ns, times.st_mtime_ns))
+        assert "split.json" in verified(finished, code=1)
+    finally:
+        image.write_bytes(kept)
+        os.utime(image, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def test_a_training_is_the_same_bit_for_bit_when_it_is_trained_again(finished: Path) -> None:
+    (pruned, *_) = [trial.number for trial in stored(finished, "small", "pnp") if trial.state == TrialState.PRUNED]
+    before = files(finished)
+    for number, epochs in ((f"pnp:{pruned}", 2), ("pnp@final:0", 4)):
+        study, _, trial = number.partition(":")
+        said = verified(finished, "--retrain", number)
+        assert f"small/{study} trial {trial}: trained again, {epochs} epochs with the same bits" in said
+    assert files(finished) == before
+
+
+def test_a_training_that_comes_out_otherwise_is_found(images: Path, tmp_path: Path) -> None:
+    """Of a search whose choice is not made there is no digest of a loss, and only to train again finds it."""
+    content = small_search(images, training=TRAINING, losses=["pnp"], search={"trials": 1}, stages=["search"])
+    (search,) = run_here(tmp_path / "runs", [content])
+    search.close()
+    copied = Copied(tmp_path / "runs", tmp_path / "copied")
+    copied.epoch("pnp", 0, 2, loss=0.5)
+    verified(copied.runs)
+    assert "small/pnp trial 0 epoch 2, trained again, loss: 0.5 is stored" in verified(
+        copied.runs, "--retrain", "pnp:0", code=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (("--retrain", "pnp"), "--retrain is 'pnp'; give a loss and a trial's number, as in proxy_anchor:0."),
+        (("--retrain", "pnq:0"), "small has no loss 'pnq'"),
+        (("--retrain", "pnp:99"), "small/pnp has no trial 99; it has trials 0 to 5."),
+    ],
+)
+def test_what_cannot_be_trained_again_is_said_before_anything_is_looked_at(
+    finished: Path, asked: tuple[str, ...], says: str
+) -> None:
+    said = verified(finished, *asked, code=2)
+    assert says in said
+    assert "ok" not in said
+
+
+def test_a_name_that_there_is_not(finished: Path) -> None:
+    assert "There is no search 'smal' in" in verified(finished, name="smal", code=2)
+
+
+def test_a_search_that_is_being_run_is_not_verified(finished: Path, copied: Copied) -> None:
+    with RunFolder(copied.runs, "small").only_driver():
+        assert "small is being run by process" in verified(copied.runs, code=2)
+
+
+def test_the_result_as_json(finished: Path, copied: Copied) -> None:
+    whole = json.loads(verified(finished, "--json"))
+    assert whole["ok"]
+    assert {check["problem"] for check in whole["checks"]} == {None}
+    _value("pnp", 0, 0.99)(copied)
+    out, _ = json.JSONDecoder().raw_decode(verified(copied.runs, "--json", code=1))
+    assert not out["ok"]
+    assert [check["problem"] is None for check in out["checks"]] == [True] * (len(out["checks"]) - 1) + [False]
+
+
+@pytest.mark.parametrize("epochs", [0, 5, 20, 30])
+def test_a_search_that_is_not_finished(images: Path, tmp_path: Path, epochs: int) -> None:
+    """What is there is checked, and what is not there yet is said: before the first trial, amid the search, the
+    confirmation and the trainings for the test."""
+    content = small_search(images, training=TRAINING, losses=["pnp"], search={"trials": 4, "pruner": "median"})
+    (search,) = run_here(tmp_path / "runs", [content], epochs=epochs)
+    said = verified(tmp_path / "runs")
+    missing = [line for line in said.splitlines() if line.startswith("--  ")]
+    assert missing
+    assert all(line.endswith(": not there yet") for line in missing)
+    if epochs:
+        search.storage.database.engine.dispose()
+        copied = Copied(tmp_path / "runs", tmp_path / "copied")
+        copied.metric("pnp", 0, 1, "map_at_r", 0.001234)
+        assert "pnp trial 0" in verified(copied.runs, code=1)

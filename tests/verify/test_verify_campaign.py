@@ -1,0 +1,123 @@
+"""A finished campaign, one of whose searches has folds, and what is changed in its own records."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import holdout_here, plain
+from support.finished_search import run_here
+from support.tampered import Copied
+
+from search.campaigns.campaign import parse_campaign
+from search.campaigns.family import campaign_family
+from search.campaigns.folder import CampaignFolder
+from search.campaigns.results.result import campaign_result
+from search.report.summary import write_summary
+
+BASE: dict[str, Any] = {
+    "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 6, "size": 20},
+    "model": {"embedding_dim": 8},
+    "training": {"epochs": 2, "batch_size": 10, "images_per_class": 5, "image_size": 16},
+    "losses": ["pnp"],
+    "search": {"trials": 2},
+    "selection": {"finalists": 1, "seeds": 2},
+    "final": {"seeds": 2},
+}
+CONTENT: dict[str, Any] = {
+    "name": "lot",
+    "study": "one part or folds",
+    "base": BASE,
+    "vary": {"split": {"fixed": {}, "folds": {"split.folds": 2}, "all": {"final.train_on": "all"}}},
+    "table": {"rows": ["split"], "metrics": ["validation", "recall_at_1"]},
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs folder of a campaign that is done; not to be changed."""
+    runs = tmp_path_factory.mktemp("campaign") / "runs"
+    campaign = parse_campaign(CONTENT)
+    folder = CampaignFolder(runs, campaign.name)
+    folder.begin(campaign.config)
+    files = [member.config.model_dump(mode="json", by_alias=True) for member in campaign.members]
+    searches = run_here(runs, files, opener=campaign.name, family=campaign_family(campaign))
+    folder.end(campaign_result(campaign, [(search, write_summary(search)) for search in searches]))
+    for search in searches:
+        search.close()
+    return runs
+
+
+def verified(runs: Path, *more: str, code: int = 0) -> str:
+    done = holdout_here("verify", "lot", "--runs", runs, *more, code=code)
+    return done.stdout + plain(done.stderr)
+
+
+def test_nothing_is_found_in_a_campaign_that_nobody_touched(finished: Path) -> None:
+    lines = verified(finished).splitlines()
+    assert all(line.startswith("ok  ") for line in lines), lines
+    for name in ("lot-fixed", "lot-folds", "lot-all"):
+        assert f"ok  {name}: its file, from campaign.yaml" in lines
+    assert lines[-1].startswith("ok  campaign.json")
+
+
+def _cell(content: dict[str, Any]) -> None:
+    content["cells"][0]["mean"] = 0.99
+
+
+def _chosen(content: dict[str, Any]) -> None:
+    content["chosen"]["lot-folds"]["pnp"]["variant"] = "another"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda c: c.json("campaign.json", _cell), "campaign.json cells 0 mean"),
+        (
+            lambda c: c.json("campaign.json", lambda found: found["pairs"][0].update(p=0.0001)),
+            "campaign.json pairs 0 p",
+        ),
+        (lambda c: c.json("campaign.json", _chosen), "campaign.json chosen lot-folds"),
+        (lambda c: c.json("campaign.json", lambda found: found["epochs"].update(search=1)), "campaign.json epochs"),
+        (lambda c: c.json("campaign.json", lambda found: found["openings"].clear()), "campaign.json openings"),
+        (lambda c: (c.path / "campaign.json").unlink(), "campaign.json: nothing is stored"),
+        (lambda c: c.text("campaign.yaml", "trials: 2", "trials: 3"), ""),
+        (lambda c: c.text("campaign.yaml", "embedding_dim: 8", "embedding_dim: 9"), "lot-fixed search.yaml"),
+        (lambda c: c.text("campaign.yaml", "split.folds: 2", "split.folds: 3"), "lot-folds search.yaml split folds"),
+    ],
+    ids=["cell", "pair", "choice", "epochs", "openings", "result", "trials", "network", "folds"],
+)
+def test_one_change_is_found(finished: Path, tmp_path: Path, change: Callable[[Copied], object], says: str) -> None:
+    copied = Copied(finished, tmp_path / "runs", "lot")
+    change(copied)
+    said = verified(copied.runs, code=1 if says else 0)
+    assert says in said.splitlines()[-1], said
+
+
+def test_a_value_of_a_fold_is_found(finished: Path, tmp_path: Path) -> None:
+    copied = Copied(finished, tmp_path / "runs", "lot-folds")
+    copied.attribute(
+        "pnp", 0, "epoch:002:000001", lambda record: {**record, "metrics": dict.fromkeys(record["metrics"], 0.5)}
+    )
+    assert "lot-folds/pnp trial 0" in verified(copied.runs, code=1).splitlines()[-1]
+
+
+def test_a_member_that_is_not_there_yet(finished: Path, tmp_path: Path) -> None:
+    copied = Copied(finished, tmp_path / "runs", "lot")
+    (copied.runs / "lot-all").rename(tmp_path / "gone")
+    assert "--  lot-all: not there yet" in verified(copied.runs)
+
+
+def test_a_campaign_has_no_trial_to_train_again(finished: Path) -> None:
+    assert "--retrain: lot is a campaign" in verified(finished, "--retrain", "pnp:0", code=2)
+
+
+def test_a_line_of_the_ledger_that_names_a_member_is_found(finished: Path, tmp_path: Path) -> None:
+    copied = Copied(finished, tmp_path / "runs", "lot")
+    path = copied.runs / "test_openings.jsonl"
+    first, *rest = path.read_text().splitlines()
+    line = json.loads(first)
+    del line["selections"]["lot-folds"]
+    path.write_text("\n".join((json.dumps(line), *rest)) + "\n")
+    assert "test.json opening" in verified(copied.runs, code=1).splitlines()[-1]
