@@ -154,7 +154,6 @@ def test_an_actor_s_trial_that_ends_has_written_everything(
     spec: TrialSpec, ends: Callable[[TrainingTrial], object], writing: threading.Event
 ) -> None:
     trial = trial_of(spec)
-    trial.step()  # says where it runs
     trial.step()
     with soon(writing):
         ends(trial)
@@ -163,7 +162,6 @@ def test_an_actor_s_trial_that_ends_has_written_everything(
 
 def test_a_pruned_trial_that_still_writes_leaves_its_best_model(spec: TrialSpec, writing: threading.Event) -> None:
     trial = trial_of(spec)
-    trial.step()  # says where it runs
     trial.step()
     forget_last(spec.directory)  # as the driver does, when it prunes
     writing.set()
@@ -182,7 +180,6 @@ def test_a_full_disk_ends_the_trial_with_its_reason(
     """In the step of the next epoch, or where there is none in the step itself."""
     monkeypatch.setattr(checkpoints, "write_whole", refuse)
     trial = trial_of(replace(spec, training=replace(spec.training, epochs=epochs)))
-    trial.step()
     news = [trial.step()["news"][0] for _ in range(epochs)]
     assert news[-1] == {"failure": {"cause": "CODE_ERROR", "reason": "OSError: [Errno 28] No space left on device"}}
     assert [len(entry["records"]) for entry in news[:-1]] == [1] * (epochs - 1)
@@ -194,10 +191,8 @@ def test_a_full_disk_does_not_hinder_the_next_trial(spec: TrialSpec, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "write_whole", refuse)
         trial.step()
-        trial.step()
         assert trial.reset_config({"spec": replace(spec, directory=f"{spec.directory}-next")})
     assert "No space left" in next((Path(spec.directory) / "logs").iterdir()).read_text()
-    trial.step()
     (news,) = trial.step()["news"]
     trial.cleanup()
     assert len(news["records"]) == 1

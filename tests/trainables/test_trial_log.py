@@ -87,7 +87,6 @@ def test_attempts_are_read_one_after_the_other(directory: str, tmp_path: Path) -
 def test_a_failure_is_written_whole(changes: dict[str, object], words: str, tmp_path: Path) -> None:
     spec = replace(spec_in(str(tmp_path / "trial"), tmp_path / "cache"), hyperparameters={}, **changes)
     trial = trial_of(spec)
-    trial.step()
     (news,) = trial.step()["news"]
     assert news["failure"]["cause"] == "CODE_ERROR"
     said = read_log(spec.directory)
@@ -121,7 +120,6 @@ def test_a_log_that_cannot_be_written_fails_nothing(tmp_path: Path, caplog: pyte
     (tmp_path / "trial").mkdir()
     (tmp_path / "trial" / "logs").touch()  # a file where the folder should be
     trial = trial_of(spec)
-    trial.step()
     results = [trial.step()["news"][0] for _ in range(2)]
     trial.cleanup()
     assert results[-1]["finished"]
