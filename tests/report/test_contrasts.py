@@ -99,9 +99,10 @@ def test_classes_of_equal_variance_have_the_degrees_of_freedom_of_their_quadrati
     centred = np.eye(len(counts)) - np.outer(np.ones(len(counts)), share_C)
     form = centred.T @ np.diag(share_C**2) @ centred
     unbias, freedom = _of_weighted_classes(share_C)
-    assert unbias * np.trace(form) == pytest.approx((share_C**2).sum())
-    assert freedom == pytest.approx(np.trace(form) ** 2 / np.trace(form @ form))
-    assert freedom <= len(counts) - 1 + 1e-6
+    # Where one class has nearly all queries, all terms of the closed form are nearly 1 and cancel.
+    assert unbias * np.trace(form) == pytest.approx((share_C**2).sum(), rel=1e-4)
+    assert freedom == pytest.approx(np.trace(form) ** 2 / np.trace(form @ form), rel=1e-4)
+    assert freedom <= (len(counts) - 1) * (1 + 1e-4)
 
 
 def tables(

@@ -178,7 +178,8 @@ def test_the_comparison_goes_from_the_search_to_the_test(finished: FinishedSearc
 
 
 def test_mlflow_shows_the_comparison(finished: FinishedSearch, tmp_path: Path) -> None:
-    holdout_here("compare", "small", "--runs", finished.runs, "--output", tmp_path / "table.md")
+    shown = holdout_here("compare", "small", "--runs", finished.runs, "--output", tmp_path / "table.md", "--json")
+    pairs = json.loads(shown.stdout)["pairs"]
     client = MlflowClient(tracking_uri=f"sqlite:///{finished.runs / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("small")
     for loss in LOSSES:
@@ -188,8 +189,11 @@ def test_mlflow_shows_the_comparison(finished: FinishedSearch, tmp_path: Path) -
         entry = summary(finished.runs, "small")["losses"][loss]
         assert parent.data.metrics["test_map_at_r_std"] == entry["test"]["map_at_r"]["std"]
         assert parent.data.metrics["default_final_mean"] == entry["default"]["final"]["mean"]
-        pair = parent.data.tags["holdout.pair.proxy_anchor.tuned.pnp.tuned"]
-        assert "(Holm): indistinguishable at this budget" in pair
+        said = parent.data.tags["holdout.pair.proxy_anchor.tuned.pnp.tuned"]
+        pair = next(entry for entry in pairs if {entry["first"][2], entry["second"][2]} == {"tuned"})
+        assert said.startswith(f"{pair['difference']:+.4f} [")
+        word = "higher" if pair["difference"] > 0 else "lower"
+        assert said.endswith(f"(Holm): {word if pair['differ'] else 'indistinguishable at this budget'}")
 
 
 def test_mlflow_equals_the_studies(finished: FinishedSearch) -> None:
