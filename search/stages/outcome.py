@@ -15,7 +15,7 @@ class Outcome:
     search: Search
     summary: Summary
 
-    @cached_property  # its bootstrap takes seconds, and MLflow shows what the command line prints
+    @cached_property  # MLflow shows what the command line prints
     def comparison(self) -> Comparison:
         """The search's losses beside each other."""
         return compare([self.search.plan.folder], [self.summary])

@@ -1,4 +1,4 @@
-"""The per-image results of a test opening, summed by test class: what a bootstrap over classes resamples.
+"""The per-image results of a test opening, summed by test class: what differences are tested on.
 
 Shapes: N images, C test classes.
 """
