@@ -1,8 +1,10 @@
 """A value that still rises where a range ends: the range may be too small.
 
-That the best trial lies at an end says little: of 16 to 64 trials it does in a tenth of the searches of a parameter
-that does nothing, and in half of those whose optimum lies beyond the end. So all trials are asked: those that got
-furthest first, then by value, their ranks as logits are fitted by a quadratic in every parameter.
+That the best trial lies at an end says little, so all trials are asked: those that got furthest first, then by value,
+their ranks as logits are fitted by a quadratic in every parameter. Of searches of 32 trials by TPE with halving, with
+little and with much noise, this speaks in 0 and 1 % where the parameter does nothing, in 1 % where its optimum lies inside
+at 85 % of the range, in 38 and 1 % where it lies at the very end and in 93 and 32 % where it lies beyond. "The best lies
+within 5 % of the end" speaks in 4 and 5, 10 and 20, 51 and 30, and 85 and 58 % (``make bench-statistics``).
 
 Shapes: N trials, P columns of the fit.
 """
@@ -38,8 +40,6 @@ def edges(
     The slope of the fit at that end is positive at 5 % (one-sided t, divided by the number of parameters), and the best
     configuration lies in the half of the range before it. Nothing is said of an end beyond which the parameter's domain
     does not reach, nor where there are fewer than four trials more than the fit has columns.
-
-    ``make bench-statistics`` prints how often it speaks.
 
     Args:
         space: what was searched.
