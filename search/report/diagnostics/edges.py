@@ -2,9 +2,9 @@
 
 That the best trial lies at an end says little, so all trials are asked: those that got furthest first, then by value,
 their ranks as logits are fitted by a quadratic in every parameter. Of searches of 32 trials by TPE with halving, with
-little and with much noise, this speaks in 0 and 1 % where the parameter does nothing, in 1 % where its optimum lies inside
-at 85 % of the range, in 38 and 1 % where it lies at the very end and in 93 and 32 % where it lies beyond. "The best lies
-within 5 % of the end" speaks in 4 and 5, 10 and 20, 51 and 30, and 85 and 58 % (``make bench-statistics``).
+little and with much noise, this speaks in 0 and 1 % where the parameter does nothing, in 1 % where its optimum lies
+inside at 85 % of the range, in 38 and 1 % where it lies at the very end and in 93 and 32 % where it lies beyond. "The
+best lies within 5 % of the end" speaks in 4 and 5, 10 and 20, 51 and 30, and 85 and 58 % (``make bench-statistics``).
 
 Shapes: N trials, P columns of the fit.
 """
