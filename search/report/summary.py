@@ -205,16 +205,12 @@ def _statistics(values: Sequence[float], seeds: Sequence[int] | None = None) -> 
 
 
 def _chosen(chosen: Confirmation) -> ChosenConfiguration:
-    found = over_seeds(chosen.values)
     return ChosenConfiguration(
+        **_statistics(chosen.values).model_dump(),
+        estimate=chosen.estimate,
         params=chosen.params,
         number=chosen.number,
         search_value=chosen.search_value,
-        mean=found.mean,
-        std=found.std,
-        seeds=found.seeds,
-        values=found.values,
-        estimate=chosen.estimate,
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from rich.console import Console
-from support.driving import drive, only, record, train
+from support.driving import drive, only, record, train, train_side_by_side
 
 from search.plan.search import Search, open_search
 from search.plan.status import status_of
@@ -30,13 +30,7 @@ def test_a_loss_trains_its_budget_and_less_than_one_training_more(opened: Opened
         training={"epochs": 4, "batch_size": 20, "images_per_class": 5, "image_size": 16},
         search={"trials": 40, "epochs": 21},
     )
-    queue = TrialQueue(only(search_stage(search)))
-    live: list[RunningTrial] = []
-    while not queue.done:
-        while len(live) < slots and (job := queue.next_trial()):
-            live.append(job)
-        if live:
-            train(queue, live.pop(0), falling)
+    train_side_by_side(TrialQueue(only(search_stage(search))), slots, falling)
     trials = search.study("pnp", Stage.SEARCH).trials()
     assert 21 <= sum(len(trial.intermediate_values) for trial in trials) < 21 + 4
     assert len(trials) > 21 / 4, "what pruning left over was not spent"

@@ -5,14 +5,14 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
-from support.driving import drive, only, train
+from support.driving import drive, only, train_side_by_side
 
 from search.plan.search import Search
 from search.stages.pipeline import _print_chance
 from search.stages.queued_stages import search_stage
 from search.study.names import Stage
 from search.study.samplers.chance import left_to_chance
-from search.study.trial_queue import RunningTrial, TrialQueue
+from search.study.trial_queue import TrialQueue
 
 
 @pytest.mark.parametrize(
@@ -34,13 +34,7 @@ def test_as_many_trials_are_left_to_chance_as_is_said(
         losses=["proxy_anchor"],
         training={"epochs": 1, "batch_size": 20},
     )
-    queue = TrialQueue(only(search_stage(search)))
-    live: list[RunningTrial] = []
-    while not queue.done:
-        while len(live) < slots and (job := queue.next_trial()):
-            live.append(job)
-        if live:
-            train(queue, live.pop(0), lambda running, epoch: 1 / (1 + running.number))
+    train_side_by_side(TrialQueue(only(search_stage(search))), slots, lambda running, epoch: 1 / (1 + running.number))
     drawn = sum(attribute not in trial.system_attrs for trial in search.study("proxy_anchor", Stage.SEARCH).trials())
     row = search.plan.budget("proxy_anchor").sampler
     assert row is not None

@@ -31,6 +31,16 @@ def train(queue: TrialQueue, job: RunningTrial, trial_value: TrialValue) -> None
             return
 
 
+def train_side_by_side(queue: TrialQueue, slots: int, trial_value: TrialValue) -> None:
+    """Train a whole queue, so many jobs at once; the one that began first ends first."""
+    live: list[RunningTrial] = []
+    while not queue.done:
+        while len(live) < slots and (job := queue.next_trial()):
+            live.append(job)
+        if live:
+            train(queue, live.pop(0), trial_value)
+
+
 def only(stage: QueuedStage) -> Iterator[QueuedStage]:
     yield stage
 

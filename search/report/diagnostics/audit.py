@@ -22,9 +22,11 @@ def pruning_audit(
         epochs: of a whole training.
     """
     values = [trial.value for trial in audited if trial.state == TrialState.COMPLETE and trial.value is not None]
+    if not values:
+        return None
     best = [mean_value(searched, configuration_of(trial)) for trial in finalists(searched, places)[:places]]
     known = [value for value in best if value is not None]
-    if not values or not known:
+    if not known:
         return None
     from scipy.stats import binomtest  # half a second, for those who audit
 
