@@ -19,6 +19,7 @@ ROOMS = (
     "plan",
     "report",
     "campaigns",
+    "pages",
     "cluster",
     "stages",
     "verify",

@@ -1,0 +1,1 @@
+"""What a campaign's study says, drawn as its paper does."""

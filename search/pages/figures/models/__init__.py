@@ -1,0 +1,1 @@
+"""What the chosen models do with the test images, drawn."""

@@ -1,0 +1,1 @@
+"""How the search of one loss went, drawn."""

@@ -1,0 +1,1 @@
+"""The parts of a report: sentences, tables and figures."""
