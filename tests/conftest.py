@@ -18,6 +18,18 @@ SECRET = "not-for-every-eye"
 os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it when it is imported, by whichever test comes first
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Side by side (`--dist loadgroup`), a module's tests stay together, and all modules that share the cluster, first.
+
+    One cluster is started then, not one a process, and what takes longest does not begin last.
+    """
+    sharing = {item.path for item in items if "nodes" in getattr(item, "fixturenames", ())}
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("cluster" if item.path in sharing else item.path.stem))
+    items.sort(key=lambda item: item.path not in sharing)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Decoded images go to a folder of the test session, not to the user's cache."""

@@ -49,7 +49,10 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of a report. ``sentences`` are its text, ``missing`` says what is not there and why."""
+    """A part of a report. ``sentences`` are its text, ``missing`` says what is not there and why.
+
+    ``files`` are shown as they are, each with its name.
+    """
 
     name: str
     title: str
@@ -57,3 +60,4 @@ class Section:
     tables: tuple[TextTable, ...] = ()
     figures: tuple[Figure, ...] = ()
     missing: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()

@@ -1,0 +1,67 @@
+"""A report: its sections, and the one file that shows them without anything from anywhere."""
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from search.pages.figure import Photograph, Plot, Section
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The ``sections`` of a report, in their order."""
+
+    title: str
+    subtitle: str
+    sections: tuple[Section, ...]
+
+
+def as_html(report: Report) -> str:
+    """The report as one HTML file that needs no other one, and no network."""
+    plotted = any(isinstance(figure.picture, Plot) for part in report.sections for figure in part.figures)
+    return (
+        environment()
+        .get_template("report.html")
+        .render(
+            report=report,
+            style=(_HERE / "style.css").read_text(),
+            script=(_HERE / "page.js").read_text(),
+            plotly=_plotly() if plotted else None,
+        )
+    )
+
+
+@cache
+def environment() -> "Environment":
+    """The templates; all that they show is escaped but what we draw."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    found = Environment(loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    found.filters |= {"as_json": _as_json, "data_url": _data_url}
+    return found
+
+
+def _as_json(value: Mapping[str, Any]) -> str:
+    """JSON that may stand in a script element: no text in it ends the element."""
+    from markupsafe import Markup
+
+    return Markup(json.dumps(value, separators=(",", ":")).replace("<", "\\u003c"))
+
+
+def _data_url(photograph: Photograph) -> str:
+    return f"data:{photograph.media_type};base64,{base64.b64encode(photograph.content).decode()}"
+
+
+def _plotly() -> str:
+    from plotly.offline import get_plotlyjs
+
+    return str(get_plotlyjs())

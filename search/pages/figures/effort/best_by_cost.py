@@ -1,0 +1,92 @@
+"""The best value of each loss by what its search had cost until then."""
+
+import json
+from collections.abc import Sequence
+from itertools import accumulate
+
+from search.pages.figure import Figure, Plot
+from search.pages.ink import PLOT_MARKS, colours_of
+from search.pages.labels import named_losses
+from search.plan.stored import StoredSearch
+from search.report.results.summary import Summary
+from search.report.tables.text_table import TextTable
+from search.study.records import epochs_of
+
+
+def best_by_cost(searches: Sequence[StoredSearch], summaries: Sequence[Summary]) -> Figure | None:
+    """The incumbents of every loss by epochs and, on a button, by hours of training; None before the first value."""
+    by_name = {summary.name: summary for summary in summaries}
+    curves = [
+        (label, by_name[search.name].losses[loss].anytime, _hours(search, loss))
+        for label, search, loss in named_losses(searches)
+        if by_name[search.name].losses[loss].anytime
+    ]
+    if not curves:
+        return None
+    import plotly.graph_objects as go
+
+    colours = colours_of([label for label, _, _ in curves])
+    figure = go.Figure(layout={"template": None})
+    by_epochs, by_hours = [], []
+    for position, (label, incumbents, hours) in enumerate(curves):
+        epochs = [step.epochs for step in incumbents]
+        values = [round(step.value, 6) for step in incumbents]
+        by_epochs.append([*epochs, len(hours)])
+        by_hours.append([round(hours[min(count, len(hours)) - 1], 4) for count in by_epochs[-1]])
+        figure.add_scatter(
+            name=label,
+            x=by_epochs[-1],
+            y=[*values, values[-1]],
+            mode="lines+markers",
+            line={"shape": "hv", "color": colours[label]},
+            marker={"symbol": PLOT_MARKS[position % len(PLOT_MARKS)], "size": 7},
+        )
+    titles = ("epochs of the search", "hours of training, summed over slots")
+    figure.update_layout(
+        xaxis={"title": {"text": titles[0]}},
+        yaxis={"title": {"text": f"best {summaries[0].objective} so far"}},
+        updatemenus=[
+            {
+                "type": "buttons",
+                "direction": "right",
+                "x": 0,
+                "y": 1.02,
+                "xanchor": "left",
+                "yanchor": "bottom",
+                "buttons": [
+                    {"label": text, "method": "update", "args": [{"x": xs}, {"xaxis.title.text": title}]}
+                    for text, xs, title in zip(("epochs", "hours"), (by_epochs, by_hours), titles, strict=True)
+                ],
+            }
+        ],
+    )
+    label, incumbents, hours = max(curves, key=lambda curve: curve[1][-1].value)
+    last = incumbents[-1]
+    return Figure(
+        name="best-by-cost",
+        title="The best value by what it cost",
+        finding=(
+            f"{label} has the highest value, {last.value:.4f}, reached after {last.epochs} of its {len(hours)} epochs; "
+            "the best of a search flatters, and more so the longer it is."
+        ),
+        picture=Plot(json.loads(figure.to_json())),
+        table=TextTable(
+            title="",
+            header=("loss", "epochs", "hours", "best value", "trial"),
+            rows=tuple(
+                (label, str(step.epochs), f"{hours[step.epochs - 1]:.3f}", f"{step.value:.4f}", str(step.trial))
+                for label, incumbents, hours in curves
+                for step in incumbents
+            ),
+            labels=1,
+            notes=(),
+        ),
+        wide=True,
+    )
+
+
+def _hours(search: StoredSearch, loss: str) -> list[float]:
+    """The hours of training up to the end of each epoch of a loss's search, in the order in which they ended."""
+    records = [record for trial in search.trials(loss) for record in epochs_of(trial)]
+    ended = sorted(records, key=lambda record: record["end"])
+    return list(accumulate((record["end"] - record["start"]) / 3600 for record in ended))

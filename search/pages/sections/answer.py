@@ -1,0 +1,117 @@
+"""The answer: which losses are better than their defaults and than each other, on classes that no training saw."""
+
+from collections.abc import Iterator, Sequence
+
+from search.pages.figure import Section
+from search.pages.labels import loss_label
+from search.plan.runs import RunFolder
+from search.report.results.comparison import Comparison
+from search.report.results.pair import Pair
+from search.report.results.row import Row
+from search.report.results.scored_openings import scored_openings
+from search.report.tables.formats import interval
+from search.report.tables.text_table import TextTable
+from search.selection.openings.ledger import Ledger
+from search.selection.role import Role
+
+SMALL_VALIDATION = 10
+"""With fewer validation classes, which configuration is chosen depends on them more than on the configuration."""
+
+
+def answer(comparison: Comparison, folders: Sequence[RunFolder]) -> Section:
+    """A sentence a loss, the split, and when, by whom and how often the test classes were opened."""
+    tuned = [row for row in comparison.rows if row.role is Role.TUNED]
+    openings = _openings(folders)
+    return Section(
+        name="answer",
+        title="The answer",
+        sentences=(*(_of_loss(comparison, row) for row in tuned), *_setting(comparison)),
+        tables=(openings,) if openings.rows else (),
+        missing=tuple(_missing(comparison)),
+    )
+
+
+def _of_loss(comparison: Comparison, row: Row) -> str:
+    label = loss_label(comparison, row.search, row.loss)
+    if row.number is None:
+        return f"{label}: no trial finished."
+    if not row.test:
+        value = row.confirmed.mean if row.confirmed else row.search_value
+        how = "confirmed with fresh seeds" if row.confirmed else "the best of the search, which flatters"
+        return f"{label}: {value:.4f} of {comparison.objective} on the validation classes, {how}; the test is sealed."
+    if row.number == 0:
+        said = ["the paper's default was chosen"]
+    else:
+        said = [_against(pair, "its default") for pair in comparison.pairs if _is_own(pair, row)]
+    others = [pair for pair in comparison.pairs if row.key in (pair.first, pair.second) and not _is_own(pair, row)]
+    for word, found in (("beats", _better(row, others)), ("is worse than", _worse(row, others))):
+        if found:
+            names = [loss_label(comparison, *_other(pair, row)) for pair in found]
+            said.append(f"{word} {_listed(names)}")
+    if same := [pair for pair in others if not pair.differ]:
+        names = [loss_label(comparison, *_other(pair, row)) for pair in same]
+        said.append(f"cannot be told from {_listed(names)}")
+    return f"{label} " + "; ".join(said) + "."
+
+
+def _is_own(pair: Pair, row: Row) -> bool:
+    return pair.first == row.key and pair.second == row.key._replace(role=Role.DEFAULT)
+
+
+def _against(pair: Pair, other: str) -> str:
+    points = f"{100 * pair.difference:+.1f} points of {pair.metric}, {interval(pair.ci95)}"
+    verb = "cannot be told from" if not pair.differ else "beats" if pair.difference > 0 else "is worse than"
+    return f"tuned {verb} {other} ({points})"
+
+
+def _better(row: Row, pairs: Sequence[Pair]) -> list[Pair]:
+    return [pair for pair in pairs if pair.differ and (pair.difference > 0) == (pair.first == row.key)]
+
+
+def _worse(row: Row, pairs: Sequence[Pair]) -> list[Pair]:
+    return [pair for pair in pairs if pair.differ and (pair.difference > 0) != (pair.first == row.key)]
+
+
+def _other(pair: Pair, row: Row) -> tuple[str, str]:
+    key = pair.second if pair.first == row.key else pair.first
+    return key.search, key.loss
+
+
+def _listed(names: Sequence[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _setting(comparison: Comparison) -> Iterator[str]:
+    split = comparison.split
+    folds = f" in {split.folds} folds" if split.folds else ""
+    yield (
+        f"Of {split.train_classes + (0 if split.folds else split.validation_classes)} training classes "
+        f"{split.validation_classes} validate{folds}; {split.test_classes} other classes test (split "
+        f"{split.digest[:12]})."
+    )
+    if split.gallery < SMALL_VALIDATION:
+        yield (f"Only {split.gallery} classes validate at once: which configuration is chosen is to a large part luck.")
+    yield f"The seal: {comparison.openings}."
+    yield from comparison.warnings
+
+
+def _openings(folders: Sequence[RunFolder]) -> TextTable:
+    scored = {opening.id for folder in folders for opening in scored_openings(folder.test)}
+    found = [opening for opening in Ledger(folders[0].openings).openings() if opening.id in scored]
+    return TextTable(
+        title="Openings of the test classes that were scored here",
+        header=("when", "by", "configurations", "why"),
+        rows=tuple(
+            (opening.time, opening.search, str(sum(opening.configurations.values())), opening.reason)
+            for opening in found
+        ),
+        labels=2,
+        notes=(),
+    )
+
+
+def _missing(comparison: Comparison) -> Iterator[str]:
+    if not any(row.test for row in comparison.rows):
+        yield "Nothing about the test classes: they are sealed until the choice is frozen; `holdout run` goes on."
+    yield from comparison.left_out
