@@ -19,12 +19,12 @@ _VARIABLES: Final[Mapping[str, str]] = {INK: "--ink", FAINT: "--faint", LINE: "-
 _STYLE: Final[Any] = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
-    "font.size": 9,
+    "font.size": 10,
     "text.color": INK,
     "text.parse_math": False,  # a class may be called $x$
     "axes.edgecolor": LINE,
     "axes.labelcolor": INK,
-    "axes.titlesize": 9,
+    "axes.titlesize": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
@@ -35,7 +35,7 @@ _STYLE: Final[Any] = {
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
     "legend.frameon": False,
-    "legend.fontsize": 8,
+    "legend.fontsize": 9,
 }
 
 

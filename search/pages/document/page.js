@@ -14,6 +14,7 @@
       font: { ...layout.font, color: ink, family: "system-ui, sans-serif", size: 12 },
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--faint"), activecolor: ink },
       hoverlabel: { bgcolor: colour("--panel"), font: { color: ink }, bordercolor: line },
       margin: { l: 50, r: 15, t: 40, b: 45, ...layout.margin },
       legend: { orientation: "h", y: -0.2, ...layout.legend },

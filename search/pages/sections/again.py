@@ -1,6 +1,7 @@
 """How to do it again: the commands, the search file, the digests, the seeds, and the versions."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from search import __version__
 from search.pages.figure import Section
@@ -10,16 +11,22 @@ from search.report.tables.text_table import TextTable
 from search.selection.selection import Selection
 
 
-def again(searches: Sequence[StoredSearch]) -> Section:
-    """The commands that make, continue and check these searches, and what identifies them."""
+def again(searches: Sequence[StoredSearch], campaign: Path | None = None) -> Section:
+    """The commands that make, continue and check these searches, and what identifies them.
+
+    ``campaign`` is the campaign file that they belong to.
+    """
     names = " ".join(search.name for search in searches)
+    files = [search.folder.config for search in searches] if campaign is None else [campaign]
+    checked = campaign.parent.name if campaign else names
     return Section(
         name="again",
         title="To do it again",
         sentences=(
             f"Written by Holdout {__version__}, which stores with each search all it was asked for: its file is below.",
-            f"`holdout verify {searches[0].name}` recomputes everything from the records; `holdout compare {names}` "
-            "prints the tables.",
+            f"`holdout verify {checked}` recomputes everything from the records; "
+            + (f"`holdout campaign {campaign}`" if campaign else f"`holdout compare {names}`")
+            + " prints the tables.",
         ),
         tables=(
             TextTable(
@@ -30,7 +37,7 @@ def again(searches: Sequence[StoredSearch]) -> Section:
                 notes=(),
             ),
         ),
-        files=tuple((f"{search.name}/search.yaml", search.folder.config.read_text()) for search in searches),
+        files=tuple((str(file.relative_to(file.parents[1])), file.read_text()) for file in files),
     )
 
 

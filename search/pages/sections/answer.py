@@ -9,7 +9,6 @@ from search.report.results.comparison import Comparison
 from search.report.results.pair import Pair
 from search.report.results.row import Row
 from search.report.results.scored_openings import scored_openings
-from search.report.tables.formats import interval
 from search.report.tables.text_table import TextTable
 from search.selection.openings.ledger import Ledger
 from search.selection.role import Role
@@ -59,7 +58,8 @@ def _is_own(pair: Pair, row: Row) -> bool:
 
 
 def _against(pair: Pair, other: str) -> str:
-    points = f"{100 * pair.difference:+.1f} points of {pair.metric}, {interval(pair.ci95)}"
+    low, high = pair.ci95
+    points = f"{100 * pair.difference:+.1f} points of {pair.metric} [{100 * low:+.1f}, {100 * high:+.1f}]"
     verb = "cannot be told from" if not pair.differ else "beats" if pair.difference > 0 else "is worse than"
     return f"tuned {verb} {other} ({points})"
 

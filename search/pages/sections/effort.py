@@ -8,29 +8,41 @@ from search.pages.figures.effort.epochs_by_outcome import epochs_by_outcome
 from search.pages.figures.effort.timeline import timeline
 from search.plan.stored import StoredSearch
 from search.report.results.summary import Summary
+from search.report.tables.text_table import NOTHING, TextTable
 
 
 def effort(searches: Sequence[StoredSearch], summaries: Sequence[Summary]) -> Section:
     """When each slot trained what, the epochs by how their trials ended, and the best value by what it had cost."""
     figures = (
-        *(timeline(search) for search in searches),
+        timeline(searches),
         epochs_by_outcome(searches),
         best_by_cost(searches, summaries),
     )
     return Section(
         name="effort",
         title="Where time and epochs went",
-        sentences=tuple(_time(summary) for summary in summaries),
+        tables=(_times(summaries),),
         figures=tuple(figure for figure in figures if figure),
         missing=() if any(figures) else ("No epoch was trained yet.",),
     )
 
 
-def _time(summary: Summary) -> str:
-    time = summary.time
-    slots = f"{time.slots} slot{'s' * (time.slots != 1)}"
-    busy = f", of which the trials trained {time.trial_work_s / time.slots:,.0f} s each" if time.slots else ""
-    return (
-        f"{summary.name}: {time.wall_s:,.0f} s in all, {time.startup_s:,.0f} s of them before a first epoch; the "
-        f"search itself took {time.search_wall_s:,.0f} s on {slots}{busy}."
+def _times(summaries: Sequence[Summary]) -> TextTable:
+    return TextTable(
+        title="Seconds",
+        header=("search", "in all", "before a first epoch", "searching", "slots", "trained in each"),
+        rows=tuple(
+            (
+                summary.name,
+                f"{time.wall_s:,.0f}",
+                f"{time.startup_s:,.0f}",
+                f"{time.search_wall_s:,.0f}",
+                str(time.slots),
+                f"{time.trial_work_s / time.slots:,.0f}" if time.slots else NOTHING,
+            )
+            for summary in summaries
+            for time in (summary.time,)
+        ),
+        labels=1,
+        notes=(),
     )

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from html import escape
 from itertools import accumulate
 
 from search.pages.figure import Figure, Plot
@@ -34,7 +35,7 @@ def best_by_cost(searches: Sequence[StoredSearch], summaries: Sequence[Summary])
         by_epochs.append([*epochs, len(hours)])
         by_hours.append([round(hours[min(count, len(hours)) - 1], 4) for count in by_epochs[-1]])
         figure.add_scatter(
-            name=label,
+            name=escape(label),
             x=by_epochs[-1],
             y=[*values, values[-1]],
             mode="lines+markers",

@@ -3,11 +3,13 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 
 from optuna.trial import FrozenTrial, TrialState
 
 from search.pages.figure import Figure, Plot
 from search.pages.ink import BAD, COLOURS, FAINT
+from search.pages.labels import named_losses
 from search.plan.stored import StoredSearch
 from search.report.tables.text_table import TextTable
 from search.study.names import Stage, short_study_name
@@ -26,12 +28,12 @@ class _Training:
     epochs: int
 
 
-def timeline(search: StoredSearch) -> Figure | None:
+def timeline(searches: Sequence[StoredSearch]) -> Figure | None:
     """Every training as a bar from its first epoch's start to its last one's end; None before an epoch ended.
 
     What a training waited for after a kill lies within its bar.
     """
-    trainings = sorted(_trainings(search), key=lambda training: training.start)
+    trainings = sorted(_trainings(searches), key=lambda training: training.start)
     if not trainings:
         return None
     import plotly.graph_objects as go
@@ -50,7 +52,7 @@ def timeline(search: StoredSearch) -> Figure | None:
                 base=[round(training.start - begin, 2) for training, _ in bars],
                 x=[round(training.end - training.start, 2) for training, _ in bars],
                 y=[slot + 1 for _, slot in bars],
-                text=[training.name for training, _ in bars],
+                text=[escape(training.name) for training, _ in bars],
                 textposition="none",
                 hovertemplate="%{text}, %{base:.0f} s, for %{x:.0f} s<extra>" + outcome + "</extra>",
                 marker={"color": colour, "line": {"width": 0.5, "color": "white"}},
@@ -63,8 +65,8 @@ def timeline(search: StoredSearch) -> Figure | None:
     count, used = max(slots) + 1, sum(training.end - training.start for training in trainings)
     span = max(training.end for training in trainings) - begin
     return Figure(
-        name=f"timeline-{search.name}",
-        title=f"The slots of {search.name}",
+        name="timeline",
+        title="What each slot trained",
         finding=(
             f"{len(trainings)} trainings within {span:,.0f} s; on the {count} slots that were used at once, "
             f"{100 * used / (count * span):.0f} % of the time was training."
@@ -75,11 +77,11 @@ def timeline(search: StoredSearch) -> Figure | None:
     )
 
 
-def _trainings(search: StoredSearch) -> list[_Training]:
+def _trainings(searches: Sequence[StoredSearch]) -> list[_Training]:
     return [
-        _training(f"{short_study_name(loss, stage)} {trial.number}", trial)
+        _training(f"{short_study_name(label, stage)} {trial.number}", trial)
         for stage in Stage
-        for loss in search.losses
+        for label, search, loss in named_losses(searches)
         for trial in search.trials(loss, stage)
         if epochs_of(trial)
     ]

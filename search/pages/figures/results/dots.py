@@ -32,7 +32,7 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
             axes.plot([entry.mean], [place], "o", color=colour, markerfacecolor=face, markersize=7)
         axes.set_yticks(range(len(tested)), [row_label(comparison, row) for row, _ in tested])
         axes.invert_yaxis()
-        axes.set_xlabel(f"{metric} on the test classes (dot: mean; line: 95 % interval; ticks: seeds)", color=FAINT)
+        axes.set_xlabel(f"{metric}: mean, 95 % interval, and seeds as ticks", color=FAINT)
         axes.set_xlim(*_room(min(ends), max(ends)))
         axes.grid(axis="x")
     return Figure(

@@ -39,7 +39,7 @@ def pair_matrix(comparison: Comparison) -> Figure | None:
         axes.set_ylim(len(labels) - 0.5, -0.5)
         axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
         axes.set_yticks(range(len(labels)), labels)
-        axes.set_xlabel("row minus column, in points; on the diagonal: tuned minus its default", color=FAINT)
+        axes.set_xlabel("row minus column, in points; diagonal: tuned minus default", color=FAINT)
     found = sum(pair.differ for pair in pairs)
     return Figure(
         name=name,

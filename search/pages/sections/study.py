@@ -1,0 +1,75 @@
+"""A campaign's study: its table drawn as its paper draws it, the tournament, the trends and the differences."""
+
+from search.campaigns.config import CampaignConfig
+from search.campaigns.results.cells import unit
+from search.campaigns.results.types import CampaignResult
+from search.pages.figure import Figure, Section
+from search.pages.figures.campaign.against_number import against_number
+from search.pages.figures.campaign.bars import bars
+from search.pages.figures.campaign.ranks import ranks
+from search.report.tables.formats import NO_DIFFERENCE, verdict
+from search.report.tables.text_table import TextTable
+
+
+def study(config: CampaignConfig, result: CampaignResult) -> Section:
+    """Every metric against each axis of numbers and as bars, and what of it can be told apart."""
+    figures: list[Figure | None] = []
+    for metric in config.table.metrics:
+        figures += [against_number(result.cells, axis, metric) for axis in config.vary]
+        figures.append(bars(result.cells, metric))
+    figures += [ranks(found, role) for role, found in result.tournaments.items()]
+    spent = result.epochs
+    return Section(
+        name="study",
+        title=result.study,
+        sentences=(
+            *_trends(result),
+            *_pairs(result),
+            *(f"The seal: {told}." for told in result.openings.values()),
+            *result.warnings,
+            f"Epochs: {spent.search:,} searching, {spent.confirm:,} confirming, {spent.final:,} for the test.",
+            *(f"Published: {published.source}." for published in config.published),
+        ),
+        tables=(_differences(result),) if result.pairs else (),
+        figures=tuple(figure for figure in figures if figure),
+        missing=result.left_out,
+    )
+
+
+def _trends(result: CampaignResult) -> list[str]:
+    said = []
+    for trend in result.trends:
+        scale = unit(trend.metric)
+        low, high = (scale * end for end in trend.ci95)
+        word = NO_DIFFERENCE if not trend.differ else "rises" if trend.change > 0 else "falls"
+        said.append(
+            f"{' '.join(trend.coordinates.values())}: along {trend.axis} from {trend.labels[0]} to "
+            f"{trend.labels[-1]} {trend.metric} changes by {scale * trend.change:+.2f} [{low:.2f}, {high:.2f}]: {word}."
+        )
+    return said
+
+
+def _pairs(result: CampaignResult) -> list[str]:
+    if not result.pairs:
+        return []
+    found = sum(pair.differ for pair in result.pairs)
+    return [f"{found} of {len(result.pairs)} pairs differ in {result.pairs[0].metric} after Holm's correction."]
+
+
+def _differences(result: CampaignResult) -> TextTable:
+    return TextTable(
+        title="Differences on the test classes",
+        header=("pair", "difference", "95 % interval", "p (Holm)", ""),
+        rows=tuple(
+            (
+                " − ".join(pair.names),
+                f"{unit(pair.metric) * pair.difference:+.2f}",
+                "[{:.2f}, {:.2f}]".format(*(unit(pair.metric) * end for end in pair.ci95)),
+                f"{pair.p_holm:.4f}",
+                verdict(pair),
+            )
+            for pair in sorted(result.pairs, key=lambda pair: pair.p_holm)
+        ),
+        labels=1,
+        notes=(),
+    )
