@@ -22,6 +22,7 @@ ROOMS = (
     "pages",
     "cluster",
     "stages",
+    "live",
     "verify",
     "cli",
 )

@@ -16,7 +16,7 @@ from search import __version__
 from search.cli import cluster, doctor
 from search.cli.catalogue import backbones, check, datasets, losses
 from search.cli.output import say, set_up_logging
-from search.cli.searches import campaign, compare, disk, init, report, run, status, trials, verify
+from search.cli.searches import campaign, compare, disk, init, report, run, serve, status, trials, verify
 from search.config.parts.own_parts import find_parts_here
 from search.failure import Failure
 from trainables.mistakes import Mistakes
@@ -32,7 +32,16 @@ app = typer.Typer(
 )
 PANELS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Search": (init.init, run.run, run.select, run.test, campaign.campaign),
-    "Results": (status.status, trials.trials, trials.show, compare.compare, report.report, verify.verify, run.sync),
+    "Results": (
+        status.status,
+        trials.trials,
+        trials.show,
+        compare.compare,
+        report.report,
+        serve.serve,
+        verify.verify,
+        run.sync,
+    ),
     "Disk": (disk.disk, disk.remove),
     "Cluster": (cluster.submit, cluster.list_searches, cluster.logs, cluster.stop, cluster.wait),
     "What there is": (losses.losses, datasets.datasets, backbones.backbones, check.check, doctor.doctor),

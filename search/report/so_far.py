@@ -24,13 +24,22 @@ def summary_so_far(stored: StoredSearch) -> Summary:
     written = _written(stored)
     if written is not None and stored.folder.driver() is None:
         return written
+    return summarise(search_so_far(stored), written)
+
+
+def search_so_far(stored: StoredSearch) -> Search:
+    """The search with its studies as they are stored now, for reading; nothing that is done with it is written.
+
+    Raises:
+        Mistakes: the search has no studies yet, or its file cannot be read.
+    """
     if stored.storage is None:
         raise Mistakes(f"{stored.name} has no studies yet; wait until its first trial began.")
     config, found = parse_config(dict(stored.config)), Findings()
     spaces = check_spaces(found, config, accepted=True)
     found.raise_if_any()
     plan = Plan(config=config, folder=stored.folder, split=stored_split(stored.folder), spaces=spaces)
-    return summarise(Search(plan=plan, storage=StorageCopy(stored.storage, without=())), written)
+    return Search(plan=plan, storage=StorageCopy(stored.storage, without=()))
 
 
 def _written(stored: StoredSearch) -> Summary | None:

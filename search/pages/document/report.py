@@ -33,9 +33,9 @@ def as_html(report: Report) -> str:
         .get_template("report.html")
         .render(
             report=report,
-            style=(_HERE / "style.css").read_text(),
-            script=(_HERE / "page.js").read_text(),
-            plotly=_plotly() if plotted else None,
+            style=shared_file("style.css"),
+            script=shared_file("page.js"),
+            plotly=plotly_script() if plotted else None,
         )
     )
 
@@ -61,7 +61,13 @@ def _data_url(photograph: Photograph) -> str:
     return f"data:{photograph.media_type};base64,{base64.b64encode(photograph.content).decode()}"
 
 
-def _plotly() -> str:
+def plotly_script() -> str:
+    """Plotly's script, which draws what a person hovers over."""
     from plotly.offline import get_plotlyjs
 
     return str(get_plotlyjs())
+
+
+def shared_file(name: str) -> str:
+    """A style or script that every page has."""
+    return (_HERE / name).read_text()

@@ -1,0 +1,1 @@
+"""A page that lives while searches run: what each does now, and its report so far."""

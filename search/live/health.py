@@ -1,0 +1,43 @@
+"""Whether the services answer that a search writes to."""
+
+from urllib.request import urlopen
+
+from search.live.types import Health
+from search.plan.stored import StoredSearch
+
+PATIENCE_S = 3.0
+
+
+def health(stored: StoredSearch) -> tuple[Health, ...]:
+    """The studies' database and MLflow, each with what is wrong with it."""
+    return _storage(stored), *_tracking(stored)
+
+
+def _storage(stored: StoredSearch) -> Health:
+    problem = None
+    try:
+        if stored.storage is None:
+            problem = "there is none yet"
+        else:
+            with stored.storage.connect():
+                pass
+    except Exception as error:  # whatever a driver of a database raises
+        problem = _first_line(error)
+    shown = stored.config["search"]["storage"] or "study.db in the search's folder"  # secrets are not filled in
+    return Health(service="studies", address=str(shown), problem=problem)
+
+
+def _tracking(stored: StoredSearch) -> list[Health]:
+    address = stored.config["tracking"]["uri"]
+    if not str(address).startswith("http"):
+        return []  # a file of the driver's own
+    try:
+        with urlopen(f"{str(address).rstrip('/')}/health", timeout=PATIENCE_S):
+            problem = None
+    except OSError as error:
+        problem = _first_line(error)
+    return [Health(service="MLflow", address=str(address), problem=problem)]
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -1,0 +1,173 @@
+"use strict";
+(() => {
+  const EVERY = 2000, REPORT_EVERY = 10000;
+  const name = decodeURIComponent((location.pathname.match(/^\/searches\/(.+)$/) || [])[1] || "");
+  const byId = (id) => document.getElementById(id);
+
+  // Text from the records only ever becomes text, never markup.
+  const element = (tag, attributes = {}, ...children) => {
+    const made = document.createElement(tag);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    made.append(...children);
+    return made;
+  };
+  const drawing = (tag, attributes) => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    return made;
+  };
+  const number = (value) => (value === null ? "–" : value.toFixed(4));
+  const clock = (seconds) => {
+    const whole = Math.round(seconds), pad = (value) => String(value).padStart(2, "0");
+    return `${pad(Math.floor(whole / 3600))}:${pad(Math.floor(whole / 60) % 60)}:${pad(whole % 60)}`;
+  };
+  const ask = async (path) => {
+    const answer = await fetch(path);
+    if (!answer.ok) throw new Error(await answer.text());
+    return answer.json();
+  };
+
+  const bar = (study) => {
+    const parts = element("div", {
+      class: "bar", role: "img",
+      "aria-label": `${study.complete} complete, ${study.pruned} pruned, ${study.failed} failed, ${study.running} running of ${study.planned}`,
+    });
+    for (const state of ["complete", "pruned", "failed", "running"]) {
+      const share = (100 * study[state]) / Math.max(study.planned, 1);
+      if (share) parts.append(element("span", { class: state, style: `width:${share}%` }));
+    }
+    return parts;
+  };
+  const table = (caption, header, rows) => {
+    const head = element("tr");
+    for (const heading of header) head.append(element("th", { scope: "col" }, heading));
+    const body = element("tbody");
+    for (const cells of rows) {
+      const row = element("tr");
+      cells.forEach((cell, position) => row.append(position ? element("td", {}, cell) : element("th", { scope: "row" }, cell)));
+      body.append(row);
+    }
+    const made = element("table", {}, element("caption", {}, caption), element("thead", {}, head), body);
+    return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, made);
+  };
+  const studies = (line) => table("Studies",
+    ["study", "progress", "complete", "pruned", "failed", "running", "of", "epochs", "best"],
+    line.studies.map((study) => [study.study, bar(study), study.complete, study.pruned, study.failed, study.running,
+      study.planned, study.epochs, number(study.best)].map((cell) => (typeof cell === "number" ? String(cell) : cell))));
+
+  const curve = (trial) => {
+    const width = 240, height = 70, values = trial.values;
+    const svg = drawing("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img" });
+    svg.setAttribute("aria-label", values.length ? `values ${values.map(number).join(", ")}` : "no epoch yet");
+    const all = trial.bar === null ? values : [...values, trial.bar];
+    const low = Math.min(...all), span = Math.max(...all) - low || 1;
+    const x = (epoch) => (width * epoch) / trial.epochs, y = (value) => height - 6 - ((height - 12) * (value - low)) / span;
+    if (trial.rung !== null) {
+      svg.append(drawing("line", { x1: x(trial.rung), x2: x(trial.rung), y1: 0, y2: height, stroke: "currentColor", "stroke-dasharray": "2 3", opacity: 0.6 }));
+      if (trial.bar !== null) {
+        svg.append(drawing("line", { x1: x(trial.rung) - 8, x2: x(trial.rung) + 8, y1: y(trial.bar), y2: y(trial.bar), stroke: "#d55e00", "stroke-width": 2 }));
+      }
+    }
+    const points = values.map((value, position) => `${x(position + 1)},${y(value)}`).join(" ");
+    svg.append(drawing("polyline", { points, fill: "none", stroke: "currentColor", "stroke-width": 2 }));
+    for (const [position, value] of values.entries()) {
+      svg.append(drawing("circle", { cx: x(position + 1), cy: y(value), r: 2, fill: "currentColor" }));
+    }
+    return svg;
+  };
+  const card = (trial) => {
+    const last = trial.values.length ? number(trial.values[trial.values.length - 1]) : "no epoch yet";
+    const rung = trial.rung === null ? "" : ` · ${trial.bar === null ? "compared" : `has to reach ${number(trial.bar)}`} at ${trial.rung}`;
+    const memory = trial.memory_gb === null ? "" : ` · ${trial.memory_gb.toFixed(1)} GB`;
+    return element("article", { class: "trial" }, element("h3", {}, `${trial.study} ${trial.number}`), curve(trial),
+      element("p", {}, `${trial.values.length} of ${trial.epochs} epochs · ${last}${rung}${memory}`));
+  };
+
+  const showSearch = (found, services) => {
+    const { line } = found, parts = [];
+    const time = [
+      found.elapsed_s === null ? "" : `${clock(found.elapsed_s)} so far`,
+      line.driver === null ? "nobody runs it now" : found.left_s === null ? "time left known after the first epochs" : `about ${clock(found.left_s)} left in all`,
+    ].filter(Boolean).join(", ");
+    byId("said").textContent = `${line.state}: ${time}; ${found.running.length} of ${found.slots} slots busy`;
+    for (const service of services.filter((entry) => entry.problem !== null)) {
+      parts.push(element("p", { class: "problem" }, `${service.service} at ${service.address} does not answer: ${service.problem}`));
+    }
+    if (found.running.length) {
+      const cards = element("div", { class: "trials" });
+      cards.append(...found.running.slice(0, 64).map(card));
+      parts.push(element("h2", {}, "Running now"), cards);
+    }
+    parts.push(studies(line));
+    if (found.failures.length) {
+      parts.push(table("Failures, the last first", ["trial", "why"],
+        found.failures.map((failure) => [`${failure.study} ${failure.number}`, failure.reason])));
+    }
+    byId("now").replaceChildren(...parts);
+  };
+  const showAll = (lines) => {
+    byId("said").textContent = `${lines.length} searches, ${lines.filter((line) => line.driver !== null).length} running`;
+    byId("now").replaceChildren(table("All searches", ["search", "state", "progress", "running", "best"], lines.map((line) => {
+      const sum = (key) => line.studies.reduce((total, study) => total + study[key], 0);
+      const all = Object.fromEntries(["complete", "pruned", "failed", "running", "planned"].map((key) => [key, sum(key)]));
+      const best = Math.max(...line.studies.filter((study) => study.stage === "search" && study.best !== null).map((study) => study.best));
+      return [element("a", { href: `/searches/${encodeURIComponent(line.name)}` }, line.name), line.problem || line.state, bar(all),
+        String(all.running), isFinite(best) ? number(best) : "–"];
+    })));
+  };
+
+  // What changed is put in place of what was; what the reader opened, sorted or zoomed into stays as it is.
+  const shown = new Map();
+  const merge = (section) => {
+    const made = document.createRange().createContextualFragment(section.html).querySelector("section");
+    const before = document.getElementById(section.name);
+    if (!before) {
+      byId("report").append(made);
+      holdout.watch(made);
+      return;
+    }
+    const opened = new Set([...before.querySelectorAll("details[open] > summary")].map((entry) => entry.textContent));
+    for (const plot of made.querySelectorAll(".plot")) {
+      const drawn = document.getElementById(plot.id);
+      if (drawn) {
+        plot.replaceWith(drawn);
+        drawn.setAttribute("aria-label", plot.getAttribute("aria-label"));
+      }
+    }
+    for (const summary of made.querySelectorAll("details > summary")) summary.parentElement.open = opened.has(summary.textContent);
+    before.replaceWith(made);
+    for (const plot of made.querySelectorAll(".plot")) {
+      if (holdout.drawn.has(plot)) holdout.draw(plot);
+      else holdout.watch(plot.parentElement);
+    }
+  };
+  const report = async () => {
+    const sections = await ask(`/api/searches/${encodeURIComponent(name)}/report`);
+    for (const section of sections) {
+      if (shown.get(section.name) === section.digest) continue;
+      if (!shown.has(section.name)) {
+        byId("sections").append(element("li", {}, element("a", { href: `#${section.name}` }, section.title)));
+      }
+      shown.set(section.name, section.digest);
+      merge(section);
+    }
+  };
+  const now = async () => {
+    if (!name) return showAll(await ask("/api/searches"));
+    const path = `/api/searches/${encodeURIComponent(name)}`;
+    const [found, services] = await Promise.all([ask(path), ask(`${path}/health`)]);
+    showSearch(found, services);
+  };
+  const again = async (what, pause) => {
+    try {
+      await what();
+    } catch (error) {
+      byId("said").textContent = `No answer: ${error.message}`;
+    }
+    setTimeout(() => again(what, pause), pause);
+  };
+
+  if (name) byId("title").textContent = document.title = name;
+  again(now, EVERY);
+  if (name) again(report, REPORT_EVERY);
+})();
