@@ -99,6 +99,6 @@ def _print_result(outcome: "Outcome", as_json: bool) -> None:
     if as_json:
         show("", outcome.summary.model_dump(mode="json"), as_json)
         return
-    from search.report.tables.text_tables import text_tables
+    from search.report.tables.headline import headline_tables
 
-    show(rendered(text_tables(outcome.comparison)), None, as_json)
+    show(rendered(headline_tables(outcome.comparison)), None, as_json)

@@ -17,6 +17,13 @@ FORMAT: Final = 1
 """Changes with every change of the file's keys or of their meaning."""
 
 
+FEW_CLASSES: Final = 10
+"""With fewer validation classes the choice keeps less than half of what it could gain over one at random.
+
+So in a simulation of finalists of about equal quality (``make bench-statistics``, ``classes``).
+"""
+
+
 class SplitSummary(Result):
     """The class split: its digest, and how many classes train, validate and test; ``gallery`` validate at once.
 
@@ -31,6 +38,16 @@ class SplitSummary(Result):
     test_classes: int
     folds: int | None
     merge: int
+
+    @property
+    def luck(self) -> str | None:
+        """A sentence where so few classes validate that it is mostly luck which of the finalists is chosen."""
+        if self.folds or self.validation_classes >= FEW_CLASSES:
+            return None
+        return (
+            f"only {self.validation_classes} classes validate: which of the finalists is chosen is mostly luck, and "
+            "split.folds or a larger split.ratio validates on more"
+        )
 
 
 class TimeSummary(Result):
