@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -13,11 +14,11 @@ if TYPE_CHECKING:  # rich is imported by the first thing that is printed
     from search.report.tables.text_table import TextTable
 
 
-@cache
 def _results() -> "Console":
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 120)  # a file or a pipe has no width of its own
+    # A file or a pipe has no width of its own; rich reads COLUMNS where it is given none.
+    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120)
 
 
 @cache

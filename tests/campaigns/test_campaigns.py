@@ -10,6 +10,7 @@ from conftest import draw_folder
 from support.commands import holdout_here, plain
 from support.summaries import chosen, improvements, made_loss, made_summary
 from support.trees import make_tree
+from support.widths import WIDTHS, check
 
 from search.campaigns.campaign import Campaign, parse_campaign
 from search.campaigns.config import VALIDATION, read_config
@@ -330,6 +331,18 @@ def test_the_table_has_the_shape_that_is_asked_for() -> None:
         ("2", "55.00 ± 7.07", "55.00 ± 7.07 (64.38)", "0.550 ± 0.071", "–", "–", "–"),
     )
     assert found.notes == ("configuration tuned", "a note")
+
+
+def test_the_table_s_numbers_are_whole_at_every_width() -> None:
+    published = {"source": "p", "role": "tuned", "metrics": ["recall_at_1"], "cells": {"mpa 2": [64.38]}}
+    metrics = [VALIDATION, "recall_at_1", "recall_at_2", "recall_at_4", "map_at_r", "nmi", "dists_intra"]
+    table = {"rows": ["loss", "K"], "metrics": metrics, "roles": ["tuned", "default"]}
+    campaign = parse_campaign(tiny(table=table, published=[published]))
+    numbers = {metric: over_seeds([0.5 + rank / 97, 0.6 + rank / 89]) for rank, metric in enumerate(metrics)}
+    entry = made_loss(confirmed=chosen(numbers[VALIDATION], search_value=0.6), test=numbers)
+    summaries = [made_summary({"mpa": entry, "pnp": entry})] * 2
+    for width in WIDTHS:
+        check([campaign_table(campaign, measured(campaign, summaries), "title", ["a note of 0.1234"])], width)
 
 
 def test_what_follows_from_the_row_makes_no_column() -> None:

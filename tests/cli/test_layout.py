@@ -1,17 +1,19 @@
 """Tables at every width: each number stands whole on one line, and no line is wider than the terminal."""
 
-import io
+import itertools
 import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from rich.console import Console
+from support.commands import holdout_here
+from support.driving import drive
 from support.made_search import made_search
+from support.widths import NUMBER, WIDTHS, check, numbers, printed
 
-from search.cli.layout import LaidOut
 from search.plan.runs import RunFolder
+from search.plan.search import Search
 from search.report.comparison import compare
 from search.report.results.comparison import Comparison
 from search.report.results.summary import stored_summary
@@ -19,34 +21,7 @@ from search.report.tables.headline import headline_tables
 from search.report.tables.text_table import TextTable
 from search.report.tables.text_tables import text_tables
 
-WIDTHS = (60, 80, 100, 120, 200)
-NUMBER = re.compile(r"[-+]?\d+\.\d+")
 OWN = "mylab.losses:CircleLoss"
-
-
-def printed(tables: Sequence[TextTable], width: int) -> str:
-    """What a terminal of this width shows."""
-    out = io.StringIO()
-    Console(file=out, width=width).print(LaidOut(tables))
-    return out.getvalue()
-
-
-def numbers(text: str) -> list[str]:
-    return sorted(NUMBER.findall(text))
-
-
-def check(tables: Sequence[TextTable], width: int) -> str:
-    """Every number of every cell is there as often as it should be, in lines that fit."""
-    shown = printed(tables, width)
-    assert max(map(len, shown.splitlines())) <= width
-    assert "…" not in shown
-    cells = " ".join(cell for table in tables for row in table.rows for cell in row[table.labels :])
-    notes = " ".join(note for table in tables for note in table.notes)
-    titles = " ".join(table.title for table in tables if table.rows)
-    found = numbers(shown)
-    for number in numbers(f"{cells} {notes} {titles}"):
-        found.remove(number)  # fails where it is not there whole
-    return shown
 
 
 def one_loss(runs: Path) -> list[str]:
@@ -161,3 +136,32 @@ def test_a_default_that_is_best_is_one_row(tmp_path: Path) -> None:
     for tables in (headline_tables, text_tables):
         rows = [row[:2] for row in tables(comparison)[0].rows]
         assert rows == [("pnp", "0, default"), ("pnp", "7, tuned"), ("mpa", "default is best")]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_commands_keep_to_the_width(
+    width: int, opened: Callable[..., Search], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every value of the records is printed whole, however narrow it is; links may be longer than a line."""
+    search = opened(name="a-search-with-a-rather-long-name")
+    drive(search, lambda job, epoch: 0.1234 + job.number / 100 + epoch / 1000)
+    monkeypatch.setenv("COLUMNS", str(width))
+    of_search = (search.name, "--runs", tmp_path / "runs")
+    for arguments in (("status", *of_search), ("trials", *of_search)):
+        shown = holdout_here(*arguments).stdout
+        found = json.loads(holdout_here(*arguments, "--json").stdout)
+        assert max(map(len, shown.splitlines())) <= width
+        assert "…" not in shown
+        rows = found[0]["studies"] if arguments[0] == "status" else itertools.chain.from_iterable(found.values())
+        values = [row.get("best", row.get("value")) for row in rows]
+        assert values
+        printed_numbers = numbers(shown)
+        for value in values:
+            printed_numbers.remove(f"{value:.4f}")
+    for name in ("losses", "datasets"):
+        shown = holdout_here(name).stdout
+        assert max(map(len, shown.splitlines())) <= width
+    losses = holdout_here("losses").stdout
+    for entry in json.loads(holdout_here("losses", "--json").stdout):
+        for number in NUMBER.findall(" ".join(str(row["default"]) for row in entry["hyperparameters"].values())):
+            assert number in losses
