@@ -71,7 +71,8 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         "search: one run, or the mean of equal ones; confirmed, final (validation of the trainings for the test): "
         f"mean ± sample deviation over seeds{' and folds' if split.folds else ''}; shrunk: towards the mean of all "
         "finalists, as the best of several is luck in part; test: with the 95 % interval "
-        f"(Student's t{' over the seeds, each the mean of its folds' if split.folds else ''})"
+        f"(Student's t{' over the seeds, each the mean of its folds' if split.folds else ''}, on the logit scale for "
+        "metrics between 0 and 1)"
     )
 
 
