@@ -26,6 +26,7 @@ from search.config.yaml_file import read_yaml
 from search.plan.plan import Plan
 from search.plan.resume import started_or_resumed
 from search.plan.runs import RunFolder
+from search.report.results.loss_summary import LossSummary
 from search.report.statistics.interval import over_seeds
 from search.selection.openings.ledger import Ledger
 from search.selection.role import Role
@@ -331,6 +332,32 @@ def test_the_table_has_the_shape_that_is_asked_for() -> None:
         ("2", "55.00 ± 7.07", "55.00 ± 7.07 (64.38)", "0.550 ± 0.071", "–", "–", "–"),
     )
     assert found.notes == ("configuration tuned", "a note")
+
+
+def test_the_best_of_a_test_metric_is_bold_but_not_in_a_sweep() -> None:
+    """More of a distance is not better, nor of a validation; a sweep's best would be chosen by the test."""
+    metrics = [VALIDATION, "recall_at_1", "dists_intra"]
+    vary = {"size": {"16": {"dataset.size": 16}, "32": {"dataset.size": 32}}}
+    campaign = parse_campaign(tiny(vary=vary, table={"rows": ["loss"], "metrics": metrics, "roles": ["tuned"]}))
+
+    def entry(mean: float) -> LossSummary:
+        number = over_seeds([mean, mean])
+        return made_loss(confirmed=chosen(number, search_value=mean), test=dict.fromkeys(metrics[1:], number))
+
+    summaries = [
+        made_summary({"mpa": entry(0.5), "pnp": entry(0.6)}),
+        made_summary({"mpa": entry(0.7), "pnp": entry(0.6)}),
+    ]
+    found = campaign_table(campaign, measured(campaign, summaries), "title", [])
+    assert {(found.rows[row][0], found.header[column]) for row, column in found.best} == {
+        ("pnp", "16\nrecall_at_1"),
+        ("mpa", "32\nrecall_at_1"),
+    }
+    down = {"rows": ["size"], "metrics": metrics, "roles": ["tuned"]}
+    other_images = parse_campaign(tiny(vary=vary, table=down))
+    assert not campaign_table(other_images, measured(other_images, summaries), "title", []).best
+    swept = parse_campaign(tiny(table={"rows": ["loss"], "metrics": metrics, "roles": ["tuned"]}))
+    assert not campaign_table(swept, measured(swept, summaries), "title", []).best
 
 
 def test_the_table_s_numbers_are_whole_at_every_width() -> None:

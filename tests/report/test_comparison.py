@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -212,6 +213,12 @@ def test_files_hold_the_same_numbers(runs: Path, tmp_path: Path) -> None:
     assert "two\\_b/pnp" in markdown
     assert "two\\_b/pnp" in latex
     assert "95 \\% interval" in latex
+    for rule in ("toprule", "midrule", "bottomrule"):
+        assert latex.count(f"\\{rule}") == 3
+    best = {metric: max(row["test"][metric]["mean"] for row in found["rows"]) for metric in found["test_metrics"]}
+    bold = re.findall(r"\\textbf\{([\d.]+) \$\\pm\$ [\d.]+\}", latex)
+    assert bold == [f"{value:.4f}" for value in best.values()]
+    assert latex.count("need not be a significant difference") == 1
     assert latex.count("\\begin{tabular}") == latex.count("\\end{tabular}") == 3
 
 

@@ -18,9 +18,11 @@ FORMAT: Final = 1
 
 
 FEW_CLASSES: Final = 10
-"""With fewer validation classes the choice keeps less than half of what it could gain over one at random.
+"""With fewer validation classes the choice may be mostly luck.
 
-So in a simulation of finalists of about equal quality (``make bench-statistics``, ``classes``).
+Among five finalists it keeps less than half of what the best of them would gain over one at random, where a
+configuration is better or worse on one class by three deviations of quality or more; by two, with fewer than five
+classes (``make bench-statistics``, ``classes``).
 """
 
 
@@ -41,12 +43,13 @@ class SplitSummary(Result):
 
     @property
     def luck(self) -> str | None:
-        """A sentence where so few classes validate that it is mostly luck which of the finalists is chosen."""
-        if self.folds or self.validation_classes >= FEW_CLASSES:
+        """A sentence where so few classes validate that it may be mostly luck which of the finalists is chosen."""
+        classes = self.train_classes if self.folds else self.validation_classes
+        if classes >= FEW_CLASSES:
             return None
         return (
-            f"only {self.validation_classes} classes validate: which of the finalists is chosen is mostly luck, and "
-            "split.folds or a larger split.ratio validates on more"
+            f"only {classes} classes validate, so the choice may be mostly luck; split.folds or a "
+            "smaller split.ratio validates on more"
         )
 
 

@@ -9,7 +9,7 @@ from search.report.tables.anytime_table import anytime_table
 from search.report.tables.formats import interval, not_different, parameters, spread, verdict
 from search.report.tables.noise_text import noise_text
 from search.report.tables.row_names import label, pair_name, shown_rows, trial_name
-from search.report.tables.text_table import NOTHING, TextTable
+from search.report.tables.text_table import NOTHING, TextTable, best_of
 
 
 def text_tables(comparison: Comparison) -> list[TextTable]:
@@ -20,7 +20,10 @@ def text_tables(comparison: Comparison) -> list[TextTable]:
 
 def _losses(comparison: Comparison) -> TextTable:
     objective, metrics = comparison.objective, comparison.test_metrics
-    small = any(row.test_small for row in comparison.rows)
+    rows = shown_rows(comparison)
+    small = any(row.test_small for row in rows)
+    first = 5 + small
+    tested = {name: [row.test[name].mean if row.test else None for row in rows] for name in metrics}
     return TextTable(
         title=f"{', '.join(summary.name for summary in comparison.searches)}: losses, default and tuned",
         header=(
@@ -40,10 +43,13 @@ def _losses(comparison: Comparison) -> TextTable:
                 *([spread(row.test_small)] if small else []),
                 *([spread((row.test or {}).get(name)) for name in metrics] or ["sealed"]),
             )
-            for row in shown_rows(comparison)
+            for row in rows
         ),
         labels=2,
         notes=tuple(_notes(comparison)),
+        best=frozenset(
+            cell for column, (name, means) in enumerate(tested.items(), first) for cell in best_of(column, name, means)
+        ),
     )
 
 
