@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 
 def run(file: SearchFile, settings: Settings = None, runs: Runs = RUNS, as_json: Json = False) -> None:
     """Start a search, go on with it, extend it, or print the result of a finished one."""
-    from search.config.recipes import read_search
+    from search.stages.progress.phase import phase
 
-    content = read_search(file, settings or [])
-    from search.stages.start import run_search
+    with phase(messages(), "Reading the search …"):
+        from search.config.recipes import read_search
+
+        content = read_search(file, settings or [])
+        from search.stages.start import run_search
 
     outcome = run_search(content, runs, messages(), started=STARTED)
     _print_result(outcome, as_json)

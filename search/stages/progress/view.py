@@ -124,7 +124,9 @@ def _slot_cells(slot: SlotLine) -> tuple[str, ...]:
 
 
 def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], width: int, count: int) -> list[RenderableType]:
-    """The columns from the left that fit, so that no number is cut, and how many rows are not shown."""
+    """The columns from the left that say something and fit, so no number is cut, and how many rows are not shown."""
+    used = [position for position, cells in enumerate(zip(*rows, strict=True)) if {*cells} != {NOTHING}]
+    header, *rows = (tuple(cells[position] for position in used) for cells in (header, *rows))
     widths = [max(map(cell_len, cells)) for cells in zip(header, *rows, strict=True)]
     columns = len(widths)
     while columns > 1 and sum(widths[:columns]) + GAP * (columns - 1) > width:
