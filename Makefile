@@ -59,6 +59,8 @@ bench-slots: setup
 bench-statistics: export OMP_NUM_THREADS = 1
 bench-statistics: setup
 	$(BIN)/python -m benchmarks.statistics.pairs
+	$(BIN)/python -m benchmarks.statistics.intervals
+	$(BIN)/python -m benchmarks.statistics.classes
 	$(BIN)/python -m benchmarks.statistics.confirmation
 	$(BIN)/python -m benchmarks.statistics.edges
 	$(BIN)/python -m benchmarks.statistics.samplers

@@ -97,8 +97,9 @@ def ours(runs: Path, slots: int, trials: int, storage: str | None) -> dict[str, 
     from search.config.search_config import parse_config
     from search.plan.checks import make_plan
     from search.plan.search import open_search
-    from search.stages.progress import Progress
+    from search.stages.progress.progress import Progress
     from search.stages.queued_stages import search_stage
+    from search.study.names import Stage
     from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 
     def only(stage: QueuedStage) -> Iterator[QueuedStage]:
@@ -107,7 +108,8 @@ def ours(runs: Path, slots: int, trials: int, storage: str | None) -> dict[str, 
     plan = make_plan(parse_config(search_file(f"scale-{slots}-{trials}", trials, storage)), runs)
     times = Times()
     with closing(open_search(plan)) as search:
-        queue = TrialQueue(only(search_stage(search)), listeners=[Progress(Console(quiet=True), slots)])
+        progress = Progress(Console(quiet=True), [search], [Stage.SEARCH], concurrent=slots, started=time.time())
+        queue = TrialQueue(only(search_stage(search)), listeners=[progress])
         running: list[tuple[RunningTrial, int]] = []
         cpu = time.process_time()
         memory = None

@@ -8,12 +8,11 @@ import typer
 
 from search.cli.log_filter import LogFilter, without_ray
 from search.cli.options import RUNS, Json, Settings
-from search.cli.output import say, show
+from search.cli.output import rendered, say, show
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from search.cluster.jobs import SearchJob
+    from search.report.tables.text_table import TextTable
 
 Address = Annotated[str, typer.Option("--address", metavar="URL", help="The cluster's dashboard.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A search or campaign that was submitted.")]
@@ -58,7 +57,7 @@ def list_searches(runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Js
     with connected(address) as jobs:
         found = jobs.searches(_only(runs))
     location = address if runs is None else f"{address} in {runs}"
-    show("" if as_json else _table(found, location), [_record(job) for job in found], as_json)
+    show("" if as_json else rendered([_table(found, location)]), [_record(job) for job in found], as_json)
 
 
 def logs(
@@ -130,12 +129,15 @@ def _record(job: "SearchJob") -> dict[str, Any]:
     return asdict(job)
 
 
-def _table(found: list["SearchJob"], location: str) -> "Table":
-    from rich.table import Table
+def _table(found: list["SearchJob"], location: str) -> "TextTable":
+    from search.report.tables.text_table import NOTHING, TextTable
 
-    table = Table(title=f"Searches at {location}" if found else f"No search at {location}.", title_justify="left")
-    for column in ("search", "state", "since", "until", "runs folder", "job"):
-        table.add_column(column)
-    for job in found:
-        table.add_row(job.name, job.state, job.started or "–", job.ended or "–", job.runs, job.job)
-    return table
+    return TextTable(
+        title=f"Searches at {location}",
+        header=("search", "state", "since", "until", "runs folder", "job"),
+        rows=tuple(
+            (job.name, job.state, job.started or NOTHING, job.ended or NOTHING, job.runs, job.job) for job in found
+        ),
+        labels=2,
+        notes=() if found else (f"No search at {location}.",),
+    )

@@ -43,6 +43,9 @@ def _table(results: list["CheckResult"]) -> "Table":
     from rich.text import Text
 
     table = Table(box=None, padding=(0, 1), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column()
     for result in results:
         text = f"{result.found}. {result.mend}" if result.mend else result.found
         table.add_row(result.check, Text(result.state, style=STYLES[result.state]), Text(text))

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -13,11 +14,11 @@ if TYPE_CHECKING:  # rich is imported by the first thing that is printed
     from search.report.tables.text_table import TextTable
 
 
-@cache
 def _results() -> "Console":
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 120)  # a file or a pipe has no width of its own
+    # A file or a pipe has no width of its own; rich reads COLUMNS where it is given none.
+    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120)
 
 
 @cache
@@ -48,25 +49,10 @@ def say(sentences: Sequence[str], style: str | None = None) -> None:
 
 
 def rendered(tables: Sequence["TextTable"]) -> "RenderableType":
-    """Tables for a terminal."""
-    from rich.console import Group
+    """Tables for a terminal of any width."""
+    from search.cli.layout import LaidOut
 
-    return Group(*(part for table in tables for part in _parts(table)))
-
-
-def _parts(text_table: "TextTable") -> list["RenderableType"]:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=text_table.title, title_justify="left", box=SIMPLE_HEAD)
-    for position, heading in enumerate(text_table.header):
-        is_label = position < text_table.labels
-        table.add_column(heading, justify="left" if is_label else "right", no_wrap=is_label)
-    for row in text_table.rows:
-        table.add_row(*map(Text, row))
-    notes = [Text(note, style="dim") for note in text_table.notes]
-    return [table, *notes, Text()] if text_table.rows else [*notes, Text()]
+    return LaidOut(tables)
 
 
 def set_up_logging() -> None:

@@ -3,7 +3,7 @@
 from search.report.results.comparison import Comparison
 from search.report.results.pair import Pair
 from search.report.tables.csv_records import as_csv
-from search.report.tables.formats import interval, verdict
+from search.report.tables.formats import NO_DIFFERENCE, interval, verdict
 from search.report.tables.markdown import as_markdown
 from search.report.tables.text_tables import text_tables
 from search.selection.role import Role
@@ -24,9 +24,8 @@ def parent_run(comparison: Comparison, loss: str, stage: Stage) -> ParentRun:
     tags["holdout.openings"] = comparison.openings
     for pair in comparison.pairs:
         if loss in (pair.first.loss, pair.second.loss):
-            tags[_pair_tag(pair)] = (
-                f"{pair.difference:+.4f} {interval(pair.ci95)}, p {pair.p_holm:.4f} (Holm): {verdict(pair)}"
-            )
+            found = verdict(pair) or NO_DIFFERENCE
+            tags[_pair_tag(pair)] = f"{pair.difference:+.4f} {interval(pair.ci95)}, p {pair.p_holm:.4f} (Holm): {found}"
     if entry.diagnostics:
         tags["holdout.diagnostics"] = "; ".join(finding.sentence for finding in entry.diagnostics)
     return ParentRun(

@@ -33,6 +33,7 @@ from search.study.configurations import by_configuration, configuration_of, mean
 from search.study.names import Stage
 from search.study.records import epochs_of
 from trainables.files import write_text
+from trainables.metrics.table import is_bounded
 from trainables.mistakes import Mistakes
 from trainables.training.epoch_record import EpochRecord
 
@@ -220,7 +221,10 @@ def _tested(test: Sequence[ScoredOpening], loss: str, entry: Confirmation | None
     if not models:
         return None
     seeds = [model.seed for model in models]
-    return {name: over_seeds([model.metrics[name] for model in models], seeds) for name in models[0].metrics}
+    return {
+        name: over_seeds([model.metrics[name] for model in models], seeds, bounded=is_bounded(name))
+        for name in models[0].metrics
+    }
 
 
 def _tested_small(test: Sequence[ScoredOpening], loss: str, entry: Confirmation | None) -> SeedStatistics | None:

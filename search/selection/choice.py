@@ -51,6 +51,18 @@ def _first_rank(candidate: Confirmation) -> tuple[int, float, int]:
     return candidate.failed, -sum(known) / len(known) if known else float("inf"), candidate.number
 
 
+def deciding_means(rule: Rule, tried: Sequence[Confirmation]) -> dict[int, float]:
+    """What ``rule`` compares, by the numbers of ``tried``, each of which has a fresh seed that finished."""
+    if rule == "mean":
+        return {candidate.number: candidate.mean for candidate in tried}
+    every = shrunk_means([(*candidate.values, *candidate.searched) for candidate in tried], _noise(tried))
+    return {candidate.number: estimate for candidate, estimate in zip(tried, every, strict=True)}
+
+
+def _noise(tried: Sequence[Confirmation]) -> float | None:
+    return pooled_variance([candidate.values for candidate in tried])
+
+
 def choose(
     rule: Rule, candidates: Mapping[int, Confirmation]
 ) -> tuple[Confirmation, dict[int, Confirmation], str] | None:
@@ -58,13 +70,8 @@ def choose(
     tried = [candidate for candidate in candidates.values() if candidate.values]
     if not tried:
         return None
-    noise = pooled_variance([candidate.values for candidate in tried])
-    fresh = shrunk_means([candidate.values for candidate in tried], noise)
-    every = shrunk_means([(*candidate.values, *candidate.searched) for candidate in tried], noise)
-    value = {
-        candidate.number: estimate if rule == "halving" else candidate.mean
-        for candidate, estimate in zip(tried, every, strict=True)
-    }
+    fresh = shrunk_means([candidate.values for candidate in tried], _noise(tried))
+    value = deciding_means(rule, tried)
     ranked = sorted(tried, key=lambda candidate: (candidate.failed, -value[candidate.number], candidate.number))
     best = ranked[0]
     what = "shrunken mean of fresh seeds and search" if rule == "halving" else "confirmed mean"

@@ -30,7 +30,7 @@ from search.stages.checkpoint_cleanup import CheckpointCleanup
 from search.stages.freeze import NothingToSelect, freeze, frozen_selection
 from search.stages.gpu_memory_check import GpuMemoryCheck
 from search.stages.outcome import Outcome, recorded_outcome
-from search.stages.progress import Progress
+from search.stages.progress.progress import Progress
 from search.stages.queued_stages import (
     audit_stage,
     confirm_stages,
@@ -112,7 +112,7 @@ def run_stages(
         for search in searches:
             search.begin_session(started, concurrent)
         phases.begin(f"Starting {concurrent} {'worker' if concurrent == 1 else 'workers'} …")
-        return _carry_out(searches, left, console, opener, reason, family, concurrent, [phases, *listeners])
+        return _carry_out(searches, left, console, opener, reason, family, concurrent, started, [phases, *listeners])
 
 
 def _databases(plans: Sequence[Plan]) -> dict[str, list[str]]:
@@ -137,6 +137,7 @@ def _carry_out(
     reason: str | None,
     family: Family | None,
     concurrent: int,
+    started: float,
     listeners: Sequence[TrialListener],
 ) -> list[Outcome]:
     from search.cluster.tune.tuner import run_queue
@@ -148,7 +149,7 @@ def _carry_out(
     projections = {search.name: make_projection(search.plan) for search in searches}
     tracker = Tracker(projections)
     try:
-        with Progress(console, concurrent) as progress:
+        with Progress(console, searches, left, concurrent=concurrent, started=started) as progress:
             queue = TrialQueue(
                 stage_by_stage(searches, left, console, reason, family),
                 listeners=[

@@ -21,7 +21,7 @@ from search.selection.openings.opening import Opening
 from search.selection.scoring import Scoring
 from search.selection.selection import Selection, study_digest
 from search.stages.freeze import frozen_selection
-from search.stages.progress import StoreProgress
+from search.stages.progress.store_progress import StoreProgress
 from search.study.configurations import configuration_of
 from search.study.names import Stage, short_study_name, study_name
 from search.study.records import epochs_of

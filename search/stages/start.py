@@ -9,6 +9,7 @@ from rich.console import Console
 
 from search.campaigns.folder import refuse_member
 from search.plan.resume import read_plan
+from search.stages.progress.phase import phase
 from search.study.trial_queue import RunningTrial, TrialListener
 from trainables.training.epoch_record import EpochRecord
 
@@ -49,11 +50,12 @@ def run_search(
         Mistakes: all that is wrong with the file; nothing is created then.
         Failure: it could not be done.
     """
-    plan = read_plan(content, runs)
-    refuse_member(runs, plan.config.name)
-    for notice in plan.notices:
-        console.print(notice, highlight=False, markup=False, soft_wrap=True)
-    from search.stages.pipeline import run_stages  # a mistake is said before half of the program is imported
+    with phase(console, "Checking the search …"):
+        plan = read_plan(content, runs)
+        refuse_member(runs, plan.config.name)
+        for notice in plan.notices:
+            console.print(notice, highlight=False, markup=False, soft_wrap=True)
+        from search.stages.pipeline import run_stages  # a mistake is said before half of the program is imported
 
     listeners = [_EpochCallback(on_epoch)] if on_epoch else []
     (outcome,) = run_stages(

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from search.cluster.session import import_ray, ray_session
 from search.plan.plan import Plan
-from search.stages.progress import StoreProgress
+from search.stages.progress.store_progress import StoreProgress
 from search.study.trial_queue import RunningTrial, TrialListener
 from trainables.training.epoch_record import EpochRecord
 

@@ -23,6 +23,13 @@ class Comparison(ABC):
         """Why trial ``number`` ends after ``step``, which it reports with ``value``; None where it goes on."""
 
     @abstractmethod
+    def next_rung(self, number: int, step: int) -> tuple[int, float | None] | None:
+        """When trial ``number``, which reached ``step``, is compared next, and the least value that would go on now.
+
+        The value is None where nothing is compared yet, and all of it where no comparison follows.
+        """
+
+    @abstractmethod
     def end(self, trial: FrozenTrial) -> None:
         """A trial that was reported step by step has ended."""
 
@@ -35,6 +42,10 @@ class NoComparison(Comparison):
 
     def reason(self, number: int, step: int, value: float) -> str | None:
         """Every trial goes on."""
+        return None
+
+    def next_rung(self, number: int, step: int) -> tuple[int, float | None] | None:
+        """There is none."""
         return None
 
     def end(self, trial: FrozenTrial) -> None:
@@ -77,6 +88,16 @@ class Halving(Comparison):
         rank = len(values) - bisect_right(values, value) + 1
         return f"was number {rank} of {len(values)} at this rung, and the best half goes on"
 
+    def next_rung(self, number: int, step: int) -> tuple[int, float | None] | None:
+        """The next rung of its bracket, and the value that is in the best part of those there with this trial's."""
+        bracket = self._bracket_of(number)
+        later = [rung for rung in self._rungs[bracket] if rung > step]
+        if not later:
+            return None
+        values = self._values.get((bracket, min(later)), [])
+        place = max((len(values) + 1) // self._factor, 1)
+        return min(later), values[-place] if place <= len(values) else None
+
     def end(self, trial: FrozenTrial) -> None:
         """Its values count since they were reported."""
 
@@ -100,14 +121,24 @@ class BelowMedian(Comparison):
 
     def reason(self, number: int, step: int, value: float) -> str | None:
         """The median that it is below."""
+        median = self._median(step)
+        if step < self._first or median is None or value >= median:
+            return None
+        count = len(self._values[step])
+        return f"was below {median:.4f}, the median of the {count} complete trials after this {self._unit}"
+
+    def next_rung(self, number: int, step: int) -> tuple[int, float | None] | None:
+        """The next step, and the median there."""
+        following = max(self._first, step + 1)
+        return following, self._median(following)
+
+    def _median(self, step: int) -> float | None:
+        """Of the complete trials after ``step``; None before there are enough."""
         values = self._values.get(step)
-        if step < self._first or self._complete < self._least or not values:
+        if self._complete < self._least or not values:
             return None
         middle, odd = divmod(len(values), 2)
-        median = values[middle] if odd else (values[middle - 1] + values[middle]) / 2
-        if value >= median:
-            return None
-        return f"was below {median:.4f}, the median of the {len(values)} complete trials after this {self._unit}"
+        return values[middle] if odd else (values[middle - 1] + values[middle]) / 2
 
     def end(self, trial: FrozenTrial) -> None:
         """Complete trials count."""

@@ -177,6 +177,15 @@ class LossStudy:
             return Report(is_new=True)
         return Report(is_new=True, prune=pruning_sentence(self.trial_value, step, value, reason))
 
+    def next_rung(self, number: int) -> tuple[int, float | None] | None:
+        """After which step a running trial is compared next, and the least value that would go on there now.
+
+        The value is None where nothing is compared yet, and all of it where no comparison follows.
+        """
+        if number == 0:
+            return None
+        return self._comparison.next_rung(number, max(self.trial(number).intermediate_values, default=0))
+
     def finish(self, number: int, state: TrialState, outcome: str, failure: Mapping[str, str] | None = None) -> None:
         """Tell the study how a trial ended and why."""
         before = self.trial(number)

@@ -10,6 +10,7 @@ from conftest import draw_folder
 from support.commands import holdout_here, plain
 from support.summaries import chosen, improvements, made_loss, made_summary
 from support.trees import make_tree
+from support.widths import WIDTHS, check
 
 from search.campaigns.campaign import Campaign, parse_campaign
 from search.campaigns.config import VALIDATION, read_config
@@ -25,6 +26,7 @@ from search.config.yaml_file import read_yaml
 from search.plan.plan import Plan
 from search.plan.resume import started_or_resumed
 from search.plan.runs import RunFolder
+from search.report.results.loss_summary import LossSummary
 from search.report.statistics.interval import over_seeds
 from search.selection.openings.ledger import Ledger
 from search.selection.role import Role
@@ -330,6 +332,44 @@ def test_the_table_has_the_shape_that_is_asked_for() -> None:
         ("2", "55.00 ± 7.07", "55.00 ± 7.07 (64.38)", "0.550 ± 0.071", "–", "–", "–"),
     )
     assert found.notes == ("configuration tuned", "a note")
+
+
+def test_the_best_of_a_test_metric_is_bold_but_not_in_a_sweep() -> None:
+    """More of a distance is not better, nor of a validation; a sweep's best would be chosen by the test."""
+    metrics = [VALIDATION, "recall_at_1", "dists_intra"]
+    vary = {"size": {"16": {"dataset.size": 16}, "32": {"dataset.size": 32}}}
+    campaign = parse_campaign(tiny(vary=vary, table={"rows": ["loss"], "metrics": metrics, "roles": ["tuned"]}))
+
+    def entry(mean: float) -> LossSummary:
+        number = over_seeds([mean, mean])
+        return made_loss(confirmed=chosen(number, search_value=mean), test=dict.fromkeys(metrics[1:], number))
+
+    summaries = [
+        made_summary({"mpa": entry(0.5), "pnp": entry(0.6)}),
+        made_summary({"mpa": entry(0.7), "pnp": entry(0.6)}),
+    ]
+    found = campaign_table(campaign, measured(campaign, summaries), "title", [])
+    assert {(found.rows[row][0], found.header[column]) for row, column in found.best} == {
+        ("pnp", "16\nrecall_at_1"),
+        ("mpa", "32\nrecall_at_1"),
+    }
+    down = {"rows": ["size"], "metrics": metrics, "roles": ["tuned"]}
+    other_images = parse_campaign(tiny(vary=vary, table=down))
+    assert not campaign_table(other_images, measured(other_images, summaries), "title", []).best
+    swept = parse_campaign(tiny(table={"rows": ["loss"], "metrics": metrics, "roles": ["tuned"]}))
+    assert not campaign_table(swept, measured(swept, summaries), "title", []).best
+
+
+def test_the_table_s_numbers_are_whole_at_every_width() -> None:
+    published = {"source": "p", "role": "tuned", "metrics": ["recall_at_1"], "cells": {"mpa 2": [64.38]}}
+    metrics = [VALIDATION, "recall_at_1", "recall_at_2", "recall_at_4", "map_at_r", "nmi", "dists_intra"]
+    table = {"rows": ["loss", "K"], "metrics": metrics, "roles": ["tuned", "default"]}
+    campaign = parse_campaign(tiny(table=table, published=[published]))
+    numbers = {metric: over_seeds([0.5 + rank / 97, 0.6 + rank / 89]) for rank, metric in enumerate(metrics)}
+    entry = made_loss(confirmed=chosen(numbers[VALIDATION], search_value=0.6), test=numbers)
+    summaries = [made_summary({"mpa": entry, "pnp": entry})] * 2
+    for width in WIDTHS:
+        check([campaign_table(campaign, measured(campaign, summaries), "title", ["a note of 0.1234"])], width)
 
 
 def test_what_follows_from_the_row_makes_no_column() -> None:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.special import expit, logit
 from scipy.stats import sem, t
 
 from search.report.results.seed_statistics import SeedInterval
 from search.report.statistics.anytime import certain_cost_ratio, cost_ratio, epochs_to_reach, mean_curve
 from search.report.statistics.interval import over_seeds
+from trainables.metrics.table import is_bounded
 
 
 def test_mean_deviation_and_interval_of_three() -> None:
@@ -38,6 +40,34 @@ def test_folds_of_a_seed_are_one_draw_of_the_interval() -> None:
         3,
     )
     assert over_seeds([0.1, 0.3], [7, 7]).ci95 is None
+
+
+def test_intervals_of_metrics_stay_between_0_and_1() -> None:
+    """Against the logit scale in numpy and scipy: logit m ± t s / √n / (m (1 − m)), and back."""
+    for values in ([0.97, 0.99, 0.999], [0.01, 0.4], [0.5, 0.52, 0.55, 0.7], [0.0, 0.001], [0.3, 1.0]):
+        found = over_seeds(values, bounded=True).ci95
+        assert found is not None
+        mean = np.mean(values)
+        scale = sem(values) / (mean * (1 - mean))
+        assert found == pytest.approx(expit(t.interval(0.95, len(values) - 1, logit(mean), scale)))
+        assert 0 <= found[0] < mean < found[1] <= 1
+    assert min(over_seeds([0.01, 0.4]).ci95 or ()) < 0, "other metrics keep to Student's t"
+    assert over_seeds([1.0, 1.0], bounded=True).ci95 == (1, 1)
+    assert over_seeds([0.0, 0.0], bounded=True).ci95 == (0, 0)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_intervals_near_1_cover_more_often_than_plain_ones(seeds: int) -> None:
+    draws = np.random.default_rng(0).beta(43, 0.43, (4000, seeds)).tolist()  # mean .99, deviation .15 √(.99 · .01)
+    plain, bounded = (
+        np.mean([covers(over_seeds(row, bounded=bounded), 43 / 43.43) for row in draws]) for bounded in (False, True)
+    )
+    assert bounded > plain + 0.05
+
+
+def test_which_metrics_are_bounded() -> None:
+    assert all(map(is_bounded, ("recall_at_1", "map_at_r", "ndcg_at_20", "map", "nmi", "f1")))
+    assert not any(map(is_bounded, ("dists_intra", "dists_ratio", "hubness")))
 
 
 def covers(found: SeedInterval, truth: float) -> bool:

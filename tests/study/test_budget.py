@@ -10,7 +10,7 @@ from search.plan.search import Search, open_search
 from search.plan.status import status_of
 from search.plan.stored import StoredSearch
 from search.report.summary import write_summary
-from search.stages.progress import Progress
+from search.stages.progress.progress import Progress
 from search.stages.queued_stages import search_stage
 from search.study.names import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
@@ -79,9 +79,9 @@ def test_a_budget_outlives_the_driver_and_is_known(opened: Opened) -> None:
 def test_the_time_left_knows_the_budget(opened: Opened) -> None:
     """Three epochs of a budget of six are left, at a second each, whatever the number of trials."""
     search = opened(losses=["pnp"], search={"trials": 1000, "epochs": 6, "pruner": "none"})
-    progress = Progress(Console(quiet=True))
+    progress = Progress(Console(quiet=True), [search], [Stage.SEARCH], concurrent=1, started=0)
     queue = TrialQueue(only(search_stage(search)), listeners=[progress])
     job = queue.next_trial()
     assert job is not None
     train(queue, job, falling)
-    assert progress._time_left() == "00:00:03"
+    assert progress.seconds_left() == 3

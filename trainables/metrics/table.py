@@ -51,6 +51,11 @@ def is_retrieval(name: str) -> bool:
     return name in AT_R or name in WHOLE or split_at_k(name) is not None
 
 
+def is_bounded(name: str) -> bool:
+    """Whether every value of the metric is between 0 and 1; of one's own metrics nothing is known."""
+    return is_retrieval(name) or name in CLUSTERING
+
+
 def retrieval_names(ks: Sequence[int]) -> tuple[str, ...]:
     """Every retrieval metric, those of the first k ranks for each of ``ks``."""
     return (*(name.removesuffix("k") + str(k) for name in AT_K for k in ks), *AT_R, *WHOLE)

@@ -84,7 +84,7 @@ def _chosen(result: CampaignResult) -> TextTable:
             for loss, params in losses.items()
         ),
         labels=2,
-        notes=(),
+        prose=(2,),
     )
 
 
@@ -149,6 +149,7 @@ def _difference(pair: CampaignPair) -> tuple[str, ...]:
 
 
 def _trends(found: Sequence[Trend]) -> TextTable:
+    same = sum(not trend.differ for trend in found)
     return TextTable(
         title="Trends on the test classes",
         header=("along", "change", "95 % interval", "p (Holm)", ""),
@@ -157,6 +158,7 @@ def _trends(found: Sequence[Trend]) -> TextTable:
         notes=(
             "a line through the labels in their order, from the first to the last; Holm: corrected over the trends "
             "of one test set",
+            *([f"{same} of {len(found)} trends: {NO_DIFFERENCE}"] if same else []),
         ),
     )
 
@@ -165,5 +167,5 @@ def _trend(trend: Trend) -> tuple[str, ...]:
     scale = unit(trend.metric)
     low, high = (scale * end for end in trend.ci95)
     name = f"{' '.join(trend.coordinates.values())}: {trend.axis} {trend.labels[0]} to {trend.labels[-1]}"
-    word = NO_DIFFERENCE if not trend.differ else "rises" if trend.change > 0 else "falls"
+    word = "" if not trend.differ else "rises" if trend.change > 0 else "falls"
     return name, f"{scale * trend.change:+.2f}", f"[{low:.2f}, {high:.2f}]", f"{trend.p_holm:.4f}", word

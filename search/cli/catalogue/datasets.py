@@ -72,6 +72,9 @@ def _entry(entry: dict[str, Any]) -> tuple["RenderableType", ...]:
     from rich.text import Text
 
     options = Table(box=None, padding=(0, 1), show_header=False)
+    options.add_column(no_wrap=True)
+    options.add_column()
+    options.add_column()
     for name, option in entry["options"].items():
         default = "null" if option["default"] is None else str(option["default"]).lower()
         options.add_row(Text(name), Text(f"default {default}"), Text(option["about"], style="dim"))

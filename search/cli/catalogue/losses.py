@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from search.cli.options import Json
-from search.cli.output import show
+from search.cli.output import rendered, show
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -29,14 +29,19 @@ def _rendered(listed: list["LossDescription"]) -> "RenderableType":
 
 def _loss(loss: "LossDescription") -> tuple["RenderableType", ...]:
     """One loss for people. Equations are full of brackets, which rich would take for its own: hence Text."""
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, padding=(0, 1), show_header=False)
-    for width in (18, 18, 34, None):
-        table.add_column(min_width=width, overflow="fold")
-    for name, parameter in loss.hyperparameters.items():
-        default = f"default {parameter.default}"
-        table.add_row(name, default, Text(parameter.range), Text(parameter.source, style="dim"))
+    from search.report.tables.text_table import TextTable
+
+    table = TextTable(
+        title="",
+        header=("hyperparameter", "default", "range", "source"),
+        rows=tuple(
+            (name, str(parameter.default), parameter.range, parameter.source)
+            for name, parameter in loss.hyperparameters.items()
+        ),
+        labels=1,
+        prose=(2, 3),
+    )
     heading = Text.assemble((loss.name, "bold"), "  ", (loss.paper, "dim"))
-    return heading, Text("  " + loss.equation), table, Text()
+    return heading, Text(loss.equation), rendered([table])

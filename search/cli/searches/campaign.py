@@ -18,21 +18,24 @@ def campaign(
     as_json: Json = False,
 ) -> None:
     """Start a study of several searches, go on with it, or print the result of a finished one."""
-    from search.campaigns.campaign import parse_campaign
-    from search.campaigns.family import campaign_family
-    from search.campaigns.folder import CampaignFolder
-    from search.campaigns.prepare import campaign_plans
-    from search.campaigns.results.result import campaign_result
-    from search.campaigns.results.text_tables import campaign_csv, campaign_tables
-    from search.config.recipes import read_campaign
-    from search.report.tables.output import refuse_unknown, write_output
-    from search.stages.pipeline import run_stages
+    from search.stages.progress.phase import phase
 
-    refuse_unknown(output or [])
-    campaign = parse_campaign(read_campaign(file, settings or []))
-    folder = CampaignFolder(runs, campaign.name)
-    plans = campaign_plans(campaign, folder)
-    say([notice for plan in plans for notice in plan.notices])
+    with phase(messages(), "Reading the campaign …"):
+        from search.campaigns.campaign import parse_campaign
+        from search.campaigns.family import campaign_family
+        from search.campaigns.folder import CampaignFolder
+        from search.campaigns.prepare import campaign_plans
+        from search.campaigns.results.result import campaign_result
+        from search.campaigns.results.text_tables import campaign_csv, campaign_tables
+        from search.config.recipes import read_campaign
+        from search.report.tables.output import refuse_unknown, write_output
+        from search.stages.pipeline import run_stages
+
+        refuse_unknown(output or [])
+        campaign = parse_campaign(read_campaign(file, settings or []))
+        folder = CampaignFolder(runs, campaign.name)
+        plans = campaign_plans(campaign, folder)
+        say([notice for plan in plans for notice in plan.notices])
     outcomes = run_stages(
         plans,
         messages(),

@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from search.cli.options import RUNS, Json, Name, Runs
-from search.cli.output import say
+from search.cli.output import rendered, say
 from search.cli.output import show as show_result
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rich.console import RenderableType
-    from rich.table import Table
-
     from search.plan.disk.disk_usage import DiskUsage
     from search.plan.disk.image_cache import StoreUsage
+    from search.report.tables.text_table import TextTable
     from search.stages.removal import Removal
 
 KEPT = "The ledger of test openings and MLflow's runs stay, for what was seen stays seen."
@@ -27,7 +25,7 @@ def disk(runs: Runs = RUNS, as_json: Json = False) -> None:
     from search.plan.disk.disk_usage import measure_disk
 
     usage = measure_disk(runs)
-    show_result("" if as_json else _rendered(runs, usage), _record(usage), as_json)
+    show_result("" if as_json else rendered(_tables(runs, usage)), _record(usage), as_json)
 
 
 def remove(
@@ -87,66 +85,59 @@ def _question(removal: "Removal") -> list[str]:
     return [*sentences, KEPT]
 
 
-def _rendered(runs: "Path", usage: "DiskUsage") -> "RenderableType":
-    from rich.console import Group
+def _tables(runs: "Path", usage: "DiskUsage") -> "list[TextTable]":
     from rich.filesize import decimal
-    from rich.text import Text
 
-    notes = [
-        f"{entry.name}: checkpoints in {entry.elsewhere.address}"
-        + (f", which cannot be looked at ({entry.elsewhere.problem})" if entry.elsewhere.problem else "")
-        for entry in usage.entries
-        if entry.elsewhere
-    ]
+    from search.report.tables.text_table import TextTable
+
     free = [f"{decimal(usage.free_runs)} free in {runs}", f"{decimal(usage.free_cache)} free in the image cache"]
     summary = f"together {decimal(usage.total)}; {'; '.join(free)}; `holdout remove NAME` removes a search"
-    return Group(
-        _entries(runs, usage),
-        *(Text(note, style="dim") for note in notes),
-        Text(),
-        _stores(usage.stores),
-        Text(summary),
-    )
+    end = TextTable(title="", header=(), rows=(), labels=0, notes=(summary,))
+    return [_entries(runs, usage), _stores(usage.stores), end]
 
 
-def _entries(runs: "Path", usage: "DiskUsage") -> "Table":
+def _entries(runs: "Path", usage: "DiskUsage") -> "TextTable":
     from rich.filesize import decimal
 
-    table = _table(
-        f"Searches in {runs}" if usage.entries else f"There is nothing in {runs}.",
-        name="left", kind="left", total="right", studies="right", checkpoints="right", test="right", elsewhere="right",
-    )  # fmt: skip
+    from search.report.tables.text_table import TextTable
+
+    rows, notes = [], []
     for entry in usage.entries:
         away = "" if entry.elsewhere is None else "?" if entry.elsewhere.size is None else decimal(entry.elsewhere.size)
         parts = [decimal(size) if size else "" for size in (entry.studies, entry.checkpoints, entry.tests)]
-        table.add_row(entry.name, entry.kind.value, decimal(entry.total), *parts, away)
-    return table
+        rows.append((entry.name, entry.kind.value, decimal(entry.total), *parts, away))
+        if entry.elsewhere:
+            problem = f", which cannot be looked at ({entry.elsewhere.problem})" if entry.elsewhere.problem else ""
+            notes.append(f"{entry.name}: checkpoints in {entry.elsewhere.address}{problem}")
+    return TextTable(
+        title=f"Searches in {runs}",
+        header=("name", "kind", "total", "studies", "checkpoints", "test", "elsewhere"),
+        rows=tuple(rows),
+        labels=2,
+        notes=tuple(notes) if rows else (f"There is nothing in {runs}.",),
+    )
 
 
-def _stores(stores: "tuple[StoreUsage, ...]") -> "Table":
+def _stores(stores: "tuple[StoreUsage, ...]") -> "TextTable":
     from pathlib import Path
 
     from rich.filesize import decimal
-    from rich.text import Text
+
+    from search.report.tables.text_table import NOTHING, TextTable
 
     caches = ", ".join(dict.fromkeys(str(Path(store.path).parent) for store in stores))
-    table = _table(
-        f"Decoded images in {caches}" if stores else "There are no decoded images.",
-        store="left", dataset="left", classes="right", images="right", pixels="right", size="right", searches="left",
-    )  # fmt: skip
+    rows = []
     for store in stores:
-        numbers = ("–" if value is None else f"{value:,}" for value in (store.classes, store.images, store.short_side))
+        numbers = (store.classes, store.images, store.short_side)
         whole = "unfinished" if store.images is None else store.dataset or "unknown"
-        used = Text(", ".join(store.searches) or "none here")
-        table.add_row(Path(store.path).name[:12], Text(whole), *numbers, decimal(store.size), used)
-    return table
-
-
-def _table(title: str, **columns: Any) -> "Table":
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    for name, justify in columns.items():
-        table.add_column(name, justify=justify, overflow="fold")
-    return table
+        used = ", ".join(store.searches) or "none here"
+        counts = [NOTHING if value is None else f"{value:,}" for value in numbers]
+        rows.append((Path(store.path).name[:12], whole, *counts, decimal(store.size), used))
+    return TextTable(
+        title=f"Decoded images in {caches}",
+        header=("store", "dataset", "classes", "images", "pixels", "size", "searches"),
+        rows=tuple(rows),
+        labels=2,
+        notes=() if rows else ("There are no decoded images.",),
+        prose=(6,),
+    )

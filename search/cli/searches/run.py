@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 
 def run(file: SearchFile, settings: Settings = None, runs: Runs = RUNS, as_json: Json = False) -> None:
     """Start a search, go on with it, extend it, or print the result of a finished one."""
-    from search.config.recipes import read_search
+    from search.stages.progress.phase import phase
 
-    content = read_search(file, settings or [])
-    from search.stages.start import run_search
+    with phase(messages(), "Reading the search …"):
+        from search.config.recipes import read_search
+
+        content = read_search(file, settings or [])
+        from search.stages.start import run_search
 
     outcome = run_search(content, runs, messages(), started=STARTED)
     _print_result(outcome, as_json)
@@ -99,6 +102,6 @@ def _print_result(outcome: "Outcome", as_json: bool) -> None:
     if as_json:
         show("", outcome.summary.model_dump(mode="json"), as_json)
         return
-    from search.report.tables.text_tables import text_tables
+    from search.report.tables.headline import headline_tables
 
-    show(rendered(text_tables(outcome.comparison)), None, as_json)
+    show(rendered(headline_tables(outcome.comparison)), None, as_json)

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from search.cli.options import RUNS, Json, Runs, known_names
-from search.cli.output import show
+from search.cli.output import rendered, show
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from search.plan.stored import StoredSearch
+    from search.report.tables.text_table import TextTable
 
 COLUMNS = ("search", "stage", "loss", "running", "complete", "pruned", "failed", "of", "best")
 
@@ -41,7 +40,7 @@ def status(
         from search.plan.status import status_of
 
         found = [asdict(status_of(search)) for search in _searches(runs, name)]
-    show("" if as_json else _table(found, address or str(runs)), found, as_json)
+    show("" if as_json else rendered([_table(found, address or str(runs))]), found, as_json)
 
 
 def _searches(runs: Path, name: str | None) -> list["StoredSearch"]:
@@ -59,28 +58,27 @@ def _searches(runs: Path, name: str | None) -> list["StoredSearch"]:
     return [StoredSearch(existing_run(runs, name))]
 
 
-def _table(found: list[dict[str, Any]], location: str) -> "RenderableType":
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
+def _table(found: list[dict[str, Any]], location: str) -> "TextTable":
+    from search.report.tables.text_table import NOTHING, TextTable
 
-    title = f"Searches in {location}" if found else f"There is no search in {location}."
-    table = Table(title=title, title_justify="left")
-    for column in COLUMNS:
-        table.add_column(column, justify="left" if column in COLUMNS[:3] else "right")
-    notes = []
+    rows, notes = [], []
     for entry in found:
         going_on = entry["driver"] or entry["state"] in ("tested", "unreadable")
         state = entry["state"] if going_on else f"{entry['state']}, stopped"
-        if not entry["studies"]:
-            table.add_row(entry["name"], state)
-        for position, row in enumerate(entry["studies"]):
-            best = "–" if row["best"] is None else f"{row['best']:.4f}"
+        for row in entry["studies"]:
+            best = NOTHING if row["best"] is None else f"{row['best']:.4f}"
             numbers = [str(row[key]) for key in ("running", "complete", "pruned", "failed", "planned")]
-            table.add_row(*((entry["name"], state) if position == 0 else ("", "")), row["study"], *numbers, best)
+            rows.append((entry["name"], state, row["study"], *numbers, best))
             if row["ended_early"]:
                 notes.append(f"{entry['name']}/{row['study']}: {row['ended_early']}")
-        table.add_section()
+        if not entry["studies"]:
+            rows.append((entry["name"], state, *[""] * (len(COLUMNS) - 2)))
         if entry["problem"]:
             notes.append(f"{entry['name']}: {entry['problem']}")
-    return Group(table, *(Text(note, style="dim") for note in notes))
+    return TextTable(
+        title=f"Searches in {location}",
+        header=COLUMNS,
+        rows=tuple(rows),
+        labels=3,
+        notes=tuple(notes) if found else (f"There is no search in {location}.",),
+    )

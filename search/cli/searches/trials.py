@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search.cli.options import RUNS, Json, Name, Runs
-from search.cli.output import messages
+from search.cli.output import messages, rendered
 from search.cli.output import show as show_result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from search.plan.trial_table import TrialRow
+    from search.report.tables.text_table import TextTable
     from search.report.tables.trial_page import TrialPage
 
 MOST_ROWS = 500
@@ -52,7 +53,7 @@ def trials(
         write_text(csv, trials_csv(tables))
         messages().print(f"Written to {csv}.", style="dim", highlight=False)
     show_result(
-        "" if as_json else _tables(name, tables, top),
+        "" if as_json else rendered([_of_study(f"{name}/{study}", rows, top) for study, rows in tables.items()]),
         {study: [asdict(row) for row in rows] for study, rows in tables.items()},
         as_json,
     )
@@ -75,44 +76,40 @@ def show(
     show_result("" if as_json else _page(page), asdict(page), as_json)
 
 
-def _tables(name: str, tables: dict[str, list["TrialRow"]], top: int) -> "RenderableType":
-    from rich.console import Group
-
-    return Group(*(_of_study(f"{name}/{study}", rows, top) for study, rows in tables.items()))
-
-
-def _of_study(title: str, rows: list["TrialRow"], top: int) -> "RenderableType":
+def _of_study(title: str, rows: list["TrialRow"], top: int) -> "TextTable":
     """All rows; of very many, which nobody reads, the best ones and how to get the rest."""
-    from rich.console import Group
-
     shown = top or (MOST_ROWS if len(rows) > MOST_ROWS else len(rows))
     if shown >= len(rows):
-        return _table(title, rows)
+        return _table(title, rows, () if rows else (f"{title}: no trial yet",))
     best = sorted(rows, key=lambda row: -math.inf if row.value is None else row.value, reverse=True)[:shown]
-    rest = f"The {shown:,} best of {len(rows):,} trials; --csv FILE or --json gives all."
-    return Group(_table(title, best), rest)
+    return _table(title, best, (f"The {shown:,} best of {len(rows):,} trials; --csv FILE or --json gives all.",))
 
 
-def _table(title: str, rows: list["TrialRow"]) -> "RenderableType":
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
+def _table(title: str, rows: list["TrialRow"], notes: tuple[str, ...]) -> "TextTable":
     from search.plan.trial_table import parameter_names
-    from spaces.value import value_text
+    from search.report.tables.text_table import TextTable
 
     names = parameter_names(rows)
-    table = Table(title=title if rows else f"{title}: no trial yet", title_justify="left", box=SIMPLE_HEAD)
-    for column in ("trial", "state", "value", "epochs", *names):
-        table.add_column(column, justify="left" if column == "state" else "right", no_wrap=True)
-    table.add_column("outcome", overflow="fold")
-    for row in rows:
-        values = [value_text(row.params[key]) if key in row.params else "" for key in names]
-        value = "–" if row.value is None else f"{row.value:.4f}"
-        replicate = "" if row.replicate_of is None else f"same as {row.replicate_of}; "
-        outcome = Text(f"{replicate}{row.outcome or ''}")
-        table.add_row(str(row.number), row.state.lower(), value, str(row.epochs), *values, outcome)
-    return table
+    header = ("trial", "state", "value", "epochs", *names, "outcome")
+    return TextTable(
+        title=title,
+        header=header,
+        rows=tuple(_cells(row, names) for row in rows),
+        labels=2,
+        notes=notes,
+        prose=(len(header) - 1,),
+    )
+
+
+def _cells(row: "TrialRow", names: list[str]) -> tuple[str, ...]:
+    from search.report.tables.text_table import NOTHING
+    from spaces.value import value_text
+
+    values = [value_text(row.params[key]) if key in row.params else "" for key in names]
+    value = NOTHING if row.value is None else f"{row.value:.4f}"
+    replicate = "" if row.replicate_of is None else f"same as {row.replicate_of}; "
+    outcome = f"{replicate}{row.outcome or ''}"
+    return str(row.number), row.state.lower(), value, str(row.epochs), *values, outcome
 
 
 def _page(page: "TrialPage") -> "RenderableType":

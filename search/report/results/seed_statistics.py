@@ -17,6 +17,6 @@ class SeedStatistics(Result):
 
 
 class SeedInterval(SeedStatistics):
-    """The same with ``ci95``, the ends of Student's 95 % interval of the mean; None with one seed."""
+    """The same with ``ci95``, the ends of the mean's 95 % interval; None with one seed."""
 
     ci95: tuple[float, float] | None

@@ -17,6 +17,15 @@ FORMAT: Final = 1
 """Changes with every change of the file's keys or of their meaning."""
 
 
+FEW_CLASSES: Final = 10
+"""With fewer validation classes the choice may be mostly luck.
+
+Among five finalists it keeps less than half of what the best of them would gain over one at random, where a
+configuration is better or worse on one class by three deviations of quality or more; by two, with fewer than five
+classes (``make bench-statistics``, ``classes``).
+"""
+
+
 class SplitSummary(Result):
     """The class split: its digest, and how many classes train, validate and test; ``gallery`` validate at once.
 
@@ -31,6 +40,17 @@ class SplitSummary(Result):
     test_classes: int
     folds: int | None
     merge: int
+
+    @property
+    def luck(self) -> str | None:
+        """A sentence where so few classes validate that it may be mostly luck which of the finalists is chosen."""
+        classes = self.train_classes if self.folds else self.validation_classes
+        if classes >= FEW_CLASSES:
+            return None
+        return (
+            f"only {classes} classes validate, so the choice may be mostly luck; split.folds or a "
+            "smaller split.ratio validates on more"
+        )
 
 
 class TimeSummary(Result):

@@ -1,6 +1,6 @@
 """Numbers, hyperparameters and verdicts as text."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from search.report.results.loss_summary import Confirmed
 from search.report.results.pair import Pair
@@ -32,7 +32,13 @@ def parameters(params: Mapping[str, Value]) -> str:
 
 
 def verdict(pair: Pair) -> str:
-    """What a pair came to, in words."""
+    """Whether the first of a pair is higher or lower, nothing where that may be chance."""
     if not pair.differ:
-        return NO_DIFFERENCE
+        return ""
     return "higher" if pair.difference > 0 else "lower"
+
+
+def not_different(pairs: Sequence[Pair]) -> list[str]:
+    """One sentence on all pairs whose difference may be chance, with their count; none where all differ."""
+    same = sum(not pair.differ for pair in pairs)
+    return [f"{same} of {len(pairs)} pair{'s' * (len(pairs) > 1)}: {NO_DIFFERENCE}"] if same else []

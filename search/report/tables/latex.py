@@ -4,21 +4,36 @@ from collections.abc import Sequence
 
 from search.report.tables.text_table import TextTable
 
+BOLD = "Bold: the highest mean of its column, which need not be a significant difference."
+
 
 def as_latex(tables: Sequence[TextTable]) -> str:
-    """LaTeX tables with their notes; they need no package."""
-    return "\n".join(map(_latex, tables))
+    """LaTeX tables with their notes, which need the package booktabs; the best of a column of the test is bold.
+
+    pandas' ``Styler.to_latex`` would draw the same rules, but needs Jinja, knows no cell of several lines, and leaves
+    ±, −, < and a row's first bracket as they are.
+    """
+    return "\n".join([r"% \usepackage{booktabs}", *map(_latex, tables)])
 
 
 def _latex(table: TextTable) -> str:
     lines = []
     if table.rows:
         columns = "l" * table.labels + "r" * (len(table.header) - table.labels)
-        header, *rows = [f"{' & '.join(map(_escaped, row))} \\\\" for row in (table.header, *table.rows)]
-        lines += [r"\begin{table}", r"\centering", rf"\caption{{{_escaped(table.title)}}}"]
-        lines += [rf"\begin{{tabular}}{{{columns}}}", r"\hline", header, r"\hline", *rows, r"\hline"]
-        lines += [r"\end{tabular}", r"\end{table}"]
+        header = " & ".join(map(_escaped, table.header))
+        cells = [[_cell(table, row, column) for column in range(len(columns))] for row in range(len(table.rows))]
+        caption = f"{table.title}. {BOLD}" if table.best else table.title
+        lines += [r"\begin{table}", r"\centering", rf"\caption{{{_escaped(caption)}}}"]
+        lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", rf"{header} \\", r"\midrule"]
+        lines += [rf"{' & '.join(row)} \\" for row in cells]
+        lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
     return "\n".join([*lines, *(f"{_escaped(note)}.\n" for note in table.notes), ""])
+
+
+def _cell(table: TextTable, row: int, column: int) -> str:
+    """A cell's lines behind each other; the first one holds the mean."""
+    first, *others = map(_escaped, table.rows[row][column].split("\n"))
+    return " ".join([rf"\textbf{{{first}}}" if (row, column) in table.best else first, *others])
 
 
 _LATEX = {

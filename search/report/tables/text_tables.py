@@ -1,17 +1,15 @@
-"""The comparison as tables of text."""
+"""The comparison as tables of text, with everything that it says."""
 
 from collections.abc import Iterator
 
 from search.report.pairs.pairs_of import HOW
 from search.report.results.comparison import Comparison
-from search.report.results.pair import Pair
-from search.report.results.row import Row
-from search.report.results.summary import SplitSummary
+from search.report.results.loss_summary import LossSummary
 from search.report.tables.anytime_table import anytime_table
-from search.report.tables.formats import interval, parameters, spread, verdict
+from search.report.tables.formats import interval, not_different, parameters, spread, verdict
 from search.report.tables.noise_text import noise_text
-from search.report.tables.text_table import NOTHING, TextTable
-from search.selection.role import Role
+from search.report.tables.row_names import label, pair_name, shown_rows, trial_name
+from search.report.tables.text_table import NOTHING, TextTable, best_of
 
 
 def text_tables(comparison: Comparison) -> list[TextTable]:
@@ -22,7 +20,10 @@ def text_tables(comparison: Comparison) -> list[TextTable]:
 
 def _losses(comparison: Comparison) -> TextTable:
     objective, metrics = comparison.objective, comparison.test_metrics
-    small = any(row.test_small for row in comparison.rows)
+    rows = shown_rows(comparison)
+    small = any(row.test_small for row in rows)
+    first = 5 + small
+    tested = {name: [row.test[name].mean if row.test else None for row in rows] for name in metrics}
     return TextTable(
         title=f"{', '.join(summary.name for summary in comparison.searches)}: losses, default and tuned",
         header=(
@@ -34,67 +35,72 @@ def _losses(comparison: Comparison) -> TextTable:
         ),
         rows=tuple(
             (
-                _label(comparison, row.search, row.loss),
-                _trial(comparison, row),
+                label(comparison, row.search, row.loss),
+                trial_name(comparison, row),
                 NOTHING if row.search_value is None else f"{row.search_value:.4f}",
                 spread(row.confirmed),
                 spread(row.final),
                 *([spread(row.test_small)] if small else []),
                 *([spread((row.test or {}).get(name)) for name in metrics] or ["sealed"]),
             )
-            for row in comparison.rows
+            for row in rows
         ),
         labels=2,
         notes=tuple(_notes(comparison)),
+        best=frozenset(
+            cell for column, (name, means) in enumerate(tested.items(), first) for cell in best_of(column, name, means)
+        ),
     )
 
 
-def _label(comparison: Comparison, search: str | None, loss: str) -> str:
-    return loss if len(comparison.searches) == 1 else f"{search or 'mean'}/{loss}"
-
-
-def _trial(comparison: Comparison, row: Row) -> str:
-    if row.role is Role.TUNED:
-        if row.number is None:
-            return "none finished"
-        return "default is best" if row.number == 0 else f"{row.number}, tuned"
-    (summary,) = [summary for summary in comparison.searches if summary.name == row.search]
-    return "0, default clipped" if summary.losses[row.loss].default.clipped else "0, default"
-
-
 def _notes(comparison: Comparison) -> Iterator[str]:
+    said: dict[str, list[str]] = {}
     for summary in comparison.searches:
         for loss, entry in summary.losses.items():
-            label = _label(comparison, summary.name, loss)
+            name = label(comparison, summary.name, loss)
             tuned, trials = entry.confirmed or entry.best, entry.trials
             counts = f"{trials.complete} complete, {trials.pruned} pruned, {trials.failed} failed"
-            yield f"{label}: {parameters(tuned.params) if tuned else 'no trial finished'} ({counts})"
-            audited = entry.audit.sentence if entry.audit else None
-            said = (entry.ended_early, entry.overtuned, audited, *(finding.sentence for finding in entry.diagnostics))
-            for sentence in filter(None, said):
-                yield f"{label}: {sentence}"
+            yield f"{name}: {parameters(tuned.params) if tuned else 'no trial finished'} ({counts})"
+            for sentence in sentences_of(entry):
+                said.setdefault(sentence, []).append(name)
+    for sentence, names in said.items():
+        yield f"{', '.join(names)}: {sentence}"
+    for summary in comparison.searches:
         if summary.noise:
             yield noise_text(summary.noise, comparison.objective)
     split = comparison.split
-    yield f"split {split.digest[:12]}: {_classes(split)}; {comparison.openings}"
+    yield split_sentence(comparison)
+    if split.luck:
+        yield split.luck
     yield from comparison.warnings
     yield (
         "search: one run, or the mean of equal ones; confirmed, final (validation of the trainings for the test): "
         f"mean ± sample deviation over seeds{' and folds' if split.folds else ''}; shrunk: towards the mean of all "
         "finalists, as the best of several is luck in part; test: with the 95 % interval "
-        f"(Student's t{' over the seeds, each the mean of its folds' if split.folds else ''})"
+        f"(Student's t{' over the seeds, each the mean of its folds' if split.folds else ''}, on the logit scale for "
+        "metrics between 0 and 1)"
     )
 
 
-def _classes(split: SplitSummary) -> str:
+def sentences_of(entry: LossSummary) -> list[str]:
+    """What is to be said of a loss beside its values."""
+    audited = entry.audit.sentence if entry.audit else None
+    found = (entry.ended_early, entry.overtuned, audited, *(finding.sentence for finding in entry.diagnostics))
+    return [sentence for sentence in found if sentence]
+
+
+def split_sentence(comparison: Comparison) -> str:
+    """What trains, validates and tests, and how often the test classes were opened."""
+    split = comparison.split
     merged = f" (every {split.merge} as one)" if split.merge > 1 else ""
     validate = f" and validate in {split.folds} folds" if split.folds else f", {split.validation_classes} validate"
-    return f"{split.train_classes} classes train{merged}{validate}, {split.test_classes} test"
+    classes = f"{split.train_classes} classes train{merged}{validate}, {split.test_classes} test"
+    return f"split {split.digest[:12]}: {classes}; {comparison.openings}"
 
 
 def _pairs(comparison: Comparison) -> TextTable:
     pairs = comparison.pairs
-    notes = list(comparison.left_out)
+    notes = [*comparison.left_out, *not_different(pairs)]
     if pairs:
         notes.append(f"{HOW} {len(pairs)} pair{'s' * (len(pairs) > 1)}")
     return TextTable(
@@ -102,7 +108,7 @@ def _pairs(comparison: Comparison) -> TextTable:
         header=("pair", "difference", "95 % interval", "p", "p (Holm)", ""),
         rows=tuple(
             (
-                _pair_name(comparison, pair),
+                pair_name(comparison, pair),
                 f"{pair.difference:+.4f}",
                 interval(pair.ci95),
                 f"{pair.p:.4f}",
@@ -116,13 +122,6 @@ def _pairs(comparison: Comparison) -> TextTable:
     )
 
 
-def _pair_name(comparison: Comparison, pair: Pair) -> str:
-    """The two rows of a pair; a default is only ever paired with its own loss."""
-    first, second = pair.first, pair.second
-    other = "its default" if second.role is Role.DEFAULT else _label(comparison, second.search, second.loss)
-    return f"{_label(comparison, first.search, first.loss)} − {other}"
-
-
 def _anytime(comparison: Comparison) -> TextTable:
-    curves = [(_label(comparison, curve.search, curve.loss), curve) for curve in comparison.anytime]
+    curves = [(label(comparison, curve.search, curve.loss), curve) for curve in comparison.anytime]
     return anytime_table(comparison.objective, curves, "{:.4f}".format)

@@ -1,0 +1,45 @@
+"""How much of the choice among finalists is luck, by the number of classes that validate.
+
+Forty configurations have a quality of deviation 1. On one class a configuration is better or worse than on all by a
+deviation that is varied here, in the search as in the confirmation, since the same classes validate both; a training's
+own noise is half a deviation. The five best of the search are confirmed with three seeds and the best mean is chosen.
+Printed is what the choice gains over one of the five at random, as a share of what the best of the five would gain: of
+0 all is luck. Run with ``make bench-statistics``; it takes seconds.
+
+Shapes: S searches, T trials, F finalists.
+"""
+
+import numpy as np
+from rich.console import Console
+
+SEARCHES, TRIALS, FINALISTS, SEEDS, NOISE = 4000, 40, 5, 3, 0.5
+CLASSES = (2, 5, 10, 20, 48, 100)
+
+
+def gain_kept(classes: int, by_class: float, generator: np.random.Generator) -> float:
+    """The share of the possible gain that the choice keeps."""
+    quality_ST = generator.standard_normal((SEARCHES, TRIALS))
+    seen_ST = quality_ST + by_class / classes**0.5 * generator.standard_normal((SEARCHES, TRIALS))
+    searched_ST = seen_ST + NOISE * generator.standard_normal((SEARCHES, TRIALS))
+    finalists_SF = np.argsort(-searched_ST, axis=1)[:, :FINALISTS]
+    quality_SF = np.take_along_axis(quality_ST, finalists_SF, axis=1)
+    fresh_SF = NOISE / SEEDS**0.5 * generator.standard_normal((SEARCHES, FINALISTS))
+    confirmed_SF = np.take_along_axis(seen_ST, finalists_SF, axis=1) + fresh_SF
+    chosen_S = quality_SF[np.arange(SEARCHES), confirmed_SF.argmax(1)]
+    typical_S = quality_SF.mean(1)
+    return float((chosen_S - typical_S).mean() / (quality_SF.max(1) - typical_S).mean())
+
+
+def main() -> None:
+    """Print the share that is kept, by classes and by how much a configuration's quality differs between classes."""
+    generator = np.random.default_rng(0)
+    console = Console(width=140, highlight=False)
+    console.print("Share of the possible gain that the choice keeps, by the classes that validate")
+    console.print(("{:>24}" + " {:>6}" * len(CLASSES)).format("deviation of a class", *CLASSES))
+    for by_class in (0.5, 1.0, 2.0, 3.0, 4.0):
+        kept = (f"{gain_kept(classes, by_class, generator):.2f}" for classes in CLASSES)
+        console.print(("{:>24}" + " {:>6}" * len(CLASSES)).format(by_class, *kept))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""What is left to train in all stages, in epochs and in seconds."""
+
+import statistics
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from optuna.trial import FrozenTrial
+
+from search.plan.search import Search
+from search.study.budget import Budget
+from search.study.names import Stage, study_name
+from search.study.records import epochs_of
+from search.study.tally import Tally
+
+RECENT = 50
+"""So many epochs of a loss say how long the next one takes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """One study's trials: those planned, those so far, and how many epochs a whole training has."""
+
+    study: str
+    loss: str
+    stage: Stage
+    budget: Budget
+    tally: Tally
+    epochs_each: int
+
+    @property
+    def typical(self) -> float:
+        """Epochs of a trial, if those to come are pruned as early as those that ended."""
+        tally = self.tally
+        return (tally.epochs - tally.epochs_running) / tally.ended if tally.ended else self.epochs_each
+
+    def left(self) -> float:
+        """Epochs still to train."""
+        tally = self.tally
+        going = max(0.0, tally.running * self.typical - tally.epochs_running)
+        to_start = max(0, self.budget.most - tally.started) * self.typical
+        if self.budget.epochs is None:
+            return to_start + going
+        return min(to_start, max(0.0, self.budget.epochs - tally.epochs - going)) + going
+
+
+def planned_work(search: Search, stages: Sequence[Stage]) -> Iterator[Work]:
+    """The studies of ``stages``, with as many trials as the search file asks for and those that are stored.
+
+    The choice may take fewer finalists than it may have, and a default that is best is trained once for the test: the
+    stage itself knows when it begins.
+    """
+    config, folds = search.config, len(search.plan.split.folds)
+    whole = config.training.epochs * max(1, folds)
+    for loss in config.loss_names:
+        final = config.final.seeds * (folds if folds and config.final.train_on == "train" else 1)
+        audit = config.search.audit if Stage.SEARCH in stages else 0
+        planned = {
+            Stage.NOISE: Budget(trials=(config.noise.seeds + config.noise.splits) * (loss == config.noise_loss)),
+            Stage.SEARCH: search.plan.budget(loss),
+            Stage.AUDIT: Budget(trials=audit),
+            Stage.SELECT: Budget(trials=(config.selection.finalists + 1) * config.selection.seeds),
+            Stage.TEST: Budget(trials=2 * final),
+        }
+        for stage in stages if Stage.SEARCH not in stages else (*stages, Stage.AUDIT):
+            yield Work(
+                study=study_name(search.name, loss, stage),
+                loss=loss,
+                stage=stage,
+                budget=planned[stage],
+                tally=Tally.of(search.trials(loss, stage)),
+                epochs_each=config.training.epochs if stage is Stage.TEST else whole,
+            )
+
+
+def confirmations_planned(trials: Sequence[FrozenTrial], seeds: int) -> int:
+    """How many trials a confirmation will have, by those that are enqueued.
+
+    At first it has one for each finalist, and later all that are left of ``seeds`` each.
+    """
+    finalists = len({trial.user_attrs["configuration"] for trial in trials})
+    return len(trials) if len(trials) > finalists else finalists * seeds
+
+
+class Pace:
+    """How long an epoch of each loss takes, in seconds."""
+
+    def __init__(self, searches: Sequence[Search]) -> None:
+        self._seconds: dict[str, deque[float]] = {}
+        for search in searches:
+            for loss in search.config.loss_names:
+                for trial in (trial for stage in Stage for trial in search.trials(loss, stage)):
+                    for record in epochs_of(trial)[-RECENT:]:
+                        self.add(loss, record["end"] - record["start"])
+
+    def add(self, loss: str, seconds: float) -> None:
+        """An epoch of ``loss`` took so long."""
+        self._seconds.setdefault(loss, deque(maxlen=RECENT)).append(seconds)
+
+    def of(self) -> Mapping[str, float]:
+        """The mean of each loss that was trained."""
+        return {loss: statistics.fmean(tuple(seconds)) for loss, seconds in self._seconds.items()}
+
+
+def seconds_left(works: Sequence[Work], pace: Mapping[str, float], concurrent: int) -> float | None:
+    """How long ``works`` take with so many trials at once; None before any epoch was measured.
+
+    A stage begins when the one before has ended, and takes at least as long as its longest trial. A loss that was not
+    trained yet is taken for a typical one.
+    """
+    if not pace:
+        return None
+    typical = statistics.fmean(pace.values())
+    total = 0.0
+    for stage in Stage:
+        epochs = [(work.left(), work.typical, pace.get(work.loss, typical)) for work in works if work.stage is stage]
+        together = sum(left * seconds for left, _, seconds in epochs) / concurrent
+        total += max([together, *(min(left, longest) * seconds for left, longest, seconds in epochs)])
+    return total

@@ -1,0 +1,167 @@
+"""Tables at every width: each number stands whole on one line, and no line is wider than the terminal."""
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from support.commands import holdout_here
+from support.driving import drive
+from support.made_search import made_search
+from support.widths import NUMBER, WIDTHS, check, numbers, printed
+
+from search.plan.runs import RunFolder
+from search.plan.search import Search
+from search.report.comparison import compare
+from search.report.results.comparison import Comparison
+from search.report.results.summary import stored_summary
+from search.report.tables.headline import headline_tables
+from search.report.tables.text_table import TextTable
+from search.report.tables.text_tables import text_tables
+
+OWN = "mylab.losses:CircleLoss"
+
+
+def one_loss(runs: Path) -> list[str]:
+    made_search(runs, "one", {"mpa": (0.5, 0.6)})
+    return ["one"]
+
+
+def ten_losses(runs: Path) -> list[str]:
+    made_search(runs, "ten", {f"{OWN}{number}": (0.3, 0.3 + number / 50) for number in range(10)})
+    return ["ten"]
+
+
+def several_searches(runs: Path) -> list[str]:
+    for name in ("one", "a-search-with-a-long-name", "sealed"):
+        made_search(runs, name, {OWN: (0.3, 0.6), "mpa": (0.5, 0.5)}, tested=name != "sealed")
+    return ["one", "a-search-with-a-long-name", "sealed"]
+
+
+def sealed(runs: Path) -> list[str]:
+    made_search(runs, "shut", {"pnp": (0.3, 0.6)}, tested=False)
+    return ["shut"]
+
+
+def folds(runs: Path) -> list[str]:
+    made_search(runs, "folds", {"pnp": (0.3, 0.6), "mpa": (0.1, 0.2)}, folds=4)
+    return ["folds"]
+
+
+def compared(runs: Path, names: Sequence[str]) -> Comparison:
+    folders = [RunFolder(runs, name) for name in names]
+    return compare(folders, [stored_summary(folder) for folder in folders])
+
+
+@pytest.mark.parametrize("make", [one_loss, ten_losses, several_searches, sealed, folds])
+@pytest.mark.parametrize("tables", [text_tables, headline_tables])
+def test_numbers_are_whole_at_every_width(
+    make: Callable[[Path], list[str]], tables: Callable[[Comparison], list[TextTable]], tmp_path: Path
+) -> None:
+    comparison = compared(tmp_path, make(tmp_path))
+    for width in WIDTHS:
+        check(tables(comparison), width)
+
+
+def test_the_whole_comparison_has_every_number_of_the_data(tmp_path: Path) -> None:
+    """By another path than the tables' own cells: from the JSON that programs read."""
+    comparison = compared(tmp_path, ten_losses(tmp_path))
+    wanted = [
+        f"{row[stage]['mean']:.4f}"
+        for row in json.loads(comparison.model_dump_json())["rows"]
+        for stage in ("confirmed", "final", "test_small")
+        if row[stage]
+    ]
+    wanted += [f"{pair.p_holm:.4f}" for pair in comparison.pairs]
+    for width in WIDTHS:
+        found = numbers(printed(text_tables(comparison), width))
+        for number in wanted:
+            found.remove(number)
+
+
+def test_a_result_of_three_losses_is_a_screen(tmp_path: Path) -> None:
+    made_search(tmp_path, "three", {"proxy_anchor": (0.3, 0.6), "mpa": (0.5, 0.5), "pnp": (0.4, 0.5)})
+    comparison = compared(tmp_path, ["three"])
+    for width in (80, 120, 200):
+        assert len(printed(headline_tables(comparison), width).splitlines()) <= 40
+    shown = printed(headline_tables(comparison), 80)
+    assert "`holdout compare three`" in shown
+    assert "3 notes on the losses" in " ".join(shown.split())
+    assert "only 2 classes validate" in shown
+
+
+def test_a_wide_terminal_has_one_table_and_a_narrow_one_several() -> None:
+    table = TextTable(
+        title="t",
+        header=("loss", *(f"metric {number}\ntest" for number in range(6))),
+        rows=(("mpa", *(f"0.{number}234 ± 0.0001" for number in range(6))),),
+        labels=1,
+    )
+    headings = {width: printed([table], width).count("loss") for width in (200, 80, 50)}
+    assert headings == {200: 1, 80: 2, 50: 3}
+    narrow = check([table], 36)
+    assert "loss" not in narrow
+    assert re.search(r"metric 5 test +0\.5234 ± 0\.0001", narrow), "a block a row"
+
+
+def test_sentences_are_wrapped_between_words_and_labels_are_not_repeated() -> None:
+    table = TextTable(
+        title="",
+        header=("search", "trial", "value", "outcome"),
+        rows=tuple(("long", str(number), "0.5000", "pruned after epoch 2: " + "word " * 12) for number in range(2)),
+        labels=2,
+        prose=(3,),
+    )
+    shown = check([table], 60)
+    assert shown.count("long") == 1
+    assert shown.count("pruned after") == 2
+    assert len(shown.splitlines()) > 6
+
+
+def test_a_default_that_is_best_is_one_row(tmp_path: Path) -> None:
+    made_search(tmp_path, "best", {"pnp": (0.3, 0.6), "mpa": (0.5, 0.5)})
+    path = tmp_path / "best" / "summary.json"
+    content = json.loads(path.read_text())
+    entry = content["losses"]["mpa"]
+    for stage in ("confirmed", "final", "test", "test_small"):
+        entry["default"][stage] = entry[stage]
+    entry["default"]["confirmed"] = {
+        key: entry["confirmed"][key] for key in ("mean", "std", "seeds", "values", "estimate")
+    }
+    entry["confirmed"]["number"] = 0
+    path.write_text(json.dumps(content))
+    comparison = compared(tmp_path, ["best"])
+    for tables in (headline_tables, text_tables):
+        rows = [row[:2] for row in tables(comparison)[0].rows]
+        assert rows == [("pnp", "0, default"), ("pnp", "7, tuned"), ("mpa", "default is best")]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_commands_keep_to_the_width(
+    width: int, opened: Callable[..., Search], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every value of the records is printed whole, however narrow it is; links may be longer than a line."""
+    search = opened(name="a-search-with-a-rather-long-name")
+    drive(search, lambda job, epoch: 0.1234 + job.number / 100 + epoch / 1000)
+    monkeypatch.setenv("COLUMNS", str(width))
+    of_search = (search.name, "--runs", tmp_path / "runs")
+    for arguments in (("status", *of_search), ("trials", *of_search)):
+        shown = holdout_here(*arguments).stdout
+        found = json.loads(holdout_here(*arguments, "--json").stdout)
+        assert max(map(len, shown.splitlines())) <= width
+        assert "…" not in shown
+        rows = found[0]["studies"] if arguments[0] == "status" else itertools.chain.from_iterable(found.values())
+        values = [row.get("best", row.get("value")) for row in rows]
+        assert values
+        printed_numbers = numbers(shown)
+        for value in values:
+            printed_numbers.remove(f"{value:.4f}")
+    for name in ("losses", "datasets"):
+        shown = holdout_here(name).stdout
+        assert max(map(len, shown.splitlines())) <= width
+    losses = holdout_here("losses").stdout
+    for entry in json.loads(holdout_here("losses", "--json").stdout):
+        for number in NUMBER.findall(" ".join(str(row["default"]) for row in entry["hyperparameters"].values())):
+            assert number in losses

@@ -1,0 +1,242 @@
+"""The live display, on real studies and queues: what it says agrees with what is stored, and it fits the terminal."""
+
+import copy
+import io
+import random
+import time
+from collections.abc import Callable, Iterator
+from itertools import chain
+
+import pytest
+from rich.console import Console
+from support.driving import record, train
+
+from search.plan.search import Search, open_search
+from search.plan.status import status_of
+from search.plan.stored import StoredSearch
+from search.selection.choice import choose
+from search.selection.confirmation import confirmations
+from search.stages.progress.progress import Progress
+from search.stages.progress.sparkline import sparkline
+from search.stages.progress.view import NOTHING, SlotLine, StudyLine, view
+from search.stages.queued_stages import confirm_stages, search_stage
+from search.study.comparisons import BelowMedian, Comparison, Halving
+from search.study.names import Stage
+from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
+
+Opened = Callable[..., Search]
+KNOWN_LATER = "time left known after the first epochs"
+
+
+def terminal(width: int = 100, height: int = 40) -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None)
+
+
+def shown(progress: Progress, width: int = 100, height: int = 40) -> list[str]:
+    return lines_of(progress.rendered(), width, height)
+
+
+def lines_of(rendered: object, width: int, height: int) -> list[str]:
+    out = io.StringIO()
+    Console(file=out, width=width, height=height).print(rendered)
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def progress_of(search: Search, stages: list[Stage], console: Console | None = None, concurrent: int = 1) -> Progress:
+    return Progress(console or terminal(), [search], stages, concurrent=concurrent, started=time.time())
+
+
+def stages_of(search: Search) -> Iterator[QueuedStage]:
+    yield search_stage(search)
+    yield from confirm_stages([search])
+
+
+def by_number(job: RunningTrial, epoch: int) -> float:
+    """Configurations differ, and seeds too."""
+    return 0.3 + job.spec.seed % 7 / 50 + epoch / 100
+
+
+def report(queue: TrialQueue, job: RunningTrial, epoch: int, value: float) -> bool:
+    return queue.on_trial_result(job, {"records": [record(epoch, value)], "finished": epoch == job.spec.epochs})
+
+
+def test_a_slot_shows_its_epochs_and_the_rung_that_it_must_pass(opened: Opened) -> None:
+    search = opened(losses=["pnp"], training={"epochs": 8, "batch_size": 20, "images_per_class": 5, "image_size": 16})
+    progress = progress_of(search, [Stage.SEARCH])
+    queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
+    jobs = [job for _ in range(3) if (job := queue.next_trial())]
+    assert any(KNOWN_LATER in line for line in shown(progress))
+    for job, values in zip(jobs, ([0.1, 0.2, 0.3], [0.15, 0.25], [0.1]), strict=True):
+        for epoch, value in enumerate(values, 1):
+            assert report(queue, job, epoch, value)
+    lines = shown(progress)
+    assert lines[0] == "Searching, 00:00:00 so far"
+    assert lines[1].startswith("about 00:00:")
+    assert lines[3].split() == ["pnp", "0/3", "3", "0", "0", NOTHING]
+    # Rungs after 2 and 4 epochs. Three will have come to the first one: the better of 0.2 and 0.25 is to be reached.
+    assert [line.split() for line in lines[5:8]] == [
+        ["pnp", "0", "3/8", "0.3000", NOTHING, "▁▄█"],
+        ["pnp", "1", "2/8", "0.2500", "at", "4", "▁█"],
+        ["pnp", "2", "1/8", "0.1000", "0.2500", "at", "2", "▁"],
+    ]
+    assert not report(queue, jobs[2], 2, 0.24)
+    assert [line.split()[1] for line in shown(progress)[5:]] == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("make", "steps"),
+    [
+        (lambda: Halving([(2, 4, 8), (4, 8), ()], lambda number: number % 3, 2), 16),
+        (lambda: BelowMedian(2, 4, "epoch"), 6),
+    ],
+)
+def test_who_reaches_the_bar_goes_on_and_nobody_else(make: Callable[[], Comparison], steps: int) -> None:
+    """Against the decision itself, on copies, for values around the bar."""
+    generator, comparison, asked = random.Random(0), make(), 0
+    for number in range(1, 60):
+        ended = FakeTrial()
+        for step in range(1, steps + 1):
+            found = comparison.next_rung(number, step - 1)
+            if found and found[0] == step and found[1] is not None:
+                asked += 1
+                for value in (found[1] - 1e-6, found[1], found[1] + 1e-6):
+                    reason = copy.deepcopy(comparison).reason(number, step, value)
+                    assert (reason is None) == (value >= found[1])
+            value = generator.random()
+            ended.intermediate_values[step] = value
+            if comparison.reason(number, step, value):
+                break
+        else:
+            comparison.end(ended)  # type: ignore[arg-type]  # its values are all that is read
+    assert asked > 50
+
+
+class FakeTrial:
+    """A complete trial, as far as the median rule looks at it."""
+
+    def __init__(self) -> None:
+        from optuna.trial import TrialState
+
+        self.state = TrialState.COMPLETE
+        self.intermediate_values: dict[int, float] = {}
+
+
+def test_the_time_left_is_that_of_all_stages(opened: Opened) -> None:
+    """Epochs of a second: 4 trials of 3 epochs, 2 finalists with 2 seeds, default and tuned with 2 seeds."""
+    search = opened(losses=["pnp"], search={"trials": 4, "pruner": "none"})
+    progress = progress_of(search, [Stage.SEARCH, Stage.SELECT, Stage.TEST])
+    queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
+    assert progress.seconds_left() is None
+    job = queue.next_trial()
+    assert job is not None
+    assert report(queue, job, 1, 0.1)
+    assert progress.seconds_left() == 2 + 9 + 12 + 12
+    two = progress_of(search, [Stage.SEARCH, Stage.SELECT, Stage.TEST], concurrent=2)
+    assert two.seconds_left() == (2 + 9 + 12 + 12) / 2, "stored epochs tell it before a first one of this session"
+    many = progress_of(search, [Stage.SEARCH, Stage.SELECT, Stage.TEST], concurrent=99)
+    assert many.seconds_left() == 3 + 3 + 3, "no stage is faster than a training"
+
+
+def test_a_confirmation_shows_the_mean_that_decides(opened: Opened) -> None:
+    search = opened(losses=["pnp"], search={"trials": 5, "pruner": "none"}, selection={"finalists": 3, "seeds": 3})
+    progress = progress_of(search, [Stage.SEARCH, Stage.SELECT])
+    queue = TrialQueue(stages_of(search), listeners=[progress])
+    ended, last = 0, [""]
+    while job := queue.next_trial():
+        train(queue, job, by_number)
+        ended += job.stage is Stage.SELECT
+        last = shown(progress)
+        if job.stage is Stage.SELECT:
+            assert last[0].startswith("Confirming the finalists")
+            of = last[3].split()[1]
+            assert int(of.split("/")[0]) == ended
+    confirmed = search.trials("pnp", Stage.SELECT)
+    numbers = sorted({trial.user_attrs["configuration"] for trial in confirmed})
+    candidates = confirmations(search.trials("pnp", Stage.SEARCH), confirmed, numbers, "map_at_r")
+    chosen = choose("halving", candidates)
+    assert chosen is not None
+    assert f"{last[3].split()[-1]}" in chosen[2], "the sentence of the choice says its value"
+    assert last[3].split()[1] == f"{len(confirmed)}/{len(confirmed)}"
+    assert progress.seconds_left() == 0
+
+
+def test_after_a_resume_it_counts_what_status_counts(opened: Opened) -> None:
+    search = opened(search={"trials": 5})
+    queue = TrialQueue(iter([search_stage(search)]))
+    for _ in range(6):
+        job = queue.next_trial()
+        assert job is not None
+        train(queue, job, by_number)
+    search.close()
+    again = open_search(search.plan)
+    progress = progress_of(again, [Stage.SEARCH])
+    assert shown(progress)[0].startswith("Starting workers")
+    assert (progress.seconds_left() or 0) > 0
+    assert TrialQueue(iter([search_stage(again)]), listeners=[progress]).next_trial()
+    again.close()
+    status = {row.study: row for row in status_of(StoredSearch(search.plan.folder)).studies}
+    found = {line.split()[0]: line.split()[1:] for line in shown(progress)[3:5]}
+    assert found == {
+        name: [
+            f"{row.complete + row.pruned + row.failed}/{row.planned}",
+            *map(str, (row.running, row.pruned, row.failed)),
+            f"{row.best:.4f}",
+        ]
+        for name, row in status.items()
+    }
+
+
+def test_elsewhere_it_speaks_in_lines(opened: Opened) -> None:
+    search = opened(losses=["pnp"], search={"trials": 2, "pruner": "none"})
+    out = io.StringIO()
+    progress = progress_of(search, [Stage.SEARCH], Console(file=out, width=200))
+    queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
+    with progress:
+        while job := queue.next_trial():
+            train(queue, job, by_number)
+    first, *others = out.getvalue().splitlines()
+    assert first == "Searching …"
+    assert len(others) == 2
+    assert others[0].startswith("small/pnp trial 0: all 3 epochs trained [1/2; best 0.")
+    assert others[0].endswith("; about 00:00:03 left in all]")
+    assert others[1].endswith("; about 00:00:00 left in all]")
+
+
+def made(studies: int, slots: int, width: int, height: int) -> list[str]:
+    values = [0.1, 0.2, 0.15]
+    rows = [StudyLine(name=f"mylab.losses:Loss{n}", ended=3, of=1000, running=9, pruned=1, failed=0, best=0.1234)
+            for n in range(studies)]  # fmt: skip
+    lines = [SlotLine(name=f"mylab.losses:Loss{n % 9}", trial=n, epoch=3, epochs=80, value=0.2345, rung=4, bar=0.3456,
+                      values=values) for n in range(slots)]  # fmt: skip
+    rendered = view("Searching", 59, 93784, rows, lines[:height], slots=slots, width=width, height=height)
+    return lines_of(rendered, width, height)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+@pytest.mark.parametrize("height", [10, 24, 50])
+@pytest.mark.parametrize(("studies", "slots"), [(1, 1), (3, 64), (30, 8), (30, 256)])
+def test_it_fits_the_terminal_and_counts_what_is_not_shown(studies: int, slots: int, width: int, height: int) -> None:
+    lines = made(studies, slots, width, height)
+    assert len(lines) < height
+    assert max(map(len, lines)) <= width
+    assert not [line for line in lines if "…" in line and not line.startswith("… and ")]
+    left_out = [int(line.split()[2]) for line in lines if line.startswith("… and ")]
+    cells = list(chain.from_iterable(line.split() for line in lines))
+    assert sum(left_out) + sum(cell.startswith("mylab") for cell in cells) in (
+        studies + slots,
+        studies,  # a terminal of ten lines may have none left for the slots
+    )
+    assert "26:03:04" in lines[1]
+
+
+def test_a_wide_terminal_has_the_curve_and_a_narrow_one_whole_numbers() -> None:
+    assert "▁█▄" in made(1, 1, 80, 24)[-1]
+    assert made(1, 1, 40, 24)[-1].split()[2:] == ["3/80", "0.2345"]
+
+
+@pytest.mark.parametrize(
+    ("values", "width", "expected"),
+    [([], 4, ""), ([0.5], 4, "▁"), ([0.0, 1.0], 4, "▁█"), ([9.0, 0.0, 0.5, 1.0], 3, "▁▄█"), ([0.3] * 9, 4, "▁▁▁▁")],
+)
+def test_a_sparkline_goes_from_the_least_to_the_greatest(values: list[float], width: int, expected: str) -> None:
+    assert sparkline(values, width) == expected

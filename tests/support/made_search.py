@@ -1,0 +1,128 @@
+"""The records of a finished search, written by hand, as far as a comparison reads them."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from support.summaries import SPLIT as SPLIT_SUMMARY
+from support.summaries import chosen, confirmed, improvements, made_default, made_loss, made_summary
+
+from search.plan.runs import RunFolder
+from search.report.diagnostics.finding import Finding
+from search.report.results.loss_summary import BestTrial, TrialCounts
+from search.report.results.seed_statistics import SeedInterval, SeedStatistics
+from search.report.statistics.interval import over_seeds
+from search.selection.family import Family
+from search.selection.selection import Selection
+from trainables.data.split import ClassSplit
+from trainables.files import write_json
+
+SPLIT = ClassSplit(
+    train=("a", "b", "c"),
+    validation=("d", "e"),
+    test=tuple(f"t{number}" for number in range(30)),
+    ratio=0.9,
+    seed=0,
+    identity="made",
+)
+LABELS = np.repeat(np.arange(30), 4)
+SEEDS = (11, 12, 13)
+Means = dict[str, tuple[float, float]]
+"""The mean test score of each loss: default, tuned."""
+
+
+def made_search(
+    runs: Path, name: str, means: Means, *, seeds: tuple[int, ...] = SEEDS, folds: int = 1, tested: bool = True
+) -> None:
+    """The records of a finished search, as far as a comparison reads them; each seed has a model a fold."""
+    folder = RunFolder(runs, name)
+    generator = np.random.default_rng(0)
+    per_class = generator.normal(0, 0.1, 30)
+    results = folder.path / "test" / opening_of(name)
+    shared = [seed for seed in seeds for _ in range(folds)]
+    losses, scores = {}, []
+    for loss, (default, tuned) in means.items():
+        found: dict[int, SeedInterval] = {}
+        for number, mean in ((0, default), (7, tuned)):
+            values = []
+            for seed, fold in itertools.product(seeds, range(folds)):
+                scores_N = mean + per_class[LABELS] + generator.normal(0, 0.02, len(LABELS))
+                path = results / f"{loss}-{number}-{seed}{f'-{fold}' if fold else ''}.npz"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                keys = np.array([f"{index}.png" for index in range(len(LABELS))])
+                np.savez_compressed(path, labels=LABELS, keys=keys, map_at_r=scores_N, recall_at_1=scores_N)
+                model = {"loss": loss, "configuration": number, "seed": seed, "per_image": path.name}
+                scores.append({**model, "metrics": {}, "in_small_galleries": mean + 0.1})
+                values.append(float(scores_N.mean()))
+            found[number] = over_seeds(values, shared)
+        tests = {number: dict.fromkeys(("map_at_r", "recall_at_1"), entry) for number, entry in found.items()}
+        by_role: dict[int, dict[str, Any]] = {
+            number: {"final": plain_statistics(entry), "test": tests[number] if tested else None}
+            for number, entry in found.items()
+        }
+        losses[loss] = made_loss(
+            trials=TrialCounts(complete=5, pruned=2, failed=1),
+            epochs=12,
+            default=made_default(params={"x": 1}, value=default, confirmed=confirmed(found[0]), **by_role[0]),
+            best=BestTrial(params={"x": 2}, value=tuned, number=7),
+            confirmed=chosen(found[7], search_value=tuned, x=2),
+            **by_role[7],
+            anytime=improvements((1, 0.1), (3, default), (9, tuned)),
+            diagnostics=(Finding(kind="edge", parameters=("x",), sentence="the best x lies at the high end"),),
+        )
+    summary = made_summary(
+        losses, name, split=SPLIT_SUMMARY.model_copy(update={"digest": SPLIT.digest}), test_opened=int(tested)
+    )
+    write_json(folder.config, {"name": name})
+    write_json(folder.split, SPLIT.to_json())
+    write_json(folder.summary, summary.model_dump(mode="json"))
+    if tested:
+        opening = {
+            "id": opening_of(name),
+            "test_digest": SPLIT.test_digest,
+            "search": name,
+            "selections": {name: name},
+            "configurations": {name: 2 * len(means)},
+            "time": "2026-01-01T00:00:00Z",
+            "reason": "the search's own test stage",
+        }
+        with folder.openings.open("a") as ledger:
+            ledger.write(json.dumps(opening) + "\n")
+        frozen_selection(name, list(means)).save(folder.selection)
+        write_json(folder.test, {"openings": [{"id": opening["id"], "finished": 0.0, "scores": scores}]})
+
+
+def opening_of(name: str) -> str:
+    """The id of a search's opening, which its per-image results lie below."""
+    return f"first-{name}"
+
+
+def frozen_selection(name: str, losses: list[str]) -> Selection:
+    """What was frozen: trial 7 of each loss, and the table of the search by itself."""
+    rows = {loss: ((name, loss, "default"), (name, loss, "tuned")) for loss in losses}
+    pairs = [*rows.values(), *itertools.combinations((tuned for _, tuned in rows.values()), 2)]
+    return Selection(
+        id=name,
+        search=name,
+        objective="map_at_r",
+        test_metrics=("map_at_r", "recall_at_1"),
+        family=Family(
+            metrics=frozenset({"map_at_r", "recall_at_1"}),
+            rows=frozenset(itertools.chain.from_iterable(rows.values())),
+            pairs=frozenset(map(frozenset, pairs)),
+        ),
+        split_digest=SPLIT.digest,
+        test_digest=SPLIT.test_digest,
+        studies={},
+        rule="",
+        chosen={},
+        defaults={},
+        reasons={},
+    )
+
+
+def plain_statistics(entry: SeedInterval) -> SeedStatistics:
+    """Without the interval."""
+    return SeedStatistics(mean=entry.mean, std=entry.std, seeds=entry.seeds, values=entry.values)

@@ -1,0 +1,38 @@
+"""Tables as a terminal of some width shows them, and whether every number of theirs is whole there."""
+
+import io
+import re
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from search.cli.layout import LaidOut
+from search.report.tables.text_table import TextTable
+
+WIDTHS = (60, 80, 100, 120, 200)
+NUMBER = re.compile(r"[-+]?\d+\.\d+")
+
+
+def printed(tables: Sequence[TextTable], width: int) -> str:
+    """What a terminal of this width shows."""
+    out = io.StringIO()
+    Console(file=out, width=width).print(LaidOut(tables))
+    return out.getvalue()
+
+
+def numbers(text: str) -> list[str]:
+    return sorted(NUMBER.findall(text))
+
+
+def check(tables: Sequence[TextTable], width: int) -> str:
+    """Every number of every cell is there as often as it should be, in lines that fit."""
+    shown = printed(tables, width)
+    assert max(map(len, shown.splitlines())) <= width
+    assert "…" not in shown
+    cells = " ".join(cell for table in tables for row in table.rows for cell in row[table.labels :])
+    notes = " ".join(note for table in tables for note in table.notes)
+    titles = " ".join(table.title for table in tables if table.rows)
+    found = numbers(shown)
+    for number in numbers(f"{cells} {notes} {titles}"):
+        found.remove(number)  # fails where it is not there whole
+    return shown
