@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import optuna
-from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 MIN_TRIALS: Final = 10
@@ -62,6 +61,8 @@ def importances(trials: Sequence[FrozenTrial], rungs: Sequence[int], names: Sequ
 
 def _shares(trials: Sequence[FrozenTrial], rung: int, names: Sequence[str]) -> dict[str, float]:
     """The shares by the values at ``rung`` of ``trials`` that reached it."""
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances  # loads scikit-learn
+
     study = optuna.create_study(direction="maximize")
     study.add_trials(
         create_trial(

@@ -15,7 +15,7 @@ from search.pages.ink import COLOURS, FAINT
 from spaces.value import value_text
 
 MIN_TRIALS = 8
-_GRID = 40
+_GRID = 60
 
 
 def contours(searched: SearchedLoss) -> Figure | None:

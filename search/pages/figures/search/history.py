@@ -159,7 +159,8 @@ def _finding(searched: SearchedLoss, ended: int, total: int) -> str:
     beside = (
         "" if default is None or best.trial == DEFAULT else f"; the default's {searched.objective} is {default:.4f}"
     )
-    return f"{spent}; the highest {searched.objective}, {best.value:.4f}, came after {best.epochs:,}{_of(best.trial)}{beside}."
+    found = f"the highest {searched.objective}, {best.value:.4f}, came after {best.epochs:,} of them{_of(best.trial)}"
+    return f"{spent}; {found}{beside}."
 
 
 def _of(number: int) -> str:

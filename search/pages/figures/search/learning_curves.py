@@ -149,7 +149,7 @@ def _finding(searched: SearchedLoss) -> str:
     of_best = f"; {title(searched, best)} came to {value_of(best):.4f} in {last_step(best)}"
     if searched.rungs:
         reached = [
-            f"{sum(rung in trial.intermediate_values for trial in searched.valued)} {unit} {rung}"
+            f"{sum(rung in trial.intermediate_values for trial in searched.valued)} reached {unit} {rung}"
             for rung in searched.rungs
         ]
         return f"{said}, {', '.join(reached)} (dotted: where they were compared){of_best}."

@@ -1,5 +1,6 @@
 """The best configurations as lines through all of their hyperparameters."""
 
+import html
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,7 +56,7 @@ def _dimension(axis: Axis, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
     missing = any(axis.name not in trial.params for trial in trials)
     ticks = [*([(_MISSING, "none")] if missing else []), *axis.ticks]
     return {
-        "label": axis.name,
+        "label": html.escape(axis.name),  # the labels are markup, and the texts of ticks are none
         "values": [
             round(axis.share(trial.params[axis.name]), 4) if axis.name in trial.params else _MISSING for trial in trials
         ],

@@ -9,7 +9,7 @@ from search.pages.figure import Figure
 from search.pages.figures.search.axis import Axis
 from search.pages.figures.search.plotted import plotted, rounded, vertical
 from search.pages.figures.search.searched import DEFAULT, SearchedLoss, in_state, value_of
-from search.pages.figures.search.trial_text import hover, trials_table
+from search.pages.figures.search.trial_text import trials_table
 from search.pages.ink import COLOURS, FAINT
 from search.study.configurations import by_configuration
 from spaces.value import Value, value_text
@@ -29,14 +29,15 @@ def slices(searched: SearchedLoss) -> Figure | None:
     traces: list[dict[str, Any]] = []
     shapes: list[dict[str, Any]] = []
     layout: dict[str, Any] = {}
-    rows = -(-len(searched.axes) // COLUMNS)
+    columns = min(COLUMNS, len(searched.axes))
+    rows = -(-len(searched.axes) // columns)
     for place, axis in enumerate(searched.axes.values()):
         suffix = "" if place == 0 else str(place + 1)
-        row, column = divmod(place, COLUMNS)
+        row, column = divmod(place, columns)
         top, height = 1 - row / rows, 1 / rows
         layout[f"xaxis{suffix}"] = {
             **axis.layout,
-            "domain": [column / COLUMNS, (column + 0.9) / COLUMNS],
+            "domain": [column / columns, (column + 0.9) / columns],
             "anchor": f"y{suffix}",
         }
         layout[f"yaxis{suffix}"] = {
