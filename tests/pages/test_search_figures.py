@@ -1,0 +1,638 @@
+"""The section of one loss's search: its figures show what the studies hold, by plain loops over their trials."""
+
+import json
+import math
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import plotly.graph_objects as go
+import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from support.driving import only, record
+from support.summaries import made_default, made_loss
+
+from search.pages.figure import Drawing, Figure, Plot, Section
+from search.pages.figures.search.contours import contours
+from search.pages.figures.search.history import history
+from search.pages.figures.search.importances import importances as importances_figure
+from search.pages.figures.search.learning_curves import learning_curves
+from search.pages.figures.search.parallel import parallel
+from search.pages.figures.search.searched import SearchedLoss, searched_loss
+from search.pages.figures.search.slices import slices
+from search.pages.sections.loss import loss_section
+from search.plan.search import Search
+from search.plan.stored import StoredSearch
+from search.report.diagnostics.importances import importances
+from search.report.results.loss_summary import BestTrial
+from search.report.summary import write_summary
+from search.stages.freeze import freeze
+from search.stages.queued_stages import confirm_stages, search_stage
+from search.study.names import Stage
+from search.study.pruners import PRUNERS
+from search.study.records import record_key
+from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
+
+Opened = Callable[..., Search]
+Value = Callable[[RunningTrial, int], float]
+EPOCHS = 8
+FAILURES = {4: "DIVERGED", 6: "OUT_OF_MEMORY", 9: "CODE_ERROR"}
+"""By trial of a loss: the first two fail in their second epoch, the last one before its first."""
+
+
+def train(stage: QueuedStage, value: Value, failures: dict[int, str], clock: Any) -> None:
+    """A whole stage, two trials an epoch in turn; an epoch ends at each tick of ``clock``."""
+    queue = TrialQueue(only(stage))
+    running: list[tuple[RunningTrial, int]] = []
+    while True:
+        while len(running) < 2 and (job := queue.next_trial()):
+            running.append((job, 1))
+        if not running:
+            return
+        job, epoch = running.pop(0)
+        cause = failures.get(job.number)
+        if cause and epoch == (1 if cause == "CODE_ERROR" else 2):
+            queue.on_trial_result(job, {"failure": {"cause": cause, "reason": "<b>boom</b> $x$ " + 300 * "y "}})
+            continue
+        end = next(clock)
+        found = {**record(epoch, value(job, epoch)), "start": end - 1, "end": end}
+        epochs = job.spec.training.epochs
+        if queue.on_trial_result(job, {"records": [found], "finished": epoch == epochs}):
+            running.append((job, epoch + 1))
+
+
+def goodness(job: RunningTrial, epoch: int) -> float:
+    """Best where the scale is 20 or the temperature .01, and not rising in every epoch."""
+    found = job.spec.hyperparameters
+    distance = abs(math.log(found.get("scale", 20) / 20)) + abs(math.log(found.get("temperature", 0.01) / 0.01))
+    return 0.5 - distance / 20 + epoch / 40 - (epoch % 3) / 50 + (job.number % 7) / 500
+
+
+@pytest.fixture(scope="module")
+def chosen(tmp_path_factory: pytest.TempPathFactory, search_made: Opened) -> Search:
+    """Two losses of 16 trials, pruned, three of each failed, whose best ones are confirmed and chosen."""
+    search = search_made(
+        tmp_path_factory.mktemp("runs"),
+        losses=["proxy_anchor", "pnp"],
+        training={"epochs": EPOCHS, "batch_size": 20},
+        space={"proxy_anchor": {"margin": 0.1, "scale": {"low": 4.0, "high": 64.0, "log": True}}},
+        search={"trials": 16},
+        selection={"finalists": 2, "seeds": 2},
+    )
+    search.begin_session(0.0, 2)
+    clock = count(1)
+    train(search_stage(search), goodness, FAILURES, clock)
+    for stage in confirm_stages([search]):
+        train(stage, lambda job, epoch: goodness(job, epoch) - 0.02, {}, clock)
+    freeze(search)
+    return search
+
+
+def section_of(search: Search, loss: str) -> Section:
+    return loss_section(StoredSearch(search.plan.folder), write_summary(search), loss)
+
+
+def searched_of(search: Search, loss: str) -> SearchedLoss:
+    return searched_loss(StoredSearch(search.plan.folder), write_summary(search), loss)
+
+
+def figures_of(section: Section) -> dict[str, Figure]:
+    assert re.fullmatch(r"[A-Za-z0-9-]+", section.name)
+    for figure in section.figures:
+        assert figure.name.startswith(section.name)
+        assert re.fullmatch(r"[A-Za-z0-9-]+", figure.name)
+        assert figure.finding.endswith(".")
+        assert figure.table.rows
+        assert all(len(row) == len(figure.table.header) for row in figure.table.rows)
+        if isinstance(figure.picture, Plot):
+            go.Figure(figure.picture.figure)
+            json.dumps(figure.picture.figure, allow_nan=False)
+    return {figure.name.removeprefix(f"{section.name}-"): figure for figure in section.figures}
+
+
+def traces_of(figure: Figure | None) -> dict[str, list[dict[str, Any]]]:
+    assert figure is not None
+    assert isinstance(figure.picture, Plot)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for trace in figure.picture.figure["data"]:
+        found.setdefault(trace.get("name", trace["type"]), []).append(trace)
+    return found
+
+
+def last_value(trial: FrozenTrial) -> float:
+    return max(value["metrics"]["map_at_r"] for key, value in trial.user_attrs.items() if key.startswith("epoch:"))
+
+
+def epochs_in_order(trials: list[FrozenTrial]) -> list[tuple[int, float]]:
+    """Trial and value of every epoch in the order in which they ended."""
+    every = []
+    for trial in trials:
+        for key, value in trial.user_attrs.items():
+            if key.startswith("epoch:"):
+                every.append((value["end"], trial.number, value["metrics"]["map_at_r"]))
+    return [(number, value) for _, number, value in sorted(every)]
+
+
+@pytest.mark.parametrize("loss", ["proxy_anchor", "pnp"])
+def test_the_history_is_that_of_the_study(chosen: Search, loss: str) -> None:
+    trials = chosen.trials(loss, Stage.SEARCH)
+    traces = traces_of(figures_of(section_of(chosen, loss))["history"])
+    order = epochs_in_order(trials)
+    last = {number: place for place, (number, _) in enumerate(order, start=1)}
+    for name, state in (("complete", TrialState.COMPLETE), ("pruned", TrialState.PRUNED)):
+        (trace,) = traces[name]
+        of_state = [trial for trial in trials if trial.state == state]
+        assert trace["x"] == [last[trial.number] for trial in of_state]
+        assert trace["y"] == pytest.approx([last_value(trial) for trial in of_state], rel=1e-4)
+    assert len(traces["failed"][0]["x"]) == 3
+    assert "&lt;b&gt;boom" in "".join(traces["failed"][0]["text"])
+    best, steps = -math.inf, []
+    for place, (_, value) in enumerate(order, start=1):
+        if value > best:
+            best = value
+            steps.append((place, value))
+    (line,) = traces["best so far"]
+    assert line["x"] == [*(place for place, _ in steps), len(order)]
+    assert line["y"] == pytest.approx([*(value for _, value in steps), best], rel=1e-4)
+    confirmed = chosen.trials(loss, Stage.SELECT)
+    (marks,) = traces["confirmed with fresh seeds"]
+    assert marks["x"] == [last[trial.user_attrs["configuration"]] for trial in confirmed]
+    assert marks["y"] == pytest.approx([last_value(trial) for trial in confirmed], rel=1e-4)
+    assert traces["default"][0]["y"] == pytest.approx([last_value(trials[0])] * 2, rel=1e-4)
+
+
+def test_the_curves_are_what_was_measured(chosen: Search) -> None:
+    trials = chosen.trials("pnp", Stage.SEARCH)
+    figure = figures_of(section_of(chosen, "pnp"))["learning-curves"]
+    traces = traces_of(figure)
+    found: dict[int, list[tuple[int, float]]] = {}
+    for name in ("complete", "pruned", "failed"):
+        for trace in traces[name]:
+            if trace["mode"] == "lines":
+                for x, y, number in zip(trace["x"], trace["y"], trace["customdata"]):
+                    if number is not None:
+                        found.setdefault(number, []).append((x, y))
+    measured = {
+        trial.number: [
+            (value["epoch"], pytest.approx(value["metrics"]["map_at_r"], rel=1e-4))
+            for key, value in sorted(trial.user_attrs.items())
+            if key.startswith("epoch:")
+        ]
+        for trial in trials
+    }
+    assert found == {number: points for number, points in measured.items() if points}
+    assert isinstance(figure.picture, Plot)
+    layout = figure.picture.figure["layout"]
+    assert [shape["x0"] for shape in layout["shapes"]] == [2, 4]
+    data = figure.picture.figure["data"]
+    entries = {entry["label"]: entry["args"][0]["visible"] for entry in layout["updatemenus"][0]["buttons"]}
+    assert list(entries) == ["all", "best 10", "best 5"]
+    assert all(len(visible) == len(data) for visible in entries.values())
+    for label, top in (("best 10", 10), ("best 5", 5)):
+        kept = {
+            number
+            for trace, visible in zip(data, entries[label])
+            for number in trace.get("customdata", ())
+            if visible and number is not None
+        }
+        order = sorted(
+            (trial for trial in trials if trial.intermediate_values),
+            key=lambda trial: (trial.state.name != "COMPLETE", -len(trial.intermediate_values), -last_value(trial)),
+        )
+        assert kept == {trial.number for trial in order[:top]}
+
+
+def test_the_ends_are_counted(chosen: Search) -> None:
+    trials = chosen.trials("proxy_anchor", Stage.SEARCH)
+    figure = figures_of(section_of(chosen, "proxy_anchor"))["ends"]
+    words = {"all": "complete", "DIVERGED:": "diverged", "OUT_OF_MEMORY:": "out of memory", "CODE_ERROR:": "code error"}
+    told = Counter(
+        words.get((text := str(trial.user_attrs["outcome"])).split()[0]) or text.partition(":")[0] for trial in trials
+    )
+    assert {row[0]: int(row[1]) for row in figure.table.rows} == told
+    assert told["diverged"] == told["code error"] == told["out of memory"] == 1
+    assert any(reason.startswith("pruned after epoch ") for reason in told)
+    assert isinstance(figure.picture, Drawing)
+    assert all(f">{reason}<" in figure.picture.svg for reason in told)
+
+
+def test_slices_show_each_hyperparameter(chosen: Search) -> None:
+    for loss, varying in (("proxy_anchor", ["scale"]), ("pnp", ["variant", "temperature", "alpha", "bound"])):
+        trials = chosen.trials(loss, Stage.SEARCH)
+        figure = figures_of(section_of(chosen, loss))["slices"]
+        assert isinstance(figure.picture, Plot)
+        layout, data = figure.picture.figure["layout"], figure.picture.figure["data"]
+        titles = [layout[key]["title"]["text"] for key in sorted(layout) if key.startswith("xaxis")]
+        assert titles == varying
+        for place, name in enumerate(varying):
+            axis = layout[f"xaxis{place + 1 if place else ''}"]
+            for kind in ("complete", "pruned"):
+                wanted = [
+                    (trial.params[name], pytest.approx(last_value(trial), rel=1e-4))
+                    for trial in trials
+                    if trial.state.name.lower() == kind and name in trial.params
+                ]
+                shown = [
+                    (axis["ticktext"][x] if "ticktext" in axis else x, y)
+                    for trace in data
+                    if trace["name"] == kind and trace["xaxis"] == f"x{place + 1 if place else ''}"
+                    for x, y in zip(trace["x"], trace["y"])
+                ]
+                assert sorted(shown) == sorted(wanted, key=lambda pair: (pair[0], pair[1].expected))
+        if loss == "proxy_anchor":
+            best = section_of(chosen, loss).tables[0].rows[0]
+            share = math.log(float(best[2]) / 4) / math.log(64 / 4)
+            assert layout["xaxis"]["type"] == "log"
+            assert [shape["x0"] for shape in layout["shapes"]] == [4, 64]
+            assert f"scale {best[2]} lies at {share:.0%} of its range [4, 64], log" in figure.finding
+
+
+def test_parallel_lines_are_the_configurations(chosen: Search) -> None:
+    trials = chosen.trials("pnp", Stage.SEARCH)
+    (trace,) = traces_of(figures_of(section_of(chosen, "pnp"))["parallel"])["parcoords"]
+    *dimensions, values = trace["dimensions"]
+    lines = list(zip(*(dimension["values"] for dimension in dimensions), values["values"]))
+    valued = [trial for trial in trials if trial.intermediate_values]
+    wanted = []
+    for trial in valued:
+        found = trial.params
+        low, high = math.log(0.001), math.log(0.1)
+        wanted.append(
+            (
+                ("Ib", "Ds", "Dq").index(found["variant"]) / 2,
+                (math.log(found["temperature"]) - low) / (high - low),
+                (found["alpha"] - 1) / 7 if "alpha" in found else -0.12,
+                (found["bound"] - 1) / 9 if "bound" in found else -0.12,
+                last_value(trial),
+            )
+        )
+    assert sorted(lines) == [pytest.approx(line, abs=1e-4) for line in sorted(wanted)]
+    assert dimensions[2]["ticktext"][0] == "none"
+
+
+def test_the_text_says_what_was_chosen(chosen: Search) -> None:
+    section = section_of(chosen, "proxy_anchor")
+    text = " ".join(section.sentences)
+    number = write_summary(chosen).losses["proxy_anchor"].confirmed.number  # type: ignore[union-attr]
+    assert f"trial {number} has the highest shrunken mean" in text
+    assert "after epochs 2, 4 the best half goes on" in text
+    assert "Not searched and in no picture: margin=0.1." in text
+    (table,) = section.tables
+    trials = chosen.trials("proxy_anchor", Stage.SEARCH)
+    assert table.header == ("hyperparameter", "default", "chosen", "searched")
+    assert table.rows == (("scale", "32", f"{trials[number].params['scale']:.4g}", "[4, 64], log"),)
+    assert "margin" not in json.dumps([figure.table.header for figure in section.figures])
+    assert "parallel" not in figures_of(section), "one hyperparameter alone"
+
+
+def test_drawing_loads_nothing_that_trains(chosen: Search) -> None:
+    write_summary(chosen)
+    folder = chosen.plan.folder
+    program = (
+        "import sys; from pathlib import Path; from search.plan.stored import stored_search\n"
+        "from search.report.results.summary import stored_summary; from search.pages.sections.loss import loss_section\n"
+        "print([name for name in ('matplotlib', 'plotly', 'scipy', 'sklearn') if name in sys.modules])\n"
+        f"stored = stored_search(Path({str(folder.runs)!r}), {folder.name!r})\n"
+        "print(len(loss_section(stored, stored_summary(stored.folder), 'pnp').figures))\n"
+        "print([name for name in ('torch', 'ray', 'mlflow') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout == "[]\n6\n[]\n"
+
+
+def test_replicates_are_joined(opened: Opened) -> None:
+    search = opened(
+        losses=["pnp"],
+        space={"pnp": {"variant": "Ds", "temperature": [0.01, 0.02]}},
+        search={"trials": 6, "pruner": "none", "sampler": "random"},
+    )
+    train(search_stage(search), goodness, {}, count(1))
+    trials = search.trials("pnp", Stage.SEARCH)
+    (line,) = traces_of(figures_of(section_of(search, "pnp"))["slices"])["same configuration"]
+    joined = {frozenset(entry) for entry in np.split(line["y"], np.flatnonzero([y is None for y in line["y"]]) + 1)}
+    wanted = {
+        frozenset(float(f"{last_value(trial):.5g}") for trial in trials if trial.params["temperature"] == temperature)
+        for temperature in (0.01, 0.02)
+    }
+    assert {frozenset(entry - {None}) for entry in joined if entry} == wanted
+    assert all(len(group) > 1 for group in wanted)
+
+
+def test_before_the_first_trial_there_is_nothing(opened: Opened) -> None:
+    search = opened(losses=["pnp"])
+    section = section_of(search, "pnp")
+    assert not section.figures
+    assert section.missing == ("No trial has begun yet.",)
+
+
+def test_a_trial_that_runs_is_shown(opened: Opened) -> None:
+    search = opened(losses=["pnp"])
+    queue = TrialQueue(only(search_stage(search)))
+    job = queue.next_trial()
+    assert job is not None
+    figures = figures_of(section_of(search, "pnp"))
+    assert set(figures) == {"ends"}
+    assert figures["ends"].finding == "Of 1 trial: 1 running."
+    queue.on_trial_result(job, {"records": [record(1, 0.25)], "finished": False})
+    section = section_of(search, "pnp")
+    assert traces_of(figures_of(section)["learning-curves"])["running"][0]["y"] == [0.25, None]
+    assert section.sentences[0] == "Nothing can be chosen: no trial is complete."
+
+
+def test_one_trial(opened: Opened) -> None:
+    search = opened(losses=["pnp"], search={"trials": 1})
+    train(search_stage(search), goodness, {}, count(1))
+    section = section_of(search, "pnp")
+    assert set(figures_of(section)) == {"history", "learning-curves", "ends", "slices"}
+    assert section.sentences[0].startswith("Nothing is chosen yet; the best so far is trial 0 with a map_at_r of 0.")
+    assert any("takes 10 trials that reached the same rung; there are 1" in text for text in section.missing)
+
+
+def test_all_failed(opened: Opened) -> None:
+    search = opened(losses=["pnp"], search={"trials": 3})
+    train(search_stage(search), goodness, dict.fromkeys(range(3), "CODE_ERROR"), count(1))
+    section = section_of(search, "pnp")
+    figures = figures_of(section)
+    assert set(figures) == {"history", "ends"}
+    assert figures["history"].finding == "3 trials ended in 0 epochs, none of them with a value of map_at_r."
+    assert figures["ends"].finding == "Of 3 trials: 3 code error."
+    assert section.sentences[0] == "Nothing can be chosen: no trial is complete."
+
+
+def test_folds_are_the_steps(opened: Opened) -> None:
+    search = opened(
+        losses=["pnp"],
+        split={"folds": 4},
+        search={"trials": 6},
+        training={"epochs": 2, "batch_size": 20},
+    )
+    queue, clock = TrialQueue(only(search_stage(search))), count(1)
+    while job := queue.next_trial():
+        for fold in range(1, 5):
+            told = []
+            for epoch in (1, 2):
+                end = next(clock)
+                value = 0.5 - job.number / 20 + fold / 50 - epoch / 100
+                told.append({**record(epoch, value, fold=fold), "start": end - 1, "end": end})
+            if not queue.on_trial_result(job, {"records": told, "finished": fold == 4}):
+                break
+    trials = search.trials("pnp", Stage.SEARCH)
+    figures = figures_of(section_of(search, "pnp"))
+    lines = [
+        trace
+        for name in ("complete", "pruned")
+        for trace in traces_of(figures["learning-curves"])[name]
+        if trace["mode"] == "lines"
+    ]
+    found: dict[int, list[float]] = {}
+    for line in lines:
+        for number, y in zip(line["customdata"], line["y"]):
+            if number is not None:
+                found.setdefault(number, []).append(y)
+    for trial in trials:
+        bests = []
+        for fold in range(1, 5):
+            of_fold = [
+                value["metrics"]["map_at_r"]
+                for key, value in trial.user_attrs.items()
+                if key.startswith("epoch:") and value["fold"] == fold
+            ]
+            if of_fold:
+                bests.append(max(of_fold))
+        means = [statistics.fmean(bests[:done]) for done in range(1, len(bests) + 1)]
+        assert found[trial.number] == pytest.approx(means, rel=1e-4)
+    assert "pruned after fold 2" in figures["ends"].finding
+    assert "all 4 folds" in figures["learning-curves"].finding
+
+
+def test_a_loss_without_hyperparameters(opened: Opened) -> None:
+    search = opened(losses=["proxy_nca"], search={"trials": 3})
+    train(search_stage(search), goodness, {}, count(1))
+    section = section_of(search, "proxy_nca")
+    assert section.name == "loss-proxy-nca"
+    assert set(figures_of(section)) == {"history", "learning-curves", "ends"}
+    assert section.missing == ("It has no hyperparameter that varies: there is nothing to compare.",)
+    assert not section.tables
+
+
+# Trials that no loss of ours proposes, as Optuna holds them.
+
+
+def made_trials(trials: list[FrozenTrial]) -> list[FrozenTrial]:
+    """As they are read back from a study."""
+    study = optuna.create_study(direction="maximize")
+    study.add_trials(trials)
+    return study.get_trials()
+
+
+def made_trial(
+    params: dict[str, Any], distributions: dict[str, Any], values: list[float], *, pruned: bool, end: float = 0.0
+) -> FrozenTrial:
+    """A trial that measured ``values``; its epochs end a second after each other from ``end`` on."""
+    records = [
+        {**record(epoch, value), "start": end + epoch - 1, "end": end + epoch}
+        for epoch, value in enumerate(values, start=1)
+    ]
+    highest = {epoch: max(values[:epoch]) for epoch in range(1, len(values) + 1)}
+    epochs = {record_key(entry): entry for entry in records}  # type: ignore[arg-type]
+    return create_trial(
+        state=TrialState.PRUNED if pruned else TrialState.COMPLETE,
+        value=max(values),
+        params=params,
+        distributions=distributions,
+        intermediate_values=highest,
+        user_attrs={"params": params, "seed": 1, "outcome": "pruned <i>" if pruned else "all <i>epochs</i>", **epochs},
+    )
+
+
+def made_searched(trials: list[FrozenTrial], *, loss: str = "made", steps: int = EPOCHS) -> SearchedLoss:
+    best = max(trials, key=lambda trial: trial.value or 0.0)
+    entry = made_loss(
+        best=BestTrial(params=best.params, value=best.value or 0.0, number=best.number),
+        default=made_default(params=trials[0].params, value=trials[0].value),
+    )
+    return SearchedLoss(
+        loss=loss,
+        objective="map_at_r",
+        summary=entry,
+        pruner=PRUNERS["asha"](steps=steps),
+        epochs=steps,
+        trials=tuple(trials),
+        confirmations=(),
+    )
+
+
+def halved(seed: int, count: int, noise: float) -> list[FrozenTrial]:
+    """A search by random values under halving in which ``strong`` matters most, ``weak`` a little, ``idle`` nothing."""
+    generator = np.random.default_rng(seed)
+    ranges = {
+        "idle": FloatDistribution(0, 1),
+        "weak": CategoricalDistribution(("a", "b", "c")),
+        "strong": FloatDistribution(0.001, 0.1, log=True),
+    }
+    comparison = PRUNERS["asha"](steps=EPOCHS).comparison("made")
+    trials = []
+    for number in range(count):
+        exponent, weak = generator.uniform(-3, -1), "abc"[generator.integers(3)]
+        quality = -abs(exponent + 1.6) / 2 - 0.2 * (weak == "a")
+        values: list[float] = []
+        pruned = False
+        for epoch in range(1, EPOCHS + 1):
+            values.append(quality * min(1, 0.3 + epoch / 8) + epoch / 10 + generator.normal(0, noise))
+            if comparison.reason(number, epoch, max(values)) and number and epoch < EPOCHS:
+                pruned = True
+                break
+        params = {"idle": generator.uniform(), "weak": weak, "strong": 10**exponent}
+        trials.append(made_trial(params, ranges, values, pruned=pruned))
+    return made_trials(trials)
+
+
+def test_importances_find_what_matters_among_pruned_trials() -> None:
+    """More often than by the complete trials alone, whatever share of these is called the best."""
+    with_pruned, alone = 0, Counter[float]()
+    for seed in range(20):
+        trials = halved(seed, 24, 0.1)
+        found = importances(trials, (2, 4, EPOCHS), ["idle", "weak", "strong"])
+        assert found is not None
+        assert sum(found.shares.values()) == pytest.approx(1)
+        assert found.rungs[2] == 24
+        assert list(found.shares.values()) == sorted(found.shares.values(), reverse=True)
+        with_pruned += next(iter(found.shares)) == "strong"
+        complete = optuna.create_study(direction="maximize")
+        complete.add_trials(trial for trial in trials if trial.state == TrialState.COMPLETE)
+        for share in (0.1, 0.25, 0.5):
+            evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=share)
+            shares = optuna.importance.get_param_importances(complete, evaluator=evaluator)
+            alone[share] += max(shares, key=shares.__getitem__) == "strong" and len(set(shares.values())) > 1
+    print(f"strong first: {with_pruned} of 20 with the pruned, {dict(alone)} without, by share")
+    assert with_pruned >= 16
+    assert with_pruned > max(alone.values())
+
+
+def test_importances_need_ten_trials() -> None:
+    trials = halved(0, 9, 0.1)
+    assert importances(trials, (2, 4, EPOCHS), ["strong"]) is None
+    assert importances(halved(0, 10, 0.1), (2, 4, EPOCHS), []) is None
+    assert importances_figure(made_searched(trials)) is None
+    figure = importances_figure(made_searched(halved(0, 40, 0.05)))
+    assert figure is not None
+    assert figure.finding.startswith("strong matters most with ")
+    assert "40 after epoch 2" in figure.finding
+
+
+def test_contours_are_exact_on_a_plane() -> None:
+    generator = np.random.default_rng(0)
+    ranges = {"x": FloatDistribution(0.001, 10, log=True), "y": FloatDistribution(-1, 3)}
+    trials = []
+    for _ in range(30):
+        x, y = generator.uniform(size=2)
+        value = 0.2 + 0.3 * x + 0.1 * y
+        trials.append(made_trial({"x": 0.001 * 10_000**x, "y": 4 * y - 1}, ranges, [value], pruned=x < 0.5))
+    searched = made_searched(made_trials(trials), steps=1)
+    figure = contours(searched)
+    (surface,) = traces_of(figure)["contour"]
+    names = {axis: figure.picture.figure["layout"][axis]["title"]["text"] for axis in ("xaxis", "yaxis")}  # type: ignore
+    assert set(names.values()) == {"x", "y"}
+    count = 0
+    for row, second in zip(surface["z"], surface["y"]):
+        for value, first in zip(row, surface["x"]):
+            x, y = (first, second) if names["xaxis"] == "x" else (second, first)
+            if value is not None:
+                count += 1
+                plane = 0.2 + 0.3 * math.log(x / 0.001, 10_000) + 0.1 * (y + 1) / 4
+                assert value == pytest.approx(plane, abs=2e-4)
+    assert count > 1000
+    assert contours(made_searched(list(searched.trials[:7]), steps=1)) is None
+    on_a_line = [
+        made_trial({"x": 0.001 * 10_000 ** (n / 10), "y": 4 * n / 10 - 1}, ranges, [n / 10], pruned=False)
+        for n in range(10)
+    ]
+    assert contours(made_searched(made_trials(on_a_line), steps=1)) is None
+
+
+def test_markup_stays_text() -> None:
+    """Plotly reads ``<b>`` and ``<a>`` in its texts, but not in those of the ticks of parallel lines."""
+    evil = '<a href="https://x.y">$z$</a>'
+    ranges = {
+        evil: CategoricalDistribution((evil, "<b>", "c")),
+        "<i>": FloatDistribution(0, 1),
+        "y": FloatDistribution(0, 1),
+    }
+    trials = [
+        made_trial(
+            {evil: (evil, "<b>", "c")[n % 3], "<i>": n / 20, "y": (n * 7 % 20) / 20},
+            ranges,
+            [n / 20, n / 15],
+            pruned=n % 2 == 1,
+            end=n * 2.0,
+        )
+        for n in range(20)
+    ]
+    searched = made_searched(made_trials(trials), loss="a.b_c-d", steps=2)
+    assert searched.name == "loss-a-2e-b-c-2d-d"
+    for draw in (history, learning_curves, slices, parallel, contours):
+        figure = draw(searched)
+        assert figure is not None, draw
+        assert isinstance(figure.picture, Plot)
+        assert re.fullmatch(r"[A-Za-z0-9-]+", figure.name)
+        go.Figure(figure.picture.figure)
+        for trace in figure.picture.figure["data"]:
+            for dimension in trace.get("dimensions", ()):
+                dimension.pop("ticktext", None)
+        text = json.dumps(figure.picture.figure)
+        assert re.findall(r"<(?!br>|extra></extra>|/extra>)", text) == []
+    drawing = importances_figure(searched)
+    assert drawing is not None
+    assert isinstance(drawing.picture, Drawing)
+    assert "<a " not in drawing.picture.svg
+    assert "$z$" in drawing.picture.svg
+
+
+def test_two_thousand_trials_of_thirty_epochs(opened: Opened) -> None:
+    """From their database; how long it takes and how large it gets is printed."""
+    search = opened(losses=["pnp"], training={"epochs": 30, "batch_size": 20}, search={"trials": 2000})
+    generator = np.random.default_rng(0)
+    ranges = {
+        "variant": CategoricalDistribution(("Ib", "Ds", "Dq")),
+        "temperature": FloatDistribution(0.001, 0.1, log=True),
+        "alpha": FloatDistribution(1, 8),
+    }
+    trials = []
+    for number in range(2000):
+        params = {
+            "variant": ("Ib", "Ds", "Dq")[number % 3],
+            "temperature": 10 ** generator.uniform(-3, -1),
+            "alpha": generator.uniform(1, 8),
+        }
+        values = list(generator.uniform(0, 0.5, 30))
+        trials.append(made_trial(params, ranges, values, pruned=False, end=30.0 * number))
+    search.study("pnp", Stage.SEARCH).add(trials)
+    summary = write_summary(search)
+    start = time.perf_counter()
+    section = loss_section(StoredSearch(search.plan.folder), summary, "pnp")
+    seconds = time.perf_counter() - start
+    sizes = {
+        figure.name: len(json.dumps(figure.picture.figure)) if isinstance(figure.picture, Plot) else 0
+        for figure in section.figures
+    }
+    print(f"2,000 trials of 30 epochs: {seconds:.1f} s, {sum(sizes.values()) / 1e6:.1f} MB {sizes}")
+    figures = figures_of(section)
+    assert set(figures) == {"history", "learning-curves", "ends", "importances", "slices", "parallel", "contours"}
+    assert sum(sizes.values()) < 10_000_000
+    assert all(len(figure.table.rows) <= 200 for figure in figures.values())
+    curves = figures["learning-curves"].picture
+    assert isinstance(curves, Plot)
+    assert len(curves.figure["data"]) < 30
+    points = sum(y is not None for trace in curves.figure["data"] if "customdata" in trace for y in trace["y"])
+    assert points == 60_000
+    assert "1,800 more trials are left out" in figures["history"].table.notes[0]
