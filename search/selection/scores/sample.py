@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 CLASSES = 20
 """So many classes are on a map: more cannot be told apart by their colours."""
 
-IMAGES = 40
+IMAGES = 25
 """So many images of a class are on a map."""
 
 
