@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from search.selection.scores.retrieval import retrieval_of
+from search.selection.scores.retrieval_file import FOLDER
+from search.selection.scores.small_galleries import in_small_galleries
 from search.selection.scoring import Scoring
-from search.selection.small_galleries import in_small_galleries
 from trainables.data.store.spec import opened_store
 from trainables.files import as_path
 from trainables.metrics import evaluate, metric_name
@@ -19,8 +21,9 @@ from trainables.training.checkpoints import load_checkpoint
 from trainables.training.train import embed
 
 
-def score(scoring: Scoring) -> tuple[dict[str, Any], bytes]:
-    """The metrics of a model with the name and digest of its per-image results, and these, as an npz file.
+def score(scoring: Scoring) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The metrics of a model with the names and digests of two files, and these by their names: its per-image results,
+    and how it ranks the images (:class:`~search.selection.scores.retrieval_file.RetrievalFile`).
 
     A worker may not see the runs folder: the driver writes them.
     """
@@ -39,6 +42,9 @@ def score(scoring: Scoring) -> tuple[dict[str, Any], bytes]:
     metrics |= evaluate(embeddings_ND, labels_N, [name for name in names if name not in metrics])
     content = io.BytesIO()
     np.savez_compressed(content, labels=labels_N.numpy(), keys=np.array(view.image_keys), **parts)  # type: ignore[arg-type]
+    retrieval = retrieval_of(embeddings_ND, labels_N, view.image_keys, view.class_names)
+    files = {scoring.per_image: content.getvalue(), f"{FOLDER}/{scoring.per_image}": retrieval.to_bytes()}
+    digests = [hashlib.sha256(file).hexdigest() for file in files.values()]
     scores = {
         "loss": scoring.loss,
         "configuration": scoring.configuration,
@@ -50,6 +56,7 @@ def score(scoring: Scoring) -> tuple[dict[str, Any], bytes]:
         if scoring.gallery
         else None,
         "per_image": scoring.per_image,
-        "sha256": hashlib.sha256(content.getvalue()).hexdigest(),
+        "sha256": digests[0],
+        "retrieval_sha256": digests[1],
     }
-    return scores, content.getvalue()
+    return scores, files

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from operator import methodcaller
 from typing import Any
 
@@ -137,7 +138,8 @@ def _score(
     images = plan.sealed_test.images(candidate.selection, opening)
     console.print(f"Opening the test classes for {plan.config.name} …", style="dim", highlight=False)
     ledger = Ledger(plan.folder.openings)
-    opening = ledger.read(opening, images_in(images.make(StoreProgress(console))))
+    store = images.make(StoreProgress(console))
+    opening = ledger.read(opening, images_in(store))
     if known := ledger.before(opening):
         logger.warning("%s: %s.", plan.config.name, known)
     scored = score_all(
@@ -157,14 +159,19 @@ def _score(
             for loss, trial, spec, checkpoint in candidate.models
         ]
     )
-    for scores, per_image in scored:
-        file = plan.folder.path / "test" / opening.id / scores["per_image"]
-        write_whole(file, methodcaller("write", per_image))
+    from search.selection.scores.shown import thumbnails_of  # reads with numpy and Pillow
+    from search.selection.scores.thumbnails import NAME
+
+    thumbnails = thumbnails_of(store, candidate.selection, scored).to_bytes()
+    folder = plan.folder.path / "test" / opening.id
+    for name, content in [*chain.from_iterable(files.items() for _, files in scored), (NAME, thumbnails)]:
+        write_whole(folder / name, methodcaller("write", content))
     record = {
         **without_images(opening),
         "finished": time.time(),
         "studies": trained_digests(candidate.search, candidate.selection),
         "scores": [scores for scores, _ in scored],
+        "thumbnails_sha256": hashlib.sha256(thumbnails).hexdigest(),
     }
     record["digest"] = scores_digest(record)
     write_json(plan.folder.test, {"openings": [*candidate.results, record]})

@@ -122,16 +122,27 @@ class Copied:
     @property
     def results(self) -> list[Path]:
         """The results image by image."""
-        return sorted(self.path.glob("test/*/*.npz"))
+        return sorted(self.path.glob("test/*/*@final-*.npz"))
 
     @property
     def models(self) -> list[Path]:
         """The models that were scored."""
         return sorted(self.path.glob("trials/*@final/**/best.pt"))
 
-    def arrays(self, change: Callable[[dict[str, Any]], object]) -> None:
-        """Change the arrays of the first results."""
-        path = self.results[0]
+    @property
+    def rankings(self) -> list[Path]:
+        """How the models rank the test images."""
+        return sorted(self.path.glob("test/*/retrieval/*.npz"))
+
+    @property
+    def thumbnails(self) -> Path:
+        """The small pictures of test images."""
+        (path,) = self.path.glob("test/*/thumbnails.npz")
+        return path
+
+    def arrays(self, change: Callable[[dict[str, Any]], object], path: Path | None = None) -> None:
+        """Change the arrays of the first results, or of another file."""
+        path = path or self.results[0]
         with np.load(path) as stored:
             arrays = dict(stored)
         change(arrays)

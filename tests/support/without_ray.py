@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from support.driving import record
 
+from search.selection.scores.retrieval import retrieval_of
+from search.selection.scores.retrieval_file import FOLDER
 from search.selection.scoring import Scoring
 from search.study.trial_queue import RunningTrial, TrialQueue
+from trainables.data.store.contents import read_contents
 
 CHECKPOINT = "attempt-1/best.pt"
-IMAGES = 10
-"""Of a test class."""
 
 
 def without_ray(monkeypatch: pytest.MonkeyPatch) -> list[Scoring]:
@@ -66,12 +68,19 @@ def _value(job: RunningTrial, epoch: int) -> float:
     return 0.1 * epoch + 0.05 * (configuration > 0) + job.spec.seed % 97 / 10000
 
 
-def _scores(task: Scoring) -> tuple[dict[str, Any], bytes]:
-    labels = np.repeat(np.arange(len(task.images.class_names)), IMAGES)
+def _scores(task: Scoring) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Made-up embeddings of the test images, and made-up scores that are not theirs."""
+    contents = read_contents(task.images.make())
+    label_of = {name: label for label, name in enumerate(task.images.class_names)}
+    labels = np.array([label_of[contents.class_names[label]] for label in contents.labels_N])
     generator = np.random.default_rng(task.seed)
     values = {name: generator.random(len(labels)) for name in task.metrics}
     content = io.BytesIO()
-    np.savez_compressed(content, labels=labels, keys=np.array([f"{n}.png" for n in range(len(labels))]), **values)
+    np.savez_compressed(content, labels=labels, keys=np.array(contents.image_keys), **values)
+    embeddings = torch.from_numpy(generator.normal(size=(len(labels), 4)))
+    retrieval = retrieval_of(embeddings, torch.from_numpy(labels), contents.image_keys, task.images.class_names)
+    files = {task.per_image: content.getvalue(), f"{FOLDER}/{task.per_image}": retrieval.to_bytes()}
+    digests = [hashlib.sha256(file).hexdigest() for file in files.values()]
     scores = {
         "loss": task.loss,
         "configuration": task.configuration,
@@ -80,6 +89,7 @@ def _scores(task: Scoring) -> tuple[dict[str, Any], bytes]:
         "metrics": {name: float(found.mean()) for name, found in values.items()},
         "in_small_galleries": 0.5,
         "per_image": task.per_image,
-        "sha256": hashlib.sha256(content.getvalue()).hexdigest(),
+        "sha256": digests[0],
+        "retrieval_sha256": digests[1],
     }
-    return scores, content.getvalue()
+    return scores, files

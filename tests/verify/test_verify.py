@@ -134,6 +134,17 @@ def _swap_reports(copied: Copied) -> None:
     )
 
 
+def _other_neighbour(arrays: dict[str, Any]) -> None:
+    """The nearest of the fourth image is of its own class if it was not, and of another if it was: ten are of each."""
+    nearest = arrays["neighbours_QK"][3]
+    nearest[0] = 15 if nearest[0] < 10 else 4
+
+
+def _moved_pair(arrays: dict[str, Any]) -> None:
+    arrays["same_B"][5] += 1
+    arrays["other_B"][5] -= 1
+
+
 def _value(study: str, number: int, value: float) -> Change:
     return lambda copied: copied.sql(
         "UPDATE trial_values SET value = ? WHERE trial_id = ?", value, copied.trial(study, number)
@@ -352,6 +363,24 @@ FILES: dict[str, tuple[Change, str]] = {
     "an image's class": (lambda c: c.arrays(lambda arrays: arrays["labels"].__setitem__(3, 5)), "labels"),
     "swapped results": (lambda c: c.swap(*c.results[:2]), "npz"),
     "results that are gone": (lambda c: c.results[0].unlink(), "the file is gone"),
+    "a neighbour": (lambda c: c.arrays(_other_neighbour, c.rankings[0]), "at_1 of image 3"),
+    "a query's own neighbour": (
+        lambda c: c.arrays(lambda a: a["neighbours_QK"].__setitem__((3, 0), 3), c.rankings[0]),
+        "its own neighbour",
+    ),
+    "another sample": (lambda c: c.arrays(lambda a: a["sample_S"].__setitem__(0, 1), c.rankings[0]), "sample 0"),
+    "pairs moved to another class": (lambda c: c.arrays(_moved_pair, c.rankings[0]), "pairs of one class"),
+    "an embedding": (
+        lambda c: c.arrays(lambda a: a["embeddings_SD"].__setitem__((0, 0), 0.5), c.rankings[0]),
+        "sha256",
+    ),
+    "swapped rankings": (lambda c: c.swap(*c.rankings[:2]), "retrieval/"),
+    "a ranking that is gone": (lambda c: c.rankings[0].unlink(), "the file is gone"),
+    "a thumbnail": (
+        lambda c: c.arrays(lambda a: a["pictures"].__setitem__(40, a["pictures"][40] ^ 1), c.thumbnails),
+        "thumbnails.npz sha256",
+    ),
+    "thumbnails that are gone": (lambda c: c.thumbnails.unlink(), "thumbnails.npz: the file is gone"),
     "a model": (lambda c: c.write(c.models[0], c.models[0].read_bytes()[:-1] + b"!"), "model_sha256"),
     "swapped models": (lambda c: c.swap(*c.models[:2]), "model_sha256"),
     "a model that is gone": (lambda c: c.models[0].unlink(), "is gone"),

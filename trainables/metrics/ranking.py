@@ -4,7 +4,7 @@ A search in float32 finds the candidates. Where two of them lie closer than its 
 relevant, their similarities are computed again in float64, so that no block size, thread or device can change a
 score.
 
-Shapes: N images (each a query and in the gallery), D embedding, Q queries of a block, K ranks.
+Shapes: N images (each a query and in the gallery), D embedding, Q queries of a block, K ranks, M pairs.
 """
 
 from collections.abc import Iterator
@@ -21,6 +21,9 @@ _GRID = 2.0**40
 
 _INDICES = 2**20
 """Beside 41 bits of similarity a key of 64 holds an index below this."""
+
+_LAST = torch.iinfo(torch.int64).min
+"""Below every key."""
 
 _COUNTED = 16
 """Positives of a query up to which counting their ranks is faster than sorting: .08 ms each against 1.8 for 60,000."""
@@ -58,6 +61,33 @@ class Gallery:
         for queries_Q in torch.arange(len(self), device=self.labels_N.device).split(block):
             relevant_QK = self._relevance(queries_Q, ranks)
             yield queries_Q, torch.nn.functional.pad(relevant_QK, (0, depth - ranks))
+
+    def neighbours(self, queries_Q: torch.Tensor, k: int) -> torch.Tensor:
+        """The indices of the k nearest of some queries, int64 [Q, K]; K is less than k where there are fewer others."""
+        ranks = min(k, len(self) - 1)
+        parts = [self._neighbours(block_Q, ranks) for block_Q in queries_Q.split(_BLOCK_QUERIES)]
+        return torch.cat(parts) if parts else queries_Q.new_zeros((0, ranks))
+
+    def whole_relevance(self, queries_Q: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """As :meth:`relevance` for some queries and all ranks."""
+        for block_Q in queries_Q.split(max(_BLOCK_RANKS // len(self), 1)):
+            yield block_Q, self._full_relevance(block_Q, len(self) - 1)
+
+    def _neighbours(self, queries_Q: torch.Tensor, ranks: int) -> torch.Tensor:
+        candidates = ranks + 1 + _SPARE
+        if 2 * candidates >= len(self):
+            return self._full_neighbours(queries_Q, ranks)
+        similarities_QK, rows_QK = nearest(self._unit_ND[queries_Q], self._unit_ND, candidates)
+        open_Q = similarities_QK[:, ranks] - similarities_QK[:, -1] <= _ROUNDING
+        exact_QK = self._exact_pairs(queries_Q.repeat_interleave(candidates), rows_QK.flatten()).view(rows_QK.shape)
+        keys_QK = self._keys(exact_QK, rows_QK).masked_fill(rows_QK == queries_Q[:, None], _LAST)
+        nearest_QK = rows_QK.gather(1, keys_QK.topk(ranks).indices)
+        if open_Q.any():
+            nearest_QK[open_Q] = self._full_neighbours(queries_Q[open_Q], ranks)
+        return nearest_QK
+
+    def _full_neighbours(self, queries_Q: torch.Tensor, ranks: int) -> torch.Tensor:
+        return torch.cat([keys_QN.topk(ranks).indices for _, keys_QN in self._full_keys(queries_Q)])
 
     def _relevance(self, queries_Q: torch.Tensor, ranks: int) -> torch.Tensor:
         candidates = ranks + 1 + _SPARE
@@ -114,21 +144,27 @@ class Gallery:
 
     def _full_relevance(self, queries_Q: torch.Tensor, ranks: int) -> torch.Tensor:
         """The first ranks of the whole ranking, from all similarities in float64."""
+        parts = []
+        for queries, keys_QN in self._full_keys(queries_Q):
+            parts.append(_relevance_of_keys(keys_QN, self.labels_N == self.labels_N[queries][:, None])[:, :ranks])
+        return torch.cat(parts)
+
+    def _full_keys(self, queries_Q: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Blocks of queries with the :meth:`_keys` of all images, of which a query's own is the last."""
         if self._exact is None:
             self._exact = self._unit64(self._raw_ND), _first_of_duplicates(self._raw_ND)
         unit_ND, first_N = self._exact
-        assert len(self) < _INDICES
-        # similarity and index in one whole number, the largest of which ranks first
-        behind_N = torch.arange(len(self) - 1, -1, -1, device=self.labels_N.device)
-        parts = []
+        rows_N = torch.arange(len(self), device=self.labels_N.device)
         for queries in queries_Q.split(max(_BLOCK_BYTES // (8 * len(self)), 1)):
             exact_QN = (unit_ND[queries] @ unit_ND.T * _GRID).round()
             if first_N is not None:
                 exact_QN = exact_QN[:, first_N]
-            keys_QN = exact_QN.long() * _INDICES + behind_N
-            keys_QN.scatter_(1, queries[:, None], torch.iinfo(torch.int64).min)
-            parts.append(_relevance_of_keys(keys_QN, self.labels_N == self.labels_N[queries][:, None])[:, :ranks])
-        return torch.cat(parts)
+            yield queries, self._keys(exact_QN, rows_N).scatter_(1, queries[:, None], _LAST)
+
+    def _keys(self, exact_QK: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Similarity on the grid and index in one whole number, the largest of which ranks first."""
+        assert len(self) < _INDICES
+        return exact_QK.long() * _INDICES + (len(self) - 1 - rows)
 
 
 def _relevance_of_keys(keys_QN: torch.Tensor, same_QN: torch.Tensor) -> torch.Tensor:
@@ -137,7 +173,7 @@ def _relevance_of_keys(keys_QN: torch.Tensor, same_QN: torch.Tensor) -> torch.Te
     if most > _COUNTED:
         return same_QN.gather(1, keys_QN.sort(descending=True).indices)
     # with few positives their ranks are counted sooner than all is sorted; missing ones land on the query's last rank
-    positive_QR = keys_QN.masked_fill(~same_QN, torch.iinfo(torch.int64).min).topk(most).values
+    positive_QR = keys_QN.masked_fill(~same_QN, _LAST).topk(most).values
     relevant_QN = torch.zeros_like(same_QN)
     for rank in range(most):
         ahead_Q1 = (keys_QN > positive_QR[:, rank, None]).sum(1, keepdim=True, dtype=torch.int32)

@@ -20,6 +20,7 @@ from search.stages.sealed_test import best_checkpoint, scores_digest, trained_di
 from search.study.names import Stage, short_study_name
 from search.verify.check import Check, check, differing
 from search.verify.checks.openings import scored
+from search.verify.checks.retrieval import retrieval_problems
 from search.verify.checks.setting import decoded_anew
 from search.verify.records import Records
 from trainables.data.store.spec import StoreSpec
@@ -45,6 +46,10 @@ def check_scores(records: Records, selection: Selection) -> Iterator[Check]:
         yield check(
             f"{what}: its metrics, from the results image by image",
             _metrics(what, records, selection.test_metrics, record, folder),
+        )
+        yield check(
+            f"{what}: the neighbours of its models, and what else is kept for pictures",
+            retrieval_problems(what, record, folder, images.class_names, selection.test_metrics),
         )
         yield check(f"{what}: all that it says", _digest(what, record))
 

@@ -1,0 +1,77 @@
+"""Pictures put together from small ones, on a ground that shows the page, so that it is read in light and dark."""
+
+import io
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from search.pages.figure import Photograph
+
+if TYPE_CHECKING:
+    from PIL import ImageFont
+
+GREY = "#7d8590"
+"""Text that is read on white and on black."""
+
+
+class Mosaic:
+    """A canvas of ``width`` by ``height`` pixels for small pictures, which are known by their images' numbers."""
+
+    def __init__(self, width: int, height: int, pictures: Mapping[int, bytes]) -> None:
+        from PIL import Image, ImageDraw
+
+        self._pictures = pictures
+        self._canvas = Image.new("RGBA", (width, height))
+        self.draw = ImageDraw.Draw(self._canvas)
+
+    def paste(self, image: int, corner: tuple[int, int], side: int) -> None:
+        """Put the middle square of an image's picture at ``corner``, ``side`` pixels wide; a grey one without it."""
+        from PIL import Image, ImageOps
+
+        left, top = corner
+        picture = self._pictures.get(image)
+        if picture is None:
+            self.draw.rectangle((left, top, left + side - 1, top + side - 1), outline=GREY)
+            return
+        with Image.open(io.BytesIO(picture)) as content:
+            small = ImageOps.fit(content.convert("RGB"), (side, side), Image.Resampling.BICUBIC)
+        self._canvas.paste(small, corner)
+
+    def frame(self, corner: tuple[int, int], side: int, colour: str, width: int) -> None:
+        """A frame inside a square."""
+        left, top = corner
+        self.draw.rectangle((left, top, left + side - 1, top + side - 1), outline=colour, width=width)
+
+    def text(self, corner: tuple[int, int], text: str, size: int, colour: str = GREY, room: int | None = None) -> None:
+        """A line of text, cut where it has no more ``room`` in pixels."""
+        font = _font(size)
+        line = " ".join(text.split())
+        if room is not None and font.getlength(line) > room:
+            while line and font.getlength(line + "…") > room:
+                line = line[:-1]
+            line += "…"
+        self.draw.text(corner, line, fill=colour, font=font)
+
+    def mark(self, corner: tuple[int, int], colour: str, *, right: bool) -> None:
+        """A check mark or a cross, white on a coloured square of 14 pixels."""
+        left, top = corner
+        self.draw.rectangle((left, top, left + 13, top + 13), fill=colour)
+        strokes = [[(3, 7), (6, 10), (11, 3)]] if right else [[(3, 3), (10, 10)], [(10, 3), (3, 10)]]
+        for stroke in strokes:
+            self.draw.line([(left + x, top + y) for x, y in stroke], fill="white", width=2)
+
+    def photograph(self) -> Photograph:
+        """What is on the canvas, as WebP."""
+        content = io.BytesIO()
+        self._canvas.save(content, "WEBP", quality=80)
+        width, height = self._canvas.size
+        return Photograph(content.getvalue(), "image/webp", width, height)
+
+
+@cache
+def _font(size: int) -> "ImageFont.FreeTypeFont":
+    import matplotlib
+    from PIL import ImageFont
+
+    return ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf", size)

@@ -1,0 +1,1 @@
+"""What is computed and kept of a scored model beside its metrics."""

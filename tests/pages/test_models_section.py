@@ -1,0 +1,258 @@
+"""What the report shows of the models, from searches that really were trained and tested."""
+
+import io
+import json
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from conftest import draw_folder, small_search
+from PIL import Image
+from support.finished_search import run_here
+
+from search.pages.figure import Drawing, Figure, Photograph, Plot, Section
+from search.pages.sections.models import models_section
+from search.plan.runs import RunFolder
+from search.plan.stored import StoredSearch
+from search.report.comparison import compare
+from search.report.results.comparison import Comparison
+from search.report.results.summary import stored_summary
+from search.selection.role import Role
+
+MARKUP = "<b>&amp; $x_1$ <script>"
+ALONE = "alone"
+BATCH = {"batch_size": 20, "images_per_class": 5, "image_size": 16}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A search whose test classes have markup in their names, the last one with one image; not to be changed."""
+    folder = tmp_path_factory.mktemp("models")
+    root = draw_folder(folder / "images")
+    for number in range(8, 16):
+        name = f"class-{number:02d} {ALONE if number == 15 else MARKUP}"
+        (root / f"class-{number:02d}").rename(root / name)
+    for image in sorted((root / f"class-15 {ALONE}").iterdir())[1:]:
+        image.unlink()
+    content = small_search(root, training={"epochs": 2, **BATCH}, search={"trials": 4}, selection={"finalists": 3})
+    for search in run_here(folder / "runs", [content]):
+        search.close()
+    return folder / "runs"
+
+
+@pytest.fixture
+def copied(runs: Path, tmp_path: Path) -> Path:
+    shutil.copytree(runs, tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+def comparison_of(runs: Path, name: str = "small") -> Comparison:
+    return compare([RunFolder(runs, name)], [stored_summary(RunFolder(runs, name))])
+
+
+def section_of(runs: Path, name: str = "small") -> Section:
+    return models_section(StoredSearch(RunFolder(runs, name)), comparison_of(runs, name))
+
+
+@pytest.fixture(scope="module")
+def section(runs: Path) -> Section:
+    return section_of(runs)
+
+
+def figure(section: Section, name: str) -> Figure:
+    (found,) = [entry for entry in section.figures if entry.name == name]
+    return found
+
+
+def scored(runs: Path, name: str = "small") -> tuple[Path, list[dict[str, Any]]]:
+    (opening,) = json.loads((runs / name / "test.json").read_text())["openings"]
+    return runs / name / "test" / opening["id"], opening["scores"]
+
+
+def per_image(runs: Path, loss: str, number: int | None) -> list[dict[str, np.ndarray]]:
+    folder, models = scored(runs)
+    wanted = [model for model in models if (model["loss"], model["configuration"]) == (loss, number)]
+    return [dict(np.load(folder / model["per_image"])) for model in wanted]
+
+
+def test_every_figure_can_be_shown(section: Section) -> None:
+    names = [entry.name for entry in section.figures]
+    assert len(set(names)) == len(names)
+    assert {"gallery-best", "gallery-worst", "gallery-median", "precision-recall", "roc", "distances", "hardest"} < {
+        *names
+    }
+    assert sum(name.startswith("map-") for name in names) == 4, "two losses, two methods"
+    for entry in section.figures:
+        assert re.fullmatch(r"[a-z0-9-]+", entry.name)
+        assert re.search(r"\d", entry.finding), entry.finding
+        assert "nan" not in entry.finding
+        assert all(len(row) == len(entry.table.header) for row in entry.table.rows)
+        assert len(entry.table.rows) <= 200
+        match entry.picture:
+            case Drawing(svg):
+                ElementTree.fromstring(svg)
+                assert "<script" not in svg
+            case Plot(content):
+                assert "<script" not in json.dumps(content, allow_nan=False)
+            case Photograph(content, media_type, width, height):
+                with Image.open(io.BytesIO(content)) as image:
+                    assert (image.size, image.format) == ((width, height), "WEBP")
+                    assert media_type == "image/webp"
+                    assert image.convert("RGB").getcolors(50) is None, "frames alone, and no thumbnails"
+
+
+def test_the_same_records_make_the_same_figures(runs: Path, section: Section) -> None:
+    assert section_of(runs) == section
+
+
+def test_best_and_worst_queries_are_those_of_the_tuned_models(runs: Path, section: Section) -> None:
+    comparison = comparison_of(runs)
+    tuned = [row for row in comparison.rows if row.role is Role.TUNED]
+    by_loss = [np.mean([found["map_at_r"] for found in per_image(runs, row.loss, row.number)], axis=0) for row in tuned]
+    some = per_image(runs, tuned[0].loss, tuned[0].number)[0]
+    score = dict(zip(some["keys"].tolist(), np.mean(by_loss, axis=0).tolist()))
+    sizes = Counter(some["labels"].tolist())
+    label = dict(zip(some["keys"].tolist(), some["labels"].tolist()))
+    several = {key for key in score if sizes[label[key]] > 1}
+    for kind, best in (("best", max), ("worst", min)):
+        shown = dict.fromkeys(row[0] for row in figure(section, f"gallery-{kind}").table.rows)
+        assert len(shown) == 3 == len({label[key] for key in shown})
+        assert {*shown} <= several, "an image alone in its class cannot be found"
+        assert score[next(iter(shown))] == best(score[key] for key in several)
+
+
+def test_a_gallery_says_how_many_are_right(runs: Path, section: Section) -> None:
+    """The precision of the first eight is a metric of the test, computed elsewhere."""
+    comparison = comparison_of(runs)
+    rows = {f"{row.loss}, {row.role}": per_image(runs, row.loss, row.number)[0] for row in comparison.rows}
+    for entry in section.figures:
+        if entry.name.startswith("gallery-"):
+            for key, _, label, right, classes in entry.table.rows:
+                found = rows[label]
+                at = found["keys"].tolist().index(key)
+                assert int(right) == round(8 * found["precision_at_8"][at])
+                assert classes.count("class-") == 8
+
+
+def test_class_values_are_the_means_of_their_images(runs: Path, section: Section) -> None:
+    comparison = comparison_of(runs)
+    names = json.loads((runs / "small" / "split.json").read_text())["test"]
+    expected: dict[tuple[str, str, Role], float] = {}
+    for row in comparison.rows:
+        models = per_image(runs, row.loss, row.number)
+        for label, name in enumerate(names):
+            of_class = [float(model["map_at_r"][model["labels"] == label].mean()) for model in models]
+            expected[name, row.loss, row.role] = sum(of_class) / len(of_class)
+    dots = figure(section, "class-dots").table
+    assert len(dots.rows) == len({row[1] for row in dots.rows}) * len(names)
+    for name, loss, default, tuned, change in dots.rows:
+        values = expected[name, loss, Role.DEFAULT], expected[name, loss, Role.TUNED]
+        assert (default, tuned) == tuple(f"{value:.4f}" for value in values)
+        assert float(change) == pytest.approx(values[1] - values[0], abs=1e-4)
+    hardest = [row[:2] for row in figure(section, "hardest").table.rows]
+    means = {name: np.mean([expected[name, loss, Role.TUNED] for loss in ("proxy_anchor", "pnp")]) for name in names}
+    assert [float(value) for _, value in hardest] == pytest.approx(sorted(means.values()), abs=1e-4)
+    assert f"class-15 {ALONE}" == hardest[0][0], "nobody finds an image that is alone"
+
+
+def test_confusions_are_the_wrong_nearest_neighbours(runs: Path, section: Section) -> None:
+    folder, models = scored(runs)
+    names = json.loads((runs / "small" / "split.json").read_text())["test"]
+    tuned = {(row.loss, row.number) for row in comparison_of(runs).rows if row.role is Role.TUNED}
+    taken: Counter[tuple[str, str]] = Counter()
+    asked: Counter[str] = Counter()
+    for model in models:
+        if (model["loss"], model["configuration"]) in tuned:
+            labels = np.load(folder / model["per_image"])["labels"]
+            nearest = np.load(folder / "retrieval" / model["per_image"])["neighbours_QK"][:, 0]
+            for query, found in enumerate(nearest.tolist()):
+                asked[names[labels[query]]] += 1
+                if labels[query] != labels[found]:
+                    taken[names[labels[query]], names[labels[found]]] += 1
+    for name, *_, said in figure(section, "hardest").table.rows:
+        counts = sorted((count for (own, _), count in taken.items() if own == name), reverse=True)[:3]
+        assert [int(part) for part in re.findall(r" (\d+)%", said)] == [round(100 * n / asked[name]) for n in counts]
+
+
+def test_names_that_are_markup_reach_plotly_escaped(section: Section) -> None:
+    picture = figure(section, "class-dots").picture
+    assert isinstance(picture, Plot)
+    texts = [name for trace in picture.figure["data"] for name in trace.get("text", ())]
+    assert sum("&lt;b&gt;&amp;amp; $x_1$ &lt;script&gt;" in text for text in texts) == 7 * (len(texts) // 8)
+    assert not any("<" in text for text in texts)
+
+
+def test_a_sealed_test_is_said(copied: Path) -> None:
+    (copied / "small" / "test.json").unlink()
+    shutil.rmtree(copied / "small" / "test")
+    summary = json.loads((copied / "small" / "summary.json").read_text())
+    for loss in summary["losses"].values():
+        for part in (loss, loss["default"]):
+            part.update(test=None, test_small=None)
+    (copied / "small" / "summary.json").write_text(json.dumps(summary))
+    section = section_of(copied)
+    assert not section.figures
+    assert "sealed" in section.missing[0]
+
+
+@pytest.mark.parametrize(
+    ("gone", "left"),
+    [
+        ("retrieval/proxy_anchor@final-0.npz", set()),
+        ("proxy_anchor@final-1.npz", {"gallery-best", "map-pca-0", "roc"}),
+        ("thumbnails.npz", {"precision-recall", "roc", "distances", "class-dots", "hardest"}),
+    ],
+)
+def test_a_file_that_is_gone_is_said(copied: Path, gone: str, left: set[str]) -> None:
+    folder, _ = scored(copied)
+    (folder / gone).unlink()
+    section = section_of(copied)
+    assert [sentence for sentence in section.missing if gone in sentence and "removed" in sentence], section.missing
+    names = {entry.name for entry in section.figures}
+    assert left <= names
+    assert left or not names
+
+
+def test_folds_are_seeds_models(tmp_path: Path, image_folder: Path) -> None:
+    """Two folds of two seeds: four models a configuration, and two independent draws."""
+    content = small_search(
+        image_folder,
+        split={"folds": 2},
+        training={"epochs": 1, **BATCH},
+        losses=["pnp"],
+        search={"trials": 2},
+        metrics={"test": ["recall_at_1", "nmi"]},
+    )
+    for search in run_here(tmp_path / "runs", [content]):
+        search.close()
+    section = section_of(tmp_path / "runs")
+    _, models = scored(tmp_path / "runs")
+    assert {model["fold"] for model in models} == {1, 2}
+    table = figure(section, "roc").table
+    assert {row[-1] for row in table.rows} == {"2"}
+    assert "recall_at_1" in figure(section, "gallery-worst").finding
+
+
+def test_without_a_metric_of_images_there_are_curves_alone(tmp_path: Path, image_folder: Path) -> None:
+    content = small_search(
+        image_folder,
+        training={"epochs": 1, **BATCH},
+        losses=["pnp"],
+        search={"trials": 1},
+        final={"seeds": 1},
+        metrics={"validation": ["nmi"], "test": ["nmi"]},
+        selection={"finalists": 1, "seeds": 1},
+    )
+    content["search"]["objective"] = "nmi"
+    for search in run_here(tmp_path / "runs", [content]):
+        search.close()
+    section = section_of(tmp_path / "runs")
+    names = {entry.name for entry in section.figures}
+    assert {"precision-recall", "roc", "distances"} < names
+    assert not {name for name in names if name.startswith(("gallery", "class", "hardest"))}
+    assert sum("metrics.test" in sentence for sentence in section.missing) == 2

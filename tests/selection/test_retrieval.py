@@ -1,0 +1,110 @@
+"""What is kept of how a model ranks the test images, against plain loops in float64.
+
+Shapes: N images, D embedding.
+"""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from search.selection.scores import sample as sample_module
+from search.selection.scores.retrieval import retrieval_of
+from search.selection.scores.retrieval_file import EDGES, LEVELS, RetrievalFile
+from search.selection.scores.sample import map_images, sampled_queries
+from trainables.metrics import per_query_metrics
+
+NAMES = ("<b>a</b>", "$x$", "c", "alone", "e")
+
+
+def tied(images: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, list[str]]:
+    """Rows of −1 and 1, many of them alike and many equally far; the fourth class has one image."""
+    generator = np.random.default_rng(seed)
+    labels = generator.choice([0, 1, 2, 4], images)
+    labels[images // 2] = 3
+    embeddings = generator.choice([-1.0, 1.0], (images, 5))
+    return torch.from_numpy(embeddings).float(), torch.from_numpy(labels), [f"{n}.png" for n in range(images)]
+
+
+def cosines(embeddings_ND: torch.Tensor) -> list[list[float]]:
+    rows = [[float(value) for value in row] for row in embeddings_ND]
+    lengths = [sum(value * value for value in row) ** 0.5 for row in rows]
+    return [
+        [round(sum(a * b for a, b in zip(rows[q], rows[j])) / lengths[q] / lengths[j], 11) for j in range(len(rows))]
+        for q in range(len(rows))
+    ]
+
+
+@pytest.mark.parametrize("images", [12, 70, 300])
+def test_neighbours_curves_and_pairs(images: int, tmp_path: Path) -> None:
+    embeddings_ND, labels_N, keys = tied(images)
+    path = tmp_path / "retrieval.npz"
+    path.write_bytes(retrieval_of(embeddings_ND, labels_N, keys, NAMES).to_bytes())
+    found = RetrievalFile.read(path)
+    cosine, labels = cosines(embeddings_ND), labels_N.tolist()
+    levels = np.zeros(len(LEVELS))
+    same = other = counted = 0
+    for q in range(images):
+        order = sorted((j for j in range(images) if j != q), key=lambda j: (-cosine[q][j], j))
+        assert found.neighbours_QK[q].tolist() == order[:8], q
+        hits = [labels[j] == labels[q] for j in order]
+        same, other = same + sum(hits), other + len(hits) - sum(hits)
+        if total := sum(hits):
+            points = [(sum(hits[: i + 1]) / total, sum(hits[: i + 1]) / (i + 1)) for i in range(len(hits))]
+            levels += [max(p for r, p in points if r >= level - 1e-9) for level in LEVELS]
+            counted += 1
+    assert counted < images, "no query without another image of its class"
+    assert found.queries_Q.tolist() == found.ranked_Q.tolist() == list(range(images))
+    np.testing.assert_allclose(found.precision_L, levels / counted, rtol=1e-12)
+    assert (found.same_B.sum(), found.other_B.sum()) == (same, other)
+    unit = embeddings_ND.double() / embeddings_ND.double().norm(dim=1, keepdim=True)
+    np.testing.assert_allclose(found.embeddings_SD, unit[found.sample_S.tolist()], atol=1e-3)
+
+
+def test_similarities_are_counted_where_they_are() -> None:
+    """Away from the bins' edges, every count is the loops'."""
+    generator = np.random.default_rng(1)
+    embeddings_ND, labels_N = torch.from_numpy(generator.normal(size=(60, 3))).float(), torch.arange(60) % 4
+    found = retrieval_of(embeddings_ND, labels_N, [str(n) for n in range(60)], NAMES[:4])
+    cosine = np.array(cosines(embeddings_ND))
+    apart = ~np.eye(60, dtype=bool)
+    alike = labels_N.numpy()[:, None] == labels_N.numpy()
+    assert np.histogram(cosine[apart & alike], EDGES)[0].tolist() == found.same_B.tolist()
+    assert np.histogram(cosine[apart & ~alike], EDGES)[0].tolist() == found.other_B.tolist()
+
+
+@pytest.mark.parametrize("images", [1, 2, 5])
+def test_few_images_have_few_neighbours(images: int) -> None:
+    embeddings_ND, labels_N = torch.eye(5)[:images], torch.zeros(images).long()
+    found = retrieval_of(embeddings_ND, labels_N, [str(n) for n in range(images)], ("a",))
+    assert found.neighbours_QK.shape == (images, images - 1)
+    assert np.isnan(found.precision_L).all() == (images == 1)
+    assert found.same_B.sum() == images * (images - 1)
+
+
+def test_neighbours_say_what_the_metrics_say_where_all_is_close() -> None:
+    """Of embeddings within float32's rounding of each other, only float64 tells the nearest."""
+    generator = np.random.default_rng(0)
+    embeddings_ND = torch.from_numpy(1 + 1e-4 * generator.normal(size=(400, 8))).float()
+    labels_N = torch.arange(400) % 20
+    found = retrieval_of(embeddings_ND, labels_N, [str(n) for n in range(400)], [str(n) for n in range(20)])
+    hit = labels_N[found.neighbours_QK[:, 0].astype(int)] == labels_N
+    assert hit.double().tolist() == per_query_metrics(embeddings_ND, labels_N, ["recall_at_1"])["recall_at_1"].tolist()
+
+
+def test_samples_go_by_digests_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample_module, "CLASSES", 2)
+    monkeypatch.setattr(sample_module, "IMAGES", 3)
+    keys = [f"{n}.png" for n in range(40)]
+    labels_N = np.arange(40) % 5
+    digest = lambda name: hashlib.sha256(name.encode()).hexdigest()  # noqa: E731
+    expected = [
+        row
+        for name in sorted(NAMES, key=digest)[:2]
+        for row in sorted((n for n in range(40) if labels_N[n] == NAMES.index(name)), key=lambda n: digest(keys[n]))[:3]
+    ]
+    assert map_images(keys, labels_N, NAMES).tolist() == sorted(expected)
+    assert sampled_queries(keys, 7).tolist() == sorted(sorted(range(40), key=lambda n: digest(keys[n]))[:7])
+    assert sampled_queries(keys, 40).tolist() == list(range(40))
