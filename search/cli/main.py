@@ -32,16 +32,8 @@ app = typer.Typer(
 )
 PANELS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Search": (init.init, run.run, run.select, run.test, campaign.campaign),
-    "Results": (
-        status.status,
-        trials.trials,
-        trials.show,
-        compare.compare,
-        report.report,
-        serve.serve,
-        verify.verify,
-        run.sync,
-    ),
+    "Results": (status.status, trials.trials, trials.show, compare.compare, verify.verify, run.sync),
+    "Pictures": (report.report, serve.serve),
     "Disk": (disk.disk, disk.remove),
     "Cluster": (cluster.submit, cluster.list_searches, cluster.logs, cluster.stop, cluster.wait),
     "What there is": (losses.losses, datasets.datasets, backbones.backbones, check.check, doctor.doctor),

@@ -44,6 +44,6 @@ def _listening(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise Mistakes(
-            f"{host}:{port} cannot be listened on ({error.strerror or error}); give another one with --host and --port, "
-            "or --port 0 for any that is free."
+            f"{host}:{port} cannot be listened on ({error.strerror or error}); give another one with --host and "
+            "--port, or --port 0 for any that is free."
         ) from error

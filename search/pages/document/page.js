@@ -16,8 +16,8 @@
       plot_bgcolor: "rgba(0,0,0,0)",
       modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--faint"), activecolor: ink },
       hoverlabel: { bgcolor: colour("--panel"), font: { color: ink }, bordercolor: line },
-      margin: { l: 50, r: 15, t: 40, b: 45, ...layout.margin },
-      legend: { orientation: "h", y: -0.2, ...layout.legend },
+      margin: { l: 50, r: 15, t: 60, b: 45, ...layout.margin },
+      legend: { orientation: "h", x: 1, xanchor: "right", y: 1.02, yanchor: "bottom", ...layout.legend },
     };
     for (const key of new Set([...Object.keys(layout), "xaxis", "yaxis"])) {
       if (/^[xy]axis\d*$/.test(key)) merged[key] = { ...axis, ...layout[key] };
