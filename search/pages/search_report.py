@@ -1,14 +1,20 @@
 """The report of one search, or of several of one split."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from search.pages.document.report import Report
+from search.pages.figure import Section
 from search.pages.sections.again import again
 from search.pages.sections.answer import answer
 from search.pages.sections.effort import effort
+from search.pages.sections.loss import loss_section
+from search.pages.sections.models import models_section
 from search.pages.sections.outcome import outcome
 from search.plan.stored import StoredSearch
 from search.report.comparison import compare
+from search.report.results.summary import Summary
 from search.report.so_far import summary_so_far
 
 
@@ -25,5 +31,28 @@ def search_report(searches: Sequence[StoredSearch]) -> Report:
     return Report(
         title=", ".join(search.name for search in searches),
         subtitle=f"{', '.join(losses)}: tuned on validation classes by {comparison.objective}, compared on others",
-        sections=(answer(comparison, folders), outcome(comparison), effort(searches, summaries), again(searches)),
+        sections=(
+            answer(comparison, folders),
+            outcome(comparison),
+            *_of_each(searches, summaries),
+            effort(searches, summaries),
+            again(searches),
+        ),
     )
+
+
+def _of_each(searches: Sequence[StoredSearch], summaries: Sequence[Summary]) -> Iterator[Section]:
+    """What only one search has: each loss, and what its models do."""
+    for search, summary in zip(searches, summaries, strict=True):
+        own = compare([search.folder], [summary])
+        for section in (*(loss_section(search, summary, loss) for loss in search.losses), models_section(search, own)):
+            yield _with_own_names(section, search.name if len(searches) > 1 else None)
+
+
+def _with_own_names(section: Section, search: str | None) -> Section:
+    """The section with names of figures that no other section has, and of its own where there are several searches."""
+    if search is not None:
+        name = f"{re.sub(r'[^A-Za-z0-9]+', '-', search)}-{section.name}"
+        section = replace(section, name=name, title=f"{search}: {section.title}")
+    figures = tuple(replace(figure, name=f"{section.name}-{figure.name}") for figure in section.figures)
+    return replace(section, figures=figures)

@@ -1,0 +1,218 @@
+"""The report as a file: complete, escaped, of nothing from elsewhere, at every state that a search can be in."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import draw_folder, small_search
+from plotly import graph_objects
+from support.commands import holdout_here, plain
+from support.finished_search import run_here
+
+from search.plan.runs import RunFolder
+from search.plan.search import Search
+
+TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 16}
+VOID = {"meta", "link", "img", "br", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """What a browser reads of a page: its elements, their text, and whether they are closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID and not (self._open and "svg" in self._open and self.get_starttag_text().endswith("/>")):
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open:
+            self.texts.setdefault(self._open[-1], []).append(data)
+            if self._open[-1] == "script":
+                self.scripts.append((self.elements[-1][1], data))
+
+    def of(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def text(self) -> str:
+        shown = [data for tag, found in self.texts.items() if tag not in ("script", "style") for data in found]
+        return " ".join(" ".join(shown).split())
+
+
+def reported(runs: Path, *names: str, code: int = 0) -> str:
+    done = holdout_here("report", *names, "--runs", runs, "--output", runs / "out.html", code=code)
+    return (runs / "out.html").read_text() if code == 0 else plain(done.stderr)
+
+
+def checked(text: str) -> Page:
+    """A page that is whole: every figure has a finding and numbers, every name is one element's, all is inside."""
+    page = Page(text)
+    names = [attributes["id"] for _, attributes in page.elements if attributes.get("id")]
+    assert len(names) == len(set(names))
+    for name in ("src", "href", "xlink:href"):
+        addresses = [attributes[name] or "" for _, attributes in page.elements if attributes.get(name)]
+        assert all(address.startswith(("#", "data:")) for address in addresses)
+    assert not re.search(r"url\((?!#|&quot;#|\"#|'#)", re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL))
+    figures = len(page.of("figure"))
+    assert figures == len(page.of("figcaption"))
+    for kind in ("drawing", "plot"):
+        pictures = [entry for entry in page.of("div") if entry.get("class") == kind]
+        assert all((entry["aria-label"] or "").endswith(".") for entry in pictures)
+    plots = [json.loads(data) for attributes, data in page.scripts if "data-plot" in attributes]
+    for plot in plots:
+        graph_objects.Figure(plot)  # refuses what Plotly does not know
+    return page
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Fourteen classes, one of them called what may not become markup."""
+    root = draw_folder(tmp_path_factory.mktemp("report") / "images", classes=14)
+    (root / "class-13").rename(root / "<b onclick=alert(1)>$x$ & co")
+    return root
+
+
+@pytest.fixture(scope="module")
+def finished(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs folder of a search that is done; not to be changed."""
+    runs = tmp_path_factory.mktemp("finished") / "runs"
+    content = small_search(images, training=TRAINING, search={"trials": 5}, final={"seeds": 2})
+    for search in run_here(runs, [content]):
+        search.close()
+    return runs
+
+
+@pytest.fixture
+def runs(finished: Path, tmp_path: Path) -> Path:
+    """A copy that may be changed."""
+    return Path(shutil.copytree(finished, tmp_path / "runs"))
+
+
+def test_a_finished_search_has_every_section(runs: Path) -> None:
+    before = {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()}
+    page = checked(reported(runs, "small"))
+    assert {path: path.read_bytes() for path in before} == before
+    sections = [entry["id"] for entry in page.of("section")]
+    assert sections == ["answer", "comparison", "loss-proxy-anchor", "loss-pnp", "models", "effort", "again"]
+    links = [entry["href"] for entry in page.of("a")]
+    assert [f"#{name}" for name in sections] == links[1:]
+    summary = json.loads((runs / "small/summary.json").read_text())
+    for entry in summary["losses"].values():
+        assert f"{entry['test']['map_at_r']['mean']:.4f}" in page.text
+        assert f"{entry['default']['test']['map_at_r']['mean']:.4f}" in page.text
+    assert "1 opening by 1 search" in page.text
+
+
+def test_names_are_never_markup(runs: Path) -> None:
+    text = reported(runs, "small")
+    assert "<b onclick" not in text
+    assert not any("onclick" in attributes for _, attributes in Page(text).elements)
+
+
+def test_the_file_lies_in_the_search_s_folder(runs: Path) -> None:
+    assert holdout_here("report", "small", "--runs", runs).stdout.strip() == str(runs / "small/report.html")
+    checked((runs / "small/report.html").read_text())
+
+
+def test_two_searches_are_one_report(images: Path, finished: Path, runs: Path) -> None:
+    again = small_search(images, training=TRAINING, search={"trials": 2}, losses=["pnp"])
+    for search in run_here(runs, [{**again, "name": "other.one"}]):
+        search.close()
+    page = checked(reported(runs, "small", "other.one"))
+    assert "small/pnp" in page.text
+    assert "other.one/pnp" in page.text
+
+
+def test_a_search_without_its_test_says_so(images: Path, tmp_path: Path) -> None:
+    content = small_search(images, training=TRAINING, search={"trials": 2}, stages=["search", "select"])
+    for search in run_here(tmp_path, [content]):
+        search.close()
+    text = checked(reported(tmp_path, "small")).text
+    assert "Not here: Nothing about the test classes: they are sealed" in text
+    assert "No test values" in text
+
+
+@pytest.mark.parametrize("epochs", [0, 1, 4], ids=["no epoch", "one epoch", "one trial and an epoch"])
+def test_a_search_that_has_just_begun(images: Path, tmp_path: Path, epochs: int) -> None:
+    content = small_search(images, training=TRAINING, losses=["pnp"], search={"trials": 3})
+    for search in run_here(tmp_path, [content], epochs=epochs):
+        search.close()
+    page = checked(reported(tmp_path, "small"))
+    assert "Not here:" in page.text
+    if epochs == 0:
+        assert "No epoch was trained yet." in page.text
+
+
+def test_without_a_complete_trial(opened: Callable[..., Search], tmp_path: Path) -> None:
+    opened().close()
+    assert "no trial finished" in checked(reported(tmp_path / "runs", "small")).text
+
+
+def test_an_older_summary_is_made_anew(runs: Path) -> None:
+    whole = Page(reported(runs, "small")).text
+    path = RunFolder(runs, "small").summary
+    path.write_text(path.read_text().replace('"format": 1', '"format": 0'))
+    assert Page(reported(runs, "small")).text == whole
+
+
+def test_results_that_are_gone(runs: Path) -> None:
+    for path in runs.glob("small/test/*/*"):
+        path.unlink()
+    text = checked(reported(runs, "small")).text
+    assert "Not here:" in text
+
+
+def test_checkpoints_that_are_gone(runs: Path) -> None:
+    shutil.rmtree(runs / "small/trials")
+    checked(reported(runs, "small"))
+
+
+def test_what_is_wrong_is_said(runs: Path) -> None:
+    assert "There is no search 'smal'" in reported(runs, "smal", code=2)
+    (runs / "small/search.yaml").write_text("losses: [")
+    assert "small/search.yaml" in reported(runs, "small", code=2)
+    assert not (runs / "out.html").exists()
+
+
+def test_it_is_made_from_the_records_alone(finished: Path, tmp_path: Path) -> None:
+    """Neither torch nor Ray nor MLflow is imported, so it cannot open the test, and waits for none of them."""
+    program = (
+        "import sys; from pathlib import Path\n"
+        "for name in ('ray', 'torch', 'mlflow'): sys.modules[name] = None\n"
+        "from search.pages.document.report import as_html; from search.pages.report_of import report_of\n"
+        f"print(len(as_html(report_of(Path({str(finished)!r}), ['small']))))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 8e6
+
+
+def test_every_number_of_the_pairs_is_in_it(runs: Path) -> None:
+    told: dict[str, Any] = json.loads(holdout_here("compare", "small", "--runs", runs, "--json").stdout)
+    text = Page(reported(runs, "small")).text
+    for pair in told["pairs"]:
+        assert f"{pair['difference']:+.4f}" in text
+        assert f"{pair['p_holm']:.4f}" in text
