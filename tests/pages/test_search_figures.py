@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -32,8 +33,10 @@ from search.pages.figures.search.slices import slices
 from search.pages.sections.loss import FIGURES, loss_section
 from search.plan.search import Search
 from search.plan.stored import StoredSearch
+from search.report.diagnostics.finding import Finding
 from search.report.diagnostics.importances import importances
 from search.report.results.loss_summary import BestTrial
+from search.report.results.seed_statistics import SeedStatistics
 from search.report.summary import write_summary
 from search.stages.freeze import freeze
 from search.stages.queued_stages import confirm_stages, search_stage
@@ -294,6 +297,28 @@ def test_the_text_says_what_was_chosen(chosen: Search) -> None:
     assert "parallel" not in figures_of(section), "one hyperparameter alone"
 
 
+def test_the_text_warns(chosen: Search) -> None:
+    """Of a choice no better than the default, of an end before the plan, and of what the study says about itself."""
+    summary = write_summary(chosen)
+    entry = summary.losses["pnp"]
+    assert entry.confirmed is not None
+    worse, better = (SeedStatistics(mean=mean, std=None, seeds=1, values=(mean,)) for mean in (0.3, 0.4))
+    entry = entry.model_copy(
+        update={
+            "confirmed": entry.confirmed.model_copy(update={"number": 3}),
+            "final": worse,
+            "default": entry.default.model_copy(update={"final": better}),
+            "ended_early": "the grid has 4 points",
+            "diagnostics": (Finding(kind="edge", parameters=("alpha",), sentence="the values still rise"),),
+        }
+    )
+    summary = summary.model_copy(update={"losses": {**summary.losses, "pnp": entry}})
+    text = loss_section(StoredSearch(chosen.plan.folder), summary, "pnp").sentences
+    assert "The grid has 4 points." in text
+    assert "The values still rise." in text
+    assert any(line.startswith("Overtuned? with the fresh seeds") and "0.4000" in line for line in text)
+
+
 def test_drawing_loads_nothing_that_trains(chosen: Search) -> None:
     write_summary(chosen)
     folder = chosen.plan.folder
@@ -528,6 +553,22 @@ def test_importances_need_ten_trials() -> None:
     assert figure is not None
     assert figure.finding.startswith("strong matters most with ")
     assert "40 after epoch 2" in figure.finding
+
+
+@pytest.mark.parametrize(
+    ("pruner", "rungs", "looked_at"),
+    [("asha", [2, 4], {2, 4, 8}), ("hyperband", [2, 4], {2, 4, 8}), ("median", [], {2, 4, 8}), ("none", [], {8})],
+)
+def test_the_rungs_are_those_of_the_pruner(pruner: str, rungs: list[int], looked_at: set[int]) -> None:
+    trials = halved(0, 60, 0.05)
+    searched = replace(made_searched(trials), pruner=PRUNERS[pruner](steps=EPOCHS))
+    figure = learning_curves(searched)
+    assert figure is not None
+    assert isinstance(figure.picture, Plot)
+    assert [shape["x0"] for shape in figure.picture.figure["layout"].get("shapes", ())] == rungs
+    assert searched.importances is not None
+    reached = {step: sum(step in trial.intermediate_values for trial in trials) for step in looked_at}
+    assert searched.importances.rungs == {step: count for step, count in reached.items() if count >= 10}
 
 
 def test_contours_are_exact_on_a_plane() -> None:

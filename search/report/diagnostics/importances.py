@@ -1,7 +1,7 @@
 """Which hyperparameters matter, by the trials that were pruned too.
 
-PED-ANOVA (Watanabe et al. 2023; with parameters that exist in some trials only, Iwata et al. 2026), as Optuna computes
-it: how much the parameter's values among the better trials differ from its values among all.
+PED-ANOVA (Watanabe et al. 2023, arXiv:2304.10255; for parameters that exist in some trials only, arXiv:2601.20800) as
+Optuna computes it: how much the parameter's values among the better trials differ from its values among all.
 """
 
 import warnings
