@@ -491,7 +491,6 @@ def made_searched(trials: list[FrozenTrial], *, loss: str = "made", steps: int =
         objective="map_at_r",
         summary=entry,
         pruner=PRUNERS["asha"](steps=steps),
-        epochs=steps,
         trials=tuple(trials),
         confirmations=(),
     )
