@@ -63,6 +63,7 @@ bench-statistics: setup
 	$(BIN)/python -m benchmarks.statistics.classes
 	$(BIN)/python -m benchmarks.statistics.confirmation
 	$(BIN)/python -m benchmarks.statistics.edges
+	$(BIN)/python -m benchmarks.statistics.importances
 	$(BIN)/python -m benchmarks.statistics.samplers
 	$(BIN)/python -m benchmarks.statistics.incumbent
 	$(BIN)/python -m benchmarks.statistics.prior

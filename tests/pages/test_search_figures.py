@@ -9,8 +9,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,11 +30,13 @@ from search.pages.figures.search.learning_curves import learning_curves
 from search.pages.figures.search.parallel import parallel
 from search.pages.figures.search.searched import SearchedLoss, searched_loss
 from search.pages.figures.search.slices import slices
-from search.pages.sections.loss import loss_section
+from search.pages.sections.loss import FIGURES, loss_section
 from search.plan.search import Search
 from search.plan.stored import StoredSearch
+from search.report.diagnostics.finding import Finding
 from search.report.diagnostics.importances import importances
 from search.report.results.loss_summary import BestTrial
+from search.report.results.seed_statistics import SeedStatistics
 from search.report.summary import write_summary
 from search.stages.freeze import freeze
 from search.stages.queued_stages import confirm_stages, search_stage
@@ -295,19 +297,42 @@ def test_the_text_says_what_was_chosen(chosen: Search) -> None:
     assert "parallel" not in figures_of(section), "one hyperparameter alone"
 
 
+def test_the_text_warns(chosen: Search) -> None:
+    """Of a choice no better than the default, of an end before the plan, and of what the study says about itself."""
+    summary = write_summary(chosen)
+    entry = summary.losses["pnp"]
+    assert entry.confirmed is not None
+    worse, better = (SeedStatistics(mean=mean, std=None, seeds=1, values=(mean,)) for mean in (0.3, 0.4))
+    entry = entry.model_copy(
+        update={
+            "confirmed": entry.confirmed.model_copy(update={"number": 3}),
+            "final": worse,
+            "default": entry.default.model_copy(update={"final": better}),
+            "ended_early": "the grid has 4 points",
+            "diagnostics": (Finding(kind="edge", parameters=("alpha",), sentence="the values still rise"),),
+        }
+    )
+    summary = summary.model_copy(update={"losses": {**summary.losses, "pnp": entry}})
+    text = loss_section(StoredSearch(chosen.plan.folder), summary, "pnp").sentences
+    assert "The grid has 4 points." in text
+    assert "The values still rise." in text
+    assert any(line.startswith("Overtuned? with the fresh seeds") and "0.4000" in line for line in text)
+
+
 def test_drawing_loads_nothing_that_trains(chosen: Search) -> None:
     write_summary(chosen)
     folder = chosen.plan.folder
     program = (
         "import sys; from pathlib import Path; from search.plan.stored import stored_search\n"
-        "from search.report.results.summary import stored_summary; from search.pages.sections.loss import loss_section\n"
+        "from search.report.results.summary import stored_summary\n"
+        "from search.pages.sections.loss import loss_section\n"
         "print([name for name in ('matplotlib', 'plotly', 'scipy', 'sklearn') if name in sys.modules])\n"
         f"stored = stored_search(Path({str(folder.runs)!r}), {folder.name!r})\n"
         "print(len(loss_section(stored, stored_summary(stored.folder), 'pnp').figures))\n"
         "print([name for name in ('torch', 'ray', 'mlflow') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert done.stdout == "[]\n6\n[]\n"
+    assert done.stdout == "[]\n7\n[]\n"
 
 
 def test_replicates_are_joined(opened: Opened) -> None:
@@ -466,7 +491,6 @@ def made_searched(trials: list[FrozenTrial], *, loss: str = "made", steps: int =
         objective="map_at_r",
         summary=entry,
         pruner=PRUNERS["asha"](steps=steps),
-        epochs=steps,
         trials=tuple(trials),
         confirmations=(),
     )
@@ -514,7 +538,7 @@ def test_importances_find_what_matters_among_pruned_trials() -> None:
             evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=share)
             shares = optuna.importance.get_param_importances(complete, evaluator=evaluator)
             alone[share] += max(shares, key=shares.__getitem__) == "strong" and len(set(shares.values())) > 1
-    print(f"strong first: {with_pruned} of 20 with the pruned, {dict(alone)} without, by share")
+    print(f"strong first: {with_pruned} of 20 with the pruned, {dict(alone)} without, by share")  # noqa: T201
     assert with_pruned >= 16
     assert with_pruned > max(alone.values())
 
@@ -528,6 +552,22 @@ def test_importances_need_ten_trials() -> None:
     assert figure is not None
     assert figure.finding.startswith("strong matters most with ")
     assert "40 after epoch 2" in figure.finding
+
+
+@pytest.mark.parametrize(
+    ("pruner", "rungs", "looked_at"),
+    [("asha", [2, 4], {2, 4, 8}), ("hyperband", [2, 4], {2, 4, 8}), ("median", [], {2, 4, 8}), ("none", [], {8})],
+)
+def test_the_rungs_are_those_of_the_pruner(pruner: str, rungs: list[int], looked_at: set[int]) -> None:
+    trials = halved(0, 60, 0.05)
+    searched = replace(made_searched(trials), pruner=PRUNERS[pruner](steps=EPOCHS))
+    figure = learning_curves(searched)
+    assert figure is not None
+    assert isinstance(figure.picture, Plot)
+    assert [shape["x0"] for shape in figure.picture.figure["layout"].get("shapes", ())] == rungs
+    assert searched.importances is not None
+    reached = {step: sum(step in trial.intermediate_values for trial in trials) for step in looked_at}
+    assert searched.importances.rungs == {step: count for step, count in reached.items() if count >= 10}
 
 
 def test_contours_are_exact_on_a_plane() -> None:
@@ -598,9 +638,8 @@ def test_markup_stays_text() -> None:
     assert "$z$" in drawing.picture.svg
 
 
-def test_two_thousand_trials_of_thirty_epochs(opened: Opened) -> None:
-    """From their database; how long it takes and how large it gets is printed."""
-    search = opened(losses=["pnp"], training={"epochs": 30, "batch_size": 20}, search={"trials": 2000})
+def test_two_thousand_trials_of_thirty_epochs() -> None:
+    """How long they take to draw and how large they get is printed."""
     generator = np.random.default_rng(0)
     ranges = {
         "variant": CategoricalDistribution(("Ib", "Ds", "Dq")),
@@ -616,23 +655,19 @@ def test_two_thousand_trials_of_thirty_epochs(opened: Opened) -> None:
         }
         values = list(generator.uniform(0, 0.5, 30))
         trials.append(made_trial(params, ranges, values, pruned=False, end=30.0 * number))
-    search.study("pnp", Stage.SEARCH).add(trials)
-    summary = write_summary(search)
+    searched = made_searched(made_trials(trials), steps=30)
     start = time.perf_counter()
-    section = loss_section(StoredSearch(search.plan.folder), summary, "pnp")
+    figures = {draw.__name__: draw(searched) for draw in FIGURES}
     seconds = time.perf_counter() - start
-    sizes = {
-        figure.name: len(json.dumps(figure.picture.figure)) if isinstance(figure.picture, Plot) else 0
-        for figure in section.figures
-    }
-    print(f"2,000 trials of 30 epochs: {seconds:.1f} s, {sum(sizes.values()) / 1e6:.1f} MB {sizes}")
-    figures = figures_of(section)
-    assert set(figures) == {"history", "learning-curves", "ends", "importances", "slices", "parallel", "contours"}
-    assert sum(sizes.values()) < 10_000_000
-    assert all(len(figure.table.rows) <= 200 for figure in figures.values())
-    curves = figures["learning-curves"].picture
-    assert isinstance(curves, Plot)
-    assert len(curves.figure["data"]) < 30
-    points = sum(y is not None for trace in curves.figure["data"] if "customdata" in trace for y in trace["y"])
-    assert points == 60_000
-    assert "1,800 more trials are left out" in figures["history"].table.notes[0]
+    sizes = {}
+    for name, figure in figures.items():
+        assert figure is not None, name
+        assert len(figure.table.rows) <= 200
+        drawn = figure.picture
+        sizes[name] = len(json.dumps(drawn.figure) if isinstance(drawn, Plot) else drawn.svg)  # type: ignore[union-attr]
+    print(f"2,000 trials of 30 epochs: {seconds:.1f} s, {sum(sizes.values()) / 1e6:.1f} MB {sizes}")  # noqa: T201
+    assert sum(sizes.values()) < 5_000_000
+    curves = [trace for found in traces_of(figures["learning_curves"]).values() for trace in found]
+    assert len(curves) < 30
+    assert sum(y is not None for trace in curves if "customdata" in trace for y in trace["y"]) == 60_000
+    assert "1,800 more trials are left out" in figures["history"].table.notes[0]  # type: ignore[union-attr]

@@ -20,6 +20,8 @@ from search.report.tables.text_table import NOTHING, TextTable
 from search.selection.selection import Selection
 from spaces.value import Value, value_text
 
+FIGURES = (history, learning_curves, ends, importances, slices, parallel, contours)
+
 
 def loss_section(stored: StoredSearch, summary: Summary, loss: str) -> Section:
     """The section of ``loss``.
@@ -32,8 +34,7 @@ def loss_section(stored: StoredSearch, summary: Summary, loss: str) -> Section:
     reason = Selection.load(path).reasons.get(loss) if path.exists() else None
     if not searched.trials:
         return Section(name=searched.name, title=loss, missing=("No trial has begun yet.",))
-    drawings = (history, learning_curves, ends, importances, slices, parallel, contours)
-    figures = [draw(searched) for draw in drawings]
+    figures = [draw(searched) for draw in FIGURES]
     return Section(
         name=searched.name,
         title=loss,

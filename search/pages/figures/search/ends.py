@@ -19,17 +19,17 @@ def ends(searched: SearchedLoss) -> Figure | None:
     counts = reasons(searched.trials, searched.pruner.unit)
     if not counts:
         return None
+    from matplotlib.ticker import MaxNLocator  # with what draws
+
     name = f"{searched.name}-ends"
     with drawn(name, 50 + 20 * len(counts)) as canvas:
         axes = canvas.axes
         bars = axes.barh(range(len(counts)), list(counts.values()), color=[_colour(reason) for reason in counts])
-        for bar, reason in zip(bars, counts):
-            bar.set_hatch("///" if reason in _CAUSES.values() else "")
         axes.bar_label(bars, padding=3, color=INK)
         axes.set_yticks(range(len(counts)), list(counts))
         axes.invert_yaxis()
         axes.set_xlabel("trials", color=FAINT)
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.margins(x=0.1)
         axes.grid(axis="x")
     total = sum(counts.values())

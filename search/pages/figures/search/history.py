@@ -95,7 +95,7 @@ def epochs_spent(searched: SearchedLoss) -> Mapping[int, int]:
     for trial in searched.trials:
         if trial.number not in spent and trial.datetime_complete is not None:
             moment = trial.datetime_complete.timestamp()
-            spent[trial.number] = sum(end <= moment for end, _, _ in ends)
+            spent[trial.number] = max(1, sum(end <= moment for end, _, _ in ends))  # a logarithm has no zero
     return spent
 
 

@@ -41,6 +41,6 @@ def importances(searched: SearchedLoss) -> Figure | None:
             header=("hyperparameter", "share"),
             rows=tuple((name, f"{share:.3f}") for name, share in shares.items()),
             labels=1,
-            notes=("shares of few trials are rough: another seed of the search may order them otherwise",),
+            notes=("of few trials this is rough: where nothing matters, the first of four comes to 50% by chance",),
         ),
     )

@@ -146,7 +146,7 @@ def _finding(searched: SearchedLoss) -> str:
     complete = [trial for trial in searched.valued if is_complete(trial)]
     unit, best = searched.pruner.unit, searched.valued[0]
     said = f"Of {len(searched.valued)} trials {len(complete)} trained all {searched.pruner.steps} {unit}s"
-    of_best = f"; {title(searched, best)} came to {value_of(best):.4f} in {last_step(best)}"
+    of_best = f"; {title(searched, best)} came to {value_of(best):.4f}"
     if searched.rungs:
         reached = [
             f"{sum(rung in trial.intermediate_values for trial in searched.valued)} reached {unit} {rung}"

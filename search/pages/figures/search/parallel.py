@@ -74,10 +74,11 @@ def _finding(searched: SearchedLoss, trials: Sequence[FrozenTrial]) -> str:
         if not values:
             continue
         if axis.range is None:
-            there = [choice for choice in axis.choices if choice in values]
-            said.append(f"{name} {' or '.join(map(value_text, there))}")
+            text = " or ".join(value_text(choice) for choice in axis.choices if choice in values)
         else:
             low, high = value_text(min(values)), value_text(max(values))
-            said.append(f"{name} {low}" if low == high else f"{name} {low} to {high}")
+            text = low if low == high else f"{low} to {high}"
+        having = "" if len(values) == len(best) else f" (only {len(values)} of them)"
+        said.append(f"{name} {text}{having}")
     which = f"The {len(best)} best of {len(searched.valued)} trials have" if len(best) > 1 else "The best trial has"
     return f"{which} {', '.join(said)}."

@@ -27,16 +27,12 @@ DEFAULT: Final = 0
 
 @dataclass(frozen=True, kw_only=True)
 class SearchedLoss:
-    """The search of ``loss``. ``trials`` are those that began, ``confirmations`` those of its configurations.
-
-    ``epochs`` are those of a training, of each fold of a cross-validation.
-    """
+    """The search of ``loss``. ``trials`` are those that began, ``confirmations`` those of its configurations."""
 
     loss: str
     objective: str
     summary: LossSummary
     pruner: Pruner
-    epochs: int
     trials: tuple[FrozenTrial, ...]
     confirmations: tuple[FrozenTrial, ...]
 
@@ -117,7 +113,6 @@ def searched_loss(stored: StoredSearch, summary: Summary, loss: str) -> Searched
         objective=summary.objective,
         summary=summary.losses[loss],
         pruner=pruner(steps=folds or epochs, unit=ByFold.unit if folds else ByEpoch.unit),
-        epochs=epochs,
         trials=tuple(trial for trial in stored.trials(loss) if trial.state != TrialState.WAITING),
         confirmations=tuple(stored.trials(loss, Stage.SELECT)),
     )

@@ -54,8 +54,13 @@ def slices(searched: SearchedLoss) -> Figure | None:
         finding=_finding(searched),
         picture=plotted(
             _with_legend(traces),
-            {**layout, "shapes": shapes, "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom"}},
-            height=60 + _ROW * rows,
+            {
+                **layout,
+                "shapes": shapes,
+                "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom"},
+                "margin": {"l": 56, "r": 12, "t": 44, "b": 4},
+            },
+            height=48 + _ROW * rows,
         ),
         table=trials_table(searched, searched.valued),
         wide=True,
