@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from holdout.catalogue import losses
     from holdout.evaluation import evaluate
     from holdout.searches import Search, compare, open, run
-    from search.failure import Failure
+    from trainables.failure import Failure
     from trainables.mistakes import Mistakes
 
 __all__ = ["Failure", "Mistakes", "Search", "__version__", "compare", "evaluate", "losses", "open", "run"]
 
 _MODULES = {
-    "Failure": "search.failure",
+    "Failure": "trainables.failure",
     "Mistakes": "trainables.mistakes",
     "Search": "holdout.searches",
     "compare": "holdout.searches",

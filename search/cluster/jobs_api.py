@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from search.cluster.session import TOKEN_FILE, token_path
-from search.failure import Failure
+from trainables.failure import Failure
 from trainables.mistakes import Mistakes
 
 PATIENCE_S = 10

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from search.failure import Failure
+from trainables.failure import Failure
 
 logger = logging.getLogger(__name__)
 

@@ -46,13 +46,15 @@ def _of_each(searches: Sequence[StoredSearch], summaries: Sequence[Summary]) -> 
     for search, summary in zip(searches, summaries, strict=True):
         own = compare([search.folder], [summary])
         for section in (*(loss_section(search, summary, loss) for loss in search.losses), models_section(search, own)):
-            yield _with_own_names(section, search.name if len(searches) > 1 else None)
+            yield section if len(searches) == 1 else _called_after(search.name, section)
 
 
-def _with_own_names(section: Section, search: str | None) -> Section:
-    """The section with names of figures that no other section has, and of its own where there are several searches."""
-    if search is not None:
-        name = f"{re.sub(r'[^A-Za-z0-9]+', '-', search)}-{section.name}"
-        section = replace(section, name=name, title=f"{search}: {section.title}")
-    figures = tuple(replace(figure, name=f"{section.name}-{figure.name}") for figure in section.figures)
-    return replace(section, figures=figures)
+def _called_after(search: str, section: Section) -> Section:
+    """The section with names and titles that no other search's has."""
+    prefix = re.sub(r"[^A-Za-z0-9]+", "-", search)
+    return replace(
+        section,
+        name=f"{prefix}-{section.name}",
+        title=f"{search}: {section.title}",
+        figures=tuple(replace(figure, name=f"{prefix}-{figure.name}") for figure in section.figures),
+    )

@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import Mapping, Sequence
 
-from search.failure import Failure
 from search.plan.search import Search
 from search.report.results.row import Row
 from search.report.seal.family import family_of, shown_metrics
@@ -14,6 +13,7 @@ from search.selection.role import Role
 from search.selection.selection import Selection, study_digest
 from search.study.configurations import configuration_of
 from search.study.names import Stage, study_name
+from trainables.failure import Failure
 from trainables.metrics.table import all_metrics, metric_name
 from trainables.mistakes import Mistakes, raise_if_any
 

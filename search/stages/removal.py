@@ -15,10 +15,10 @@ from typing import Any
 from search.campaigns.folder import CampaignFolder
 from search.cluster.driver_lock import only_driver_of
 from search.config.secrets import expand, without_password
-from search.failure import Failure
 from search.plan.disk.disk_usage import Usage, checkpoints_elsewhere, measure_entry
 from search.plan.runs import RunFolder, stored_config
 from search.study.storage.delete import delete_studies, study_names
+from trainables.failure import Failure
 from trainables.files import AnyPath
 from trainables.mistakes import Mistakes, raise_if_any, suggestion
 

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 from support.driving import record, train
 
+from search.plan.progress.status import status_of
 from search.plan.search import Search, open_search
-from search.plan.status import status_of
 from search.plan.stored import StoredSearch
 from search.selection.choice import choose
 from search.selection.confirmation import confirmations

@@ -16,13 +16,13 @@ from search.campaigns.config import read_config
 from search.campaigns.folder import CampaignFolder
 from search.cluster.driver_lock import only_driver_of
 from search.config.search_config import parse_config
-from search.failure import Failure
 from search.plan.checks import make_plan
 from search.plan.search import open_search
 from search.stages import removal
 from search.stages.removal import plan_removal
 from search.study.names import Stage, study_name
 from search.study.storage.delete import study_names
+from trainables.failure import Failure
 from trainables.mistakes import Mistakes
 
 Make = Callable[..., Path]

@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 from support.driving import drive, only, record, train, train_side_by_side
 
+from search.plan.progress.status import status_of
 from search.plan.search import Search, open_search
-from search.plan.status import status_of
 from search.plan.stored import StoredSearch
 from search.report.summary import write_summary
 from search.stages.progress.progress import Progress

@@ -16,6 +16,6 @@ def serve(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any that is free.")] = 8650,
 ) -> None:
     """Serve a page of all searches of the runs folder, which follows them while they run; it only reads."""
-    from search.live.server import serve as serve_page
+    from search.pages.live.server import serve as serve_page
 
     serve_page(runs, host, port, show_line)

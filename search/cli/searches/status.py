@@ -37,7 +37,7 @@ def status(
     else:
         from dataclasses import asdict
 
-        from search.plan.status import status_of
+        from search.plan.progress.status import status_of
 
         found = [asdict(status_of(search)) for search in _searches(runs, name)]
     show("" if as_json else rendered([_table(found, address or str(runs))]), found, as_json)

@@ -7,7 +7,7 @@ import typer
 
 from search.cli.options import RUNS, Json, Runs, known_names
 from search.cli.output import show, show_line
-from search.failure import Failure
+from trainables.failure import Failure
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:

@@ -2,13 +2,14 @@
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from search.pages.figure import Photograph, Plot, Section
+from search.pages.figure import Drawing, Photograph, Plot, Section
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -46,7 +47,7 @@ def environment() -> "Environment":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     found = Environment(loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    found.filters |= {"as_json": _as_json, "data_url": _data_url}
+    found.filters |= {"as_json": _as_json, "data_url": _data_url, "drawn_in": _drawn_in}
     return found
 
 
@@ -55,6 +56,16 @@ def _as_json(value: Mapping[str, Any]) -> str:
     from markupsafe import Markup
 
     return Markup(json.dumps(value, separators=(",", ":")).replace("<", "\\u003c"))
+
+
+def _drawn_in(drawing: Drawing, figure: str) -> str:
+    """The SVG whose parts are called after the figure: names are shared by all that is on a page."""
+    from markupsafe import Markup
+
+    svg = drawing.svg
+    for name in set(re.findall(r'\bid="([^"]+)"', svg)):
+        svg = re.sub(rf'(\bid="|"#|url\(#){re.escape(name)}(?=["\)])', rf"\g<1>{figure}-{name}", svg)
+    return Markup(svg)
 
 
 def _data_url(photograph: Photograph) -> str:

@@ -10,11 +10,11 @@ from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console, RenderableType
 from rich.live import Live
 
+from search.plan.progress.work import Pace, Work, confirmations_planned, planned_work, seconds_left
 from search.plan.search import Search
 from search.selection.choice import deciding_means
 from search.selection.confirmation import confirmations
 from search.stages.progress.view import SlotLine, StudyLine, time_left, view
-from search.stages.progress.work import Pace, Work, confirmations_planned, planned_work, seconds_left
 from search.study.budget import Budget
 from search.study.names import Stage, search_of
 from search.study.records import epochs_of

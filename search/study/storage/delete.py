@@ -7,9 +7,9 @@ from pathlib import Path
 import optuna
 from optuna.storages import RDBStorage
 
-from search.failure import Failure
 from search.study.names import search_of
 from search.study.storage.read import engine_arguments
+from trainables.failure import Failure
 
 
 def study_names(url: str, search: str) -> list[str]:

@@ -8,13 +8,14 @@ from optuna.trial import FrozenTrial
 
 from search.pages.figure import Figure
 from search.pages.figures.search.axis import Axis
-from search.pages.figures.search.plotted import plotted, rounded
+from search.pages.figures.search.plotted import plotted, rounded, vertical
 from search.pages.figures.search.searched import SearchedLoss, value_of
-from search.pages.figures.search.trial_text import trials_table
+from search.pages.figures.search.trial_text import hover, trials_table
 from spaces.value import value_text
 
 TOP = 30
 BEST = 5
+SCALE = "Viridis"
 _MISSING = -0.12
 """Where a hyperparameter is drawn in a trial that has none: below the range."""
 
@@ -22,48 +23,71 @@ _MISSING = -0.12
 def parallel(searched: SearchedLoss) -> Figure | None:
     """A line for each of the 30 best trials; None with fewer than two trials or two hyperparameters that vary.
 
-    The best: what is complete, then what got furthest, each by value.
+    The best: what is complete, then what got furthest, each by value. Plotly's own parallel coordinates need WebGL,
+    which a browser has for a few pictures of a page and on some machines for none; these are plain lines.
     """
     trials = searched.valued[:TOP]
     if len(trials) < 2 or len(searched.axes) < 2:
         return None
+    from plotly.colors import sample_colorscale
+
+    axes = list(searched.axes.values())
     values = [rounded(value_of(trial)) for trial in trials]
-    trace = {
-        "type": "parcoords",
-        "line": {
-            "color": values,
-            "colorscale": "Viridis",
-            "showscale": True,
-            "colorbar": {"title": {"text": searched.objective}, "thickness": 12},
-        },
-        "dimensions": [
-            *(_dimension(axis, trials) for axis in searched.axes.values()),
-            {"label": searched.objective, "values": values},
+    low, high = min(values), max(values)
+    shares = [(value - low) / ((high - low) or 1.0) for value in values]
+    traces = [
+        {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "x": list(range(len(axes) + 1)),
+            "y": [*(_share(axis, trial) for axis in axes), round(share, 4)],
+            "line": {"color": sample_colorscale(SCALE, share)[0], "width": 1.5},
+            "text": [hover(searched, trial)] * (len(axes) + 1),
+            "hovertemplate": "%{text}<extra></extra>",
+        }
+        for trial, share in reversed(list(zip(trials, shares, strict=True)))  # the best is drawn last
+    ]
+    names = [*(html.escape(axis.name) for axis in axes), html.escape(searched.objective)]
+    layout = {
+        "showlegend": False,
+        "shapes": [vertical(place, yref="y") for place in range(len(names))],
+        "annotations": [
+            *(_tick(place, at, text) for place, axis in enumerate(axes) for at, text in _ticks(axis, trials)),
+            *(_tick(len(axes), at, f"{value:.4f}") for at, value in ((0.0, low), (1.0, high))),
         ],
+        "xaxis": {
+            "tickvals": list(range(len(names))),
+            "ticktext": names,
+            "side": "top",
+            "range": [-0.4, len(axes) + 0.4],
+            "showgrid": False,
+            "zeroline": False,
+        },
+        "yaxis": {"visible": False, "range": [_MISSING - 0.05, 1.05]},
+        "margin": {"l": 20, "r": 20, "t": 60, "b": 20},
     }
     return Figure(
         name=f"{searched.name}-parallel",
         title="The best configurations",
         finding=_finding(searched, trials),
-        picture=plotted([trace], {"margin": {"l": 60, "r": 30, "t": 60, "b": 30}}),
+        picture=plotted(traces, layout),
         table=trials_table(searched, trials),
         wide=True,
     )
 
 
-def _dimension(axis: Axis, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
-    """An axis over the shares of the range, so that logarithms and choices are drawn alike."""
+def _share(axis: Axis, trial: FrozenTrial) -> float:
+    """Where a trial lies in the range, so that logarithms and choices are drawn alike."""
+    return round(axis.share(trial.params[axis.name]), 4) if axis.name in trial.params else _MISSING
+
+
+def _ticks(axis: Axis, trials: Sequence[FrozenTrial]) -> list[tuple[float, str]]:
     missing = any(axis.name not in trial.params for trial in trials)
-    ticks = [*([(_MISSING, "none")] if missing else []), *axis.ticks]
-    return {
-        "label": html.escape(axis.name),  # the labels are markup, and the texts of ticks are none
-        "values": [
-            round(axis.share(trial.params[axis.name]), 4) if axis.name in trial.params else _MISSING for trial in trials
-        ],
-        "range": [_MISSING if missing else 0, 1],
-        "tickvals": [share for share, _ in ticks],
-        "ticktext": [text for _, text in ticks],
-    }
+    return [*([(_MISSING, "none")] if missing else []), *axis.ticks]
+
+
+def _tick(place: int, at: float, text: str) -> dict[str, Any]:
+    return {"x": place, "y": at, "text": html.escape(text), "showarrow": False, "xanchor": "right", "xshift": -4}
 
 
 def _finding(searched: SearchedLoss, trials: Sequence[FrozenTrial]) -> str:

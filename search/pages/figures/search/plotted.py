@@ -20,9 +20,7 @@ def plotted(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any], *, h
             "template": None,
             "paper_bgcolor": _CLEAR,
             "plot_bgcolor": _CLEAR,
-            "margin": {"l": 56, "r": 12, "t": 44, "b": 44},
             "hovermode": "closest",
-            "legend": {"orientation": "h", "y": -0.18},
             **layout,
         },
     )

@@ -5,8 +5,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from search.live.types import SectionSoFar
 from search.pages.document.report import environment
+from search.pages.live.types import SectionSoFar
 from search.pages.search_report import search_report
 from search.plan.stored import StoredSearch
 from search.study.names import Stage

@@ -10,11 +10,11 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from search import __version__
-from search.live.health import health
-from search.live.live_search import live_search, search_line
-from search.live.sections import ReportsSoFar
-from search.live.types import Health, LiveSearch, SearchLine, SectionSoFar
 from search.pages.document.report import plotly_script, shared_file
+from search.pages.live.health import health
+from search.pages.live.live_search import live_search, search_line
+from search.pages.live.sections import ReportsSoFar
+from search.pages.live.types import Health, LiveSearch, SearchLine, SectionSoFar
 from search.plan.runs import existing_run, find_runs
 from search.plan.stored import StoredSearch
 from trainables.mistakes import Mistakes

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from search.live.app import live_app
+from search.pages.live.app import live_app
 from trainables.mistakes import Mistakes
 
 

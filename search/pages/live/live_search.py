@@ -6,12 +6,12 @@ from itertools import islice
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.live.types import Failure, LiveSearch, RunningTrial, SearchLine, StudyLine
+from search.pages.live.types import Failure, LiveSearch, RunningTrial, SearchLine, StudyLine
+from search.plan.progress.status import status_of
+from search.plan.progress.work import Pace, planned_work, seconds_left
 from search.plan.search import Search
-from search.plan.status import status_of
 from search.plan.stored import StoredSearch
 from search.report.so_far import search_so_far
-from search.stages.progress.work import Pace, planned_work, seconds_left
 from search.study.names import Stage, short_study_name
 from search.study.records import epochs_of
 

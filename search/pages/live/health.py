@@ -2,7 +2,7 @@
 
 from urllib.request import urlopen
 
-from search.live.types import Health
+from search.pages.live.types import Health
 from search.plan.stored import StoredSearch
 
 PATIENCE_S = 3.0

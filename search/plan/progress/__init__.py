@@ -1,0 +1,1 @@
+"""How far a search is, and what is left of it."""
