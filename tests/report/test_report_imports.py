@@ -5,6 +5,7 @@ import sys
 
 HEAVY = ("torch", "ray", "mlflow", "scipy", "sklearn", "pandas")
 MODULES = (
+    "search.pages.sections.models",
     "search.report.comparison",
     "search.report.parent_run",
     "search.report.summary",

@@ -63,10 +63,11 @@ _TITLE = "What the models do"
 
 
 def _told(test: RankedTest) -> str:
-    models = sum(len(entry.models) for entry in test.configurations)
+    models, configurations = sum(len(entry.models) for entry in test.configurations), len(test.configurations)
     return (
-        f"How {models} models of {len(test.configurations)} configurations rank the {len(test.keys)} images of the "
-        f"{len(test.class_names)} test classes, as it was kept when they were scored; nothing was opened for this page."
+        f"How {models} models of {configurations} configuration{'s' * (configurations != 1)} rank the {len(test.keys)} "
+        f"images of the {len(test.class_names)} test classes, as it was kept when they were scored; nothing was opened "
+        "for this page."
     )
 
 

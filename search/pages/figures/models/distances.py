@@ -18,8 +18,8 @@ from search.selection.role import Role
 from search.selection.scores.retrieval_file import EDGES
 
 NAME = "distances"
-BARS = 128
-"""So many steps a distribution is drawn in."""
+BARS = 256
+"""So many steps has the whole range of distances."""
 
 
 def distances(comparison: Comparison, test: RankedTest) -> Figure | None:
@@ -29,18 +29,18 @@ def distances(comparison: Comparison, test: RankedTest) -> Figure | None:
         return None
     counts = [_counts(entry) for entry in shown]
     labels = configuration_labels(comparison, shown)
-    x = 1 - EDGES[:: (len(EDGES) - 1) // BARS]
-    x = (x[1:] + x[:-1]) / 2
+    edges = 1 - EDGES[:: (len(EDGES) - 1) // BARS]
+    middles = (edges[1:] + edges[:-1]) / 2
     with drawn(NAME, 70 + 44 * len(shown)) as canvas:
         axes = canvas.axes
         for place, (entry, both) in enumerate(zip(shown, counts, strict=True)):
             colour, tuned = colour_of(comparison, entry), entry.row.role is Role.TUNED
             heights = [_density(found) for found in both]
-            highest = max(height.max() for height in heights)
+            seen = np.flatnonzero(np.max(heights, axis=0) > 0.002 * np.max(heights))
+            drawn_in = slice(max(seen[0] - 1, 0), seen[-1] + 2)
             for height, sign, alpha in zip(heights, (-1, 1), (0.75, 0.25), strict=True):
-                axes.fill_between(
-                    x, place, place + sign * 0.42 * height / highest, color=colour, alpha=alpha, linewidth=0
-                )
+                end = place + sign * 0.42 * height / np.max(heights)
+                axes.fill_between(middles[drawn_in], place, end[drawn_in], color=colour, alpha=alpha, linewidth=0)
             axes.axhline(place, color=colour, linewidth=0.8, linestyle="-" if tuned else "--")
         low = min(distance_quantile(same_B, 0.001) for same_B, _ in counts)
         high = max(distance_quantile(other_B, 0.999) for _, other_B in counts)

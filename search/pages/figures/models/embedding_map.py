@@ -37,13 +37,17 @@ def embedding_map(
 
     ``method`` is t-SNE (van der Maaten and Hinton 2008) or the first two principal components.
     """
+    import sklearn.manifold  # noqa: F401  # before the limit, which holds for libraries that are loaded
+    from threadpoolctl import threadpool_limits  # scikit-learn's own
+
     sample_S, embeddings_SD = entry.first.sample_S, entry.first.embeddings_SD.astype(np.float64)
     if len(sample_S) < FEWEST:
         return None
     labels_S = test.labels_N[sample_S]
     classes = np.unique(labels_S).tolist()
-    places_S2, how = _tsne(embeddings_SD) if method == "t-SNE" else _pca(embeddings_SD)
-    on_map_S, in_space_S = (_neighbour_is_right(values, labels_S) for values in (places_S2, embeddings_SD))
+    with threadpool_limits(1):  # on a busy machine many short loops wait for their threads ten times as long
+        places_S2, how = _tsne(embeddings_SD) if method == "t-SNE" else _pca(embeddings_SD)
+        on_map_S, in_space_S = (_neighbour_is_right(values, labels_S) for values in (places_S2, embeddings_SD))
     (label,) = configuration_labels(comparison, [entry])
     number = test.configurations.index(entry)
     return Figure(
@@ -125,7 +129,7 @@ def _picture(
     places_S2: NDArray[np.float64],
     classes: Sequence[int],
 ) -> Mosaic:
-    """Each class has a number where its images' median is, and a colour, which repeat after ten."""
+    """Each class has a number at the image nearest to its median, and a colour, which repeat after ten."""
     side = 24 if len(sample_S) > 200 else 36
     mosaic = Mosaic(SIDE, SIDE, thumbnails.pictures)
     low, high = places_S2.min(axis=0), places_S2.max(axis=0)
@@ -135,7 +139,9 @@ def _picture(
         mosaic.paste(image, corner, side)
         mosaic.frame(corner, side, COLOURS[classes.index(label) % len(COLOURS)], 3)
     for place, label in enumerate(classes):
-        x, y = np.median(corners_S2[labels_S == label], axis=0).astype(int).tolist()
+        of_class_S2 = corners_S2[labels_S == label]
+        from_median_S = ((of_class_S2 - np.median(of_class_S2, axis=0)) ** 2).sum(axis=1)
+        x, y = of_class_S2[from_median_S.argmin()].tolist()
         colour = COLOURS[place % len(COLOURS)]
         mosaic.draw.rounded_rectangle((x, y, x + 22, y + 18), radius=4, fill=colour, outline="white")
         mosaic.text((x + (3 if place > 8 else 7), y + 1), str(place + 1), 13, colour="white")

@@ -23,7 +23,7 @@ NAME = "hardest"
 SHOWN = 10
 OTHERS = 3
 """So many classes that a class is taken for are named."""
-LONGEST = 26
+LONGEST = 24
 
 
 def hardest(
@@ -51,14 +51,17 @@ def hardest(
             style = {"color": colours[label], "markersize": 5, "alpha": 0.8}
             axes.plot(found[worst], range(len(worst)), marks[label], label=label, **style)
         axes.plot(mean_C[worst], range(len(worst)), "|", color=INK, markersize=13, label="mean")
-        names = [f"{_short(test.class_names[at])}\n{_short('→ ' + taken[at][0]) if taken[at] else ''}" for at in worst]
+        names = [
+            "\n→ ".join([_short(test.class_names[at]), *(f"{_short(name)} {part}" for name, part in taken[at][:1])])
+            for at in worst
+        ]
         axes.set_yticks(range(len(worst)), names)
         axes.set_ylim(len(worst) - 0.5, -0.5)
         axes.set_xlabel(f"{metric}, tuned (→ what its wrong nearest neighbours most often are)", color=FAINT)
         axes.grid()
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.42 / len(worst) * 3), ncols=3)
     first = worst[0]
-    said = f", mostly taken for {taken[first][0]}" if taken[first] else ""
+    said = ", most often taken for {} ({} of its queries)".format(*taken[first][0]) if taken[first] else ""
     return Figure(
         name=NAME,
         title="The hardest classes",
@@ -80,7 +83,7 @@ def hardest(
                     test.class_names[at],
                     f"{mean_C[at]:.4f}",
                     *(f"{found[at]:.4f}" for found in tuned.values()),
-                    ", ".join(taken[at]) or NOTHING,
+                    ", ".join(map(" ".join, taken[at])) or NOTHING,
                 )
                 for at in worst
             ),
@@ -90,9 +93,10 @@ def hardest(
     )
 
 
-def _taken_for(at: int, confused: Counter[tuple[int, int]], asked: int, names: Sequence[str]) -> list[str]:
+def _taken_for(at: int, confused: Counter[tuple[int, int]], asked: int, names: Sequence[str]) -> list[tuple[str, str]]:
+    """The classes that wrong nearest neighbours most often are, each with their part of the class's queries."""
     found = Counter({other: count for (own, other), count in confused.items() if own == at})
-    return [f"{names[other]} {count / asked:.0%}" for other, count in found.most_common(OTHERS)]
+    return [(names[other], f"{count / asked:.0%}") for other, count in found.most_common(OTHERS)]
 
 
 def _short(text: str) -> str:

@@ -2,14 +2,14 @@
 
 import io
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search.pages.figure import Photograph
 
 if TYPE_CHECKING:
-    from PIL import ImageFont
+    from PIL import Image, ImageFont
 
 GREY = "#7d8590"
 """Text that is read on white and on black."""
@@ -27,16 +27,12 @@ class Mosaic:
 
     def paste(self, image: int, corner: tuple[int, int], side: int) -> None:
         """Put the middle square of an image's picture at ``corner``, ``side`` pixels wide; a grey one without it."""
-        from PIL import Image, ImageOps
-
         left, top = corner
         picture = self._pictures.get(image)
         if picture is None:
             self.draw.rectangle((left, top, left + side - 1, top + side - 1), outline=GREY)
             return
-        with Image.open(io.BytesIO(picture)) as content:
-            small = ImageOps.fit(content.convert("RGB"), (side, side), Image.Resampling.BICUBIC)
-        self._canvas.paste(small, corner)
+        self._canvas.paste(_square(picture, side), corner)
 
     def frame(self, corner: tuple[int, int], side: int, colour: str, width: int) -> None:
         """A frame inside a square."""
@@ -67,6 +63,15 @@ class Mosaic:
         self._canvas.save(content, "WEBP", quality=80)
         width, height = self._canvas.size
         return Photograph(content.getvalue(), "image/webp", width, height)
+
+
+@lru_cache(maxsize=1024)
+def _square(picture: bytes, side: int) -> "Image.Image":
+    """The middle of a picture; all maps show the same ones."""
+    from PIL import Image, ImageOps
+
+    with Image.open(io.BytesIO(picture)) as content:
+        return ImageOps.fit(content.convert("RGB"), (side, side), Image.Resampling.BICUBIC)
 
 
 @cache

@@ -33,6 +33,8 @@ def roc(comparison: Comparison, test: RankedTest) -> Figure | None:
         draw_seed_lines(axes, comparison, shown, RATES, lines)
         axes.plot(RATES, RATES, ":", color=FAINT, linewidth=1, label="chance")
         axes.set_xscale("log")
+        axes.set_xticks([*SAID, 1], [f"{rate:g}" for rate in (*SAID, 1)])
+        axes.minorticks_off()
         axes.set_xlabel("false positive rate (line: mean of the models; band: lowest to highest)", color=FAINT)
         axes.set_ylabel("true positive rate")
         axes.set_xlim(RATES[0], 1)
