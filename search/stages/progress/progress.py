@@ -116,7 +116,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
     def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
         """Show how far the trial is."""
         self._pace.add(running.loss, record["end"] - record["start"])
-        _, values = self._slots[_key(running)]
+        _, values = self._slots.get(_key(running), (running, ()))  # what is shown must not end what is trained
         self._slots = {**self._slots, _key(running): (running, (*values, _value_of(running)(record)))}
 
     def on_lost(self, running: RunningTrial, trial: FrozenTrial) -> None:

@@ -89,7 +89,7 @@ class Pace:
         self._seconds: dict[str, deque[float]] = {}
         for search in searches:
             for loss in search.config.loss_names:
-                for trial in (trial for stage in Stage for trial in search.trials(loss, stage)):
+                for trial in (trial for stage in Stage for trial in search.trials(loss, stage)[-RECENT:]):
                     for record in epochs_of(trial)[-RECENT:]:
                         self.add(loss, record["end"] - record["start"])
 
