@@ -96,8 +96,10 @@ def view(
     ]
     room = max(2, height - len(lines) - 1)
     if studies:
-        shown = studies[: max(1, room // 2 - 2 if running else room - 2)]
-        lines += _table(STUDIES, [_study_cells(study) for study in shown], width, len(studies))
+        most = max(1, room // 2 - 2 if running else room - 2)
+        # Of more studies than there is room for, those come first that something can be seen of.
+        first = studies if len(studies) <= most else sorted(studies, key=lambda study: not study.running)[:most]
+        lines += _table(STUDIES, [_study_cells(study) for study in first], width, len(studies))
     room = height - _height(lines) - 1
     if running and room > 2:
         shown_slots = running[: room - 1 if slots < room else room - 2]
