@@ -58,12 +58,24 @@ def _laid_out(table: TextTable, width: int) -> Iterator[RenderableType]:
 
 
 def _parts(table: TextTable, width: int) -> list[list[int]] | None:
-    """The columns of each part, as many as fit beside the labels; None where that would be too many parts."""
+    """The columns of each part, as many as fit beside the labels; None where that would be too many parts.
+
+    Spare columns are only shown where all is one part.
+    """
+    columns = range(table.labels, len(table.header))
+    whole = _as_parts(table, columns, width)
+    if whole is None or len(whole) > 1:
+        whole = _as_parts(table, [column for column in columns if column not in table.spare], width)
+    return whole if whole and len(whole) <= MOST_PARTS else None
+
+
+def _as_parts(table: TextTable, columns: Sequence[int], width: int) -> list[list[int]] | None:
+    """The same of some columns, however many parts there are; None where a column does not fit beside the labels."""
     widths = [_least_width(table, column) for column in range(len(table.header))]
     labels = sum(widths[: table.labels]) + GAP * (table.labels - 1)
     parts: list[list[int]] = []
     taken = width
-    for column in range(table.labels, len(table.header)):
+    for column in columns:
         needed = GAP * bool(table.labels) + widths[column]
         if taken + needed > width:
             parts.append([])
@@ -72,7 +84,7 @@ def _parts(table: TextTable, width: int) -> list[list[int]] | None:
             return None
         parts[-1].append(column)
         taken += needed
-    return parts if len(parts) <= MOST_PARTS else None
+    return parts
 
 
 def _least_width(table: TextTable, column: int) -> int:
@@ -110,9 +122,10 @@ def _block(table: TextTable, row: Sequence[str], width: int) -> Iterator[Rendera
     """A row's labels, and below them its values: each beside its heading where it fits, and else under it."""
     if table.labels:
         yield Text(", ".join(row[: table.labels]), style="bold")
-    headings = [heading.replace("\n", " ") for heading in table.header[table.labels :]]
+    columns = [column for column in range(table.labels, len(table.header)) if column not in table.spare]
+    headings = [table.header[column].replace("\n", " ") for column in columns]
     room = max(map(cell_len, headings)) + GAP
-    for heading, cell in zip(headings, row[table.labels :], strict=True):
+    for heading, cell in zip(headings, (row[column] for column in columns), strict=True):
         if GAP + room + max(map(cell_len, cell.split("\n"))) <= width:
             grid = Table.grid(padding=(0, 0, 0, GAP))
             grid.add_column(min_width=room)

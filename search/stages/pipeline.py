@@ -30,6 +30,7 @@ from search.stages.checkpoint_cleanup import CheckpointCleanup
 from search.stages.freeze import NothingToSelect, freeze, frozen_selection
 from search.stages.gpu_memory_check import GpuMemoryCheck
 from search.stages.outcome import Outcome, recorded_outcome
+from search.stages.progress.phase import phase
 from search.stages.progress.progress import Progress
 from search.stages.queued_stages import (
     audit_stage,
@@ -104,7 +105,8 @@ def run_stages(
         if reason is not None:
             left.append(Stage.TEST)
         if not left:
-            return [recorded_outcome(search) for search in searches]
+            with phase(console, "Reading the result …"):
+                return [recorded_outcome(search) for search in searches]
         if not is_new:
             concurrent = get_ready(plans, console, phases, stack)
             for plan in plans:

@@ -86,7 +86,10 @@ def test_a_result_of_three_losses_is_a_screen(tmp_path: Path) -> None:
     comparison = compared(tmp_path, ["three"])
     for width in (80, 120, 200):
         assert len(printed(headline_tables(comparison), width).splitlines()) <= 40
+    assert "recall_at_1" in printed(headline_tables(comparison), 120)
     shown = printed(headline_tables(comparison), 80)
+    assert "recall_at_1" not in shown
+    assert "recall_at_1" in printed(text_tables(comparison), 80)
     assert "`holdout compare three`" in shown
     assert "3 notes on the losses" in " ".join(shown.split())
     assert "only 2 classes validate" in shown

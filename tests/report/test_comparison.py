@@ -200,6 +200,8 @@ def test_files_hold_the_same_numbers(runs: Path, tmp_path: Path) -> None:
         )  # fmt: skip
         assert float(entry["mean"]) == row["test"][metric]["mean"]
         assert [float(entry["ci95_low"]), float(entry["ci95_high"])] == row["test"][metric]["ci95"]
+    small = [float(entry["mean"]) for entry in records if entry["stage"] == "test_small"]
+    assert small == [row["test_small"]["mean"] for row in found["rows"] if row["test_small"]]
     assert [float(entry["p_holm"]) for entry in records if entry["p"]] == [pair["p_holm"] for pair in found["pairs"]]
     markdown, latex = files[1].read_text(), files[2].read_text()
     for pair in found["pairs"]:

@@ -16,6 +16,7 @@ from search.plan.search import Search, open_search
 from search.plan.stored import StoredSearch
 from search.selection.choice import choose
 from search.selection.confirmation import confirmations
+from search.stages.progress.phase import phase
 from search.stages.progress.progress import Progress
 from search.stages.progress.sparkline import sparkline
 from search.stages.progress.view import NOTHING, SlotLine, StudyLine, view
@@ -227,6 +228,24 @@ def test_it_fits_the_terminal_and_counts_what_is_not_shown(studies: int, slots: 
         studies,  # a terminal of ten lines may have none left for the slots
     )
     assert "26:03:04" in lines[1]
+
+
+def test_studies_that_run_are_seen_where_not_all_are() -> None:
+    rows = [
+        StudyLine(name=f"loss{n}", ended=3, of=9, running=n == 27, pruned=0, failed=0, best=None) for n in range(30)
+    ]
+    rendered = view("Searching", 1, None, rows, [], slots=0, width=80, height=12)
+    lines = lines_of(rendered, 80, 12)
+    assert lines[3].split()[0] == "loss27"
+    assert lines[-1] == f"… and {30 - (len(lines) - 4)} more"
+
+
+def test_a_phase_is_shown_on_a_terminal_and_nowhere_else() -> None:
+    for console, expected in ((terminal(), True), (Console(file=io.StringIO()), False)):
+        with phase(console, "Reading the search …"):
+            pass
+        assert isinstance(console.file, io.StringIO)
+        assert ("Reading the search …" in console.file.getvalue()) is expected
 
 
 def test_a_wide_terminal_has_the_curve_and_a_narrow_one_whole_numbers() -> None:

@@ -59,7 +59,11 @@ def made_search(
             found[number] = over_seeds(values, shared)
         tests = {number: dict.fromkeys(("map_at_r", "recall_at_1"), entry) for number, entry in found.items()}
         by_role: dict[int, dict[str, Any]] = {
-            number: {"final": plain_statistics(entry), "test": tests[number] if tested else None}
+            number: {
+                "final": plain_statistics(entry),
+                "test": tests[number] if tested else None,
+                "test_small": plain_statistics(entry) if tested else None,
+            }
             for number, entry in found.items()
         }
         losses[loss] = made_loss(

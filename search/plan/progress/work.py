@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial
 
 from search.plan.search import Search
 from search.study.budget import Budget
-from search.study.names import Stage, study_name
+from search.study.names import Stage, search_of, study_name
 from search.study.records import epochs_of
 from search.study.tally import Tally
 
@@ -83,26 +83,26 @@ def confirmations_planned(trials: Sequence[FrozenTrial], seeds: int) -> int:
 
 
 class Pace:
-    """How long an epoch of each loss takes, in seconds."""
+    """How long an epoch of each loss takes in each search, in seconds."""
 
     def __init__(self, searches: Sequence[Search]) -> None:
-        self._seconds: dict[str, deque[float]] = {}
+        self._seconds: dict[tuple[str, str], deque[float]] = {}
         for search in searches:
             for loss in search.config.loss_names:
-                for trial in (trial for stage in Stage for trial in search.trials(loss, stage)):
+                for trial in (trial for stage in Stage for trial in search.trials(loss, stage)[-RECENT:]):
                     for record in epochs_of(trial)[-RECENT:]:
-                        self.add(loss, record["end"] - record["start"])
+                        self.add(search.name, loss, record["end"] - record["start"])
 
-    def add(self, loss: str, seconds: float) -> None:
-        """An epoch of ``loss`` took so long."""
-        self._seconds.setdefault(loss, deque(maxlen=RECENT)).append(seconds)
+    def add(self, search: str, loss: str, seconds: float) -> None:
+        """An epoch of ``loss`` in ``search`` took so long."""
+        self._seconds.setdefault((search, loss), deque(maxlen=RECENT)).append(seconds)
 
-    def of(self) -> Mapping[str, float]:
-        """The mean of each loss that was trained."""
-        return {loss: statistics.fmean(tuple(seconds)) for loss, seconds in self._seconds.items()}
+    def means(self) -> Mapping[tuple[str, str], float]:
+        """The mean of each search and loss that was trained."""
+        return {key: statistics.fmean(tuple(seconds)) for key, seconds in tuple(self._seconds.items())}
 
 
-def seconds_left(works: Sequence[Work], pace: Mapping[str, float], concurrent: int) -> float | None:
+def seconds_left(works: Sequence[Work], pace: Mapping[tuple[str, str], float], concurrent: int) -> float | None:
     """How long ``works`` take with so many trials at once; None before any epoch was measured.
 
     A stage begins when the one before has ended, and takes at least as long as its longest trial. A loss that was not
@@ -113,7 +113,11 @@ def seconds_left(works: Sequence[Work], pace: Mapping[str, float], concurrent: i
     typical = statistics.fmean(pace.values())
     total = 0.0
     for stage in Stage:
-        epochs = [(work.left(), work.typical, pace.get(work.loss, typical)) for work in works if work.stage is stage]
+        epochs = [
+            (work.left(), work.typical, pace.get((search_of(work.study), work.loss), typical))
+            for work in works
+            if work.stage is stage
+        ]
         together = sum(left * seconds for left, _, seconds in epochs) / concurrent
         total += max([together, *(min(left, longest) * seconds for left, longest, seconds in epochs)])
     return total

@@ -45,7 +45,7 @@ def _of_row(comparison: Comparison, row: Row) -> Iterator[Record]:
     name: Record = {"search": row.search, "loss": row.loss, "role": row.role, "trial": row.number}
     if row.search_value is not None:
         yield {**name, "metric": objective, "stage": "search", "mean": row.search_value}
-    for stage, values in (("confirmed", row.confirmed), ("final", row.final)):
+    for stage, values in (("confirmed", row.confirmed), ("final", row.final), ("test_small", row.test_small)):
         if values:
             yield {**name, "metric": objective, "stage": stage, **_statistics(values)}
     if row.test:

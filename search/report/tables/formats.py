@@ -41,4 +41,7 @@ def verdict(pair: Pair) -> str:
 def not_different(pairs: Sequence[Pair]) -> list[str]:
     """One sentence on all pairs whose difference may be chance, with their count; none where all differ."""
     same = sum(not pair.differ for pair in pairs)
-    return [f"{same} of {len(pairs)} pair{'s' * (len(pairs) > 1)}: {NO_DIFFERENCE}"] if same else []
+    if not same:
+        return []
+    counted = f"{same} of {len(pairs)} pair{'s' * (len(pairs) > 1)}"
+    return [f"{counted}, {pairs[0].metric} on the test classes: {NO_DIFFERENCE}"]

@@ -33,6 +33,11 @@ def _losses(comparison: Comparison) -> TextTable:
             for position, row in enumerate(rows)
         ),
         labels=2,
+        spare=tuple(
+            position
+            for position, heading in enumerate(columns, 2)
+            if heading in map(_test_of, comparison.test_metrics[1:])
+        ),
         notes=tuple(
             f"{label(comparison, row.search, row.loss)}: {parameters(row.params)}"
             for row in rows
@@ -52,7 +57,11 @@ def _columns(comparison: Comparison, rows: list[Row]) -> Iterator[tuple[str, lis
     if any(row.test_small for row in rows):
         yield f"{objective}\ntest, {gallery} classes", [_spread(row.test_small) for row in rows]
     for metric in comparison.test_metrics:
-        yield f"{metric}\ntest", [_spread((row.test or {}).get(metric)) for row in rows]
+        yield _test_of(metric), [_spread((row.test or {}).get(metric)) for row in rows]
+
+
+def _test_of(metric: str) -> str:
+    return f"{metric}\ntest"
 
 
 def _spread(entry: SeedStatistics | None) -> str:
@@ -94,7 +103,7 @@ def _end(comparison: Comparison) -> TextTable:
     told = sum(len(sentences_of(entry)) for summary in comparison.searches for entry in summary.losses.values())
     more = [
         "the values of the search and of the final trainings",
-        *(["the intervals"] if comparison.test_metrics else []),
+        *(["all metrics", "the intervals"] if comparison.test_metrics else []),
         *(["all pairs"] if comparison.pairs else []),
         "the curves",
         *([f"{told} note{'s' * (told > 1)} on the losses"] if told else []),

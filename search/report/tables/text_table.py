@@ -13,6 +13,7 @@ class TextTable:
     """A table of text. The first ``labels`` columns name a row; a cell may have several lines.
 
     The lines of a cell are never broken, but for the columns at the positions in ``prose``: these hold sentences.
+    ``spare`` columns stand in another table too, so where not all columns fit beside each other they are left out.
     ``best`` are the cells, by row and column, whose mean on the test classes is the highest of their column.
     """
 
@@ -22,6 +23,7 @@ class TextTable:
     labels: int
     notes: tuple[str, ...] = ()
     prose: tuple[int, ...] = ()
+    spare: tuple[int, ...] = ()
     best: frozenset[tuple[int, int]] = frozenset()
 
 

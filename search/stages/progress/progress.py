@@ -115,8 +115,8 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
 
     def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
         """Show how far the trial is."""
-        self._pace.add(running.loss, record["end"] - record["start"])
-        _, values = self._slots[_key(running)]
+        self._pace.add(search_of(running.study.name), running.loss, record["end"] - record["start"])
+        _, values = self._slots.get(_key(running), (running, ()))  # what is shown must not end what is trained
         self._slots = {**self._slots, _key(running): (running, (*values, _value_of(running)(record)))}
 
     def on_lost(self, running: RunningTrial, trial: FrozenTrial) -> None:
@@ -151,7 +151,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         order = list(Stage)
         begun = order.index(self._stage) if self._stage else 0
         works = [work for work in self._works.values() if order.index(work.stage) >= begun]
-        return seconds_left(works, self._pace.of(), self._concurrent)
+        return seconds_left(works, self._pace.means(), self._concurrent)
 
     def _line(self, running: RunningTrial, outcome: str) -> str:
         work = self._works[running.study.name]

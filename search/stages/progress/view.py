@@ -13,7 +13,9 @@ from search.stages.progress.sparkline import sparkline
 NOTHING = "–"
 GAP, CURVE = 2, 16
 """Blanks between columns, and the epochs that a slot's curve shows."""
-CURVES = "values by epoch"
+STUDIES = ("loss", "done", "running", "pruned", "failed", "best")
+RUNG, CURVES = "next rung", "values by epoch"
+SLOTS = ("trial", "epoch", "value", RUNG, CURVES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,14 +96,14 @@ def view(
     ]
     room = max(2, height - len(lines) - 1)
     if studies:
-        shown = studies[: max(1, room // 2 - 2 if running else room - 2)]
-        header = ("loss", "done", "running", "pruned", "failed", "best")
-        lines += _table(header, [_study_cells(study) for study in shown], width, len(studies))
+        most = max(1, room // 2 - 2 if running else room - 2)
+        # Of more studies than there is room for, those come first that something can be seen of.
+        first = studies if len(studies) <= most else sorted(studies, key=lambda study: not study.running)[:most]
+        lines += _table(STUDIES, [_study_cells(study) for study in first], width, len(studies))
     room = height - _height(lines) - 1
     if running and room > 2:
-        header = ("trial", "epoch", "value", "next rung", CURVES)
         shown_slots = running[: room - 1 if slots < room else room - 2]
-        lines += _table(header, [_slot_cells(slot) for slot in shown_slots], width, slots)
+        lines += _table(SLOTS, [_slot_cells(slot) for slot in shown_slots], width, slots)
     return Group(*lines)
 
 
@@ -124,9 +126,13 @@ def _slot_cells(slot: SlotLine) -> tuple[str, ...]:
 
 
 def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], width: int, count: int) -> list[RenderableType]:
-    """The columns from the left that say something and fit, so no number is cut, and how many rows are not shown."""
-    used = [position for position, cells in enumerate(zip(*rows, strict=True)) if {*cells} != {NOTHING}]
-    header, *rows = (tuple(cells[position] for position in used) for cells in (header, *rows))
+    """The columns from the left that fit, so no number is cut, and how many rows are not shown.
+
+    Where nothing is pruned there are no rungs to show.
+    """
+    unused = [place for place, name in enumerate(header) if name == RUNG and {row[place] for row in rows} == {NOTHING}]
+    used = [place for place in range(len(header)) if place not in unused]
+    header, *rows = (tuple(cells[place] for place in used) for cells in (header, *rows))
     widths = [max(map(cell_len, cells)) for cells in zip(header, *rows, strict=True)]
     columns = len(widths)
     while columns > 1 and sum(widths[:columns]) + GAP * (columns - 1) > width:
