@@ -33,6 +33,7 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         folds=() if on_all else split.folds,
         metrics=plan.metrics,
         objective=config.search.objective,
+        gallery_seed=split.seed if config.metrics.gallery == "training_half" and not on_all else None,
         seed=trial.user_attrs["seed"],
         directory=trial_directory(plan, loss, stage, trial.number),
     )

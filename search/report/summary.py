@@ -77,6 +77,7 @@ def summarise(search: Search, stored: Summary | None = None) -> Summary:
             train_classes=len(split.train),
             validation_classes=len(split.validation),
             gallery=split.gallery,
+            training_half=config.metrics.gallery == "training_half",
             test_classes=len(split.test),
             folds=len(split.folds) or None,
             merge=split.merge,

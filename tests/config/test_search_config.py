@@ -25,7 +25,7 @@ training: {epochs: 8, batch_size: 120, sampler: balanced, images_per_class: 5, i
 losses: [proxy_anchor, mpa, pnp]
 search: {from: null, trials: 16, epochs: null, sampler: tpe, pruner: asha, objective: map_at_r, seed: 0,
          max_concurrent: null, storage: null}
-metrics: {validation: [recall_at_1, map_at_r], test: all}
+metrics: {validation: [recall_at_1, map_at_r], test: all, gallery: validation}
 resources: {cpus_per_trial: 1, gpus_per_trial: 0}
 selection: {finalists: 3, seeds: 2}
 final: {seeds: 3, train_on: train}
@@ -96,6 +96,11 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"search": {"sampler": "tpu"}}, "search.sampler: "),
     ({"search": {"objective": "map"}, "metrics": {"validation": ["recal_at_1"]}}, "recal_at_1 is not known"),
     ({"search": {"objective": "accuracy"}}, "accuracy is not known"),
+    ({"metrics": {"gallery": "training"}}, "metrics.gallery: "),
+    (
+        {"metrics": {"gallery": "training_half"}, "search": {"objective": "nmi"}},
+        "metrics.gallery is training_half and search.objective nmi, which ranks no images",
+    ),
     ({"training": {"lr": -1}}, "training: lr must be positive and finite; it is -1"),
     ({"training": {"lr": float("nan")}}, "training: lr must be positive and finite; it is nan"),
     ({"training": {"schedule": {"step": 0}}}, "schedule.step must be at least 1 epoch"),

@@ -7,6 +7,7 @@ from search.config.search_config import SearchConfig
 from search.plan.checks.addresses import check_addresses, check_runs_folder
 from search.plan.checks.data import check_data, check_noise_splits, check_sizes, split_of
 from search.plan.checks.findings import Findings
+from search.plan.checks.gallery import check_gallery
 from search.plan.checks.images import check_images_readable
 from search.plan.checks.machine import check_machine
 from search.plan.checks.network import check_network
@@ -43,6 +44,7 @@ def make_plan(
     if data is not None:
         check_data(found, config, data)
     check_sizes(found, config)
+    check_gallery(found, config)
     noise_splits = check_noise_splits(found, config)
     spaces = check_spaces(found, config, accepted=goes_on)
     check_noise(found, config, spaces)

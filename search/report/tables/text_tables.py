@@ -89,7 +89,8 @@ def _notes(comparison: Comparison) -> Iterator[str]:
 def _classes(split: SplitSummary) -> str:
     merged = f" (every {split.merge} as one)" if split.merge > 1 else ""
     validate = f" and validate in {split.folds} folds" if split.folds else f", {split.validation_classes} validate"
-    return f"{split.train_classes} classes train{merged}{validate}, {split.test_classes} test"
+    among = " among half of the training images too" if split.training_half else ""
+    return f"{split.train_classes} classes train{merged}{validate}{among}, {split.test_classes} test"
 
 
 def _pairs(comparison: Comparison) -> TextTable:
