@@ -76,6 +76,7 @@ KEYS: dict[str, Any] = {
             },
             "best": {"params": PARAMS, "value": None, "number": None},
             "confirmed": {"params": PARAMS, "number": None, "search_value": None, **dict.fromkeys(CONFIRMED)},
+            "other_splits": None,
             "final": STATISTICS,
             "test": TEST,
             "test_small": STATISTICS,

@@ -45,6 +45,7 @@ def made_loss(**fields: Any) -> LossSummary:
             "default": made_default(),
             "best": None,
             "confirmed": None,
+            "other_splits": None,
             "final": None,
             "test": None,
             "test_small": None,

@@ -70,7 +70,14 @@ def _notes(comparison: Comparison) -> Iterator[str]:
             counts = f"{trials.complete} complete, {trials.pruned} pruned, {trials.failed} failed"
             yield f"{label}: {parameters(tuned.params) if tuned else 'no trial finished'} ({counts})"
             audited = entry.audit.sentence if entry.audit else None
-            said = (entry.ended_early, entry.overtuned, audited, *(finding.sentence for finding in entry.diagnostics))
+            agreed = entry.other_splits.sentence if entry.other_splits else None
+            said = (
+                entry.ended_early,
+                agreed,
+                entry.overtuned,
+                audited,
+                *(finding.sentence for finding in entry.diagnostics),
+            )
             for sentence in filter(None, said):
                 yield f"{label}: {sentence}"
         if summary.noise:
