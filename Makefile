@@ -1,4 +1,4 @@
-.PHONY: setup run test test-cluster check bench-losses bench-metrics bench-input bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics clean
+.PHONY: setup run test test-cluster check bench-losses bench-metrics bench-input bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -68,6 +68,11 @@ bench-statistics: setup
 	$(BIN)/python -m benchmarks.statistics.incumbent
 	$(BIN)/python -m benchmarks.statistics.prior
 	$(BIN)/python -m benchmarks.statistics.rungs
+
+# With one thread, as a trial has: six minutes on Omniglot's 136 characters.
+bench-gallery: export OMP_NUM_THREADS = 1
+bench-gallery: setup
+	$(BIN)/python -m benchmarks.gallery $(IMAGES)
 
 bench-anytime: setup
 	$(BIN)/python -m benchmarks.anytime $(IMAGES) $(RUNS)

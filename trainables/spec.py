@@ -22,7 +22,8 @@ class TrialSpec:
     one, and ``validation_classes`` (none for a final training on all classes) are what each epoch is scored on, by
     ``metrics``. The best epoch is the first one that maximises ``objective``. ``directory`` receives the attempts'
     checkpoints. With ``folds`` there is a training for each, in which its classes validate and the other
-    ``train_classes`` are learned from.
+    ``train_classes`` are learned from. With ``gallery_seed`` the half of the training images that it draws stands in
+    the validation's gallery too.
     """
 
     loss: str
@@ -38,6 +39,7 @@ class TrialSpec:
     directory: str
     merge: int = 1
     folds: tuple[tuple[str, ...], ...] = ()
+    gallery_seed: int | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TrialSpec":
         """Itself: nothing of it changes, and Ray Tune copies what a trial is given several times, with all classes."""

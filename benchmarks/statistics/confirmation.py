@@ -92,6 +92,7 @@ def compare_with_the_code(search: Search, fresh: Floats, seeds: int) -> None:
                 params={},
                 searched=(float(search.searched[number, candidate]),),
                 values=tuple(fresh[number, candidate, :count].tolist()),
+                splits=(0,) * count,
                 best_epochs=(),
                 failed=0,
             )

@@ -31,7 +31,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 PANELS: dict[str, tuple[Callable[..., Any], ...]] = {
-    "Search": (init.init, run.run, run.select, run.test, campaign.campaign),
+    "Search": (init.init, run.run, run.select, run.test, run.audit, campaign.campaign),
     "Results": (status.status, trials.trials, trials.show, compare.compare, verify.verify, run.sync),
     "Pictures": (report.report, serve.serve),
     "Disk": (disk.disk, disk.remove),

@@ -26,7 +26,8 @@ class Plan:
     folder: RunFolder
     split: ClassSplit
     spaces: Mapping[str, SearchSpace]
-    noise_splits: tuple[ClassSplit, ...] = ()
+    further_splits: tuple[ClassSplit, ...] = ()
+    """Other splits of the same training half, which the noise stage and confirmations validate on."""
     notices: tuple[str, ...] = ()
     """What the user should know of how the search file was taken."""
 

@@ -15,7 +15,7 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
     config = plan.config
     configuration = configuration_of(trial)
     training = configuration.training
-    split = (plan.split, *plan.noise_splits)[trial.user_attrs.get("split", 0)]
+    split = (plan.split, *plan.further_splits)[trial.user_attrs.get("split", 0)]
     on_all = stage is Stage.TEST and config.final.train_on == "all"
     if on_all:
         epochs = trial.user_attrs["epochs"]
@@ -33,6 +33,7 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         folds=() if on_all else split.folds,
         metrics=plan.metrics,
         objective=config.search.objective,
+        gallery_seed=split.seed if config.metrics.gallery == "training_half" and not on_all else None,
         seed=trial.user_attrs["seed"],
         directory=trial_directory(plan, loss, stage, trial.number),
     )

@@ -53,18 +53,26 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> Compa
 
 
 def refuse_mixed(summaries: Sequence[Summary]) -> None:
-    """Different splits are never compared silently, nor values of different objectives.
+    """Different splits are never compared silently, nor values of different objectives or in different galleries.
 
     Raises:
-        Mistakes: the searches have not the same split, or not the same objective.
+        Mistakes: the searches have not the same split, objective or validation's gallery.
     """
     splits = {summary.name: summary.split.digest[:12] for summary in summaries}
     objectives = {summary.name: summary.objective for summary in summaries}
-    for what, values in (("split", splits), ("objective", objectives)):
+    galleries = {
+        summary.name: "with half of the training images" if summary.split.training_half else "validation classes alone"
+        for summary in summaries
+    }
+    for what, plural, values in (
+        ("split", "splits", splits),
+        ("objective", "objectives", objectives),
+        ("validation's gallery", "galleries for the validation", galleries),
+    ):
         if len(set(values.values())) > 1:
             listed = "; ".join(f"{name}: {value}" for name, value in values.items())
             raise Mistakes(
-                f"These searches have different {what}s and cannot be compared ({listed}); compare searches of one "
+                f"These searches have different {plural} and cannot be compared ({listed}); compare searches of one "
                 f"{what}."
             )
 

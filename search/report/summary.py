@@ -20,12 +20,14 @@ from search.report.results.loss_summary import (
     Confirmed,
     DefaultSummary,
     LossSummary,
+    SplitAgreement,
     TrialCounts,
 )
 from search.report.results.scored_openings import ScoredModel, ScoredOpening, scored_openings
 from search.report.results.seed_statistics import SeedInterval, SeedStatistics
 from search.report.results.summary import SplitSummary, Summary, TimeSummary
 from search.report.statistics.interval import over_seeds
+from search.selection.choice import best_on_splits
 from search.selection.confirmation import Confirmation, confirmations, finalists
 from search.selection.openings.ledger import Ledger
 from search.selection.selection import Selection
@@ -78,6 +80,7 @@ def summarise(search: Search, stored: Summary | None = None) -> Summary:
             train_classes=len(split.train),
             validation_classes=len(split.validation),
             gallery=split.gallery,
+            training_half=config.metrics.gallery == "training_half",
             test_classes=len(split.test),
             folds=len(split.folds) or None,
             merge=split.merge,
@@ -130,6 +133,7 @@ def _loss_summary(
         ),
         best=_best(searched, best) if best else None,
         confirmed=_chosen(chosen) if chosen else None,
+        other_splits=_split_agreement(plan, searched, confirmed, chosen) if chosen else None,
         final=_final(plan, trials[Stage.TEST], chosen),
         test=_tested(test, loss, chosen),
         test_small=_tested_small(test, loss, chosen),
@@ -147,6 +151,17 @@ def _loss_summary(
         return stored
     found = diagnose(plan.config.loss(loss).key, space.parameters, plan.config.training, searched, params)
     return summary.model_copy(update={"diagnostics": found})
+
+
+def _split_agreement(
+    plan: Plan, searched: Sequence[FrozenTrial], confirmed: Sequence[FrozenTrial], chosen: Confirmation
+) -> SplitAgreement | None:
+    """None where confirmations validate on the search's split alone, or nothing was confirmed beside the choice."""
+    if plan.config.selection.splits == 1:
+        return None
+    numbers = sorted({trial.user_attrs["configuration"] for trial in confirmed})
+    found = best_on_splits(chosen, list(confirmations(searched, confirmed, numbers, plan.config.objective).values()))
+    return SplitAgreement(splits=len(found), best=sum(found)) if found else None
 
 
 def _best(searched: Sequence[FrozenTrial], best: FrozenTrial) -> BestTrial:

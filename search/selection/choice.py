@@ -7,8 +7,13 @@ those of several. At equal cost its choice is nearer to the best (``make bench-s
 seeds: .012, .057, .269 and .724 deviations of quality are lost against .022, .084, .323 and .828, with noise of a
 quarter, a half, one and two such deviations), and its estimate flatters by −.08 to .13 deviations of the noise where
 the mean of the winner does by .14 to .70.
+
+With ``selection.splits`` the trainings of every candidate validate in turn on several splits of the training classes,
+so that those that are compared were trained on the same ones, and a candidate that was only trained on the first is
+compared with what the others would have come to there (:func:`search.selection.confirmation.split_effects`).
 """
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -28,6 +33,16 @@ RULES: Mapping[Rule, str] = {
     ),
     "mean": f"{_FINALISTS}chosen: the one with the highest mean over its fresh seeds {_AMONG}",
 }
+
+
+def rule_in_words(rule: Rule, splits: int) -> str:
+    """The rule for ``selection.json``."""
+    if splits == 1:
+        return RULES[rule]
+    return (
+        f"{RULES[rule]}; fresh seeds validate in turn on {splits} splits of the training classes, of which the first "
+        "is the search's, and what a split adds to the values of all is taken off"
+    )
 
 
 def rounds(rule: Rule, candidates: Sequence[Confirmation], seeds: int) -> dict[int, int]:
@@ -60,7 +75,8 @@ def deciding_means(rule: Rule, tried: Sequence[Confirmation]) -> dict[int, float
 
 
 def _noise(tried: Sequence[Confirmation]) -> float | None:
-    return pooled_variance([candidate.values for candidate in tried])
+    further = {split for candidate in tried for split in candidate.splits} - {0}
+    return pooled_variance([candidate.values for candidate in tried], estimated=len(further))
 
 
 def choose(
@@ -85,3 +101,20 @@ def choose(
         for candidate, estimate in zip(tried, fresh, strict=True)
     }
     return estimated[best.number], {**candidates, **estimated}, reason
+
+
+def best_on_splits(chosen: Confirmation, candidates: Sequence[Confirmation]) -> list[bool]:
+    """Whether no candidate has a higher mean than ``chosen`` on a split, for each on which it has rivals."""
+    rivals = [candidate for candidate in candidates if candidate.number != chosen.number]
+    found = []
+    for split in sorted(set(chosen.splits)):
+        means = [mean for rival in rivals if (mean := _mean_on(rival, split)) is not None]
+        own = _mean_on(chosen, split)
+        if means and own is not None:
+            found.append(own >= max(means))
+    return found
+
+
+def _mean_on(candidate: Confirmation, split: int) -> float | None:
+    values = [value for value, on in zip(candidate.values, candidate.splits, strict=True) if on == split]
+    return statistics.fmean(values) if values else None

@@ -17,15 +17,18 @@ from spaces.value import Value
 class Confirmation:
     """One configuration's confirmations: ``values`` of the seeds that finished, ``failed`` the number that did not.
 
-    ``searched`` are the values of its trials in the search, and ``best_epochs`` the epochs at which the finished seeds
-    were best, each fold of a seed by itself. ``estimate`` is what other fresh seeds are expected to come to: the mean
-    of ``values`` shrunk towards those of the other candidates; None before the choice.
+    ``splits`` says of each value on which split of the training classes it was measured, from 0, the search's own; what
+    a split's classes add to the values of all configurations is taken off (:func:`split_effects`). ``searched`` are the
+    values of its trials in the search, and ``best_epochs`` the epochs at which the finished seeds were best, each fold
+    of a seed by itself. ``estimate`` is what other fresh seeds are expected to come to: the mean of ``values`` shrunk
+    towards those of the other candidates; None before the choice.
     """
 
     number: int
     params: Mapping[str, Value]
     searched: tuple[float, ...]
     values: tuple[float, ...]
+    splits: tuple[int, ...]
     best_epochs: tuple[int, ...]
     failed: int
     estimate: float | None = None
@@ -72,6 +75,13 @@ def confirmations(
     searched: Sequence[FrozenTrial], confirmed: Sequence[FrozenTrial], candidates: Sequence[int], objective: str
 ) -> dict[int, Confirmation]:
     """The confirmations of the trials ``candidates`` of a search."""
+    effects = split_effects(
+        [
+            (trial.user_attrs["configuration"], trial.user_attrs["split"], trial.value)
+            for trial in confirmed
+            if trial.state == TrialState.COMPLETE and trial.value is not None
+        ]
+    )
     result = {}
     for number in candidates:
         runs = [trial for trial in confirmed if trial.user_attrs["configuration"] == number]
@@ -80,11 +90,38 @@ def confirmations(
             number=number,
             params=dict(configuration_of(searched[number])),
             searched=values_of([trial for trial in searched if _same(trial, searched[number])]),
-            values=tuple(trial.value for trial in good if trial.value is not None),
+            values=tuple(trial.value - effects[trial.user_attrs["split"]] for trial in good if trial.value is not None),
+            splits=tuple(trial.user_attrs["split"] for trial in good if trial.value is not None),
             best_epochs=tuple(epoch for trial in good for epoch in best_epochs(epochs_of(trial), objective)),
             failed=len(runs) - len(good),
         )
     return result
+
+
+def split_effects(values: Sequence[tuple[int, int, float]]) -> dict[int, float]:
+    """What each class split adds to the values of all configurations, beyond what the search's own split, 0, adds.
+
+    By least squares, value = configuration + split. Where every configuration was trained on the same splits, it is the
+    difference of the splits' means; where some were trained on the first one alone, they have no say in it.
+
+    Args:
+        values: the configuration, the split and the value of each training.
+    """
+    configurations = list(dict.fromkeys(configuration for configuration, _, _ in values))
+    further = sorted({split for _, split, _ in values} - {0})
+    if not further:
+        return {0: 0.0}
+    import numpy as np
+
+    design = np.zeros((len(values), len(configurations) + len(further)))
+    for row, (configuration, split, _) in zip(design, values, strict=True):
+        row[configurations.index(configuration)] = 1
+        if split:
+            row[len(configurations) + further.index(split)] = 1
+    solution = np.linalg.lstsq(design, np.array([value for *_, value in values]))[0]
+    # Rounded, so that another machine's linear algebra comes to the same choice, digit for digit.
+    effects = [round(float(effect), 12) for effect in solution[len(configurations) :]]
+    return {0: 0.0, **dict(zip(further, effects, strict=True))}
 
 
 def _same(trial: FrozenTrial, other: FrozenTrial) -> bool:

@@ -10,7 +10,8 @@ from trainables.spec import TrialSpec
 class Scoring:
     """A model (``checkpoint``, trained as ``spec`` says), the images, the metrics, and a file for per-image results.
 
-    Where classes validate, ``gallery`` says how many at once: the objective is measured in galleries of that size too.
+    Where classes validate among each other, ``gallery`` says how many at once: the objective is measured in galleries
+    of that size too. None where they validate among training images as well.
 
     ``seed`` is that of the final training, which the models of its ``fold``s share (None without folds).
     """
@@ -23,5 +24,5 @@ class Scoring:
     checkpoint: str
     images: StoreSpec
     metrics: tuple[str, ...]
-    gallery: int
+    gallery: int | None
     per_image: str

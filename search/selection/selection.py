@@ -83,7 +83,9 @@ class Selection:
 
 
 def _confirmation(entry: dict[str, Any]) -> Confirmation:
-    return Confirmation(**{**entry, **{name: tuple(entry[name]) for name in ("searched", "values", "best_epochs")}})
+    return Confirmation(
+        **{**entry, **{name: tuple(entry[name]) for name in ("searched", "values", "splits", "best_epochs")}}
+    )
 
 
 def study_digest(trials: Sequence[FrozenTrial]) -> str:

@@ -29,11 +29,14 @@ def shrunk_means(groups: Sequence[Sequence[float]], noise: float | None) -> list
     return [centre + spread / (spread + 1 / w) * (mean - centre) for w, mean in zip(precisions, means, strict=True)]
 
 
-def pooled_variance(groups: Sequence[Sequence[float]]) -> float | None:
-    """The variance within groups, from those of two values or more; None where there are none."""
+def pooled_variance(groups: Sequence[Sequence[float]], *, estimated: int = 0) -> float | None:
+    """The variance within groups, from those of two values or more; None where there are too few.
+
+    ``estimated`` is how many effects common to all groups were taken off the values before, by least squares: each took
+    a degree of freedom.
+    """
     several = [values for values in groups if len(values) > 1]
-    if not several:
+    freedom = sum(len(values) - 1 for values in several) - estimated
+    if freedom <= 0:
         return None
-    return sum((len(values) - 1) * statistics.variance(values) for values in several) / sum(
-        len(values) - 1 for values in several
-    )
+    return sum((len(values) - 1) * statistics.variance(values) for values in several) / freedom

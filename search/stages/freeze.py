@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from search.plan.search import Search
 from search.report.results.row import Row
 from search.report.seal.family import family_of, shown_metrics
-from search.selection.choice import RULES, choose
+from search.selection.choice import choose, rule_in_words
 from search.selection.confirmation import Confirmation, confirmations, finalists
 from search.selection.family import Family
 from search.selection.role import Role
@@ -75,7 +75,7 @@ def selection_of(search: Search, family: Family | None = None) -> Selection:
         split_digest=plan.split.digest,
         test_digest=plan.split.test_digest,
         studies=_study_digests(search),
-        rule=RULES[plan.config.selection.rule],
+        rule=rule_in_words(plan.config.selection.rule, plan.config.selection.splits),
         chosen=chosen,
         defaults=defaults,
         reasons=reasons,

@@ -58,7 +58,7 @@ def audit_stage(search: Search) -> QueuedStage:
 
 
 def confirm_stages(searches: Sequence[Search]) -> Iterator[QueuedStage]:
-    """The finalists and the default again, with fresh seeds that are the same for all losses.
+    """The finalists and the default again, with fresh seeds that are the same for all losses, on class splits in turn.
 
     First each with one, then with as many as the rule gives it after what the first one came to.
     """
@@ -83,12 +83,16 @@ def _all_confirmations(search: Search) -> QueuedStage:
 
 
 def _confirm_stage(search: Search, seeds_of: Callable[[str, Sequence[int]], Mapping[int, int]]) -> QueuedStage:
-    studies = []
+    studies, selection = [], search.config.selection
     for loss in search.config.loss_names:
         trials = search.study(loss, Stage.SEARCH).trials()
-        numbers = [trial.number for trial in finalists(trials, search.config.selection.finalists)]
+        numbers = [trial.number for trial in finalists(trials, selection.finalists)]
+        attributes = [
+            {"seed": _shared_seed(search, Stage.SELECT, index), "split": index % selection.splits}
+            for index in range(len(numbers) * selection.seeds)
+        ]
         wanted = [
-            (trials[number].params, {"configuration": number, "seed": _shared_seed(search, Stage.SELECT, index)})
+            (trials[number].params, {"configuration": number, **attributes[index]})
             for number, seeds in seeds_of(loss, numbers).items()
             for index in range(seeds)
         ]

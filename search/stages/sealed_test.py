@@ -153,7 +153,8 @@ def _score(
                 checkpoint=checkpoint,
                 images=images,
                 metrics=candidate.selection.test_metrics,
-                gallery=plan.split.gallery,
+                # Half of the training images are no classes of the test that could be left out of its gallery.
+                gallery=plan.split.gallery if plan.config.metrics.gallery == "validation" else None,
                 per_image=f"{short_study_name(loss, Stage.TEST)}-{trial.number}.npz",
             )
             for loss, trial, spec, checkpoint in candidate.models

@@ -1,16 +1,20 @@
-"""A search from its file to its outcome: what ``holdout run`` and the library do."""
+"""A search from its file to its outcome: what ``holdout run`` and the library do, and ``holdout audit`` afterwards."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
-from search.campaigns.folder import refuse_member
-from search.plan.resume import read_plan
+from search.campaigns.folder import campaign_of, refuse_member
+from search.plan.plan import Plan
+from search.plan.resume import read_plan, reopened
 from search.stages.progress.phase import phase
+from search.study.names import Stage
 from search.study.trial_queue import RunningTrial, TrialListener
+from trainables.mistakes import Mistakes
 from trainables.training.epoch_record import EpochRecord
 
 if TYPE_CHECKING:
@@ -62,3 +66,47 @@ def run_search(
         [plan], console, plan.config.stages, started=started, opener=plan.config.name, listeners=listeners
     )
     return outcome
+
+
+def audit_search(name: str, runs: Path, trials: int, console: Console, *, started: float) -> "Outcome":
+    """Train pruned trials of the search ``name`` to their end, as ``search.audit`` does; the choice stays as it is.
+
+    Args:
+        name: a search whose trials have ended; what comes after them is left as it is.
+        runs: the runs folder.
+        trials: how many of each loss. An audit of more, which began before, is gone on with.
+        console: where progress is shown.
+        started: when the command began, in seconds since 1970.
+
+    Raises:
+        Mistakes: there is no such search, it is not searched to its end, or nothing was pruned.
+        Failure: it could not be done.
+    """
+    if campaign := campaign_of(runs, name):
+        raise Mistakes(
+            f"{name} is a search of the campaign {campaign.name}; `holdout campaign` with its file and "
+            f"`--set base.search.audit={trials}` audits all of its searches."
+        )
+    plan = reopened(runs, name)
+    _refuse_without_prunings(plan)
+    search = plan.config.search
+    wanted = search.model_copy(update={"audit": max(trials, search.audit)})
+    plan = replace(plan, config=plan.config.model_copy(update={"search": wanted}))
+    from search.stages.pipeline import run_stages
+
+    (outcome,) = run_stages([plan], console, [Stage.SEARCH], started=started, opener=name)
+    return outcome
+
+
+def _refuse_without_prunings(plan: Plan) -> None:
+    from search.plan.stored import StoredSearch  # imports sqlalchemy
+
+    name, stored = plan.config.name, StoredSearch(plan.folder)
+    searched = {loss: stored.trials(loss) for loss in plan.config.loss_names}
+    if not all(plan.budget(loss).done(trials) for loss, trials in searched.items()):
+        raise Mistakes(f"The search {name} has trials left; `holdout run` its file first.")
+    if not any(trial.state == TrialState.PRUNED for trials in searched.values() for trial in trials):
+        raise Mistakes(
+            f"No trial of {name} was pruned (search.pruner is {plan.config.search.pruner}), so there is nothing to "
+            "audit; name a search with pruned trials."
+        )

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Engine
 
 from search.config.search_config import parse_config
-from search.plan.checks.data import check_noise_splits, split_of
+from search.plan.checks.data import check_further_splits, split_of
 from search.plan.checks.findings import Findings
 from search.plan.checks.spaces import check_spaces
 from search.plan.plan import Plan
@@ -67,11 +67,11 @@ def plan_from_rules(folder: RunFolder) -> Plan:
     config = parse_config(stored_config(folder))
     found = Findings()
     data = split_of(found, config)
-    noise_splits = check_noise_splits(found, config)
+    further_splits = check_further_splits(found, config)
     spaces = check_spaces(found, config, accepted=True)
     found.raise_if_any()
     assert data is not None, "nothing was found, and nothing was made"
-    return Plan(config=config, folder=folder, split=data.split, spaces=spaces, noise_splits=noise_splits)
+    return Plan(config=config, folder=folder, split=data.split, spaces=spaces, further_splits=further_splits)
 
 
 def records_of(plan: Plan) -> Records | None:

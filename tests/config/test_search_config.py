@@ -25,9 +25,9 @@ training: {epochs: 8, batch_size: 120, sampler: balanced, images_per_class: 5, i
 losses: [proxy_anchor, mpa, pnp]
 search: {from: null, trials: 16, epochs: null, sampler: tpe, pruner: asha, objective: map_at_r, seed: 0,
          max_concurrent: null, storage: null}
-metrics: {validation: [recall_at_1, map_at_r], test: all}
+metrics: {validation: [recall_at_1, map_at_r], test: all, gallery: validation}
 resources: {cpus_per_trial: 1, gpus_per_trial: 0}
-selection: {finalists: 3, seeds: 2}
+selection: {finalists: 3, seeds: 2, splits: 1}
 final: {seeds: 3, train_on: train}
 noise: {loss: null, configuration: default, seeds: 5, splits: 0}
 checkpoints: {storage_path: null, max_gb: null}
@@ -96,6 +96,11 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"search": {"sampler": "tpu"}}, "search.sampler: "),
     ({"search": {"objective": "map"}, "metrics": {"validation": ["recal_at_1"]}}, "recal_at_1 is not known"),
     ({"search": {"objective": "accuracy"}}, "accuracy is not known"),
+    ({"metrics": {"gallery": "training"}}, "metrics.gallery: "),
+    (
+        {"metrics": {"gallery": "training_half"}, "search": {"objective": "nmi"}},
+        "metrics.gallery is training_half and search.objective nmi, which ranks no images",
+    ),
     ({"training": {"lr": -1}}, "training: lr must be positive and finite; it is -1"),
     ({"training": {"lr": float("nan")}}, "training: lr must be positive and finite; it is nan"),
     ({"training": {"schedule": {"step": 0}}}, "schedule.step must be at least 1 epoch"),
@@ -116,6 +121,11 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"split": {"folds": 5}}, "split.folds is 5 and the training half has 8 classes"),
     ({"split": {"folds": 4, "ratio": 0.8}}, "split: folds is 4 and ratio 0.8; each fold validates on its own part"),
     ({"split": {"merge": 1}}, "split.merge: "),
+    ({"selection": {"splits": 3}}, "selection: splits is 3 and seeds 2; the trainings of a finalist validate on the"),
+    (
+        {"selection": {"splits": 2}, "split": {"folds": 4}},
+        "selection.splits is 2 and split.folds 4; in folds every training class validates already",
+    ),
     ({"split": {"merge": 6}}, "split.merge is 6 and 6 classes train at once"),
     ({"split": {"merge": 2}}, "training: A balanced batch of 20 with 5 images a class needs 4 classes, and the"),
     ({"space": {"triplet": {"margin": 1}}}, "space.triplet: this is none of the search's losses"),

@@ -237,3 +237,13 @@ def test_different_objectives_are_not_compared(runs: Path) -> None:
     path.write_text(path.read_text().replace('"objective": "map_at_r"', '"objective": "recall_at_1"'))
     refusal = plain(holdout_here("compare", "one", "two", "--runs", runs, code=2).stderr)
     assert "different objectives and cannot be compared (one: map_at_r; two: recall_at_1)" in refusal
+
+
+def test_values_of_different_galleries_are_not_compared(runs: Path) -> None:
+    made_search(runs, "two", {"pnp": (0.3, 0.6)})
+    path = runs / "two" / "summary.json"
+    path.write_text(path.read_text().replace('"training_half": false', '"training_half": true'))
+    alone = plain(holdout_here("compare", "two", "--runs", runs).stdout)
+    assert "validate among half of the training images too" in " ".join(alone.split())
+    refusal = " ".join(plain(holdout_here("compare", "one", "two", "--runs", runs, code=2).stderr).split())
+    assert "(one: validation classes alone; two: with half of the training images)" in refusal

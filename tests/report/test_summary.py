@@ -37,7 +37,16 @@ TEST = dict.fromkeys(("recall_at_1", "map_at_r"), (*STATISTICS, "ci95"))
 KEYS: dict[str, Any] = {
     "format": None,
     "name": None,
-    "split": ("digest", "train_classes", "validation_classes", "gallery", "test_classes", "folds", "merge"),
+    "split": (
+        "digest",
+        "train_classes",
+        "validation_classes",
+        "gallery",
+        "training_half",
+        "test_classes",
+        "folds",
+        "merge",
+    ),
     "objective": None,
     "noise": {
         "loss": None,
@@ -67,6 +76,7 @@ KEYS: dict[str, Any] = {
             },
             "best": {"params": PARAMS, "value": None, "number": None},
             "confirmed": {"params": PARAMS, "number": None, "search_value": None, **dict.fromkeys(CONFIRMED)},
+            "other_splits": None,
             "final": STATISTICS,
             "test": TEST,
             "test_small": STATISTICS,

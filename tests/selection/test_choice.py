@@ -7,16 +7,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.selection.choice import choose, rounds
-from search.selection.confirmation import Confirmation
+from search.selection.choice import best_on_splits, choose, rounds
+from search.selection.confirmation import Confirmation, split_effects
 from search.selection.shrinkage import pooled_variance, shrunk_means
 
 GROUPS = st.lists(st.lists(st.floats(-1, 1), min_size=1, max_size=6), min_size=1, max_size=6)
 
 
-def tried(number: int, *values: float, searched: tuple[float, ...] = (), failed: int = 0) -> Confirmation:
+def tried(
+    number: int,
+    *values: float,
+    searched: tuple[float, ...] = (),
+    failed: int = 0,
+    splits: tuple[int, ...] | None = None,
+) -> Confirmation:
     return Confirmation(
-        number=number, params={"x": number}, searched=searched, values=values, best_epochs=(), failed=failed
+        number=number,
+        params={"x": number},
+        searched=searched,
+        values=values,
+        splits=(0,) * len(values) if splits is None else splits,
+        best_epochs=(),
+        failed=failed,
     )
 
 
@@ -80,6 +92,43 @@ def test_halving_never_costs_more(count: int, seeds: int) -> None:
     wanted = rounds("halving", [tried(number, number / 20) for number in range(count)], seeds)
     assert sum(wanted.values()) <= count * seeds
     assert min(wanted.values()) >= 1
+
+
+values = st.floats(0, 1).map(lambda value: round(value, 3))
+
+
+@given(table=st.lists(st.tuples(values, values, values), min_size=1, max_size=6))
+def test_what_a_split_adds_where_all_were_trained_on_all_is_the_difference_of_means(
+    table: list[tuple[float, float, float]],
+) -> None:
+    trained = [(number, split, value) for number, row in enumerate(table) for split, value in enumerate(row)]
+    found = split_effects(trained)
+    means = [statistics.fmean(column) for column in zip(*table, strict=True)]
+    assert found == pytest.approx({split: mean - means[0] for split, mean in enumerate(means)}, abs=1e-9)
+
+
+def test_a_configuration_that_was_trained_on_the_first_split_alone_has_no_say_in_what_others_add() -> None:
+    both = [(0, 0, 0.5), (0, 1, 0.3), (4, 0, 0.6), (4, 1, 0.5)]
+    assert split_effects(both) == pytest.approx({0: 0.0, 1: -0.15})
+    assert split_effects([*both, (7, 0, 0.9), (8, 0, 0.1)]) == pytest.approx({0: 0.0, 1: -0.15})
+    assert split_effects([(0, 0, 0.5), (3, 0, 0.1)]) == {0: 0.0}
+
+
+def test_a_noise_of_which_split_effects_were_taken_off_has_fewer_degrees_of_freedom() -> None:
+    """Against an analysis of variance by hand: two configurations on three splits have two degrees of freedom left."""
+    table = np.array([[0.5, 0.7, 0.4], [0.6, 0.9, 0.45]])
+    residuals = table - table.mean(1, keepdims=True) - table.mean(0) + table.mean()
+    adjusted = table - (table.mean(0) - table.mean(0)[0])
+    assert pooled_variance(adjusted.tolist(), estimated=2) == pytest.approx((residuals**2).sum() / 2)
+    assert pooled_variance(adjusted[:1].tolist(), estimated=2) is None
+
+
+def test_on_how_many_splits_the_choice_is_the_best() -> None:
+    chosen = tried(3, 0.5, 0.6, 0.7, 0.3, splits=(0, 1, 2, 0))
+    others = [tried(0, 0.45, splits=(0,)), tried(5, 0.1, 0.65, 0.7, splits=(0, 1, 2))]
+    assert best_on_splits(chosen, [chosen, *others]) == [False, False, True]
+    assert best_on_splits(chosen, [chosen, others[1]]) == [True, False, True]
+    assert best_on_splits(chosen, [chosen]) == []
 
 
 def test_shrunken_means_of_equal_counts_in_closed_form() -> None:

@@ -43,6 +43,7 @@ def confirmation(number: int, *values: float, failed: int = 0) -> Confirmation:
         params={"x": number},
         searched=(1.0,),
         values=values,
+        splits=(0,) * len(values),
         best_epochs=(2,) * len(values),
         failed=failed,
     )
@@ -129,9 +130,9 @@ def test_an_unlucky_replicate_that_was_pruned_counts() -> None:
 def test_confirmations_gather_the_seeds() -> None:
     searched = [trial(0, 0.1, 1), trial(1, 0.9, 2)]
     confirmed = [
-        trial(0, 0.5, 2, configuration=1),
-        trial(1, None, 2, configuration=1),
-        trial(2, 0.2, 1, configuration=0),
+        trial(0, 0.5, 2, configuration=1, split=0),
+        trial(1, None, 2, configuration=1, split=0),
+        trial(2, 0.2, 1, configuration=0, split=0),
     ]
     entry = confirmations(searched, confirmed, [1], "m")[1]
     assert (entry.values, entry.failed, entry.best_epochs, entry.params) == ((0.5,), 1, (2,), {"x": 2})

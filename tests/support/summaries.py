@@ -9,7 +9,14 @@ from search.report.results.seed_statistics import SeedStatistics
 from search.report.results.summary import SplitSummary, Summary, TimeSummary
 
 SPLIT = SplitSummary(
-    digest="0" * 64, train_classes=3, validation_classes=2, gallery=2, test_classes=30, folds=None, merge=1
+    digest="0" * 64,
+    train_classes=3,
+    validation_classes=2,
+    gallery=2,
+    training_half=False,
+    test_classes=30,
+    folds=None,
+    merge=1,
 )
 NO_TIME = TimeSummary(wall_s=0.0, startup_s=0.0, search_wall_s=0.0, trial_work_s=0.0, slots=1)
 
@@ -38,6 +45,7 @@ def made_loss(**fields: Any) -> LossSummary:
             "default": made_default(),
             "best": None,
             "confirmed": None,
+            "other_splits": None,
             "final": None,
             "test": None,
             "test_small": None,

@@ -10,13 +10,14 @@ from conftest import draw_folder
 
 from trainables.data.sets.folder import Folder
 from trainables.data.store.spec import StoreSpec
+from trainables.data.training_half import training_half
 from trainables.losses import LOSSES
 from trainables.mistakes import Mistakes
-from trainables.models import ModelConfig
+from trainables.models import EmbeddingModel, ModelConfig
 from trainables.spec import TrialSpec, derived_seed
 from trainables.training.checkpoints import load_checkpoint
 from trainables.training.config import Schedule, TrainingConfig
-from trainables.training.train import Diverged, Training, failure_of, train
+from trainables.training.train import Diverged, Training, embed, failure_of, train
 
 CPU = torch.device("cpu")
 
@@ -68,6 +69,27 @@ def test_it_learns(spec: TrialSpec) -> None:
     assert records[-1]["loss"] < records[0]["loss"]
     assert all(set(record["metrics"]) == {"recall_at_1", "map_at_r"} for record in records)
     assert all(record["start"] <= record["end"] for record in records)
+
+
+def test_validation_images_may_be_ranked_among_half_of_the_training_images(spec: TrialSpec) -> None:
+    """The epoch's metrics are those of the kept model, whose embeddings are ranked by hand."""
+    (record,) = train(replace(trained(spec, epochs=1), gallery_seed=3))
+    (alone,) = train(replace(trained(spec, epochs=1), directory=f"{spec.directory}-alone"))
+    assert record["loss"] == alone["loss"], "what is learned is the same"
+    model = EmbeddingModel(spec.model)
+    model.load_state_dict(load_checkpoint(Path(spec.directory) / str(record["checkpoint"]))["model"])
+    store = spec.images.open()
+    queries, others = store.subset(spec.validation_classes), training_half(store.subset(spec.train_classes), 3)
+    views = [embed(model, view, spec.training, CPU) for view in (queries, others)]
+    rows_ND = torch.nn.functional.normalize(torch.cat(views).double())
+    labels = [*queries.labels_N.tolist(), *[-1] * len(others)]
+    hits = []
+    for number in range(len(queries)):
+        cosine_N = rows_ND @ rows_ND[number]
+        cosine_N[number] = -2
+        hits.append(labels[int(cosine_N.argmax())] == labels[number])
+    assert record["metrics"]["recall_at_1"] == pytest.approx(sum(hits) / len(hits))
+    assert record["metrics"]["map_at_r"] < alone["metrics"]["map_at_r"], "more wrong neighbours"
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -47,10 +47,14 @@ def evaluate(
     ks: Sequence[int] = KS,
     exclude_singletons: bool = False,
     seed: int = 0,
+    queries: int | None = None,
 ) -> dict[str, float]:
     """The metrics called ``names``, in their order; "all" is :func:`all_metrics` of ``ks``.
 
     One's own metric is named by its import path, and its value by its function.
+
+    Of ``queries``, the first so many images are the queries of the retrieval metrics, and the others stand in the
+    gallery alone; all other metrics are of the queries. None: every image is a query.
 
     ``exclude_singletons`` leaves out of the retrieval metrics the queries whose class has no other image,
     which otherwise count as misses; ``seed`` is that of k-means.
@@ -65,7 +69,8 @@ def evaluate(
     retrieval = [name for name in names if name not in {**CLUSTERING, **DISTANCES, **own}]
     values: dict[str, float] = {}
     if retrieval:
-        values |= _means(embeddings_ND, labels_N, retrieval, exclude_singletons)
+        values |= _means(embeddings_ND, labels_N, retrieval, exclude_singletons, queries)
+    embeddings_ND, labels_N = embeddings_ND[:queries], labels_N[:queries]
     if not CLUSTERING.keys().isdisjoint(names):
         values |= clustering_metrics(embeddings_ND, labels_N, seed=seed)
     if not DISTANCES.keys().isdisjoint(names):
@@ -89,7 +94,7 @@ def retrieval_metrics(
     Raises:
         Mistakes: a k below 1, no embeddings, not finite, or labels of another number.
     """
-    return _means(embeddings_ND, labels_N, retrieval_names(ks), exclude_singletons)
+    return _means(embeddings_ND, labels_N, retrieval_names(ks), exclude_singletons, None)
 
 
 def per_query_metrics(
@@ -98,10 +103,12 @@ def per_query_metrics(
     names: Sequence[str] | Literal["all"] = "all",
     *,
     ks: Sequence[int] = KS,
+    queries: int | None = None,
 ) -> dict[str, torch.Tensor]:
-    """The score of each query in the retrieval metrics called ``names``: float64 [N], whose means are theirs.
+    """The score of each query in the retrieval metrics called ``names``: float64 [queries], whose means are theirs.
 
-    "all" is every retrieval metric, those of the first k ranks for each of ``ks``.
+    "all" is every retrieval metric, those of the first k ranks for each of ``ks``. The first ``queries`` images are
+    queries, None: all.
 
     Raises:
         Mistakes: a name of no retrieval metric, no embeddings, not finite, or labels of another number.
@@ -112,11 +119,12 @@ def per_query_metrics(
             f"{', '.join(wrong)} cannot be scored by query: name some of {', '.join((*AT_K, *AT_R, *WHOLE))}."
         )
     embeddings_ND, labels_N = checked(embeddings_ND, labels_N)
-    positives_N = _positives(labels_N)
+    queries = len(labels_N) if queries is None else queries
+    positives_N = _positives(labels_N)[:queries]
     wanted = {name: _score_and_depth(name, int(positives_N.max()), len(labels_N) - 1) for name in names}
     depth = max((depth for _, depth in wanted.values()), default=1)
-    scores = {name: torch.zeros(len(labels_N), dtype=torch.float64) for name in names}
-    for numbers_Q, relevant_QK in Gallery(embeddings_ND, labels_N).relevance(max(depth, 1)):
+    scores = {name: torch.zeros(queries, dtype=torch.float64) for name in names}
+    for numbers_Q, relevant_QK in Gallery(embeddings_ND, labels_N).relevance(max(depth, 1), queries):
         ranking = Ranking(relevant_QK=relevant_QK, positives_Q=positives_N[numbers_Q])
         for name, (row, k) in wanted.items():
             scores[name][numbers_Q.cpu()] = SCORES[row](ranking, k).cpu()
@@ -130,8 +138,12 @@ def _positives(labels_N: torch.Tensor) -> torch.Tensor:
 
 
 def _means(
-    embeddings_ND: torch.Tensor, labels_N: torch.Tensor, names: Sequence[str], exclude_singletons: bool
+    embeddings_ND: torch.Tensor,
+    labels_N: torch.Tensor,
+    names: Sequence[str],
+    exclude_singletons: bool,
+    queries: int | None,
 ) -> dict[str, float]:
-    scores = per_query_metrics(embeddings_ND, labels_N, names)
-    keep_N = _positives(labels_N).cpu() > 0 if exclude_singletons else slice(None)
+    scores = per_query_metrics(embeddings_ND, labels_N, names, queries=queries)
+    keep_N = _positives(labels_N)[:queries].cpu() > 0 if exclude_singletons else slice(None)
     return {name: score_N[keep_N].mean().item() for name, score_N in scores.items()}

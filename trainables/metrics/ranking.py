@@ -4,7 +4,8 @@ A search in float32 finds the candidates. Where two of them lie closer than its 
 relevant, their similarities are computed again in float64, so that no block size, thread or device can change a
 score.
 
-Shapes: N images (each a query and in the gallery), D embedding, Q queries of a block, K ranks, M pairs.
+Shapes: N images of the gallery (the first of them are the queries), D embedding, Q queries of a block, K ranks, M
+pairs.
 """
 
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ _BLOCK_BYTES = 2**28
 
 
 class Gallery:
-    """N labelled embeddings, each ranked against all others.
+    """N labelled embeddings, of which any is ranked against all others.
 
     Itself is left out by its index, so that a duplicate of a query stays in its ranking.
     """
@@ -51,14 +52,15 @@ class Gallery:
     def __len__(self) -> int:
         return len(self.labels_N)
 
-    def relevance(self, depth: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Blocks of queries: their numbers [Q], and which of their K = depth nearest are of their class.
+    def relevance(self, depth: int, queries: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Blocks of the first ``queries`` images: their numbers [Q], and which of their K = depth nearest are of their
+        class.
 
         Ranks that the gallery does not have are not relevant.
         """
         ranks = min(depth, len(self) - 1)
         block = max(min(_BLOCK_QUERIES, _BLOCK_RANKS // depth), 1)
-        for queries_Q in torch.arange(len(self), device=self.labels_N.device).split(block):
+        for queries_Q in torch.arange(queries, device=self.labels_N.device).split(block):
             relevant_QK = self._relevance(queries_Q, ranks)
             yield queries_Q, torch.nn.functional.pad(relevant_QK, (0, depth - ranks))
 

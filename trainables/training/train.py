@@ -19,6 +19,7 @@ from trainables.data.merge import merged_labels
 from trainables.data.store.resident import on_device
 from trainables.data.store.spec import opened_store
 from trainables.data.store.view import StoreView
+from trainables.data.training_half import training_half
 from trainables.losses import LOSSES, loss_row
 from trainables.metrics.evaluation import evaluate
 from trainables.metrics.table import metric_name
@@ -69,6 +70,7 @@ class Training:
         store = on_device(opened_store(spec.images), device)
         self._train_view = store.subset(spec.train_classes)
         self._validation_view = store.subset(spec.validation_classes) if spec.validation_classes else None
+        self._gallery_view = None if spec.gallery_seed is None else training_half(self._train_view, spec.gallery_seed)
         self._labels_N = merged_labels(torch.as_tensor(self._train_view.labels_N), spec.merge)
 
         torch.manual_seed(spec.seed)
@@ -184,10 +186,18 @@ class Training:
     def _validate(self) -> dict[str, float]:
         if self._validation_view is None:
             return {}
-        embeddings_ND = embed(self._model, self._validation_view, self._config, self._device)
+        embeddings_ND, labels_N = self._embedded(self._validation_view), self._validation_view.labels_N
+        queries = len(labels_N)
+        if self._gallery_view is not None:
+            embeddings_ND = torch.cat((embeddings_ND, self._embedded(self._gallery_view)))
+            labels_N = torch.cat((labels_N, self._gallery_view.labels_N + len(self._validation_view.class_names)))
+        return evaluate(embeddings_ND, labels_N, self.spec.metrics, queries=queries)
+
+    def _embedded(self, view: StoreView) -> Tensor:
+        embeddings_ND = embed(self._model, view, self._config, self._device)
         if not torch.isfinite(embeddings_ND).all():
             raise Diverged("The embeddings of the validation images are not finite.")
-        return evaluate(embeddings_ND, torch.as_tensor(self._validation_view.labels_N), self.spec.metrics)
+        return embeddings_ND
 
     def _keep(self, record: EpochRecord) -> None:
         # Without validation classes there is no best epoch to choose: the number of epochs was chosen before.

@@ -1,4 +1,4 @@
-"""The commands that do something: run, select, test, sync."""
+"""The commands that do something: run, select, test, audit, sync."""
 
 from contextlib import closing
 from pathlib import Path
@@ -68,6 +68,18 @@ def test(
                 "`--again REASON` opens them once more, and every later table says so."
             )
     _print_result(_run(search, "test", again), as_json)
+
+
+def audit(
+    name: Name,
+    trials: Annotated[int, typer.Option("--trials", min=1, help="How many pruned trials of each loss.")] = 4,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Train pruned trials of a search to their end: what was pruning worth?"""
+    from search.stages.start import audit_search
+
+    _print_result(audit_search(name, runs, trials, messages(), started=STARTED), as_json)
 
 
 def sync(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:

@@ -118,18 +118,26 @@ def _size_mistakes(config: SearchConfig) -> list[str]:
     ]
 
 
-def check_noise_splits(found: Findings, config: SearchConfig) -> tuple[ClassSplit, ...]:
-    """Further class splits of the same training half, for the noise stage."""
-    return found.check(lambda: _noise_splits(found, config), *_data_keys(config), *BATCH_KEYS, "noise.splits") or ()
+def check_further_splits(found: Findings, config: SearchConfig) -> tuple[ClassSplit, ...]:
+    """Further class splits of the same training half, for the noise stage and for confirmations."""
+    keys = (*_data_keys(config), *BATCH_KEYS, "noise.splits", "selection.splits")
+    return found.check(lambda: _further_splits(found, config), *keys) or ()
 
 
-def _noise_splits(found: Findings, config: SearchConfig) -> tuple[ClassSplit, ...]:
+def _further_splits(found: Findings, config: SearchConfig) -> tuple[ClassSplit, ...]:
+    of_noise, of_selection = config.noise.splits, config.selection.splits - 1
+    if of_selection and config.split.folds:
+        raise Mistakes(
+            f"selection.splits is {config.selection.splits} and split.folds {config.split.folds}; in folds every "
+            "training class validates already, so set selection.splits to 1, or split.folds to null."
+        )
     splits = []
     of_splits = Findings(found.sentences, found.left_out)
-    for further in range(1, config.noise.splits + 1):
+    for further in range(1, max(of_noise, of_selection) + 1):
         if data := of_splits.check(lambda further=further: _split(config, further)):  # type: ignore[misc]
             check_data(of_splits, config, data)
             splits.append(data.split)
     # What is wrong with the search's own split is wrong here too, and said once.
-    raise_if_any([f"noise.splits: {sentence}" for sentence in of_splits.sentences if sentence not in found.sentences])
+    key = "noise.splits" if of_noise >= of_selection else "selection.splits"
+    raise_if_any([f"{key}: {sentence}" for sentence in of_splits.sentences if sentence not in found.sentences])
     return tuple(splits)

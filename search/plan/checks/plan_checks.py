@@ -5,8 +5,9 @@ from pathlib import Path
 
 from search.config.search_config import SearchConfig
 from search.plan.checks.addresses import check_addresses, check_runs_folder
-from search.plan.checks.data import check_data, check_noise_splits, check_sizes, split_of
+from search.plan.checks.data import check_data, check_further_splits, check_sizes, split_of
 from search.plan.checks.findings import Findings
+from search.plan.checks.gallery import check_gallery
 from search.plan.checks.images import check_images_readable
 from search.plan.checks.machine import check_machine
 from search.plan.checks.network import check_network
@@ -43,7 +44,8 @@ def make_plan(
     if data is not None:
         check_data(found, config, data)
     check_sizes(found, config)
-    noise_splits = check_noise_splits(found, config)
+    check_gallery(found, config)
+    further_splits = check_further_splits(found, config)
     spaces = check_spaces(found, config, accepted=goes_on)
     check_noise(found, config, spaces)
     check_machine(found, config)
@@ -56,7 +58,7 @@ def make_plan(
     plan = None
     if data is not None and not found.sentences:
         folder = RunFolder(runs, config.name)
-        plan = Plan(config=config, folder=folder, split=data.split, spaces=spaces, noise_splits=noise_splits)
+        plan = Plan(config=config, folder=folder, split=data.split, spaces=spaces, further_splits=further_splits)
     if plan is None or not is_finished(plan):
         check_network(found, config)
     found.raise_if_any()

@@ -66,11 +66,29 @@ class ChosenConfiguration(Confirmed):
     search_value: float | None
 
 
+class SplitAgreement(Result):
+    """On how many splits of the training classes the chosen configuration was confirmed beside others, and on how many
+    of them it is the best.
+    """
+
+    splits: int
+    best: int
+
+    @property
+    def sentence(self) -> str:
+        """In words."""
+        return (
+            f"on {self.best} of {self.splits} splits of the training classes the chosen configuration is also the best "
+            "of those confirmed there; confirmed values are without what a split adds to all of them"
+        )
+
+
 class LossSummary(Result):
     """What a search came to for one loss.
 
     ``epochs`` is how many epochs the search stage trained. ``ended_early`` says why there are fewer trials than asked
-    for. ``best`` is the best trial of the search. ``confirmed`` is the chosen configuration; ``final``, ``test`` and
+    for. ``best`` is the best trial of the search. ``confirmed`` is the chosen configuration, and ``other_splits`` says
+    whether other validation classes would have chosen it, where it was confirmed on some; ``final``, ``test`` and
     ``test_small`` are its results, as in :class:`DefaultSummary`. ``audit`` says what pruning was worth. ``anytime``
     lists the search's improvements in order, and ``diagnostics`` what the study says about itself. What is not there
     yet is None.
@@ -82,6 +100,7 @@ class LossSummary(Result):
     default: DefaultSummary
     best: BestTrial | None
     confirmed: ChosenConfiguration | None
+    other_splits: SplitAgreement | None
     final: SeedStatistics | None
     test: Mapping[str, SeedInterval] | None
     test_small: SeedStatistics | None

@@ -27,7 +27,8 @@ classes (``make bench-statistics``, ``classes``).
 
 
 class SplitSummary(Result):
-    """The class split: its digest, and how many classes train, validate and test; ``gallery`` validate at once.
+    """The class split: its digest, and how many classes train, validate and test; ``gallery`` validate at once, among
+    each other or, with ``training_half``, among half of the training images too.
 
     ``folds`` is how many folds a cross-validation has, None where one part of the classes validates. ``merge`` is how
     many consecutive classes are learned as one.
@@ -37,6 +38,7 @@ class SplitSummary(Result):
     train_classes: int
     validation_classes: int
     gallery: int
+    training_half: bool
     test_classes: int
     folds: int | None
     merge: int

@@ -85,7 +85,8 @@ def _notes(comparison: Comparison) -> Iterator[str]:
 def sentences_of(entry: LossSummary) -> list[str]:
     """What is to be said of a loss beside its values."""
     audited = entry.audit.sentence if entry.audit else None
-    found = (entry.ended_early, entry.overtuned, audited, *(finding.sentence for finding in entry.diagnostics))
+    agreed = entry.other_splits.sentence if entry.other_splits else None
+    found = (entry.ended_early, agreed, entry.overtuned, audited, *(one.sentence for one in entry.diagnostics))
     return [sentence for sentence in found if sentence]
 
 
@@ -94,7 +95,8 @@ def split_sentence(comparison: Comparison) -> str:
     split = comparison.split
     merged = f" (every {split.merge} as one)" if split.merge > 1 else ""
     validate = f" and validate in {split.folds} folds" if split.folds else f", {split.validation_classes} validate"
-    classes = f"{split.train_classes} classes train{merged}{validate}, {split.test_classes} test"
+    among = " among half of the training images too" if split.training_half else ""
+    classes = f"{split.train_classes} classes train{merged}{validate}{among}, {split.test_classes} test"
     return f"split {split.digest[:12]}: {classes}; {comparison.openings}"
 
 

@@ -84,6 +84,36 @@ def clustered(labels: list[int], seed: int = 0, duplicates: bool = True) -> torc
 
 
 @settings(max_examples=30, deadline=None)
+@given(
+    labels=st.lists(st.integers(0, 3), min_size=2, max_size=12),
+    others=st.lists(st.integers(4, 6), max_size=40),
+    seed=st.integers(0, 1000),
+)
+def test_further_images_stand_in_the_gallery_alone(labels: list[int], others: list[int], seed: int) -> None:
+    """They are among the neighbours, and no queries; metrics of no ranking know nothing of them."""
+    embeddings_ND = clustered([*labels, *others], seed)
+    every = torch.tensor([*labels, *others])
+    names = ("recall_at_1", "map_at_3", "map_at_r", "map")
+    found = evaluate(embeddings_ND, every, names, queries=len(labels))
+    for name in names:
+        expected = naive(embeddings_ND, every.tolist(), name)[: len(labels)]
+        assert found[name] == pytest.approx(sum(expected) / len(labels), abs=1e-11), name
+    of_images = ("nmi", "dists_intra")
+    alone = evaluate(embeddings_ND[: len(labels)], every[: len(labels)], of_images)
+    assert evaluate(embeddings_ND, every, of_images, queries=len(labels)) == pytest.approx(alone, nan_ok=True)
+
+
+def test_further_images_may_be_many() -> None:
+    """More than are ranked whole: the float32 search sees them."""
+    labels = [0, 0, 1, 1, 1, *[2 + n % 9 for n in range(200)]]
+    embeddings_ND = clustered(labels)
+    expected = naive(embeddings_ND, labels, "map_at_r")[:5]
+    assert evaluate(embeddings_ND, torch.tensor(labels), ["map_at_r"], queries=5)["map_at_r"] == pytest.approx(
+        sum(expected) / 5, abs=1e-11
+    )
+
+
+@settings(max_examples=30, deadline=None)
 @given(labels=st.lists(st.integers(0, 6), min_size=2, max_size=24), seed=st.integers(0, 1000))
 def test_every_metric_of_every_query(labels: list[int], seed: int) -> None:
     embeddings_ND = clustered(labels, seed)
