@@ -1,40 +1,84 @@
-"""What a loss's parent run in MLflow shows."""
+"""What the runs in MLflow show that sum up others: a loss's, and the search's."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
+from search.plan.runs import RunFolder
 from search.report.results.comparison import Comparison
+from search.report.results.loss_summary import LossSummary
 from search.report.results.pair import Pair
+from search.report.results.row import Row
 from search.report.tables.csv_records import as_csv
-from search.report.tables.formats import interval, verdict
-from search.report.tables.markdown import as_markdown
+from search.report.tables.formats import interval, parameters, verdict
+from search.report.tables.markdown import as_markdown, rows_as_markdown
+from search.report.tables.text_table import NOTHING, TextTable
 from search.report.tables.text_tables import text_tables
-from search.selection.role import Role
-from search.study.names import Stage
-from search.tracking.projection import ParentRun
+from search.tracking.described import SummaryRun
 
 
-def parent_run(comparison: Comparison, loss: str, stage: Stage) -> ParentRun:
-    """What the parent run of ``loss`` in ``stage`` shows, from the comparison of its search alone.
+def artifact_files(folder: RunFolder) -> list[Path]:
+    """The files of a search that its run in MLflow keeps a copy of, those of them that are there."""
+    return [path for path in (folder.config, folder.split) if path.exists()]
 
-    That of the search stage has the loss's statistics at each stage, by role, and the comparison as files.
-    """
-    tags = {"holdout.loss": loss, "holdout.stage": stage.trainings}
-    if stage is not Stage.SEARCH:
-        return ParentRun(tags=tags)
+
+def search_run(comparison: Comparison, folder: RunFolder, description: str) -> SummaryRun:
+    """What the run of a search shows, from the ``comparison`` of it alone, above what its ``description`` says."""
+    (summary,) = comparison.searches
+    entries = summary.losses.values()
+    return SummaryRun(
+        description=f"{rows_as_markdown(_losses(comparison))}\n\n{description}",
+        tags={"holdout.openings": comparison.openings},
+        metrics={
+            "trials/complete": sum(entry.trials.complete for entry in entries),
+            "trials/pruned": sum(entry.trials.pruned for entry in entries),
+            "trials/failed": sum(entry.trials.failed for entry in entries),
+        },
+        texts={"comparison.md": as_markdown(text_tables(comparison)), "comparison.csv": as_csv(comparison)},
+        files=artifact_files(folder),
+    )
+
+
+def loss_run(comparison: Comparison, loss: str) -> SummaryRun:
+    """What the run of ``loss`` shows, from the ``comparison`` of its search alone: the objective after each stage."""
     (summary,) = comparison.searches
     entry = summary.losses[loss]
-    tags["holdout.openings"] = comparison.openings
-    for pair in comparison.pairs:
-        if loss in (pair.first.loss, pair.second.loss):
-            tags[_pair_tag(pair)] = (
-                f"{pair.difference:+.4f} {interval(pair.ci95)}, p {pair.p_holm:.4f} (Holm): {verdict(pair)}"
-            )
-    if entry.diagnostics:
-        tags["holdout.diagnostics"] = "; ".join(finding.sentence for finding in entry.diagnostics)
-    return ParentRun(
+    pairs = {
+        _pair_tag(pair): f"{pair.difference:+.4f} {interval(pair.ci95)}, p {pair.p_holm:.4f} (Holm): {verdict(pair)}"
+        for pair in comparison.pairs
+        if loss in (pair.first.loss, pair.second.loss)
+    }
+    return SummaryRun(
+        description="\n\n".join(_sentences(entry)),
+        tags={"holdout.openings": comparison.openings, **pairs},
         metrics=_metrics(comparison, loss),
-        tags=tags,
         params=entry.confirmed.params if entry.confirmed else {},
-        files={"comparison.md": as_markdown(text_tables(comparison)), "comparison.csv": as_csv(comparison)},
     )
+
+
+def _losses(comparison: Comparison) -> TextTable:
+    """The objective of each loss after each stage, narrow enough for a description."""
+    objective = comparison.objective
+    return TextTable(
+        title="",
+        header=(objective, "", "search", "confirmed", "test"),
+        rows=tuple((row.loss, row.role, *_stages(row, objective)) for row in comparison.rows),
+        labels=2,
+        notes=(),
+    )
+
+
+def _stages(row: Row, objective: str) -> Iterator[str]:
+    tested = (row.test or {}).get(objective)
+    for value in (row.search_value, row.confirmed and row.confirmed.mean, tested and tested.mean):
+        yield NOTHING if value is None else f"{value:.4f}"
+
+
+def _sentences(entry: LossSummary) -> Iterator[str]:
+    chosen = entry.confirmed or entry.best
+    if chosen:
+        yield f"Trial {chosen.number}: {parameters(chosen.params)}."
+    for finding in entry.diagnostics:
+        yield f"{finding.sentence}."
 
 
 def _pair_tag(pair: Pair) -> str:
@@ -42,24 +86,23 @@ def _pair_tag(pair: Pair) -> str:
 
 
 def _metrics(comparison: Comparison, loss: str) -> dict[str, float]:
-    entry = comparison.searches[0].losses[loss]
+    """By stage, which is before the slash: MLflow makes a group of charts of it."""
+    entry, objective = comparison.searches[0].losses[loss], comparison.objective
+    test = {name: (entry.test or {}).get(name) for name in comparison.test_metrics}
+    default, tested = entry.default, test.get(objective)
+    default_tested = (default.test or {}).get(objective)
+    best = entry.confirmed.search_value if entry.confirmed else entry.best and entry.best.value
     metrics: dict[str, float | None] = {
-        "search_value": entry.best.value if entry.best else None,
-        "default_search_value": entry.default.value,
-        "trials_complete": entry.trials.complete,
-        "trials_pruned": entry.trials.pruned,
-        "trials_failed": entry.trials.failed,
+        f"search/{objective}": best,
+        f"confirmed/{objective}": entry.confirmed and entry.confirmed.mean,
+        f"confirmed/{objective}_std": entry.confirmed and entry.confirmed.std,
+        **{f"test/{name}": found and found.mean for name, found in test.items()},
+        f"test/{objective}_std": tested and tested.std,
+        f"default/search_{objective}": default.value,
+        f"default/confirmed_{objective}": default.confirmed and default.confirmed.mean,
+        f"default/test_{objective}": default_tested and default_tested.mean,
+        "trials/complete": entry.trials.complete,
+        "trials/pruned": entry.trials.pruned,
+        "trials/failed": entry.trials.failed,
     }
-    for prefix, role in (("", Role.TUNED), ("default_", Role.DEFAULT)):
-        found = entry.of_role(role)
-        for stage, values in (("confirmed", found.confirmed), ("final", found.final)):
-            metrics[f"{prefix}{stage}_mean"] = values.mean if values else None
-            metrics[f"{prefix}{stage}_std"] = values.std if values else None
-        metrics[f"{prefix}confirmed_estimate"] = found.confirmed.estimate if found.confirmed else None
-        for name, tested in (found.test or {}).items():
-            low, high = tested.ci95 or (None, None)
-            metrics[f"{prefix}test_{name}"] = tested.mean
-            metrics[f"{prefix}test_{name}_std"] = tested.std
-            metrics[f"{prefix}test_{name}_ci95_low"] = low
-            metrics[f"{prefix}test_{name}_ci95_high"] = high
     return {name: value for name, value in metrics.items() if value is not None}
