@@ -1,13 +1,13 @@
 """What the runs in MLflow show that sum up others: a loss's, and the search's."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from search.plan.runs import RunFolder
 from search.report.results.comparison import Comparison
 from search.report.results.loss_summary import LossSummary
 from search.report.results.pair import Pair
-from search.report.results.row import Row
+from search.report.results.seed_statistics import SeedInterval
 from search.report.tables.csv_records import as_csv
 from search.report.tables.formats import interval, parameters, verdict
 from search.report.tables.markdown import as_markdown, rows_as_markdown
@@ -56,21 +56,33 @@ def loss_run(comparison: Comparison, loss: str) -> SummaryRun:
 
 
 def _losses(comparison: Comparison) -> TextTable:
-    """The objective of each loss after each stage, narrow enough for a description."""
+    """The objective of each loss after each stage, and of its default at the end: narrow enough for a description."""
+    (summary,) = comparison.searches
     objective = comparison.objective
     return TextTable(
         title="",
-        header=(objective, "", "search", "confirmed", "test"),
-        rows=tuple((row.loss, row.role, *_stages(row, objective)) for row in comparison.rows),
-        labels=2,
+        header=(objective, "search", "confirmed", "test", "test of default"),
+        rows=tuple(
+            (
+                loss,
+                _number(entry.confirmed.search_value if entry.confirmed else entry.best and entry.best.value),
+                _number(entry.confirmed and entry.confirmed.mean),
+                *(_number(_tested(tested, objective)) for tested in (entry.test, entry.default.test)),
+            )
+            for loss, entry in summary.losses.items()
+        ),
+        labels=1,
         notes=(),
     )
 
 
-def _stages(row: Row, objective: str) -> Iterator[str]:
-    tested = (row.test or {}).get(objective)
-    for value in (row.search_value, row.confirmed and row.confirmed.mean, tested and tested.mean):
-        yield NOTHING if value is None else f"{value:.4f}"
+def _tested(tested: Mapping[str, SeedInterval] | None, name: str) -> float | None:
+    found = (tested or {}).get(name)
+    return found and found.mean
+
+
+def _number(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.4f}"
 
 
 def _sentences(entry: LossSummary) -> Iterator[str]:
@@ -88,19 +100,16 @@ def _pair_tag(pair: Pair) -> str:
 def _metrics(comparison: Comparison, loss: str) -> dict[str, float]:
     """By stage, which is before the slash: MLflow makes a group of charts of it."""
     entry, objective = comparison.searches[0].losses[loss], comparison.objective
-    test = {name: (entry.test or {}).get(name) for name in comparison.test_metrics}
-    default, tested = entry.default, test.get(objective)
-    default_tested = (default.test or {}).get(objective)
-    best = entry.confirmed.search_value if entry.confirmed else entry.best and entry.best.value
+    confirmed, default, tested = entry.confirmed, entry.default, (entry.test or {}).get(objective)
     metrics: dict[str, float | None] = {
-        f"search/{objective}": best,
-        f"confirmed/{objective}": entry.confirmed and entry.confirmed.mean,
-        f"confirmed/{objective}_std": entry.confirmed and entry.confirmed.std,
-        **{f"test/{name}": found and found.mean for name, found in test.items()},
+        f"search/{objective}": confirmed.search_value if confirmed else entry.best and entry.best.value,
+        f"confirmed/{objective}": confirmed and confirmed.mean,
+        f"confirmed/{objective}_std": confirmed and confirmed.std,
+        **{f"test/{name}": _tested(entry.test, name) for name in comparison.test_metrics},
         f"test/{objective}_std": tested and tested.std,
         f"default/search_{objective}": default.value,
         f"default/confirmed_{objective}": default.confirmed and default.confirmed.mean,
-        f"default/test_{objective}": default_tested and default_tested.mean,
+        f"default/test_{objective}": _tested(default.test, objective),
         "trials/complete": entry.trials.complete,
         "trials/pruned": entry.trials.pruned,
         "trials/failed": entry.trials.failed,

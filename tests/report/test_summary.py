@@ -193,11 +193,12 @@ def test_the_run_of_a_search_sums_it_up(tested: Search) -> None:
     summary = summarise(tested)
     found = search_run(compare([tested.plan.folder], [summary]), tested.plan.folder, "What it is.")
     assert found.description.endswith("What it is.")
-    header, _, default, tuned, *_ = [[*map(str.strip, line.split("|")[1:-1])] for line in found.description.split("\n")]
-    assert header == ["map\\_at\\_r", "", "search", "confirmed", "test"]
-    assert (default[:2], tuned[:2]) == (["pnp", "default"], ["pnp", "tuned"])
+    header, _, row, *_ = [[*map(str.strip, line.split("|")[1:-1])] for line in found.description.split("\n")]
+    assert header == ["map\\_at\\_r", "search", "confirmed", "test", "test of default"]
     assert (entry := summary.losses["pnp"]).test is not None
-    assert tuned[-1] == f"{entry.test['map_at_r'].mean:.4f}"
+    assert entry.confirmed is not None
+    assert row[:3] == ["pnp", f"{entry.confirmed.search_value:.4f}", f"{entry.confirmed.mean:.4f}"]
+    assert row[3] == f"{entry.test['map_at_r'].mean:.4f}"
     assert {path.name for path in found.files} == {"search.yaml", "split.json"}
     assert set(found.texts) == {"comparison.md", "comparison.csv"}
     assert "<br>" not in found.texts["comparison.md"]
