@@ -1,13 +1,13 @@
 """What the runs in MLflow show that sum up others: a loss's, and the search's."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from search.plan.runs import RunFolder
 from search.report.results.comparison import Comparison
 from search.report.results.loss_summary import LossSummary
 from search.report.results.pair import Pair
-from search.report.results.seed_statistics import SeedInterval
+from search.report.results.seed_statistics import SeedStatistics
 from search.report.tables.csv_records import as_csv
 from search.report.tables.formats import interval, parameters, verdict
 from search.report.tables.markdown import as_markdown, rows_as_markdown
@@ -65,9 +65,8 @@ def _losses(comparison: Comparison) -> TextTable:
         rows=tuple(
             (
                 loss,
-                _number(entry.confirmed.search_value if entry.confirmed else entry.best and entry.best.value),
-                _number(entry.confirmed and entry.confirmed.mean),
-                *(_number(_tested(tested, objective)) for tested in (entry.test, entry.default.test)),
+                *(_number(value) for value in (_search_value(entry), _mean(entry.confirmed))),
+                *(_number(_mean((tested or {}).get(objective))) for tested in (entry.test, entry.default.test)),
             )
             for loss, entry in summary.losses.items()
         ),
@@ -76,9 +75,18 @@ def _losses(comparison: Comparison) -> TextTable:
     )
 
 
-def _tested(tested: Mapping[str, SeedInterval] | None, name: str) -> float | None:
-    found = (tested or {}).get(name)
-    return found and found.mean
+def _search_value(entry: LossSummary) -> float | None:
+    if entry.confirmed:
+        return entry.confirmed.search_value
+    return entry.best.value if entry.best else None
+
+
+def _mean(values: SeedStatistics | None) -> float | None:
+    return values.mean if values else None
+
+
+def _std(values: SeedStatistics | None) -> float | None:
+    return values.std if values else None
 
 
 def _number(value: float | None) -> str:
@@ -100,16 +108,16 @@ def _pair_tag(pair: Pair) -> str:
 def _metrics(comparison: Comparison, loss: str) -> dict[str, float]:
     """By stage, which is before the slash: MLflow makes a group of charts of it."""
     entry, objective = comparison.searches[0].losses[loss], comparison.objective
-    confirmed, default, tested = entry.confirmed, entry.default, (entry.test or {}).get(objective)
+    default, test, default_test = entry.default, entry.test or {}, entry.default.test or {}
     metrics: dict[str, float | None] = {
-        f"search/{objective}": confirmed.search_value if confirmed else entry.best and entry.best.value,
-        f"confirmed/{objective}": confirmed and confirmed.mean,
-        f"confirmed/{objective}_std": confirmed and confirmed.std,
-        **{f"test/{name}": _tested(entry.test, name) for name in comparison.test_metrics},
-        f"test/{objective}_std": tested and tested.std,
+        f"search/{objective}": _search_value(entry),
+        f"confirmed/{objective}": _mean(entry.confirmed),
+        f"confirmed/{objective}_std": _std(entry.confirmed),
+        **{f"test/{name}": _mean(test.get(name)) for name in comparison.test_metrics},
+        f"test/{objective}_std": _std(test.get(objective)),
         f"default/search_{objective}": default.value,
-        f"default/confirmed_{objective}": default.confirmed and default.confirmed.mean,
-        f"default/test_{objective}": _tested(default.test, objective),
+        f"default/confirmed_{objective}": _mean(default.confirmed),
+        f"default/test_{objective}": _mean(default_test.get(objective)),
         "trials/complete": entry.trials.complete,
         "trials/pruned": entry.trials.pruned,
         "trials/failed": entry.trials.failed,
