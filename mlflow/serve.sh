@@ -41,5 +41,20 @@ if [ ${#app[@]} -gt 0 ]; then
         "database_uri = ${database:-sqlite:///$runs/mlflow_users.db}" > "$own/mlflow_users.ini"
     export MLFLOW_FLASK_SERVER_SECRET_KEY MLFLOW_AUTH_CONFIG_PATH=$own/mlflow_users.ini
 fi
-echo "MLflow answers at http://$host:$port; Ctrl-C ends it."
+# A server that listens on every address is asked at this machine's own.
+asked=$host; [ "$host" = 0.0.0.0 ] && asked=127.0.0.1
+connects() { exec 3<> "/dev/tcp/$asked/$port"; } 2> /dev/null
+answers() { connects && printf 'GET /health HTTP/1.0\r\nHost: localhost:%s\r\n\r\n' "$port" >&3 && grep -q ^OK <&3; }
+(connects) && refuse "Port $port is taken; end what listens there, or give another one: mlflow/serve.sh $runs 5001"
+
+server=$$
+(
+    until (answers); do
+        sleep 0.5
+        kill -0 "$server" 2> /dev/null || exit 0  # it ended, and said why
+    done
+    echo "MLflow answers at http://$asked:$port/#/experiments?workflowType=machine_learning; Ctrl-C ends it."
+    echo "Its pages open as those of generative AI: choose \"Model training\" above, which your browser remembers."
+) &
+echo "MLflow starts, which may take half a minute …"
 exec mlflow server --host "$host" --port "$port" --workers 1 "${app[@]}"

@@ -35,9 +35,11 @@ class CampaignFolder:
         text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
         write_text(self.config, text)
 
-    def end(self, result: CampaignResult) -> None:
-        """Write down what the campaign came to."""
+    def end(self, result: CampaignResult) -> bool:
+        """Write down what the campaign came to; whether that was not there already."""
+        before = self.result.read_bytes() if self.result.exists() else None
         write_json(self.result, result.model_dump(mode="json"))
+        return self.result.read_bytes() != before
 
     def searches(self) -> list[str]:
         """What the searches are called that the campaign began with; none before it began."""

@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from search.config.search_config import SearchConfig
+from spaces.value import Value
 
 SECTIONS = ("resources", "tracking", "stages", "ship")
 OF_SEARCH = ("trials", "audit")
@@ -26,3 +28,18 @@ def settled(config: SearchConfig) -> dict[str, Any]:
 def settled_digest(config: SearchConfig) -> str:
     """SHA-256 of all entries of a search file that may not change."""
     return hashlib.sha256(json.dumps(settled(config), sort_keys=True).encode()).hexdigest()
+
+
+def settled_entries(config: SearchConfig) -> dict[str, Value]:
+    """All entries that may not change and are set, by key such as ``training.lr``; lists as JSON."""
+    return dict(_entries(settled(config)))
+
+
+def _entries(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Value]]:
+    for key, value in content.items():
+        if isinstance(value, dict):
+            yield from _entries(value, f"{above}{key}.")
+        elif isinstance(value, list):
+            yield f"{above}{key}", json.dumps(value)
+        elif value is not None:
+            yield f"{above}{key}", value

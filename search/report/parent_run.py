@@ -1,39 +1,107 @@
-"""What a loss's parent run in MLflow shows."""
+"""What the runs in MLflow show that sum up others: a loss's, and the search's."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
+from search.plan.runs import RunFolder
 from search.report.results.comparison import Comparison
+from search.report.results.loss_summary import LossSummary
 from search.report.results.pair import Pair
+from search.report.results.seed_statistics import SeedStatistics
 from search.report.tables.csv_records import as_csv
-from search.report.tables.formats import NO_DIFFERENCE, interval, verdict
-from search.report.tables.markdown import as_markdown
+from search.report.tables.formats import NO_DIFFERENCE, interval, parameters, verdict
+from search.report.tables.markdown import as_markdown, rows_as_markdown
+from search.report.tables.text_table import NOTHING, TextTable
 from search.report.tables.text_tables import text_tables
-from search.selection.role import Role
-from search.study.names import Stage
-from search.tracking.projection import ParentRun
+from search.tracking.described import SummaryRun
 
 
-def parent_run(comparison: Comparison, loss: str, stage: Stage) -> ParentRun:
-    """What the parent run of ``loss`` in ``stage`` shows, from the comparison of its search alone.
+def artifact_files(folder: RunFolder) -> list[Path]:
+    """The files of a search that its run in MLflow keeps a copy of, those of them that are there."""
+    return [path for path in (folder.config, folder.split) if path.exists()]
 
-    That of the search stage has the loss's statistics at each stage, by role, and the comparison as files.
-    """
-    tags = {"holdout.loss": loss, "holdout.stage": stage.trainings}
-    if stage is not Stage.SEARCH:
-        return ParentRun(tags=tags)
+
+def search_run(comparison: Comparison, folder: RunFolder, description: str) -> SummaryRun:
+    """What the run of a search shows, from the ``comparison`` of it alone, above what its ``description`` says."""
+    (summary,) = comparison.searches
+    entries = summary.losses.values()
+    return SummaryRun(
+        description=f"{rows_as_markdown(_losses(comparison))}\n\n{description}",
+        tags={"holdout.openings": comparison.openings},
+        metrics={
+            "trials/complete": sum(entry.trials.complete for entry in entries),
+            "trials/pruned": sum(entry.trials.pruned for entry in entries),
+            "trials/failed": sum(entry.trials.failed for entry in entries),
+        },
+        texts={"comparison.md": as_markdown(text_tables(comparison)), "comparison.csv": as_csv(comparison)},
+        files=artifact_files(folder),
+    )
+
+
+def loss_run(comparison: Comparison, loss: str) -> SummaryRun:
+    """What the run of ``loss`` shows, from the ``comparison`` of its search alone: the objective after each stage."""
     (summary,) = comparison.searches
     entry = summary.losses[loss]
-    tags["holdout.openings"] = comparison.openings
-    for pair in comparison.pairs:
-        if loss in (pair.first.loss, pair.second.loss):
-            found = verdict(pair) or NO_DIFFERENCE
-            tags[_pair_tag(pair)] = f"{pair.difference:+.4f} {interval(pair.ci95)}, p {pair.p_holm:.4f} (Holm): {found}"
-    if entry.diagnostics:
-        tags["holdout.diagnostics"] = "; ".join(finding.sentence for finding in entry.diagnostics)
-    return ParentRun(
+    pairs = {
+        _pair_tag(pair): (
+            f"{pair.difference:+.4f} {interval(pair.ci95)}, p {pair.p_holm:.4f} (Holm): "
+            f"{verdict(pair) or NO_DIFFERENCE}"
+        )
+        for pair in comparison.pairs
+        if loss in (pair.first.loss, pair.second.loss)
+    }
+    return SummaryRun(
+        description="\n\n".join(_sentences(entry)),
+        tags={"holdout.openings": comparison.openings, **pairs},
         metrics=_metrics(comparison, loss),
-        tags=tags,
         params=entry.confirmed.params if entry.confirmed else {},
-        files={"comparison.md": as_markdown(text_tables(comparison)), "comparison.csv": as_csv(comparison)},
     )
+
+
+def _losses(comparison: Comparison) -> TextTable:
+    """The objective of each loss after each stage, and of its default at the end: narrow enough for a description."""
+    (summary,) = comparison.searches
+    objective = comparison.objective
+    return TextTable(
+        title="",
+        header=(objective, "search", "confirmed", "test", "test of default"),
+        rows=tuple(
+            (
+                loss,
+                *(_number(value) for value in (_search_value(entry), _mean(entry.confirmed))),
+                *(_number(_mean((tested or {}).get(objective))) for tested in (entry.test, entry.default.test)),
+            )
+            for loss, entry in summary.losses.items()
+        ),
+        labels=1,
+        notes=(),
+    )
+
+
+def _search_value(entry: LossSummary) -> float | None:
+    if entry.confirmed:
+        return entry.confirmed.search_value
+    return entry.best.value if entry.best else None
+
+
+def _mean(values: SeedStatistics | None) -> float | None:
+    return values.mean if values else None
+
+
+def _std(values: SeedStatistics | None) -> float | None:
+    return values.std if values else None
+
+
+def _number(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.4f}"
+
+
+def _sentences(entry: LossSummary) -> Iterator[str]:
+    chosen = entry.confirmed or entry.best
+    if chosen:
+        yield f"Trial {chosen.number}: {parameters(chosen.params)}."
+    for finding in entry.diagnostics:
+        yield f"{finding.sentence}."
 
 
 def _pair_tag(pair: Pair) -> str:
@@ -41,24 +109,20 @@ def _pair_tag(pair: Pair) -> str:
 
 
 def _metrics(comparison: Comparison, loss: str) -> dict[str, float]:
-    entry = comparison.searches[0].losses[loss]
+    """By stage, which is before the slash: MLflow makes a group of charts of it."""
+    entry, objective = comparison.searches[0].losses[loss], comparison.objective
+    default, test, default_test = entry.default, entry.test or {}, entry.default.test or {}
     metrics: dict[str, float | None] = {
-        "search_value": entry.best.value if entry.best else None,
-        "default_search_value": entry.default.value,
-        "trials_complete": entry.trials.complete,
-        "trials_pruned": entry.trials.pruned,
-        "trials_failed": entry.trials.failed,
+        f"search/{objective}": _search_value(entry),
+        f"confirmed/{objective}": _mean(entry.confirmed),
+        f"confirmed/{objective}_std": _std(entry.confirmed),
+        **{f"test/{name}": _mean(test.get(name)) for name in comparison.test_metrics},
+        f"test/{objective}_std": _std(test.get(objective)),
+        f"default/search_{objective}": default.value,
+        f"default/confirmed_{objective}": _mean(default.confirmed),
+        f"default/test_{objective}": _mean(default_test.get(objective)),
+        "trials/complete": entry.trials.complete,
+        "trials/pruned": entry.trials.pruned,
+        "trials/failed": entry.trials.failed,
     }
-    for prefix, role in (("", Role.TUNED), ("default_", Role.DEFAULT)):
-        found = entry.of_role(role)
-        for stage, values in (("confirmed", found.confirmed), ("final", found.final)):
-            metrics[f"{prefix}{stage}_mean"] = values.mean if values else None
-            metrics[f"{prefix}{stage}_std"] = values.std if values else None
-        metrics[f"{prefix}confirmed_estimate"] = found.confirmed.estimate if found.confirmed else None
-        for name, tested in (found.test or {}).items():
-            low, high = tested.ci95 or (None, None)
-            metrics[f"{prefix}test_{name}"] = tested.mean
-            metrics[f"{prefix}test_{name}_std"] = tested.std
-            metrics[f"{prefix}test_{name}_ci95_low"] = low
-            metrics[f"{prefix}test_{name}_ci95_high"] = high
     return {name: value for name, value in metrics.items() if value is not None}

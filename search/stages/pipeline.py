@@ -42,7 +42,7 @@ from search.stages.queued_stages import (
 )
 from search.stages.sealed_test import score_test
 from search.stages.start_up import Phases, get_ready
-from search.stages.synchronise import make_projection, synchronise
+from search.stages.synchronise import behind, make_projection, synchronise, try_to_write, where_to_look
 from search.study.names import Stage, search_of
 from search.study.pruners import PRUNERS
 from search.study.samplers.chance import left_to_chance
@@ -168,10 +168,12 @@ def _carry_out(
         outcomes = [recorded_outcome(search) for search in searches]
     finally:
         in_step = tracker.close(lambda text: console.print(text, style="dim", highlight=False))
-    for outcome in outcomes:
-        name = outcome.search.name
-        if not in_step or not _try_synchronise(outcome, projections[name]):
-            console.print(f"MLflow is behind the studies; `holdout sync {name}` writes what is missing.")
+    said = [
+        _synchronised(outcome, projections[outcome.search.name]) if in_step else behind(outcome.search.name)
+        for outcome in outcomes
+    ]
+    for sentence in dict.fromkeys(said):  # the searches of a campaign have one page
+        console.print(sentence, style="dim", highlight=False, markup=False, soft_wrap=True)
     return outcomes
 
 
@@ -279,10 +281,8 @@ def _print_early_ends(searches: Sequence[Search], console: Console) -> None:
                 console.print(f"{study.name}: {len(trials)} trials, {reason}.", style="dim", highlight=False)
 
 
-def _try_synchronise(outcome: Outcome, projection: Projection) -> bool:
-    try:
-        synchronise(outcome, projection)
-    except Exception as error:  # whatever MLflow meets, the search's result stands
-        logger.warning("MLflow cannot be written (%s).", type(error).__name__)
-        return False
-    return True
+def _synchronised(outcome: Outcome, projection: Projection) -> str:
+    """Make MLflow equal to the studies; where that can be seen, or that it is not so."""
+    if try_to_write(lambda: synchronise(outcome, projection)):
+        return where_to_look(outcome.search.plan, projection)
+    return behind(outcome.search.name)

@@ -1,11 +1,21 @@
 """Making MLflow equal to the studies."""
 
-from search.config.secrets import expand
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from optuna.trial import FrozenTrial
+
+from search.campaigns.folder import campaign_of
+from search.config.changeable import settled_entries
+from search.config.secrets import expand, without_password
 from search.plan.plan import Plan
-from search.report.parent_run import parent_run
+from search.report.parent_run import loss_run, search_run
 from search.stages.outcome import Outcome
 from search.study.names import Stage
-from search.tracking.projection import Projection
+from search.tracking.described import DescribedData, DescribedSearch, SummaryRun
+from search.tracking.projection import Projection, milliseconds
+
+logger = logging.getLogger(__name__)
 
 
 def make_projection(plan: Plan) -> Projection:
@@ -16,20 +26,94 @@ def make_projection(plan: Plan) -> Projection:
         tracking.experiment or plan.config.name,
         # A server keeps its artifacts where it is configured to; beside our own database we choose.
         None if tracking.uri else (folder.runs.resolve() / "mlartifacts").as_uri(),
-        {"holdout.search": plan.config.name, "holdout.split": plan.split.digest},
+        described(plan),
+    )
+
+
+def described(plan: Plan) -> DescribedSearch:
+    """What MLflow is told of a search from its first trial on."""
+    config, split = plan.config, plan.split
+    campaign = campaign_of(plan.folder.runs, config.name)
+    return DescribedSearch(
+        name=config.name,
+        description=_description(plan),
+        objective=config.objective,
+        settings=settled_entries(config),
+        searched={loss: tuple(plan.spaces[loss].default) for loss in config.loss_names},
+        data=DescribedData(
+            name=config.dataset.name,
+            root=config.dataset.root,
+            digest=split.digest,
+            classes={"train": len(split.train), "validation": len(split.validation), "test": len(split.test)},
+        ),
+        campaign=campaign.name if campaign else None,
+    )
+
+
+def _description(plan: Plan) -> str:
+    config = plan.config
+    losses = ", ".join(config.loss_names)
+    return (
+        f"Hyperparameters of {losses} on {config.dataset.name}, with {config.model.backbone}, by {config.objective} on "
+        "the validation classes. One run below this one a loss, and below that one a trial."
     )
 
 
 def synchronise(outcome: Outcome, projection: Projection) -> int:
     """Make MLflow equal to the studies; how many trials it now holds."""
-    search, count = outcome.search, 0
-    for stage in Stage:
-        for loss in [search.config.noise_loss] if stage is Stage.NOISE else search.config.loss_names:
-            study = search.study(loss, stage)
-            trials = study.trials()
-            for trial in trials:
-                projection.project(study, trial)
-            count += len(trials)
-            if trials and all(trial.state.is_finished() for trial in trials):
-                projection.close_parent(study, parent_run(outcome.comparison, loss, stage))
-    return count
+    search, comparison = outcome.search, outcome.comparison
+    everything: list[FrozenTrial] = []
+    for loss in search.config.loss_names:
+        of_loss: list[FrozenTrial] = []
+        for stage in Stage:
+            if search.trials(loss, stage):
+                study = search.study(loss, stage)
+                of_loss += study.trials()
+                for trial in study.trials():
+                    projection.project(study, trial)
+        if of_loss:
+            projection.sum_up_loss(loss, loss_run(comparison, loss), *_span(of_loss))
+        everything += of_loss
+    if everything:
+        run = search_run(comparison, search.plan.folder, _description(search.plan))
+        projection.sum_up_search(run, *_span(everything))
+    return len(everything)
+
+
+def _span(trials: Sequence[FrozenTrial]) -> tuple[int | None, int | None]:
+    """When the first trial began, and when the last one ended; None where none did, or one goes on."""
+    begun = [trial.datetime_start for trial in trials if trial.datetime_start]
+    ended = [trial.datetime_complete for trial in trials if trial.datetime_complete]
+    whole = len(ended) == len(trials)
+    return milliseconds(min(begun, default=None)), milliseconds(max(ended)) if whole else None
+
+
+def synchronise_campaign(plans: Iterable[Plan], name: str, run: SummaryRun) -> None:
+    """Show what the campaign ``name`` came to in the experiments of its searches, which is one unless they say so."""
+    experiments = {(plan.config.tracking.uri, plan.config.tracking.experiment): plan for plan in plans}
+    for plan in experiments.values():
+        make_projection(plan).sum_up_campaign(name, run)
+
+
+def try_to_write(write: Callable[[], object]) -> bool:
+    """Whether MLflow takes what ``write`` writes: an outage is said, and costs nothing."""
+    try:
+        write()
+    except Exception as error:  # whatever MLflow meets, the search's result stands
+        logger.warning("MLflow cannot be written (%s).", type(error).__name__)
+        return False
+    return True
+
+
+def behind(name: str) -> str:
+    """What is said where MLflow does not show all of the search or campaign ``name``."""
+    return f"MLflow is behind the studies; `holdout sync {name}` writes what is missing."
+
+
+def where_to_look(plan: Plan, projection: Projection) -> str:
+    """How to see the search in MLflow, in a sentence with the address of its page."""
+    uri = plan.config.tracking.uri
+    if uri is None:
+        return f"MLflow: `mlflow/serve.sh {plan.folder.runs}`, then http://127.0.0.1:5000/{projection.page}"
+    server = without_password(uri) if uri.startswith(("http://", "https://")) else "the page of its server below "
+    return f"MLflow: {server.rstrip('/')}/{projection.page}"

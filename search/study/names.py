@@ -34,3 +34,13 @@ def study_name(search: str, loss: str, stage: Stage) -> str:
 def search_of(study: str) -> str:
     """The search that the study of this name belongs to."""
     return study.partition("/")[0]
+
+
+def loss_of(study: str) -> str:
+    """The loss that the study of this name is of."""
+    return study.partition("/")[2].partition("@")[0]
+
+
+def trainings_of(study: str) -> str:
+    """What the trials of the study of this name are called, as :attr:`Stage.trainings` does."""
+    return study.partition("@")[2] or Stage.SEARCH.trainings

@@ -20,11 +20,12 @@ def open_client(uri: str) -> "MlflowClient":
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    for library in ("mlflow", "urllib3"):
-        logging.getLogger(library).setLevel(logging.ERROR)
     from mlflow import (
         MlflowClient,  # not `import mlflow`: beside our folder that would succeed without the library
     )
+
+    for library in ("mlflow", "urllib3"):  # mlflow sets its own level when it is imported
+        logging.getLogger(library).setLevel(logging.ERROR)
 
     if uri.startswith(SQLITE) and not (database := Path(uri.removeprefix(SQLITE))).exists():
         with FileLock(f"{database}.lock"):

@@ -1,24 +1,36 @@
 """MLflow as a projection of the studies, which are never read back from it.
 
-One parent run a loss and stage, one child run a trial, found again by their tags. :meth:`Projection.project` reads a
-trial from its study and brings its run to the same state: missing epochs, parameters, tags and status. The same method
-therefore follows a search, catches up after an outage, and serves ``holdout sync``.
+One run a search, below it one a loss, and below that one a trial, of whichever stage; the search's is below its
+campaign's, if it belongs to one. All are found again by their tags. :meth:`Projection.project` reads a trial from its
+study and brings its run to the same state: missing epochs, parameters, tags and status. The same method therefore
+follows a search, catches up after an outage, and serves ``holdout sync``.
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import groupby
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from optuna.trial import FrozenTrial, TrialState
 
+from search.study.names import loss_of, trainings_of
 from search.study.records import epochs_of
 from search.study.study import LossStudy
-from search.study.trial_value import best_value
 from search.tracking.client import open_client
+from search.tracking.described import DescribedSearch, SummaryRun
+from search.tracking.summary_runs import bring_up_to_date, finish, log_data
+from search.tracking.tags import CAMPAIGN, KIND, LOSS, NAME, NOTE, PARENT, SEARCH, STAGE, TRIAL, origin_tags
+from search.tracking.trial_rows import (
+    EPOCH_METRIC,
+    STEP_METRIC,
+    epoch_metrics,
+    outcome_tags,
+    params,
+    step_metrics,
+)
+from search.tracking.views import RESULTS, keep_views
 from spaces.value import Value
-from trainables.training.epoch_record import EpochRecord
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -30,9 +42,9 @@ RUN_STATUS = {
     TrialState.FAIL: "FAILED",
     TrialState.RUNNING: "RUNNING",
 }
-SEARCH_TAG, STUDY_TAG, TRIAL_TAG, PARENT_TAG = "holdout.search", "holdout.study", "holdout.trial", "mlflow.parentRunId"
 BATCH = 1000  # metrics that one log_batch call takes, and runs that one search gives
-TAG_LENGTH = 5000
+OF_TRIALS = ("dataset.", "split.", "model.", "training.")
+"""The settings that a trial's run repeats: what it is trained with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,16 +58,6 @@ class Projected:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParentRun:
-    """What the parent run of a loss and stage shows when its trials have ended: ``files`` are texts by name."""
-
-    tags: Mapping[str, str]
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    params: Mapping[str, Value] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
 class _StoredRun:
     run_id: str
     status: str
@@ -63,44 +65,52 @@ class _StoredRun:
 
 @dataclass(frozen=True)
 class _Stored:
-    """The runs of a search that MLflow has: parents by study, trials by their tag."""
+    """The runs of a search that MLflow has: those that sum up others by kind and loss, trials by their tag."""
 
-    parents: dict[str, str] = field(default_factory=dict)
+    summaries: dict[tuple[str, str], str] = field(default_factory=dict)
     trials: dict[str, _StoredRun] = field(default_factory=dict)
 
     def take(self, runs: "Iterable[Run]") -> None:
         """Remember ``runs``; of two with one name, as a lost answer may leave them, the newer one, which is first."""
         for run in runs:
             tags = run.data.tags
-            if TRIAL_TAG in tags:
-                self.trials.setdefault(tags[TRIAL_TAG], _StoredRun(run_id=run.info.run_id, status=run.info.status))
-            elif STUDY_TAG in tags:
-                self.parents.setdefault(tags[STUDY_TAG], run.info.run_id)
+            if TRIAL in tags:
+                self.trials.setdefault(tags[TRIAL], _StoredRun(run_id=run.info.run_id, status=run.info.status))
+            else:
+                self.summaries.setdefault((tags[KIND], tags.get(LOSS, "")), run.info.run_id)
 
 
 class Projection:
     """MLflow's picture of a search: makes runs where they are missing and brings them up to date."""
 
-    def __init__(self, uri: str, experiment: str, artifacts: str | None, tags: Mapping[str, str]) -> None:
+    def __init__(self, uri: str, experiment: str, artifacts: str | None, search: DescribedSearch) -> None:
         self._uri = uri
         self._experiment = experiment
         self._artifacts = artifacts
-        self._tags = dict(tags)
+        self._search = search
         self._client: MlflowClient | None = None
         self._experiment_id = ""
         self._stored: _Stored | None = None
         self._known: dict[tuple[str, int], Projected] = {}
 
+    @property
+    def page(self) -> str:
+        """The address of the search's results below that of the MLflow server.
+
+        MLflow 3.17 opens every experiment as one of generative AI unless ``workflowType`` says otherwise.
+        """
+        self._connect()
+        return f"#/experiments/{self._experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={RESULTS}"
+
     def _connect(self) -> "MlflowClient":
         if self._client is not None:
             return self._client
         client = open_client(self._uri)
-        found = client.get_experiment_by_name(self._experiment)
-        self._experiment_id = (
-            found.experiment_id
-            if found
-            else client.create_experiment(self._experiment, artifact_location=self._artifacts)
-        )
+        if (found := client.get_experiment_by_name(self._experiment)) is None:
+            experiment_id = client.create_experiment(self._experiment, artifact_location=self._artifacts)
+            found = client.get_experiment(experiment_id)
+        self._experiment_id = found.experiment_id
+        keep_views(client, found, self._search)
         self._client = client
         return client
 
@@ -108,7 +118,7 @@ class Projection:
         """The search's runs: asked for once, and again after an error, which may have lost the answer to a creation."""
         if self._stored is None:
             client, token, stored = self._connect(), None, _Stored()
-            of_search = f"tags.`{SEARCH_TAG}` = '{self._tags[SEARCH_TAG]}'"
+            of_search = f"tags.`{SEARCH}` = '{self._search.name}'"
             while token is None or token:
                 page = client.search_runs([self._experiment_id], of_search, max_results=BATCH, page_token=token)
                 stored.take(page)
@@ -116,29 +126,78 @@ class Projection:
             self._stored = stored
         return self._stored
 
-    def _parent(self, study: LossStudy) -> str:
-        parents = self._runs().parents
-        if study.name not in parents:
-            tags = {**self._tags, STUDY_TAG: study.name, "mlflow.runName": study.name}
-            parents[study.name] = self._connect().create_run(self._experiment_id, tags=tags).info.run_id
-        return parents[study.name]
-
-    def close_parent(self, study: LossStudy, parent_run: ParentRun) -> None:
-        """Write what a loss came to into its parent run, with the files as artifacts, and end it."""
-        from mlflow.entities import Metric, Param, RunTag
-
+    def _campaign_run(self, campaign: str, start: int | None) -> str:
         client = self._connect()
-        run_id = self._parent(study)
-        now = int(time.time() * 1000)
-        client.log_batch(
-            run_id,
-            metrics=[Metric(name, value, now, 0) for name, value in parent_run.metrics.items()],
-            tags=[RunTag(name, value[:TAG_LENGTH]) for name, value in parent_run.tags.items()],
-            params=[Param(name, str(value)) for name, value in parent_run.params.items()],
-        )
-        for name, text in parent_run.files.items():
-            client.log_text(run_id, text, name)
-        client.set_terminated(run_id, "FINISHED")
+        of_campaign = f"tags.`{CAMPAIGN}` = '{campaign}' AND tags.`{KIND}` = 'campaign'"
+        if found := client.search_runs([self._experiment_id], of_campaign, max_results=1):
+            run_id: str = found[0].info.run_id
+            return run_id
+        return self._create({KIND: "campaign", CAMPAIGN: campaign, NAME: campaign}, start, None)
+
+    def _search_run(self, start: int | None) -> str:
+        search, runs = self._search, self._runs().summaries
+        key = ("search", "")
+        if key not in runs:
+            above = self._campaign_run(search.campaign, start) if search.campaign else None
+            run_id = self._create({**self._tags("search"), NAME: search.name, NOTE: search.description}, start, above)
+            self._begin(run_id, search.settings)
+            runs[key] = run_id
+        return runs[key]
+
+    def _loss_run(self, loss: str, start: int | None) -> str:
+        runs = self._runs().summaries
+        key = ("loss", loss)
+        if key not in runs:
+            above = self._search_run(start)
+            tags = {**self._tags("loss"), LOSS: loss, NAME: self._short(f"{self._search.name}/{loss}")}
+            run_id = self._create(tags, start, above)
+            searched = self._search.searched[loss]
+            settings = {name: value for name, value in self._search.settings.items() if name not in searched}
+            self._begin(run_id, {"loss": loss, **settings})
+            runs[key] = run_id
+        return runs[key]
+
+    def _tags(self, kind: str) -> dict[str, str]:
+        search = self._search
+        campaign = {CAMPAIGN: search.campaign} if search.campaign else {}
+        return {KIND: kind, SEARCH: search.name, "holdout.split": search.data.digest, **campaign}
+
+    def _short(self, name: str) -> str:
+        """A run's name, which does not repeat that of its experiment."""
+        return name.removeprefix(f"{self._experiment}/")
+
+    def _create(self, tags: dict[str, str], start: int | None, parent: str | None) -> str:
+        above = {PARENT: parent} if parent else {}
+        run = self._connect().create_run(self._experiment_id, start_time=start, tags={**origin_tags(), **tags, **above})
+        run_id: str = run.info.run_id
+        return run_id
+
+    def _begin(self, run_id: str, settings: dict[str, Value] | Any) -> None:
+        client = self._connect()
+        bring_up_to_date(client, run_id, SummaryRun(params=settings), _now())
+        log_data(client, run_id, self._search.data)
+
+    def sum_up_loss(self, loss: str, wanted: SummaryRun, start: int | None, end: int | None) -> None:
+        """Show what a loss came to from ``start`` to ``end`` (None: it goes on), in milliseconds since 1970."""
+        self._sum_up(self._loss_run(loss, start), wanted, end)
+
+    def sum_up_search(self, wanted: SummaryRun, start: int | None, end: int | None) -> None:
+        """Show what the search came to from ``start`` to ``end`` (None: it goes on), in milliseconds since 1970."""
+        self._sum_up(self._search_run(start), wanted, end)
+
+    def sum_up_campaign(self, name: str, wanted: SummaryRun) -> None:
+        """Show what the campaign came to, which ended with the last of its searches."""
+        client = self._connect()
+        run_id = self._campaign_run(name, None)
+        of_searches = f"tags.`{CAMPAIGN}` = '{name}' AND tags.`{KIND}` = 'search'"
+        searches = client.search_runs([self._experiment_id], of_searches, max_results=BATCH)
+        self._sum_up(run_id, wanted, max((run.info.end_time or 0 for run in searches), default=None))
+
+    def _sum_up(self, run_id: str, wanted: SummaryRun, end: int | None) -> None:
+        client = self._connect()
+        bring_up_to_date(client, run_id, wanted, end or _now())
+        if end is not None:
+            finish(client, run_id, end)
 
     def project(self, study: LossStudy, trial: FrozenTrial) -> None:
         """Bring ``trial``'s run to the state of the study."""
@@ -155,15 +214,21 @@ class Projection:
         is_new = known is None
         known = known or self._open(study, trial)
         if known.closed:
+            self._known[study.name, trial.number] = known
             return
         records = epochs_of(trial)
         metrics = [
-            *_epoch_metrics(records, known.epochs),
-            *_step_metrics(trial, study.trial_value.objective, known.steps),
+            *epoch_metrics(records, known.epochs),
+            *step_metrics(trial, study.trial_value.objective, known.steps),
         ]
+        if is_new:
+            log_data(self._connect(), known.run_id, self._search.data)
         closed = trial.state.is_finished()
         self._log(
-            known.run_id, metrics, params=_params(trial) if is_new else [], tags=_outcome_tags(trial) if closed else []
+            known.run_id,
+            metrics,
+            params=params(self._settings_of(study), trial) if is_new else [],
+            tags=outcome_tags(trial) if closed else [],
         )
         if closed:  # last of all: a run that has ended is known to be whole
             end = int(records[-1]["end"] * 1000) if records else None
@@ -171,6 +236,10 @@ class Projection:
         self._known[study.name, trial.number] = Projected(
             run_id=known.run_id, epochs=len(records), steps=max(trial.intermediate_values, default=0), closed=closed
         )
+
+    def _settings_of(self, study: LossStudy) -> dict[str, Value]:
+        shared = {name: value for name, value in self._search.settings.items() if name.startswith(OF_TRIALS)}
+        return {"loss": loss_of(study.name), "stage": trainings_of(study.name), **shared}
 
     def _log(self, run_id: str, metrics: list[Any], *, params: list[Any], tags: list[Any]) -> None:
         """Everything in one call, but for metrics beyond what one takes."""
@@ -182,27 +251,27 @@ class Projection:
             client.log_batch(run_id, metrics=metrics, params=params, tags=tags)
 
     def _open(self, study: LossStudy, trial: FrozenTrial) -> Projected:
-        client, runs = self._connect(), self._runs().trials
+        runs = self._runs().trials
         identity = f"{study.name}/{trial.number}"
         if identity in runs:
             return self._found(runs[identity], trial)
+        start, loss = milliseconds(trial.datetime_start), loss_of(study.name)
         tags = {
-            **self._tags,
-            TRIAL_TAG: identity,
-            PARENT_TAG: self._parent(study),
-            "mlflow.runName": identity,
+            **self._tags("trial"),
+            LOSS: loss,
+            STAGE: trainings_of(study.name),
+            TRIAL: identity,
+            NAME: self._short(identity),
             "holdout.seed": str(trial.user_attrs.get("seed")),
         }
-        started = trial.datetime_start
-        start = int(started.timestamp() * 1000) if started else None
-        run_id = client.create_run(self._experiment_id, start_time=start, tags=tags).info.run_id
+        run_id = self._create(tags, start, self._loss_run(loss, start))
         return Projected(run_id=run_id, epochs=0, steps=0, closed=False)
 
     def _found(self, run: "_StoredRun", trial: FrozenTrial) -> Projected:
         """What is there of a run that another process may have been writing when it died."""
         if trial.state.is_finished() and run.status == RUN_STATUS[trial.state]:  # which is written last of all
             return Projected(run_id=run.run_id, epochs=0, steps=0, closed=True)
-        epochs, steps = (self._logged(run.run_id, name) for name in ("train_loss", "value"))
+        epochs, steps = (self._logged(run.run_id, name) for name in (EPOCH_METRIC, STEP_METRIC))
         return Projected(run_id=run.run_id, epochs=epochs, steps=steps, closed=False)
 
     def _logged(self, run_id: str, name: str) -> int:
@@ -211,42 +280,10 @@ class Projection:
         return max((metric.step for metric in history), default=0)
 
 
-def _epoch_metrics(records: Sequence[EpochRecord], known: int) -> list[Any]:
-    """What each epoch came to, the epochs of all folds counted on."""
-    from mlflow.entities import Metric
-
-    rows = []
-    for step, record in list(enumerate(records, start=1))[known:]:
-        values = {"train_loss": record["loss"], "seconds": record["end"] - record["start"], **record["metrics"]}
-        rows += [Metric(name, value, int(record["end"] * 1000), step) for name, value in values.items()]
-    return rows
+def milliseconds(moment: datetime | None) -> int | None:
+    """A moment of Optuna's as MLflow counts it."""
+    return int(moment.timestamp() * 1000) if moment else None
 
 
-def _step_metrics(trial: FrozenTrial, objective: str, known: int) -> list[Any]:
-    """The trial's value after each epoch, or after each fold with the fold's own."""
-    from mlflow.entities import Metric
-
-    rows = []
-    for step, records in groupby(epochs_of(trial), key=lambda record: record.get("fold", record["epoch"])):
-        if step > known and step in trial.intermediate_values:
-            ended = list(records)
-            values = {"value": trial.intermediate_values[step]}
-            if "fold" in ended[-1]:
-                values["fold_value"] = best_value(ended, objective)
-            rows += [Metric(name, value, int(ended[-1]["end"] * 1000), step) for name, value in values.items()]
-    return rows
-
-
-def _params(trial: FrozenTrial) -> list[Any]:
-    from mlflow.entities import Param
-
-    return [Param(name, str(value)) for name, value in trial.user_attrs.get("params", {}).items()]
-
-
-def _outcome_tags(trial: FrozenTrial) -> list[Any]:
-    from mlflow.entities import RunTag
-
-    tags = {"holdout.state": trial.state.name, "holdout.outcome": trial.user_attrs.get("outcome", "")}
-    if failure := trial.user_attrs.get("failure"):
-        tags["holdout.failure"] = failure["cause"]
-    return [RunTag(name, value[:TAG_LENGTH]) for name, value in tags.items()]
+def _now() -> int:
+    return int(time.time() * 1000)

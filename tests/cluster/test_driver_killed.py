@@ -167,26 +167,30 @@ def _assert_pruned_rightly(
 
 
 def _assert_in_mlflow(trials: list[FrozenTrial], runs: Path) -> None:
-    """One run a trial, the same as the study; one parent; nothing else."""
+    """One run a trial, the same as the study; those of the loss and the search above; nothing else."""
     client = MlflowClient(tracking_uri=f"sqlite:///{runs}/mlflow.db")
     experiment = client.get_experiment_by_name("sleeps")
     assert experiment is not None
     found = client.search_runs([experiment.experiment_id], max_results=5 * TRIALS)
-    by_trial = {run.data.tags.get("holdout.trial"): run for run in found}
-    assert len(by_trial) == len(found) == TRIALS + 1
-    parent = by_trial.pop(None)
-    assert parent.info.status == "FINISHED"
-    assert parent.data.tags["holdout.study"] == "sleeps/mpa"
+    assert len(found) == TRIALS + 2
+    above = {run.data.tags["holdout.kind"]: run for run in found if run.data.tags["holdout.kind"] != "trial"}
+    by_trial = {run.data.tags["holdout.trial"]: run for run in found if run.data.tags["holdout.kind"] == "trial"}
+    parent = above["loss"]
+    assert {run.info.status for run in above.values()} == {"FINISHED"}
+    assert parent.data.tags["holdout.loss"] == "mpa"
+    assert parent.data.tags["mlflow.parentRunId"] == above["search"].info.run_id
+    assert len(by_trial) == TRIALS
     for trial in trials:
         run = by_trial[f"sleeps/mpa/{trial.number}"]
         assert run.info.status == STATUS[trial.state]
         assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
         assert run.data.tags["holdout.state"] == trial.state.name
         assert run.data.tags["holdout.outcome"] == trial.user_attrs["outcome"]
-        assert run.data.params == {name: str(value) for name, value in trial.user_attrs["params"].items()}
+        proposed = {name: str(value) for name, value in trial.user_attrs["params"].items()}
+        assert run.data.params.items() >= proposed.items()
         told = {record["epoch"]: record["metrics"]["map_at_r"] for record in _epochs(trial)}
-        assert _history(client, run.info.run_id, "map_at_r") == sorted(told.items())
-        assert _history(client, run.info.run_id, "value") == sorted(trial.intermediate_values.items())
+        assert _history(client, run.info.run_id, "validation/map_at_r") == sorted(told.items())
+        assert _history(client, run.info.run_id, "objective/value") == sorted(trial.intermediate_values.items())
 
 
 def _history(client: MlflowClient, run_id: str, metric: str) -> list[tuple[int, float]]:

@@ -179,8 +179,8 @@ def test_mlflow_shows_every_fold(opened: Opened) -> None:
             (row.step, pytest.approx(row.value))
             for row in sorted(client.get_metric_history(run.info.run_id, name), key=lambda row: row.step)
         ]
-        for name in ("value", "fold_value", "train_loss")
+        for name in ("objective/value", "objective/fold_value", "train/loss")
     }
-    assert history["fold_value"] == [(1, 0.5), (2, 0.3), (3, 0.9), (4, 0.7)]
-    assert history["value"] == [(1, 0.5), (2, 0.4), (3, 1.7 / 3), (4, 0.6)]
-    assert [step for step, _ in history["train_loss"]] == list(range(1, 13))
+    assert history["objective/fold_value"] == [(1, 0.5), (2, 0.3), (3, 0.9), (4, 0.7)]
+    assert history["objective/value"] == [(1, 0.5), (2, 0.4), (3, 1.7 / 3), (4, 0.6)]
+    assert [step for step, _ in history["train/loss"]] == list(range(1, 13))

@@ -16,7 +16,7 @@ from search.plan.checks import make_plan
 from search.plan.runs import RunFolder
 from search.plan.search import Search, open_search
 from search.report.comparison import compare
-from search.report.parent_run import parent_run
+from search.report.parent_run import loss_run, search_run
 from search.report.results.comparison import Comparison
 from search.report.results.summary import Summary, stored_summary
 from search.report.summary import summarise, write_summary
@@ -182,18 +182,36 @@ def test_a_summary_that_says_the_same_is_not_written_again(tested: Search) -> No
     assert Summary.load(path) == summarise(tested)
 
 
-def test_a_parent_run_shows_its_loss(tested: Search) -> None:
+def test_the_run_of_a_loss_shows_it_by_stage(tested: Search) -> None:
     comparison = compare([tested.plan.folder], [summarise(tested)])
-    assert parent_run(comparison, "pnp", Stage.SELECT).tags == {"holdout.loss": "pnp", "holdout.stage": "confirm"}
-    found, entry = parent_run(comparison, "pnp", Stage.SEARCH), comparison.searches[0].losses["pnp"]
+    found, entry = loss_run(comparison, "pnp"), comparison.searches[0].losses["pnp"]
     assert entry.test is not None
-    assert entry.default.final is not None
-    assert found.metrics["test_recall_at_1"] == entry.test["recall_at_1"].mean
-    assert found.metrics["default_final_mean"] == entry.default.final.mean
-    assert found.metrics["trials_complete"] == 4
+    assert entry.confirmed is not None
+    assert entry.default.confirmed is not None
+    assert found.metrics["search/map_at_r"] == entry.confirmed.search_value
+    assert found.metrics["confirmed/map_at_r"] == entry.confirmed.mean
+    assert found.metrics["test/recall_at_1"] == entry.test["recall_at_1"].mean
+    assert found.metrics["default/confirmed_map_at_r"] == entry.default.confirmed.mean
+    assert found.metrics["trials/complete"] == 4
+    assert {name.partition("/")[0] for name in found.metrics} == {"search", "confirmed", "test", "default", "trials"}
+    assert found.params == entry.confirmed.params
     assert found.tags["holdout.openings"] == "this test set: 1 opening by 1 search, 2 configurations scored"
-    assert "trained more than once" in found.tags["holdout.diagnostics"]
-    assert set(found.files) == {"comparison.md", "comparison.csv"}
+    assert "trained more than once" in found.description
+
+
+def test_the_run_of_a_search_sums_it_up(tested: Search) -> None:
+    summary = summarise(tested)
+    found = search_run(compare([tested.plan.folder], [summary]), tested.plan.folder, "What it is.")
+    assert found.description.endswith("What it is.")
+    header, _, row, *_ = [[*map(str.strip, line.split("|")[1:-1])] for line in found.description.split("\n")]
+    assert header == ["map\\_at\\_r", "search", "confirmed", "test", "test of default"]
+    assert (entry := summary.losses["pnp"]).test is not None
+    assert entry.confirmed is not None
+    assert row[:3] == ["pnp", f"{entry.confirmed.search_value:.4f}", f"{entry.confirmed.mean:.4f}"]
+    assert row[3] == f"{entry.test['map_at_r'].mean:.4f}"
+    assert {path.name for path in found.files} == {"search.yaml", "split.json"}
+    assert set(found.texts) == {"comparison.md", "comparison.csv"}
+    assert "<br>" not in found.texts["comparison.md"]
 
 
 @pytest.mark.parametrize(

@@ -182,13 +182,16 @@ def test_mlflow_shows_the_comparison(finished: FinishedSearch, tmp_path: Path) -
     pairs = json.loads(shown.stdout)["pairs"]
     client = MlflowClient(tracking_uri=f"sqlite:///{finished.runs / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("small")
+    (whole,) = client.search_runs([experiment.experiment_id], "tags.`holdout.kind` = 'search'")
+    artifact = client.download_artifacts(whole.info.run_id, "comparison.md", str(tmp_path))
+    assert Path(artifact).read_text() == (tmp_path / "table.md").read_text()
     for loss in LOSSES:
-        (parent,) = client.search_runs([experiment.experiment_id], f"tags.`holdout.study` = 'small/{loss}'")
-        artifact = client.download_artifacts(parent.info.run_id, "comparison.md", str(tmp_path))
-        assert Path(artifact).read_text() == (tmp_path / "table.md").read_text()
+        (parent,) = client.search_runs(
+            [experiment.experiment_id], f"tags.`holdout.kind` = 'loss' AND tags.`holdout.loss` = '{loss}'"
+        )
         entry = summary(finished.runs, "small")["losses"][loss]
-        assert parent.data.metrics["test_map_at_r_std"] == entry["test"]["map_at_r"]["std"]
-        assert parent.data.metrics["default_final_mean"] == entry["default"]["final"]["mean"]
+        assert parent.data.metrics["test/map_at_r_std"] == entry["test"]["map_at_r"]["std"]
+        assert parent.data.metrics["default/confirmed_map_at_r"] == entry["default"]["confirmed"]["mean"]
         said = parent.data.tags["holdout.pair.proxy_anchor.tuned.pnp.tuned"]
         pair = next(entry for entry in pairs if {entry["first"][2], entry["second"][2]} == {"tuned"})
         assert said.startswith(f"{pair['difference']:+.4f} [")

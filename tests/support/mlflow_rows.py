@@ -11,6 +11,11 @@ from support.commands import stored
 from search.study.records import epochs_of
 
 
+def studies_of(loss: str) -> tuple[str, ...]:
+    """The studies of a loss, below the search's name."""
+    return tuple(f"{loss}{stage}" for stage in ("@noise", "", "@audit", "@confirm", "@final"))
+
+
 def assert_mlflow_equals_the_studies(
     runs: Path,
     name: str,
@@ -20,7 +25,8 @@ def assert_mlflow_equals_the_studies(
     tracking: str | None = None,
     trials: Callable[[Path, str, str], list[FrozenTrial]] = stored,
 ) -> None:
-    """Row by row: every trial has one run with its status, parameters and epochs; nothing is left running.
+    """Row by row: every trial has one run with its status, parameters and epochs, below its loss's, which is below the
+    search's, all with their origin and their data; nothing is left running.
 
     ``trials`` reads a study, and ``tracking`` is the server, where they are not files of the runs folder.
     """
@@ -31,17 +37,31 @@ def assert_mlflow_equals_the_studies(
     for run in client.search_runs([experiment.experiment_id], f"tags.`holdout.search` = '{name}'", max_results=1000):
         assert run.info.status != "RUNNING", run.data.tags
         runs_by_trial.setdefault(run.data.tags.get("holdout.trial", ""), []).append(run)
-    parents = {run.info.run_id: run for run in runs_by_trial.pop("")}
+        assert run.data.tags["mlflow.source.name"] == "holdout"
+        assert run.data.tags["mlflow.user"]
+        (trained,) = run.inputs.dataset_inputs
+        assert run.data.tags["holdout.split"].startswith(trained.dataset.digest)
+    above = {run.info.run_id: run for run in runs_by_trial.pop("")}
+    kinds = [run.data.tags["holdout.kind"] for run in above.values()]
+    begun = [loss for loss in losses if any(trials(runs, name, study) for study in studies_of(loss))]
+    assert sorted(kinds) == [*["loss"] * len(begun), "search"]
     statuses = {TrialState.COMPLETE: "FINISHED", TrialState.PRUNED: "KILLED", TrialState.FAIL: "FAILED"}
     for loss in losses:
-        for study in (f"{loss}@noise", loss, f"{loss}@confirm", f"{loss}@final"):
+        for study in studies_of(loss):
             for trial in trials(runs, name, study):
                 (run,) = runs_by_trial.pop(f"{name}/{study}/{trial.number}")
                 assert run.info.status == statuses[trial.state]
                 assert run.data.tags["holdout.state"] == trial.state.name
-                assert run.data.params == {key: str(value) for key, value in trial.user_attrs["params"].items()}
-                assert parents[run.data.tags["mlflow.parentRunId"]].data.tags["holdout.study"] == f"{name}/{study}"
-                history = client.get_metric_history(run.info.run_id, "map_at_r")
+                proposed = {key: str(value) for key, value in trial.user_attrs["params"].items()}
+                assert run.data.params.items() >= proposed.items()
+                stage = study.partition("@")[2] or "search"
+                assert (run.data.params["loss"], run.data.params["stage"]) == (loss, stage)
+                assert (run.data.tags["holdout.loss"], run.data.tags["holdout.stage"]) == (loss, stage)
+                assert run.data.tags["mlflow.note.content"] == trial.user_attrs["outcome"]
+                of_loss = above[run.data.tags["mlflow.parentRunId"]].data.tags
+                assert (of_loss["holdout.kind"], of_loss["holdout.loss"]) == ("loss", loss)
+                assert above[of_loss["mlflow.parentRunId"]].data.tags["holdout.kind"] == "search"
+                history = client.get_metric_history(run.info.run_id, "validation/map_at_r")
                 told = [entry["metrics"]["map_at_r"] for entry in epochs_of(trial) if entry["metrics"]]
                 assert [metric.value for metric in sorted(history, key=lambda metric: metric.step)] == told
     assert not runs_by_trial

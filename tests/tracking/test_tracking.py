@@ -12,10 +12,9 @@ from support.driving import drive, only, record
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 
 from search.plan.search import Search
-from search.report.summary import write_summary
 from search.stages.outcome import recorded_outcome
 from search.stages.queued_stages import confirm_stages, search_stage
-from search.stages.synchronise import make_projection, synchronise
+from search.stages.synchronise import described, make_projection, synchronise
 from search.study.names import Stage
 from search.study.trial_queue import TrialQueue
 from search.tracking.projection import Projection
@@ -72,20 +71,11 @@ def test_tables_whose_making_was_killed_are_made_anew(search: Search) -> None:
     assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
 
 
-def test_parents_show_what_a_loss_came_to(search: Search) -> None:
-    synchronise(recorded_outcome(search), make_projection(search.plan))
-    client = MlflowClient(search.plan.folder.tracking)
-    (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
-    (parent,) = client.search_runs([experiment.experiment_id], "tags.`holdout.study` = 'small/pnp'")
-    best = write_summary(search).losses["pnp"].best.value
-    assert parent.data.metrics["search_value"] == best
-    assert parent.data.tags["holdout.split"] == search.plan.split.digest
-
-
 def test_an_outage_costs_the_training_nothing_and_is_said_once(
     search: Search, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tracker = Tracker({"small": Projection("http://127.0.0.1:9", "small", None, {})})
+    nobody = Projection("http://127.0.0.1:9", "small", None, described(search.plan))
+    tracker = Tracker({"small": nobody})
     study = search.study("pnp", Stage.SEARCH)
     queue = TrialQueue(confirm_stages([search]), listeners=[tracker])
     while job := queue.next_trial():

@@ -22,6 +22,7 @@ def campaign(
 
     with phase(messages(), "Reading the campaign …"):
         from search.campaigns.campaign import parse_campaign
+        from search.campaigns.campaign_run import campaign_run
         from search.campaigns.family import campaign_family
         from search.campaigns.folder import CampaignFolder
         from search.campaigns.prepare import campaign_plans
@@ -30,6 +31,7 @@ def campaign(
         from search.config.recipes import read_campaign
         from search.report.tables.output import refuse_unknown, write_output
         from search.stages.pipeline import run_stages
+        from search.stages.synchronise import behind, synchronise_campaign, try_to_write
 
         refuse_unknown(output or [])
         campaign = parse_campaign(read_campaign(file, settings or []))
@@ -46,7 +48,10 @@ def campaign(
         on_begin=lambda: folder.begin(campaign.config),
     )
     result = campaign_result(campaign, [(outcome.search, outcome.summary) for outcome in outcomes])
-    folder.end(result)
+    if folder.end(result):
+        run = campaign_run(campaign, result, folder)
+        if not try_to_write(lambda: synchronise_campaign(plans, campaign.name, run)):
+            say([behind(campaign.name)])
     tables = campaign_tables(campaign, result, settings or [])
     for path in output or []:
         write_output(path, campaign_csv(result), tables)

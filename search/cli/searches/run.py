@@ -1,6 +1,7 @@
 """The commands that do something: run, select, test, audit, sync."""
 
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,10 +9,11 @@ import typer
 
 from search.cli import STARTED
 from search.cli.options import RUNS, Json, Name, Runs, SearchFile, Settings
-from search.cli.output import messages, rendered, show
+from search.cli.output import messages, rendered, say, show
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
+    from search.campaigns.folder import CampaignFolder
     from search.plan.search import Search
     from search.stages.outcome import Outcome
 
@@ -83,13 +85,44 @@ def audit(
 
 
 def sync(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
-    """Make MLflow equal to the studies."""
+    """Make MLflow equal to the studies of a search, or of a campaign."""
+    from search.campaigns.folder import CampaignFolder
+    from search.plan.runs import RunFolder
+    from search.stages.synchronise import make_projection, where_to_look
+
+    campaign = CampaignFolder(runs, name)
+    with ExitStack() as stack:
+        begun = [member for member in campaign.searches() if RunFolder(runs, member).config.exists()]
+        searches = [stack.enter_context(_opened(search, runs)) for search in begun or [name]]
+        count = _synchronise_campaign(campaign, searches) if begun else _synchronise(searches)
+        where = where_to_look(searches[0].plan, make_projection(searches[0].plan))
+    if not as_json:
+        say([where], style="dim")
+    show(f"MLflow holds all {count} trials of {name}.", {"name": name, "trials": count}, as_json)
+
+
+def _synchronise(searches: "Sequence[Search]") -> int:
     from search.stages.outcome import recorded_outcome
     from search.stages.synchronise import make_projection, synchronise
 
-    with _opened(name, runs) as search:
-        count = synchronise(recorded_outcome(search), make_projection(search.plan))
-    show(f"MLflow holds all {count} trials of {name}.", {"name": name, "trials": count}, as_json)
+    return sum(synchronise(recorded_outcome(search), make_projection(search.plan)) for search in searches)
+
+
+def _synchronise_campaign(folder: "CampaignFolder", searches: "Sequence[Search]") -> int:
+    from search.campaigns.campaign import parse_campaign
+    from search.campaigns.campaign_run import campaign_run
+    from search.campaigns.results.result import campaign_result
+    from search.config.yaml_file import read_yaml
+    from search.report.summary import write_summary
+    from search.stages.synchronise import synchronise_campaign
+
+    count = _synchronise(searches)
+    if folder.result.exists():
+        campaign = parse_campaign(read_yaml(folder.config))
+        result = campaign_result(campaign, [(search, write_summary(search)) for search in searches])
+        run = campaign_run(campaign, result, folder)
+        synchronise_campaign([search.plan for search in searches], campaign.name, run)
+    return count
 
 
 def _run(search: "Search", stage: str, reason: str | None = None) -> "Outcome":

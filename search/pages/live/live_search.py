@@ -81,7 +81,7 @@ def live_search(stored: StoredSearch) -> LiveSearch:
 
 def _left(search: Search) -> float | None:
     works = list(planned_work(search, search.config.stages))
-    return seconds_left(works, Pace([search]).of(), max(1, search.slots))
+    return seconds_left(works, Pace([search]).means(), max(1, search.slots))
 
 
 def _running(search: Search, loss: str, stage: Stage, trial: FrozenTrial) -> RunningTrial:

@@ -29,9 +29,9 @@ def _losses(comparison: Comparison) -> TextTable:
         header=(
             "loss",
             "trial",
-            *(f"{objective}\n{stage}" for stage in ("search", "confirmed", "final")),
-            *([f"{objective}\ntest, {comparison.split.gallery} classes"] if small else []),
-            *(f"{name}\ntest" for name in metrics or [objective]),
+            *(f"{stage}\n{objective}" for stage in ("search", "confirmed", "final")),
+            *([f"test, {comparison.split.gallery} classes\n{objective}"] if small else []),
+            *(f"test\n{name}" for name in metrics or [objective]),
         ),
         rows=tuple(
             (

@@ -1,0 +1,49 @@
+"""What MLflow is told of a search, a campaign and their runs, in words that know nothing of their files."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spaces.value import Value
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribedData:
+    """The images that train, as MLflow's data set: ``root`` is their folder, None where they are computed.
+
+    ``digest`` is that of the split, and ``classes`` counts those of each of its parts.
+    """
+
+    name: str
+    root: str | None
+    digest: str
+    classes: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribedSearch:
+    """A search from its first trial on.
+
+    ``settings`` are the entries of its file that stay as they are, by key such as ``training.lr``; MLflow changes no
+    parameter. ``searched`` names the hyperparameters of each loss, and ``campaign`` the campaign that it belongs to.
+    """
+
+    name: str
+    description: str
+    objective: str
+    settings: Mapping[str, Value]
+    searched: Mapping[str, Sequence[str]]
+    data: DescribedData
+    campaign: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryRun:
+    """What the run of a loss, a search or a campaign shows: ``texts`` are artifacts by name, ``files`` ones to copy."""
+
+    description: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    params: Mapping[str, Value] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+    files: Sequence[Path] = ()

@@ -1,0 +1,171 @@
+"""What a person sees who opens MLflow: which runs, below which, in which view, and nothing written twice."""
+
+import getpass
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from support.driving import drive
+
+from search.plan.search import Search
+from search.report.summary import write_summary
+from search.stages.outcome import recorded_outcome
+from search.stages.synchronise import make_projection, synchronise, where_to_look
+
+Opened = Callable[..., Search]
+LOSSES = ("proxy_anchor", "pnp")
+
+
+@pytest.fixture(scope="module")
+def search(search_made: Opened, tmp_path_factory: pytest.TempPathFactory) -> Search:
+    """A search that MLflow shows; not to be changed."""
+    search = search_made(tmp_path_factory.mktemp("pages") / "runs", losses=[*LOSSES], search={"trials": 3})
+    drive(search, lambda job, epoch: 0.5 - job.number / 10 + epoch / 100)
+    synchronise(recorded_outcome(search), make_projection(search.plan))
+    return search
+
+
+def client_of(search: Search) -> tuple[MlflowClient, str]:
+    client = MlflowClient(search.plan.folder.tracking)
+    (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
+    return client, experiment.experiment_id
+
+
+def runs_of(search: Search, kind: str) -> dict[str, Run]:
+    client, experiment = client_of(search)
+    found = client.search_runs([experiment], f"tags.`holdout.kind` = '{kind}'")
+    return {run.info.run_name: run for run in found}
+
+
+def views_of(search: Search) -> dict[str, dict[str, Any]]:
+    client, experiment = client_of(search)
+    prefix = "mlflow.sharedViewState."
+    tags = client.get_experiment(experiment).tags
+    return {key.removeprefix(prefix): json.loads(value) for key, value in tags.items() if key.startswith(prefix)}
+
+
+def everything_in(search: Search) -> tuple[list[str], dict[Path, int]]:
+    """All rows of MLflow's database, and when each artifact was written."""
+    with sqlite3.connect(search.plan.folder.tracking.removeprefix("sqlite:///")) as database:
+        rows = list(database.iterdump())
+    artifacts = (search.plan.folder.runs / "mlartifacts").rglob("*")
+    return rows, {path: path.stat().st_mtime_ns for path in artifacts}
+
+
+def test_a_second_sync_writes_nothing(search: Search) -> None:
+    before = everything_in(search)
+    assert len(before[1]) > 4
+    synchronise(recorded_outcome(search), make_projection(search.plan))
+    assert everything_in(search) == before
+
+
+def test_one_run_sums_the_search_up_and_keeps_its_files(search: Search, tmp_path: Path) -> None:
+    client, _ = client_of(search)
+    ((name, run),) = runs_of(search, "search").items()
+    assert name == "small"
+    assert {entry.path for entry in client.list_artifacts(run.info.run_id)} == {
+        "search.yaml",
+        "split.json",
+        "comparison.md",
+        "comparison.csv",
+    }
+    copy = client.download_artifacts(run.info.run_id, "search.yaml", str(tmp_path))
+    assert yaml.safe_load(Path(copy).read_text()) == yaml.safe_load(search.config.to_yaml())
+    assert all(f"| {loss} " in run.data.tags["mlflow.note.content"].replace("\\", "") for loss in LOSSES)
+    assert run.data.tags["mlflow.user"] == getpass.getuser()
+    assert run.data.params["model.embedding_dim"] == "8"
+    assert run.data.params["training.batch_size"] == "20"
+    assert "search.trials" not in run.data.params, "it may be raised, and MLflow changes no parameter"
+    trials = [trial for loss in LOSSES for trial in search.storage.trials_of(f"small/{loss}")]
+    begun, ended = ([getattr(trial, name) for trial in trials] for name in ("datetime_start", "datetime_complete"))
+    assert run.info.start_time == int(min(begun).timestamp() * 1000)
+    assert run.info.end_time == int(max(ended).timestamp() * 1000)
+
+
+def test_the_data_set_is_the_split_that_trains(search: Search, image_folder: Path) -> None:
+    for kind in ("search", "loss", "trial"):
+        for run in runs_of(search, kind).values():
+            (found,) = run.inputs.dataset_inputs
+            assert (found.dataset.name, found.dataset.digest) == ("folder", search.plan.split.digest[:12])
+            assert json.loads(found.dataset.source) == {"uri": str(image_folder)}
+            assert json.loads(found.dataset.profile) == {"train": 6, "validation": 2, "test": 8}
+            assert [(tag.key, tag.value) for tag in found.tags] == [("mlflow.data.context", "train")]
+
+
+def test_the_run_of_a_loss_shows_what_it_came_to(search: Search) -> None:
+    found = runs_of(search, "loss")
+    assert set(found) == {*LOSSES}
+    best = write_summary(search).losses["pnp"].best
+    assert best is not None
+    assert found["pnp"].data.metrics["search/map_at_r"] == best.value
+    assert found["pnp"].data.tags["holdout.split"] == search.plan.split.digest
+    assert f"Trial {best.number}: " in found["pnp"].data.tags["mlflow.note.content"]
+
+
+def test_a_trial_says_what_it_is_trained_with(search: Search) -> None:
+    run = runs_of(search, "trial")["pnp/1"]
+    (trial,) = [trial for trial in search.storage.trials_of("small/pnp") if trial.number == 1]
+    assert run.data.params.items() >= {key: str(value) for key, value in trial.user_attrs["params"].items()}.items()
+    assert run.data.params["model.backbone"] == search.config.model.backbone
+    assert float(run.data.params["training.lr"]) == search.config.training.lr
+    assert {name.partition("/")[0] for name in run.data.metrics} == {"train", "validation", "objective"}
+
+
+def test_a_searched_learning_rate_is_the_trials(opened: Opened) -> None:
+    space = {"training": {"lr": {"low": 1e-4, "high": 1e-1, "log": True}}}
+    search = opened(losses=["pnp"], search={"trials": 2}, space=space)
+    drive(search)
+    synchronise(recorded_outcome(search), make_projection(search.plan))
+    proposed = [str(trial.user_attrs["params"]["training.lr"]) for trial in search.storage.trials_of("small/pnp")]
+    assert len(set(proposed)) == 2
+    assert [runs_of(search, "trial")[f"pnp/{number}"].data.params["training.lr"] for number in (0, 1)] == proposed
+    assert "training.lr" not in runs_of(search, "loss")["pnp"].data.params, "none is chosen yet"
+    assert any("training.lr" in column for column in columns(views_of(search)["holdout-trials"]))
+
+
+def columns(view: dict[str, Any]) -> list[str]:
+    chosen: list[str] = json.loads(view["state"])["selectedColumns"]
+    return chosen
+
+
+def test_the_printed_link_opens_a_view_that_is_there(search: Search) -> None:
+    said = where_to_look(search.plan, make_projection(search.plan))
+    client, experiment = client_of(search)
+    assert f"/#/experiments/{experiment}/runs?workflowType=machine_learning&viewStateShareKey=" in said
+    view = views_of(search)[said.rpartition("=")[2]]
+    assert view["name"] == "Results"
+    assert columns(view)[:3] == [f"metrics.`{stage}/map_at_r`" for stage in ("search", "confirmed", "test")]
+    found = client.search_runs([experiment], json.loads(view["state"])["searchFilter"])
+    assert {run.info.run_name for run in found} == {*LOSSES}
+
+
+def test_every_view_finds_runs_and_sorts_them(search: Search) -> None:
+    client, experiment = client_of(search)
+    counts = {}
+    for view in views_of(search).values():
+        state = json.loads(view["state"])
+        found = client.search_runs([experiment], state["searchFilter"], order_by=[state["orderByKey"]])
+        counts[view["name"]] = len(found)
+    assert counts == {"Results": 2, "Trials of the search": 6, "All trials by loss and stage": 6}
+
+
+def test_two_searches_of_one_experiment_share_its_views(opened: Opened) -> None:
+    tracking = {"experiment": "small"}
+    searches = [opened(name=f"small-{loss}", losses=[loss], search={"trials": 1}, tracking=tracking) for loss in LOSSES]
+    for search in searches:
+        drive(search)
+        synchronise(recorded_outcome(search), make_projection(search.plan))
+    before = everything_in(searches[0])
+    for search in searches:
+        synchronise(recorded_outcome(search), make_projection(search.plan))
+        assert {f"params.`{name}`" for name in search.plan.spaces[search.config.loss_names[0]].default} <= set(
+            columns(views_of(search)["holdout-results"])
+        )
+    assert everything_in(searches[0]) == before
+    assert set(runs_of(searches[0], "loss")) == {f"small-{loss}/{loss}" for loss in LOSSES}
