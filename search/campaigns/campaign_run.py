@@ -20,5 +20,5 @@ def campaign_run(campaign: Campaign, result: CampaignResult, folder: CampaignFol
             "epochs/final": result.epochs.final,
         },
         texts={"table.md": as_markdown(tables), "table.csv": campaign_csv(result)},
-        files=[path for path in (folder.config, folder.result) if path.exists()],
+        files=[path for path in (folder.config, folder.result, folder.report) if path.exists()],
     )

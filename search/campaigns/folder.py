@@ -29,6 +29,11 @@ class CampaignFolder:
         """What the campaign came to."""
         return self.runs / self.name / "campaign.json"
 
+    @property
+    def report(self) -> Path:
+        """What the campaign came to, in pictures."""
+        return self.runs / self.name / "report.html"
+
     def begin(self, config: CampaignConfig) -> None:
         """Write down the campaign that begins, or goes on with another table or further labels."""
         self.config.parent.mkdir(parents=True, exist_ok=True)

@@ -66,6 +66,11 @@ class RunFolder:
         return self.path / "summary.json"
 
     @property
+    def report(self) -> Path:
+        """What it came to, in pictures."""
+        return self.path / "report.html"
+
+    @property
     def openings(self) -> Path:
         """The ledger of test openings, shared by all searches of the runs folder."""
         return self.runs / "test_openings.jsonl"

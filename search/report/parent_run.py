@@ -18,7 +18,7 @@ from search.tracking.described import SummaryRun
 
 def artifact_files(folder: RunFolder) -> list[Path]:
     """The files of a search that its run in MLflow keeps a copy of, those of them that are there."""
-    return [path for path in (folder.config, folder.split) if path.exists()]
+    return [path for path in (folder.config, folder.split, folder.report) if path.exists()]
 
 
 def search_run(comparison: Comparison, folder: RunFolder, description: str) -> SummaryRun:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from optuna.trial import FrozenTrial
@@ -166,6 +167,8 @@ def _carry_out(
         if Stage.TEST in left and (waiting := _to_test(searches, reason)):
             score_test(waiting, console, opener=opener, reason=reason, score_all=partial(_score_on_workers, resources))
         outcomes = [recorded_outcome(search) for search in searches]
+        if [search.name for search in searches] == [opener]:  # else it is a campaign's, which has a report of its own
+            draw_report(searches[0].plan.folder.runs, opener, console)
     finally:
         in_step = tracker.close(lambda text: console.print(text, style="dim", highlight=False))
     said = [
@@ -175,6 +178,14 @@ def _carry_out(
     for sentence in dict.fromkeys(said):  # the searches of a campaign have one page
         console.print(sentence, style="dim", highlight=False, markup=False, soft_wrap=True)
     return outcomes
+
+
+def draw_report(runs: Path, name: str, console: Console) -> None:
+    """Draw the report of the search or campaign ``name`` anew."""
+    with phase(console, "Drawing the report …"):
+        from search.pages.report_file import try_to_write_report
+
+        try_to_write_report(runs, name)
 
 
 def _score_on_workers(resources: ResourcesSection, tasks: Sequence[Scoring]) -> list[Any]:

@@ -200,9 +200,9 @@ def test_it_is_made_from_the_records_alone(finished: Path, tmp_path: Path) -> No
     """Neither torch nor Ray nor MLflow is imported, so it cannot open the test, and waits for none of them."""
     program = (
         "import sys; from pathlib import Path\n"
-        "from search.pages.document.report import as_html; from search.pages.report_of import report_of\n"
-        f"size = len(as_html(report_of(Path({str(finished)!r}), ['small'])))\n"
-        "print(size, [name for name in ('ray', 'torch', 'mlflow') if name in sys.modules])\n"
+        "from search.pages.report_file import write_report\n"
+        f"file = write_report(Path({str(finished)!r}), ['small'], Path({str(tmp_path / 'out.html')!r}))\n"
+        "print(file.stat().st_size, [name for name in ('ray', 'torch', 'mlflow') if name in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -30,7 +30,7 @@ def campaign(
         from search.campaigns.results.text_tables import campaign_csv, campaign_tables
         from search.config.recipes import read_campaign
         from search.report.tables.output import refuse_unknown, write_output
-        from search.stages.pipeline import run_stages
+        from search.stages.pipeline import draw_report, run_stages
         from search.stages.synchronise import behind, synchronise_campaign, try_to_write
 
         refuse_unknown(output or [])
@@ -49,6 +49,7 @@ def campaign(
     )
     result = campaign_result(campaign, [(outcome.search, outcome.summary) for outcome in outcomes])
     if folder.end(result):
+        draw_report(runs, campaign.name, messages())
         run = campaign_run(campaign, result, folder)
         if not try_to_write(lambda: synchronise_campaign(plans, campaign.name, run)):
             say([behind(campaign.name)])

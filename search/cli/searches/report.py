@@ -17,11 +17,6 @@ def report(
     runs: Runs = RUNS,
 ) -> None:
     """Write a search, several of one split, or a campaign as one HTML file with pictures; the test is not opened."""
-    from search.pages.document.report import as_html
-    from search.pages.report_of import report_of
-    from trainables.files import write_text
+    from search.pages.report_file import write_report
 
-    unique = list(dict.fromkeys(names))
-    file = output or runs / unique[0] / "report.html"
-    write_text(file, as_html(report_of(runs, unique)))
-    show_line(str(file))
+    show_line(str(write_report(runs, list(dict.fromkeys(names)), output)))
