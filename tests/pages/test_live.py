@@ -1,0 +1,173 @@
+"""The live page's API, asked of a real server: it says what the studies say, reads only, and keeps to its readers."""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import small_search
+from support.commands import holdout_here, plain
+from support.finished_search import run_here
+
+from search.plan.runs import RunFolder
+from search.plan.search import Search
+from search.study.names import Stage
+
+TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 16}
+
+
+@contextmanager
+def served(runs: Path, *more: str) -> Iterator[tuple[str, int, str]]:
+    """The page in a process of its own: its host, its port, and the address that it tells."""
+    command = [sys.executable, "-m", "search", "serve", "--runs", str(runs), "--port", "0", *more]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        host, _, port = address.removeprefix("http://").partition("/")[0].rpartition(":")
+        try:
+            yield host, int(port), address
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+
+
+def asked(server: tuple[str, int, str], path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
+    answer = answered(server, path, method, **headers)
+    return answer.status, answer.read().decode()
+
+
+def answered(server: tuple[str, int, str], path: str, method: str = "GET", **headers: str) -> http.client.HTTPResponse:
+    """The answer itself, no redirection followed; the server closes the connection."""
+    connection = http.client.HTTPConnection("127.0.0.1", server[1], timeout=60)
+    connection.request(method, path, headers={**headers, "Connection": "close"})
+    return connection.getresponse()
+
+
+def told(server: tuple[str, int, str], path: str) -> Any:
+    status, text = asked(server, path)
+    assert status == 200, text
+    return json.loads(text)
+
+
+@pytest.fixture(scope="module")
+def running(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Search]:
+    """A search that a driver (this process) holds in the middle of its trials, and one that is done."""
+    runs = tmp_path_factory.mktemp("live") / "runs"
+    done = small_search(image_folder, name="done", training=TRAINING, losses=["pnp"], search={"trials": 2})
+    content = small_search(image_folder, training=TRAINING, search={"trials": 6, "pruner": "median"})
+    for search in run_here(runs, [done]):
+        search.close()
+    (search,) = run_here(runs, [content], epochs=7)
+    with RunFolder(runs, "small").only_driver():
+        yield search
+    search.close()
+
+
+@pytest.fixture(scope="module")
+def server(running: Search) -> Iterator[tuple[str, int, str]]:
+    with served(running.plan.folder.runs) as server:
+        yield server
+
+
+def test_all_searches_are_listed_as_status_lists_them(server: tuple[str, int, str], running: Search) -> None:
+    lines = told(server, "/api/searches")
+    status = json.loads(holdout_here("status", "--runs", running.plan.folder.runs, "--json").stdout)
+    assert [line["name"] for line in lines] == ["done", "small"] == [entry["name"] for entry in status]
+    for line, entry in zip(lines, status, strict=True):
+        assert line["state"] == entry["state"]
+        for shown, wanted in zip(line["studies"], entry["studies"], strict=True):
+            assert {key: wanted[key] for key in shown} == shown
+    assert lines[0]["driver"] is None
+    assert f"process {os.getpid()}" in lines[1]["driver"]
+
+
+def test_a_running_trial_is_shown_as_far_as_it_is(server: tuple[str, int, str], running: Search) -> None:
+    found = told(server, "/api/searches/small")
+    wanted = {
+        (loss, trial.number): [
+            trial.user_attrs[key]["metrics"]["map_at_r"] for key in sorted(trial.user_attrs) if key.startswith("epoch:")
+        ]
+        for loss in running.config.loss_names
+        for trial in running.study(loss, Stage.SEARCH).trials()
+        if trial.state.name == "RUNNING"
+    }
+    assert wanted
+    assert {(entry["study"], entry["number"]): entry["values"] for entry in found["running"]} == wanted
+    assert found["left_s"] > 0
+    assert found["slots"] == 2
+
+
+def test_who_nobody_drives_runs_nothing(server: tuple[str, int, str]) -> None:
+    found = told(server, "/api/searches/done")
+    assert (found["running"], found["left_s"], found["elapsed_s"]) == ([], None, None)
+
+
+def test_the_report_so_far_changes_with_the_records(server: tuple[str, int, str]) -> None:
+    sections = told(server, "/api/searches/small/report")
+    assert [entry["name"] for entry in sections][:2] == ["answer", "comparison"]
+    assert "sealed" in sections[0]["html"]
+    assert told(server, "/api/searches/small/report") == sections
+    assert [entry["name"] for entry in told(server, "/api/searches/done/report")] != []
+
+
+def test_health_names_what_does_not_answer(server: tuple[str, int, str]) -> None:
+    (studies,) = told(server, "/api/searches/small/health")
+    assert studies == {"service": "studies", "address": "study.db in the search's folder", "problem": None}
+
+
+def test_nothing_can_be_written(server: tuple[str, int, str], running: Search) -> None:
+    before = {path: path.stat().st_mtime_ns for path in running.plan.folder.path.rglob("*") if path.is_file()}
+    schema = told(server, "/openapi.json")
+    assert all(set(methods) == {"get"} for methods in schema["paths"].values())
+    for path in schema["paths"]:
+        assert asked(server, path.replace("{name}", "small"), "POST")[0] == 405
+        asked(server, path.replace("{name}", "small"))
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+@pytest.mark.parametrize("name", ["nothing", "..%2Fruns", "%2e%2e", "<b>"])
+def test_a_search_that_is_not_there_is_said(server: tuple[str, int, str], name: str) -> None:
+    status, text = asked(server, f"/api/searches/{name}")
+    assert status == 404
+    assert "Traceback" not in text
+
+
+def test_files_are_ours_alone(server: tuple[str, int, str]) -> None:
+    for name in ("page.js", "style.css", "plotly.js", "live.js", "live.css"):
+        assert asked(server, f"/files/{name}")[0] == 200
+    for name in ("report.py", "..%2Freport.py", "%2fetc%2fpasswd"):
+        assert asked(server, f"/files/{name}")[0] == 404
+
+
+def test_a_page_of_elsewhere_cannot_read_it(server: tuple[str, int, str]) -> None:
+    """A name that resolves to this machine is no way in (DNS rebinding)."""
+    assert asked(server, "/api/searches", Host="example.com")[0] == 400
+
+
+def test_another_address_asks_for_a_token(running: Search) -> None:
+    with served(running.plan.folder.runs, "--host", "0.0.0.0") as server:
+        _, _, token = server[2].partition("?token=")
+        assert len(token) >= 32
+        assert asked(server, "/api/searches")[0] == 401
+        assert asked(server, "/api/searches", Authorization="Bearer wrong")[0] == 401
+        assert asked(server, "/?token=wrong")[0] == 401
+        assert asked(server, "/api/searches", Authorization=f"Bearer {token}")[0] == 200
+        answer = answered(server, f"/?token={token}")
+        answer.read()
+        assert (answer.status, answer.headers["location"]) == (307, "/")
+        cookie = answer.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert asked(server, "/", Cookie=cookie.partition(";")[0])[0] == 200
+
+
+def test_mistakes_are_said_in_a_sentence(server: tuple[str, int, str], tmp_path: Path) -> None:
+    assert "There is no runs folder" in plain(holdout_here("serve", "--runs", tmp_path / "no", code=2).stderr)
+    taken = holdout_here("serve", "--runs", tmp_path, "--port", str(server[1]), code=2)
+    assert f"127.0.0.1:{server[1]} cannot be listened on" in plain(taken.stderr)

@@ -1,0 +1,39 @@
+"""Debian's Chromium, driven by Playwright; a test that needs it is skipped with a sentence where there is none."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+
+@contextmanager
+def browser_page(width: int, **options: Any) -> Iterator[Any]:
+    """A page of a browser; afterwards nothing may have been written to its console or asked of another machine."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed.")
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("There is no Chromium on this machine; `apt-get install chromium` brings one.")
+    complaints: list[str] = []
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": width, "height": 900}, **options)
+        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: None if _is_here(request.url) else complaints.append(request.url))
+        yield page
+        browser.close()
+    assert complaints == []
+
+
+def _is_here(url: str) -> bool:
+    return url.startswith(("file:", "data:", "blob:", "http://127.0.0.1:", "http://localhost:"))
+
+
+def seen(page: Any) -> None:
+    """Scroll through all of a page, so that all of it is drawn."""
+    for top in range(0, page.evaluate("document.documentElement.scrollHeight"), 500):
+        page.evaluate(f"scrollTo(0, {top})")
+        page.wait_for_timeout(120)
+    page.wait_for_timeout(1500)
