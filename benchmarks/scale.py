@@ -150,7 +150,7 @@ def mlflow(search: Any) -> dict[str, float]:
     client = open_client(search.plan.folder.tracking)
     (experiment,) = client.search_experiments(filter_string=f"name = '{search.name}'")
     start = time.perf_counter()
-    client.search_runs([experiment.experiment_id], max_results=100, order_by=["metrics.value DESC"])
+    client.search_runs([experiment.experiment_id], max_results=100, order_by=["metrics.`objective/value` DESC"])
     seconds["page"] = time.perf_counter() - start
     return seconds
 

@@ -7,7 +7,7 @@ follows a search, catches up after an outage, and serves ``holdout sync``.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -151,11 +151,14 @@ class Projection:
             above = self._search_run(start)
             tags = {**self._tags("loss"), LOSS: loss, NAME: self._short(f"{self._search.name}/{loss}")}
             run_id = self._create(tags, start, above)
-            searched = self._search.searched[loss]
-            settings = {name: value for name, value in self._search.settings.items() if name not in searched}
-            self._begin(run_id, {"loss": loss, **settings})
+            self._begin(run_id, self._settings_of_loss(loss))
             runs[key] = run_id
         return runs[key]
+
+    def _settings_of_loss(self, loss: str) -> dict[str, Value]:
+        """Those that are the same in all of its trials."""
+        searched = self._search.searched[loss]
+        return {"loss": loss, **{name: value for name, value in self._search.settings.items() if name not in searched}}
 
     def _tags(self, kind: str) -> dict[str, str]:
         search = self._search
@@ -172,18 +175,23 @@ class Projection:
         run_id: str = run.info.run_id
         return run_id
 
-    def _begin(self, run_id: str, settings: dict[str, Value] | Any) -> None:
+    def _begin(self, run_id: str, settings: Mapping[str, Value]) -> None:
+        """Say what a run of a loss or the search begins with; said again, nothing is written."""
         client = self._connect()
         bring_up_to_date(client, run_id, SummaryRun(params=settings), _now())
         log_data(client, run_id, self._search.data)
 
     def sum_up_loss(self, loss: str, wanted: SummaryRun, start: int | None, end: int | None) -> None:
         """Show what a loss came to from ``start`` to ``end`` (None: it goes on), in milliseconds since 1970."""
-        self._sum_up(self._loss_run(loss, start), wanted, end)
+        run_id = self._loss_run(loss, start)
+        self._begin(run_id, self._settings_of_loss(loss))  # a process that died may have made the run alone
+        self._sum_up(run_id, wanted, end)
 
     def sum_up_search(self, wanted: SummaryRun, start: int | None, end: int | None) -> None:
         """Show what the search came to from ``start`` to ``end`` (None: it goes on), in milliseconds since 1970."""
-        self._sum_up(self._search_run(start), wanted, end)
+        run_id = self._search_run(start)
+        self._begin(run_id, self._search.settings)
+        self._sum_up(run_id, wanted, end)
 
     def sum_up_campaign(self, name: str, wanted: SummaryRun) -> None:
         """Show what the campaign came to, which ended with the last of its searches."""
