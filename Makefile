@@ -1,4 +1,4 @@
-.PHONY: setup run test test-cluster check bench-losses bench-metrics bench-input bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery clean
+.PHONY: setup run test test-cluster test-browser check bench-losses bench-metrics bench-input bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -30,6 +30,10 @@ test: check
 # a driver killed twenty times on either database, and machines that die again and again under one trial.
 test-cluster: setup
 	$(BIN)/pytest -m cluster
+
+# Pages in Debian's Chromium (`apt-get install chromium`), one of them while a search runs.
+test-browser: setup
+	$(BIN)/pytest -m browser
 
 bench-losses: setup
 	$(BIN)/python -m benchmarks.losses

@@ -3,11 +3,7 @@
 import http.client
 import json
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +11,13 @@ import pytest
 from conftest import small_search
 from support.commands import holdout_here, plain
 from support.finished_search import run_here
+from support.serving import served
 
 from search.plan.runs import RunFolder
 from search.plan.search import Search
 from search.study.names import Stage
 
 TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 16}
-
-
-@contextmanager
-def served(runs: Path, *more: str) -> Iterator[tuple[str, int, str]]:
-    """The page in a process of its own: its host, its port, and the address that it tells."""
-    command = [sys.executable, "-m", "search", "serve", "--runs", str(runs), "--port", "0", *more]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        address = process.stdout.readline().strip()
-        host, _, port = address.removeprefix("http://").partition("/")[0].rpartition(":")
-        try:
-            yield host, int(port), address
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(30)
 
 
 def asked(server: tuple[str, int, str], path: str, method: str = "GET", **headers: str) -> tuple[int, str]:

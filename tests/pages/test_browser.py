@@ -1,0 +1,153 @@
+"""The report, the live page and MLflow in a real browser: nothing complains, everything is drawn, what moves moves."""
+
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from conftest import draw_folder, small_search
+from support.browser import browser_page, seen
+from support.commands import command, holdout_here, summary, write_search
+from support.finished_search import run_here
+from support.services import free_port
+from support.serving import end, served
+
+from search.plan.runs import RunFolder
+
+pytestmark = pytest.mark.browser
+ROOT = Path(__file__).parents[2]
+TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 16}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs folder of a search that is done, with its report."""
+    folder = tmp_path_factory.mktemp("browser")
+    images = draw_folder(folder / "images", classes=14)
+    content = small_search(images, training=TRAINING, search={"trials": 10}, final={"seeds": 2})
+    for search in run_here(folder / "runs", [content]):
+        search.close()
+    holdout_here("report", "small", "--runs", folder / "runs")
+    return folder / "runs"
+
+
+@pytest.fixture
+def address(runs: Path) -> str:
+    return RunFolder(runs, "small").report.as_uri()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1400])
+def test_every_picture_is_drawn_within_the_page(address: str, width: int, scheme: str) -> None:
+    with browser_page(width, color_scheme=scheme) as page:
+        page.goto(address)
+        seen(page)
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        empty = page.evaluate(
+            "[...document.querySelectorAll('figure')].filter(figure => {"
+            " const picture = figure.querySelector('.drawing svg, .plot .main-svg, img');"
+            " return !picture || picture.getBoundingClientRect().height < 40; }).map(figure => figure.id)"
+        )
+        assert empty == []
+        undrawn = page.evaluate(
+            "[...document.querySelectorAll('.plot')].filter(plot => !plot.querySelector("
+            "'.scatterlayer .trace, .barlayer .trace, .contourlayer path')).map(plot => plot.id)"
+        )
+        assert undrawn == []
+        ink, paper = (page.evaluate(f"getComputedStyle(document.body).{name}") for name in ("color", "backgroundColor"))
+        assert (sum(map(int, re.findall(r"\d+", ink))) > sum(map(int, re.findall(r"\d+", paper)))) == (scheme == "dark")
+
+
+def test_a_reader_hovers_hides_sorts_and_opens(address: str) -> None:
+    with browser_page(1400) as page:
+        page.goto(address)
+        seen(page)
+        page.locator("#best-by-cost").scroll_into_view_if_needed()
+        points = page.locator("#plot-best-by-cost .point")
+        points.last.hover(force=True)
+        page.wait_for_selector("#plot-best-by-cost .hoverlayer .hovertext")
+        before = page.locator("#plot-best-by-cost .scatterlayer .trace").count()
+        page.locator("#plot-best-by-cost .legendtoggle").first.click()
+        page.wait_for_function(
+            "count => document.querySelectorAll('#plot-best-by-cost .scatterlayer .trace').length < count", arg=before
+        )
+        numbers = page.locator("#test-map_at_r details")
+        numbers.locator("summary").focus()
+        page.keyboard.press("Enter")
+        heading = numbers.locator("th", has_text="map_at_r").first
+        heading.locator("button").click()
+        column = [float(text) for text in numbers.locator("tbody tr td:nth-child(2)").all_inner_texts()]
+        assert column == sorted(column, reverse=True)
+        assert heading.get_attribute("aria-sort") == "descending"
+
+
+def test_it_prints_with_every_picture(address: str, tmp_path: Path) -> None:
+    with browser_page(1000) as page:
+        page.goto(address)
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        page.wait_for_timeout(3000)
+        undrawn = page.evaluate(
+            "[...document.querySelectorAll('.plot')].filter(plot => !plot.querySelector('svg')).length"
+        )
+        assert undrawn == 0
+        page.pdf(path=tmp_path / "report.pdf")
+    assert (tmp_path / "report.pdf").stat().st_size > 50_000
+
+
+def test_the_live_page_moves_while_a_search_runs(tmp_path: Path) -> None:
+    """A real search on a real Ray: its page shows trials, keeps what the reader opened, and ends with the test."""
+    images = draw_folder(tmp_path / "images", classes=14)
+    content = small_search(images, training={**TRAINING, "epochs": 6}, search={"trials": 6}, final={"seeds": 2})
+    file, runs = write_search(tmp_path / "small.yaml", content), tmp_path / "runs"
+    with subprocess.Popen(
+        command("run", file, "--runs", runs), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as search:
+        try:
+            deadline = time.monotonic() + 120
+            while not (runs / "small/study.db").exists():
+                assert time.monotonic() < deadline
+                assert search.poll() is None
+                time.sleep(0.5)
+            with served(runs) as (_, _, start), browser_page(1000) as page:
+                page.goto(start)
+                page.get_by_role("link", name="small").click()
+                page.wait_for_selector(".trial polyline", timeout=120_000)
+                counts = set()
+                while search.poll() is None:
+                    counts.add(page.locator("#said").inner_text())
+                    time.sleep(1)
+                assert len(counts) > 5
+                page.wait_for_function(
+                    "document.getElementById('said').textContent.startsWith('tested')", timeout=30_000
+                )
+                page.wait_for_selector("#test-map_at_r svg", timeout=60_000)
+                page.locator("#test-map_at_r summary").click()
+                page.wait_for_timeout(12_000)  # the report was asked for again
+                assert page.locator("#test-map_at_r details[open]").count() == 1
+        finally:
+            end(search)
+    assert search.returncode == 0
+
+
+def test_mlflow_shows_the_test_values_on_its_first_page(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs, tmp_path / "runs")
+    holdout_here("sync", "small", "--runs", tmp_path / "runs")
+    test = summary(tmp_path / "runs", "small")["losses"]["pnp"]["test"]["map_at_r"]["mean"]
+    port = free_port()
+    script = [str(ROOT / "mlflow/serve.sh"), str(tmp_path / "runs"), str(port)]
+    with subprocess.Popen(script, stdout=subprocess.PIPE, text=True, start_new_session=True) as server:
+        assert server.stdout is not None
+        try:
+            link = next(found for line in server.stdout if (found := re.search(r"http://\S+?(?=[;,. ]|$)", line)))
+            with browser_page(1600) as page:
+                page.goto(link.group())
+                page.get_by_role("link", name="small").first.click()
+                page.wait_for_timeout(5000)
+                page.screenshot(path=tmp_path / "mlflow.png")
+                page.wait_for_function(
+                    "text => document.body.innerText.includes(text)", arg=f"{test:.3f}"[:5], timeout=60_000
+                )
+        finally:
+            end(server, group=True)
