@@ -48,8 +48,8 @@ def hardest(
     with drawn(NAME, 70 + 34 * len(worst)) as canvas:
         axes = canvas.axes
         for label, found in zip(labels, tuned.values(), strict=True):
-            style = {"color": colours[label], "markersize": 5, "alpha": 0.8}
-            axes.plot(found[worst], range(len(worst)), marks[label], label=label, **style)
+            colour, mark = colours[label], marks[label]
+            axes.plot(found[worst], range(len(worst)), mark, color=colour, markersize=5, alpha=0.8, label=label)
         axes.plot(mean_C[worst], range(len(worst)), "|", color=INK, markersize=13, label="mean")
         names = [
             "\n→ ".join([_short(test.class_names[at]), *(f"{_short(name)} {part}" for name, part in taken[at][:1])])
