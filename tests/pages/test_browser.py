@@ -101,9 +101,8 @@ def test_the_live_page_moves_while_a_search_runs(tmp_path: Path) -> None:
     images = draw_folder(tmp_path / "images", classes=14)
     content = small_search(images, training={**TRAINING, "epochs": 6}, search={"trials": 6}, final={"seeds": 2})
     file, runs = write_search(tmp_path / "small.yaml", content), tmp_path / "runs"
-    with subprocess.Popen(
-        command("run", file, "--runs", runs), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as search:
+    said = subprocess.DEVNULL
+    with subprocess.Popen(command("run", file, "--runs", runs), stdout=said, stderr=said) as search:
         try:
             deadline = time.monotonic() + 120
             while not (runs / "small/study.db").exists():
@@ -119,9 +118,7 @@ def test_the_live_page_moves_while_a_search_runs(tmp_path: Path) -> None:
                     counts.add(page.locator("#said").inner_text())
                     time.sleep(1)
                 assert len(counts) > 5
-                page.wait_for_function(
-                    "document.getElementById('said').textContent.startsWith('tested')", timeout=30_000
-                )
+                page.wait_for_function("document.getElementById('said').innerText.startsWith('tested')", timeout=30_000)
                 page.wait_for_selector("#test-map_at_r svg", timeout=60_000)
                 page.locator("#test-map_at_r summary").click()
                 page.wait_for_timeout(12_000)  # the report was asked for again

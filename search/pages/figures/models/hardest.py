@@ -48,8 +48,8 @@ def hardest(
     with drawn(NAME, 70 + 34 * len(worst)) as canvas:
         axes = canvas.axes
         for label, found in zip(labels, tuned.values(), strict=True):
-            places = range(len(worst))
-            axes.plot(found[worst], places, marks[label], label=label, color=colours[label], markersize=5, alpha=0.8)
+            colour, mark = colours[label], marks[label]
+            axes.plot(found[worst], range(len(worst)), mark, color=colour, markersize=5, alpha=0.8, label=label)
         axes.plot(mean_C[worst], range(len(worst)), "|", color=INK, markersize=13, label="mean")
         names = [
             "\n→ ".join([_short(test.class_names[at]), *(f"{_short(name)} {part}" for name, part in taken[at][:1])])
