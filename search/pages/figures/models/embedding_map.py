@@ -100,7 +100,6 @@ def _pca(embeddings_SD: NDArray[np.float64]) -> _Placed:
 
 def _tsne(embeddings_SD: NDArray[np.float64]) -> _Placed:
     from sklearn.manifold import TSNE
-    from threadpoolctl import threadpool_limits
 
     perplexity = min(30.0, (len(embeddings_SD) - 1) / 3)
     with warnings.catch_warnings():
@@ -108,9 +107,8 @@ def _tsne(embeddings_SD: NDArray[np.float64]) -> _Placed:
         start_S2 = _pca(embeddings_SD).places_S2
         scale = start_S2[:, 0].std()
         start_S2 = (1e-4 * start_S2 / scale if scale else start_S2).astype(np.float32)
-        made = TSNE(init=start_S2, perplexity=perplexity, max_iter=500, random_state=0, n_jobs=1)
-        with threadpool_limits(1):  # beside a search, threads that wait for each other take fifteen times as long
-            places_S2 = made.fit_transform(embeddings_SD).astype(np.float64)
+        made = TSNE(init=start_S2, perplexity=perplexity, max_iter=500, random_state=0)
+        places_S2 = made.fit_transform(embeddings_SD).astype(np.float64)
     return _Placed(places_S2, f"t-SNE with perplexity {perplexity:g} ends at a divergence of {made.kl_divergence_:.2f}")
 
 
