@@ -63,17 +63,29 @@ class Selection:
         """The selection frozen at ``path``.
 
         Raises:
-            Mistakes: there is none, or it was changed since.
+            Mistakes: there is none, another version wrote it, or it was changed since.
         """
         if not path.is_file():
             raise Mistakes(f"Nothing is selected yet: {path} does not exist; `holdout select` makes it.")
-        content = json.loads(path.read_text())
-        digest = content.pop("digest")
-        for role in ("chosen", "defaults"):
-            content[role] = {loss: _confirmation(entry) for loss, entry in content[role].items()}
-        content["test_metrics"] = tuple(content["test_metrics"])
-        content["family"] = Family.from_json(content["family"])
-        selection = cls(**content)
+        try:
+            content = json.loads(path.read_text())
+            digest = content.pop("digest")
+            selection = cls(
+                **{
+                    **content,
+                    **{
+                        role: {loss: _confirmation(entry) for loss, entry in content[role].items()}
+                        for role in ("chosen", "defaults")
+                    },
+                    "test_metrics": tuple(content["test_metrics"]),
+                    "family": Family.from_json(content["family"]),
+                }
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Mistakes(
+                f"{path} is damaged, or another version wrote it ({type(error).__name__}: {error}); restore it, use "
+                "that version, or search under a new name."
+            ) from error
         if selection.digest != digest:
             raise Mistakes(
                 f"{path} was changed after it was frozen (its digest does not fit); "
