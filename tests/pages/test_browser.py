@@ -129,22 +129,25 @@ def test_the_live_page_moves_while_a_search_runs(tmp_path: Path) -> None:
 
 
 def test_mlflow_shows_the_test_values_on_its_first_page(runs: Path, tmp_path: Path) -> None:
+    """The page that `holdout sync` names has a row a loss with its test value, and a search's run has the report."""
     shutil.copytree(runs, tmp_path / "runs")
-    holdout_here("sync", "small", "--runs", tmp_path / "runs")
-    test = summary(tmp_path / "runs", "small")["losses"]["pnp"]["test"]["map_at_r"]["mean"]
+    told = holdout_here("sync", "small", "--runs", tmp_path / "runs")
+    link = re.search(r"http://127.0.0.1:5000/(#/\S+)", told.stdout + plain(told.stderr))
+    assert link
+    test = {
+        loss: entry["test"]["map_at_r"]["mean"] for loss, entry in summary(tmp_path / "runs", "small")["losses"].items()
+    }
     port = free_port()
     script = [str(ROOT / "mlflow/serve.sh"), str(tmp_path / "runs"), str(port)]
     with subprocess.Popen(script, stdout=subprocess.PIPE, text=True, start_new_session=True) as server:
         assert server.stdout is not None
         try:
-            link = next(found for line in server.stdout if (found := re.search(r"http://\S+?(?=[;,. ]|$)", line)))
-            with browser_page(1600) as page:
-                page.goto(link.group())
-                page.get_by_role("link", name="small").first.click()
-                page.wait_for_timeout(5000)
+            assert any(f"MLflow answers at http://127.0.0.1:{port}" in line for line in server.stdout)
+            with browser_page(1700) as page:
+                page.goto(f"http://127.0.0.1:{port}/{link[1]}")
+                for loss, mean in test.items():
+                    page.wait_for_selector(f"text={loss}", timeout=60_000)
+                    assert f"{mean:.6f}"[:7] in page.inner_text("body")
                 page.screenshot(path=tmp_path / "mlflow.png")
-                page.wait_for_function(
-                    "text => document.body.innerText.includes(text)", arg=f"{test:.3f}"[:5], timeout=60_000
-                )
         finally:
             end(server, group=True)
