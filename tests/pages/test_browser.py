@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import draw_folder, small_search
 from support.browser import browser_page, seen
-from support.commands import command, holdout_here, summary, write_search
+from support.commands import command, holdout_here, plain, summary, write_search
 from support.finished_search import run_here
 from support.services import free_port
 from support.serving import end, served
