@@ -143,7 +143,7 @@ def test_mlflow_shows_the_test_values_on_its_first_page(runs: Path, tmp_path: Pa
         assert server.stdout is not None
         try:
             assert any(f"MLflow answers at http://127.0.0.1:{port}" in line for line in server.stdout)
-            with browser_page(1700) as page:
+            with browser_page(1700, ours=False) as page:
                 page.goto(f"http://127.0.0.1:{port}/{link[1]}")
                 for loss, mean in test.items():
                     page.wait_for_selector(f"text={loss}", timeout=60_000)
