@@ -24,7 +24,7 @@ check: setup
 
 # Two processes: one has the tests that share a Ray cluster, which wait more than they compute, the other begins the rest.
 test: check
-	$(BIN)/pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --no-loadscope-reorder
 
 # PostgreSQL, MLflow and a Ray cluster of two nodes, each of them broken while a search runs; a campaign killed in a fold;
 # a driver killed twenty times on either database, and machines that die again and again under one trial.

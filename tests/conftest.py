@@ -18,16 +18,31 @@ SECRET = "not-for-every-eye"
 os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it when it is imported, by whichever test comes first
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Side by side (`--dist loadgroup`), a module's tests stay together, and all modules that share the cluster, first.
+def shares_cluster(file: Path) -> bool:
+    """Whether a module's tests use the fixtures ``nodes`` or ``on_nodes``."""
+    return "nodes: Nodes" in (text := file.read_text()) or "on_nodes" in text
 
-    One cluster is started then, not one a process, and what takes longest does not begin last.
-    """
-    sharing = {item.path for item in items if "nodes" in getattr(item, "fixturenames", ())}
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("cluster" if item.path in sharing else item.path.stem))
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The modules that share the cluster come first: what takes longest does not begin last."""
+    sharing = {path for path in {item.path for item in items} if shares_cluster(path)}
     items.sort(key=lambda item: item.path not in sharing)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Side by side, a module's tests stay in one process, and all that share the cluster in the same one.
+
+    One cluster is started then, and not one a process.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByModule(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "cluster" if shares_cluster(config.rootpath / file) else file
+
+    return ByModule(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

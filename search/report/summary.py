@@ -13,7 +13,7 @@ from search.plan.search import Search
 from search.report.anytime import incumbents
 from search.report.diagnostics.audit import pruning_audit
 from search.report.diagnostics.diagnose import diagnose
-from search.report.noise import noise_summary
+from search.report.diagnostics.noise import noise_summary
 from search.report.results.loss_summary import (
     BestTrial,
     ChosenConfiguration,

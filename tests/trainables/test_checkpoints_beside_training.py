@@ -201,6 +201,8 @@ def test_a_full_disk_does_not_hinder_the_next_trial(spec: TrialSpec, monkeypatch
 KILLED = r"""
 import os, pathlib, pickle, sys, time
 sys.path[:0] = [".", "tests"]
+import torch
+torch.set_num_threads(int(sys.argv[3]))
 from trainables.training import checkpoints
 from trainables.training.train import train
 write_whole = checkpoints.write_whole
@@ -229,7 +231,7 @@ def test_a_kill_in_the_middle_of_writing_loses_the_epoch_before(
 ) -> None:
     """The third epoch's file is half written while the fourth one trains; the resumed training is the same training."""
     (tmp_path / "spec").write_bytes(pickle.dumps(spec))
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "spec"), file]
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "spec"), file, str(torch.get_num_threads())]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         said = {process.stdout.readline().strip() for _ in range(4)}

@@ -26,7 +26,7 @@ def test_it_is_recomputed_and_another_split_is_found(tmp_path: Path) -> None:
     (number, *_) = [number for number, entry in enumerate(attributes) if entry["split"] == 1]
     lines = holdout_here("verify", "small", "--runs", runs, "--retrain", f"pnp@confirm:{number}").stdout.splitlines()
     assert all(line.startswith("ok  ") for line in lines), lines
-    said = " ".join(plain(holdout_here("run", runs / "small" / "search.yaml", "--runs", runs).stdout).split())
+    said = " ".join(plain(holdout_here("compare", "small", "--runs", runs).stdout).split())
     assert "of 2 splits of the training classes the chosen configuration is also the best" in said
     copied = Copied(runs, tmp_path / "copied")
     trial = copied.trial("pnp@confirm", number)

@@ -79,9 +79,11 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Train pruned trials of a search to their end: what was pruning worth?"""
+    from search.report.tables.text_tables import text_tables
     from search.stages.start import audit_search
 
-    _print_result(audit_search(name, runs, trials, messages(), started=STARTED), as_json)
+    outcome = audit_search(name, runs, trials, messages(), started=STARTED)
+    show("" if as_json else rendered(text_tables(outcome.comparison)), outcome.summary.model_dump(mode="json"), as_json)
 
 
 def sync(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
