@@ -1,8 +1,9 @@
-.PHONY: setup run test test-cluster test-browser check bench-losses bench-metrics bench-input bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery clean
+.PHONY: setup run test test-cluster test-browser check bench-losses bench-metrics bench-input bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery docs pictures clean
 
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+DOCS_STAMP := .venv/.installed-docs
 
 setup: $(STAMP)
 
@@ -12,6 +13,10 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable . --group dev
+	touch $@
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --group docs
 	touch $@
 
 run: setup
@@ -84,5 +89,14 @@ bench-anytime: setup
 bench-proxies: setup
 	$(BIN)/holdout campaign benchmarks/proxies.yaml
 
+# From scratch, since a page that is not read again warns of nothing. The site needs no network, to make or to read.
+docs: setup $(DOCS_STAMP)
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --fresh-env --quiet docs build/docs
+	@echo build/docs/index.html
+
+# The README's pictures, from the report of a finished `quickstart` in the folder RUNS, in Debian's Chromium.
+pictures: setup
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.pictures $(RUNS)
+
 clean:
-	rm -rf .venv runs
+	rm -rf .venv build runs

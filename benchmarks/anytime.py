@@ -3,8 +3,8 @@ TPE with successive halving, in epochs.
 
 Five searches each, of the same losses and ranges. Their incumbents are trained again with fresh seeds, the same for
 all, so that a curve's value at an epoch is what the best configuration so far achieves, and not its luck. Run with
-``python -m benchmarks.anytime IMAGES RUNS``, a folder of images (the README's numbers are Omniglot's 136 characters)
-and a runs folder; a benchmark that was stopped goes on.
+``python -m benchmarks.anytime IMAGES RUNS``, a folder of images (the numbers of docs/measurements.md are
+Omniglot's 136 characters) and a runs folder; a benchmark that was stopped goes on.
 """
 
 import multiprocessing

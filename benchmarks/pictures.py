@@ -1,0 +1,60 @@
+"""The README's two pictures, from the report of a finished `quickstart`.
+
+``make pictures RUNS=runs`` draws the report anew, opens it in Debian's Chromium in light colours, and writes
+``docs/pictures/comparison.webp`` (the comparison of defaults and tuned configurations) and
+``docs/pictures/models.webp`` (queries with their nearest images beside a map of the embedding).
+"""
+
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from support.browser import browser_page, seen
+
+from search.pages.report_file import write_report
+
+PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
+WIDTH, SCALE = 980, 1.3  # text is as large as the README's where GitHub shows a page of some 850 pixels
+
+# The figures beside each other, without what only a reader can open.
+_ARRANGED = """([columns, names]) => {
+  for (const part of document.querySelectorAll('details')) part.remove();
+  const grid = document.createElement('div');
+  grid.id = 'arranged';
+  grid.style = `display: grid; grid-template-columns: ${columns}; gap: 12px; padding: 12px`;
+  for (const name of names) {
+    const figure = document.getElementById(name);
+    figure.className = '';
+    grid.append(figure);
+  }
+  document.body.replaceChildren(grid);
+}"""
+
+
+def main(runs: str) -> None:
+    """Take the pictures."""
+    report = write_report(Path(runs), ["quickstart"])
+    PICTURES.mkdir(exist_ok=True)
+    _take(report, "comparison", "1fr 1fr", ["test-map_at_r", "test-recall_at_1", "way-down", "pairs-map_at_r"])
+    _take(report, "models", "3fr 4fr", ["gallery-best", "map-tsne-5"])
+
+
+def _take(report: Path, name: str, columns: str, figures: list[str]) -> None:
+    with browser_page(WIDTH, color_scheme="light", device_scale_factor=SCALE) as page:
+        page.goto(report.resolve().as_uri())
+        seen(page)
+        page.evaluate(_ARRANGED, [columns, figures])
+        _write(name, page.locator("#arranged").screenshot())
+
+
+def _write(name: str, png: Any) -> None:
+    file = PICTURES / f"{name}.webp"
+    with Image.open(io.BytesIO(png)) as image:
+        image.save(file, quality=88, method=6)
+        print(f"{file}: {image.width} × {image.height}, {file.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

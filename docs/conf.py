@@ -1,0 +1,38 @@
+"""How Sphinx makes the pages: `make docs`."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+from sphinx.ext.napoleon import GoogleDocstring
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from search import __version__
+
+project = "Holdout"
+author = "Holdout's authors"
+release = __version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+myst_heading_anchors = 3
+autodoc_member_order = "bysource"
+python_maximum_signature_line_length = 100
+
+html_theme = "furo"
+html_title = "Holdout"
+html_copy_source = False
+html_show_copyright = False
+html_show_sphinx = False
+
+
+def _read_google_style(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    # The extension napoleon takes what stands before a colon in a property's first line for its type, and its sections
+    # for text; here a property is read as a function is.
+    lines[:] = GoogleDocstring(lines, what="function", name=name, obj=obj, options=options).lines()
+
+
+def setup(app: Sphinx) -> None:
+    """Docstrings are in Google's style."""
+    app.connect("autodoc-process-docstring", _read_google_style)

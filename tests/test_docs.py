@@ -1,0 +1,119 @@
+"""The pages: links lead somewhere, and the commands, options and targets that they name exist."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from search.cli.main import app
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CLUSTER.md", *sorted(DOCS.rglob("*.md"))]
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+EVERYWHERE = {"--help", "--version", "--install-completion"}
+FENCE = re.compile(r"^```(?P<language>[^\n]*)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def prose(text: str) -> str:
+    """The text without its blocks of code."""
+    return FENCE.sub("", text)
+
+
+def code(text: str) -> Iterator[str]:
+    """Every line of a block of code, and what stands between backticks, with line breaks as spaces."""
+    for block in FENCE.finditer(text):
+        yield from block["code"].splitlines()
+    for found in re.finditer(r"(?<!`)`([^`]+)`(?!`)", prose(text)):
+        yield " ".join(found[1].split())
+
+
+def commands(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Each ``holdout COMMAND`` with the options that follow it, up to the next command or a comment."""
+    for line in code(text):
+        for command, rest in re.findall(r"(?:^|[\s/])holdout ([a-z-]+)([^#;|&]*)", line):
+            yield command, re.findall(r"(?<![\w-])--?[a-z][a-z-]*", rest)
+
+
+def headings(page: Path) -> set[str]:
+    """The names by which GitHub and MyST link to a page's headings."""
+    found = re.findall(r"^#+ +(.+)$", prose(page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+def links(page: Path) -> Iterator[tuple[Path, str]]:
+    """The file and the heading of each relative link and picture; an include and a table of contents are links too."""
+    text = page.read_text()
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(text)) + re.findall(r'(?:src|href)="([^"]+)"', prose(text)):
+        if not re.match(r"[a-z]+:", target):
+            path, _, heading = target.partition("#")
+            yield (page.parent / path if path else page).resolve(), heading
+    for block in FENCE.finditer(text):
+        directive, _, argument = block["language"].partition(" ")
+        if directive == "{include}":
+            yield (page.parent / argument).resolve(), ""
+        elif directive == "{toctree}":
+            for entry in block["code"].split("\n"):
+                if entry and not entry.startswith(":"):
+                    yield (page.parent / f"{entry}.md").resolve(), ""
+
+
+@each_page
+def test_links_lead_somewhere(page: Path) -> None:
+    for file, heading in links(page):
+        assert file.exists(), f"there is no {file}"
+        assert file.is_relative_to(ROOT), f"{file} is outside"
+        assert not heading or heading in headings(file), f"{file.name} has no heading #{heading}"
+
+
+@each_page
+def test_commands_and_options_exist(page: Path) -> None:
+    for command, options in commands(page.read_text()):
+        if command.startswith("-"):
+            assert command in EVERYWHERE, f"holdout {command}"
+            continue
+        assert command in COMMANDS, f"there is no command {command}"
+        known = {name for parameter in COMMANDS[command].params for name in parameter.opts} | EVERYWHERE
+        assert set(options) <= known, f"holdout {command} has no {set(options) - known}"
+
+
+@each_page
+def test_targets_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {target for line in code(page.read_text()) for target in re.findall(r"(?:^|\s)make ([a-z-]+)", line)}
+    assert named <= targets, f"the Makefile has no {named - targets}"
+
+
+def test_every_command_has_its_line() -> None:
+    page = DOCS / "commands.md"
+    assert {command for command, _ in commands(page.read_text()) if command in COMMANDS} == set(COMMANDS)
+
+
+def test_every_page_is_found_from_the_readme() -> None:
+    found, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page not in found and page.suffix == ".md" and page.exists():
+            found.add(page)
+            waiting += [file for file, _ in links(page)]
+    assert set(PAGES) <= found, f"nothing leads to {sorted(map(str, set(PAGES) - found))}"
+
+
+def test_pictures_are_small() -> None:
+    pictures = list((DOCS / "pictures").iterdir())
+    assert pictures
+    for picture in pictures:
+        assert picture.stat().st_size <= 200_000, f"{picture.name} has {picture.stat().st_size} bytes"
+
+
+def test_what_is_read_of_a_page() -> None:
+    """The readers above find what is there, so that a page without mistakes is no page without anything."""
+    text = "See `holdout run FILE --set a=1` or `make\ncheck`.\n```\nholdout wait x  # not --so\n```\n"
+    assert list(commands(text)) == [("wait", []), ("run", ["--set"])]
+    assert list(code(text)) == ["holdout wait x  # not --so", "holdout run FILE --set a=1", "make check"]
+    assert "the-validations-gallery" in headings(DOCS / "statistics.md")
+    assert (ROOT / "CLUSTER.md", "") in set(links(DOCS / "cluster.md"))
