@@ -96,7 +96,7 @@ docs: setup $(DOCS_STAMP)
 
 # The README's pictures, from the report of a finished `quickstart` in the folder RUNS, in Debian's Chromium.
 pictures: setup
-	PYTHONPATH=tests $(BIN)/python -m benchmarks.pictures $(RUNS)
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.pictures $(or $(RUNS),runs)
 
 clean:
 	rm -rf .venv build runs
