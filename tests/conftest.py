@@ -15,6 +15,7 @@ from search.plan.checks import make_plan
 from search.plan.search import Search, open_search
 
 SECRET = "not-for-every-eye"
+os.environ.pop("COLUMNS", None)  # xdist's, of the terminal that the tests were started from
 os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it when it is imported, by whichever test comes first
 
 

@@ -1,6 +1,7 @@
 """One driver a search on PostgreSQL, tried with a real server."""
 
 import os
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -61,5 +62,7 @@ def test_a_driver_that_was_overtaken_while_the_server_was_away_is_interrupted(
             other.execute("SELECT pg_advisory_lock(%s)", (lock_key("birds"),))
             time.sleep(30)
 
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     with pytest.raises(KeyboardInterrupt):
         overtaken()
+    signal.signal(signal.SIGINT, before)
