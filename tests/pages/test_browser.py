@@ -112,7 +112,7 @@ def test_the_live_page_moves_while_a_search_runs(tmp_path: Path) -> None:
             with served(runs) as (_, _, start), browser_page(1000) as page:
                 page.goto(start)
                 page.get_by_role("link", name="small").click()
-                page.wait_for_selector(".trial polyline", timeout=120_000)
+                page.wait_for_selector(".trial circle", timeout=120_000)
                 counts = set()
                 while search.poll() is None:
                     counts.add(page.locator("#said").inner_text())

@@ -107,7 +107,7 @@ def _tsne(embeddings_SD: NDArray[np.float64]) -> _Placed:
         start_S2 = _pca(embeddings_SD).places_S2
         scale = start_S2[:, 0].std()
         start_S2 = (1e-4 * start_S2 / scale if scale else start_S2).astype(np.float32)
-        made = TSNE(init=start_S2, perplexity=perplexity, max_iter=500, random_state=0)
+        made = TSNE(init=start_S2, perplexity=perplexity, max_iter=350, random_state=0)
         places_S2 = made.fit_transform(embeddings_SD).astype(np.float64)
     return _Placed(places_S2, f"t-SNE with perplexity {perplexity:g} ends at a divergence of {made.kl_divergence_:.2f}")
 
