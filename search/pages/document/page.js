@@ -4,7 +4,7 @@
   const drawn = new Set();
 
   // What a figure leaves to the page: its colours follow the page's, in light and dark.
-  const themed = (layout) => {
+  const themed = (layout, narrow) => {
     const ink = colour("--ink"), line = colour("--line");
     const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true };
     const merged = {
@@ -17,7 +17,9 @@
       modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--faint"), activecolor: ink },
       hoverlabel: { bgcolor: colour("--panel"), font: { color: ink }, bordercolor: line },
       margin: { l: 50, r: 15, t: 60, b: 45, ...layout.margin },
-      legend: { orientation: "h", x: 1, xanchor: "right", y: 1.02, yanchor: "bottom", ...layout.legend },
+      legend: narrow
+        ? { orientation: "h", x: 0, y: -0.3, yanchor: "top" }  // beside the buttons there is no room
+        : { orientation: "h", x: 1, xanchor: "right", y: 1.02, yanchor: "bottom", ...layout.legend },
     };
     for (const key of new Set([...Object.keys(layout), "xaxis", "yaxis"])) {
       if (/^[xy]axis\d*$/.test(key)) merged[key] = { ...axis, ...layout[key] };
@@ -31,8 +33,10 @@
   const draw = (element) => {
     const source = document.querySelector(`script[data-plot="${element.id}"]`);
     const figure = JSON.parse(source.textContent);
+    const narrow = element.clientWidth < 600;
+    element.style.minHeight = narrow ? "430px" : "";
     drawn.add(element);
-    return Plotly.react(element, figure.data, themed(figure.layout), { responsive: true, displaylogo: false });
+    return Plotly.react(element, figure.data, themed(figure.layout, narrow), { responsive: true, displaylogo: false });
   };
 
   const plots = () => document.querySelectorAll(".plot");

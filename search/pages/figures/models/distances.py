@@ -47,7 +47,7 @@ def distances(comparison: Comparison, test: RankedTest) -> Figure | None:
         axes.set_xlim(max(low - 0.05, 0), min(high + 0.05, 2))
         axes.set_yticks(range(len(shown)), labels)
         axes.set_ylim(len(shown) - 0.5, -0.5)
-        axes.set_xlabel("cosine distance (above, dark: within a class; below, light: between classes)", color=FAINT)
+        axes.set_xlabel("cosine distance; dark: within a class, light: between classes", color=FAINT)
         axes.grid(axis="x")
     shared = [float(np.mean([overlap(model.same_B, model.other_B) for model in entry.models])) for entry in shown]
     best = min(range(len(shown)), key=shared.__getitem__)

@@ -57,7 +57,7 @@ def hardest(
         ]
         axes.set_yticks(range(len(worst)), names)
         axes.set_ylim(len(worst) - 0.5, -0.5)
-        axes.set_xlabel(f"{metric}, tuned (→ what its wrong nearest neighbours most often are)", color=FAINT)
+        axes.set_xlabel(f"{metric}, tuned (→ what it is most often taken for)", color=FAINT)
         axes.grid()
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.42 / len(worst) * 3), ncols=3)
     first = worst[0]

@@ -28,7 +28,7 @@ def precision_recall(comparison: Comparison, test: RankedTest) -> Figure | None:
         axes = canvas.axes
         lines = [[model.precision_L for model in entry.models] for entry in shown]
         draw_seed_lines(axes, comparison, shown, LEVELS, lines)
-        axes.set_xlabel("recall (line: mean of the models; band: lowest to highest)", color=FAINT)
+        axes.set_xlabel("recall; line: mean of models, band: their range", color=FAINT)
         axes.set_ylabel("interpolated precision")
         axes.set_xlim(0, 1)
         axes.set_ylim(0, 1.02)

@@ -35,7 +35,7 @@ def roc(comparison: Comparison, test: RankedTest) -> Figure | None:
         axes.set_xscale("log")
         axes.set_xticks([*SAID, 1], [f"{rate:g}" for rate in (*SAID, 1)])
         axes.minorticks_off()
-        axes.set_xlabel("false positive rate (line: mean of the models; band: lowest to highest)", color=FAINT)
+        axes.set_xlabel("false positive rate; line: mean of models, band: their range", color=FAINT)
         axes.set_ylabel("true positive rate")
         axes.set_xlim(RATES[0], 1)
         axes.set_ylim(0, 1.02)

@@ -23,7 +23,7 @@ def importances(searched: SearchedLoss) -> Figure | None:
         axes.bar_label(bars, [f"{share:.0%}" for share in shares.values()], padding=3, color=INK)
         axes.set_yticks(range(len(shares)), list(shares))
         axes.invert_yaxis()
-        axes.set_xlabel("share in what makes a trial one of the better half (PED-ANOVA)", color=FAINT)
+        axes.set_xlabel("share in what makes a trial better than half (PED-ANOVA)", color=FAINT)
         axes.set_xlim(0, 1.1 * max(shares.values()))
         axes.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
         axes.grid(axis="x")
