@@ -218,9 +218,9 @@ def test_the_run_of_a_search_sums_it_up(tested: Search) -> None:
     ("change", "expected"),
     [
         (lambda text: text[: len(text) // 2], "is damaged"),
-        (lambda text: "[]", "its format is null and this version reads 1"),
-        (lambda text: text.replace('"format": 1,', ""), "its format is null and this version reads 1"),
-        (lambda text: text.replace('"format": 1', '"format": 2'), "its format is 2 and this version reads 1"),
+        (lambda text: "[]", "its format is null and this version reads 2"),
+        (lambda text: text.replace('"format": 2,', ""), "its format is null and this version reads 2"),
+        (lambda text: text.replace('"format": 2', '"format": 1'), "its format is 1 and this version reads 2"),
         (lambda text: text.replace('"epochs": 0', '"epochs": "none"'), "is damaged (losses.mpa.epochs: "),
         (lambda text: text.replace('"merge"', '"merged"'), "is damaged (split.merge: "),
     ],

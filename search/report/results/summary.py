@@ -13,7 +13,7 @@ from search.report.results.noise_summary import NoiseSummary
 from search.report.results.result import Result
 from trainables.mistakes import Mistakes
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Changes with every change of the file's keys or of their meaning."""
 
 
@@ -77,7 +77,7 @@ class Summary(Result):
     how often the test classes were opened for this search, ``losses`` what came of each loss.
     """
 
-    format: Literal[1] = FORMAT
+    format: Literal[2] = FORMAT
     name: str
     split: SplitSummary
     objective: str
