@@ -5,12 +5,8 @@ from collections.abc import Iterator, Sequence
 from search.plan.stored import StoredSearch
 from search.report.results.comparison import Comparison
 from search.report.results.row import Row
+from search.report.tables.row_names import loss_label
 from search.selection.role import Role
-
-
-def loss_label(comparison: Comparison, search: str, loss: str) -> str:
-    """A loss, with its search where there are several."""
-    return loss if len(comparison.searches) == 1 else f"{search}/{loss}"
 
 
 def row_label(comparison: Comparison, row: Row) -> str:

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 
 from search.pages.figure import Section
-from search.pages.labels import loss_label
 from search.plan.runs import RunFolder
 from search.report.results.comparison import Comparison
 from search.report.results.pair import Pair
 from search.report.results.row import Row
 from search.report.results.scored_openings import scored_openings
+from search.report.tables.row_names import loss_label
 from search.report.tables.text_table import TextTable
 from search.selection.openings.ledger import Ledger
 from search.selection.role import Role

@@ -6,7 +6,7 @@ from search.report.results.comparison import Comparison
 from search.report.results.row import Row
 from search.report.results.seed_statistics import SeedStatistics
 from search.report.tables.formats import interval, not_different, parameters, verdict
-from search.report.tables.row_names import label, pair_name, shown_rows, trial_name
+from search.report.tables.row_names import loss_label, pair_name, shown_rows, trial_name
 from search.report.tables.text_table import NOTHING, TextTable
 from search.report.tables.text_tables import sentences_of, split_sentence
 from search.selection.role import Role
@@ -26,7 +26,7 @@ def _losses(comparison: Comparison) -> TextTable:
         header=("loss", "trial", *columns),
         rows=tuple(
             (
-                label(comparison, row.search, row.loss),
+                loss_label(comparison, row.search, row.loss),
                 trial_name(comparison, row),
                 *(cells[position] for cells in columns.values()),
             )
@@ -39,7 +39,7 @@ def _losses(comparison: Comparison) -> TextTable:
             if heading in map(_test_of, comparison.test_metrics[1:])
         ),
         notes=tuple(
-            f"{label(comparison, row.search, row.loss)}: {parameters(row.params)}"
+            f"{loss_label(comparison, row.search, row.loss)}: {parameters(row.params)}"
             for row in rows
             if row.role is Role.TUNED and row.number and row.params
         ),

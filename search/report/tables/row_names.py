@@ -6,7 +6,7 @@ from search.report.results.row import Row
 from search.selection.role import Role
 
 
-def label(comparison: Comparison, search: str | None, loss: str) -> str:
+def loss_label(comparison: Comparison, search: str | None, loss: str) -> str:
     """A loss, with its search where there are several; None is the mean of all searches."""
     return loss if len(comparison.searches) == 1 else f"{search or 'mean'}/{loss}"
 
@@ -31,5 +31,5 @@ def trial_name(comparison: Comparison, row: Row) -> str:
 def pair_name(comparison: Comparison, pair: Pair) -> str:
     """The two rows of a pair; a default is only ever paired with its own loss."""
     first, second = pair.first, pair.second
-    other = "its default" if second.role is Role.DEFAULT else label(comparison, second.search, second.loss)
-    return f"{label(comparison, first.search, first.loss)} − {other}"
+    other = "its default" if second.role is Role.DEFAULT else loss_label(comparison, second.search, second.loss)
+    return f"{loss_label(comparison, first.search, first.loss)} − {other}"

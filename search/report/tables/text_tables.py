@@ -8,13 +8,13 @@ from search.report.results.loss_summary import LossSummary
 from search.report.tables.anytime_table import anytime_table
 from search.report.tables.formats import interval, not_different, parameters, spread, verdict
 from search.report.tables.noise_text import noise_text
-from search.report.tables.row_names import label, pair_name, shown_rows, trial_name
+from search.report.tables.row_names import loss_label, pair_name, shown_rows, trial_name
 from search.report.tables.text_table import NOTHING, TextTable, best_of
 
 
 def text_tables(comparison: Comparison) -> list[TextTable]:
     """The losses, the pairs where there are any, and the anytime curves where an epoch was trained."""
-    tables = [_losses(comparison), _pairs(comparison), _anytime(comparison)]
+    tables = [_losses(comparison), pairs_table(comparison), _anytime(comparison)]
     return [table for table in tables if table.rows or table.notes]
 
 
@@ -35,7 +35,7 @@ def _losses(comparison: Comparison) -> TextTable:
         ),
         rows=tuple(
             (
-                label(comparison, row.search, row.loss),
+                loss_label(comparison, row.search, row.loss),
                 trial_name(comparison, row),
                 NOTHING if row.search_value is None else f"{row.search_value:.4f}",
                 spread(row.confirmed),
@@ -57,7 +57,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
     said: dict[str, list[str]] = {}
     for summary in comparison.searches:
         for loss, entry in summary.losses.items():
-            name = label(comparison, summary.name, loss)
+            name = loss_label(comparison, summary.name, loss)
             tuned, trials = entry.confirmed or entry.best, entry.trials
             counts = f"{trials.complete} complete, {trials.pruned} pruned, {trials.failed} failed"
             yield f"{name}: {parameters(tuned.params) if tuned else 'no trial finished'} ({counts})"
@@ -100,7 +100,8 @@ def split_sentence(comparison: Comparison) -> str:
     return f"split {split.digest[:12]}: {classes}; {comparison.openings}"
 
 
-def _pairs(comparison: Comparison) -> TextTable:
+def pairs_table(comparison: Comparison) -> TextTable:
+    """The difference of each pair, and what it is tested by."""
     pairs = comparison.pairs
     notes = [*comparison.left_out, *not_different(pairs)]
     if pairs:
@@ -125,5 +126,5 @@ def _pairs(comparison: Comparison) -> TextTable:
 
 
 def _anytime(comparison: Comparison) -> TextTable:
-    curves = [(label(comparison, curve.search, curve.loss), curve) for curve in comparison.anytime]
+    curves = [(loss_label(comparison, curve.search, curve.loss), curve) for curve in comparison.anytime]
     return anytime_table(comparison.objective, curves, "{:.4f}".format)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from search.pages.figure import Figure, Plot
 from search.pages.ink import FAINT, PLOT_MARKS, colours_of
-from search.pages.labels import loss_label
 from search.report.results.comparison import Comparison
 from search.report.results.row import RowKey
+from search.report.tables.row_names import loss_label
 from search.report.tables.text_table import TextTable
 from search.selection.role import Role
 from search.selection.scores.sample import in_digest_order

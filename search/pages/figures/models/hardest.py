@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from search.pages.drawing import drawn
 from search.pages.figure import Figure
 from search.pages.ink import FAINT, INK, colours_of, marks_of
-from search.pages.labels import loss_label
 from search.report.models.ranked_test import RankedTest
 from search.report.results.comparison import Comparison
 from search.report.results.row import RowKey
+from search.report.tables.row_names import loss_label
 from search.report.tables.text_table import NOTHING, TextTable
 from search.selection.role import Role
 

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search.pages.ink import colours_of, marks_of
-from search.pages.labels import loss_label, row_label
+from search.pages.labels import row_label
 from search.report.models.ranked_test import RankedConfiguration
 from search.report.results.comparison import Comparison
+from search.report.tables.row_names import loss_label
 from search.selection.role import Role
 
 if TYPE_CHECKING:

@@ -3,11 +3,12 @@
 from search.pages.drawing import drawn
 from search.pages.figure import Figure
 from search.pages.ink import FAINT, colours_of
-from search.pages.labels import loss_label, row_label
+from search.pages.labels import row_label
 from search.report.results.comparison import Comparison
 from search.report.results.row import Row
 from search.report.results.seed_statistics import SeedInterval
 from search.report.tables.formats import interval
+from search.report.tables.row_names import loss_label
 from search.report.tables.text_table import NOTHING, TextTable
 from search.selection.role import Role
 

@@ -5,12 +5,10 @@ from typing import TYPE_CHECKING
 from search.pages.drawing import drawn
 from search.pages.figure import Figure
 from search.pages.ink import BAD, FAINT, GOOD, INK
-from search.pages.labels import loss_label
 from search.report.results.comparison import Comparison
 from search.report.results.pair import Pair
-from search.report.tables.formats import interval, verdict
-from search.report.tables.text_table import TextTable
-from search.selection.role import Role
+from search.report.tables.row_names import loss_label
+from search.report.tables.text_tables import pairs_table
 
 if TYPE_CHECKING:
     from matplotlib.patches import Rectangle
@@ -46,32 +44,8 @@ def pair_matrix(comparison: Comparison) -> Figure | None:
         title="Which differ",
         finding=f"{found} of {len(pairs)} pairs differ in {pairs[0].metric} after Holm's correction.",
         picture=canvas.drawing,
-        table=TextTable(
-            title="",
-            header=("pair", "difference", "95 % interval", "p", "p (Holm)", ""),
-            rows=tuple(
-                (
-                    pair_name(comparison, pair),
-                    f"{pair.difference:+.4f}",
-                    interval(pair.ci95),
-                    f"{pair.p:.4f}",
-                    f"{pair.p_holm:.4f}",
-                    verdict(pair),
-                )
-                for pair in pairs
-            ),
-            labels=1,
-            notes=(),
-        ),
+        table=pairs_table(comparison),
     )
-
-
-def pair_name(comparison: Comparison, pair: Pair) -> str:
-    """The two rows of a pair; a default is only ever paired with its own loss."""
-    first, second = pair.first, pair.second
-    of_default = second.role is Role.DEFAULT
-    other = "its default" if of_default else loss_label(comparison, second.search, second.loss)
-    return f"{loss_label(comparison, first.search, first.loss)} − {other}"
 
 
 def _cell(comparison: Comparison, pair: Pair, labels: list[str]) -> tuple[int, int]:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from search.pages.drawing import drawn
 from search.pages.figure import Figure
 from search.pages.ink import FAINT, colours_of, marks_of
-from search.pages.labels import loss_label
 from search.report.results.comparison import Comparison
 from search.report.results.row import Row
+from search.report.tables.row_names import loss_label
 from search.report.tables.text_table import NOTHING, TextTable
 from search.selection.role import Role
 
