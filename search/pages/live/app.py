@@ -12,9 +12,10 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from search import __version__
 from search.pages.document.report import plotly_script, shared_file
 from search.pages.live.health import health
-from search.pages.live.live_search import live_search, search_line
+from search.pages.live.live_search import live_search
 from search.pages.live.sections import ReportsSoFar
-from search.pages.live.types import Health, LiveSearch, SearchLine, SectionSoFar
+from search.pages.live.types import Health, LiveSearch, SectionSoFar
+from search.plan.progress.status import SearchStatus, status_of
 from search.plan.runs import existing_run, find_runs
 from search.plan.stored import StoredSearch
 from trainables.mistakes import Mistakes
@@ -46,8 +47,8 @@ def live_app(runs: Path, token: str | None) -> FastAPI:
         return PlainTextResponse(" ".join(error.sentences), status_code=404)
 
     @app.get("/api/searches", summary="All searches of the runs folder, and how far each is")
-    def searches() -> list[SearchLine]:
-        return [search_line(StoredSearch(folder)) for folder in find_runs(runs)]
+    def searches() -> list[SearchStatus]:
+        return [status_of(StoredSearch(folder)) for folder in find_runs(runs)]
 
     @app.get("/api/searches/{name}", summary="What a search does now")
     def search(name: str) -> LiveSearch:

@@ -6,7 +6,7 @@ from itertools import islice
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.pages.live.types import Failure, LiveSearch, RunningTrial, SearchLine, StudyLine
+from search.pages.live.types import Failure, LiveSearch, RunningTrial
 from search.plan.progress.status import status_of
 from search.plan.progress.work import Pace, planned_work, seconds_left
 from search.plan.search import Search
@@ -19,43 +19,18 @@ FAILURES = 20
 """So many of the last failures are told."""
 
 
-def search_line(stored: StoredSearch) -> SearchLine:
-    """How far a search is."""
-    status = status_of(stored)
-    return SearchLine(
-        name=status.name,
-        state=status.state,
-        driver=status.driver,
-        studies=tuple(
-            StudyLine(
-                study=row.study,
-                stage=row.stage.value,
-                running=row.running,
-                complete=row.complete,
-                pruned=row.pruned,
-                failed=row.failed,
-                planned=row.planned,
-                epochs=row.epochs,
-                best=row.best,
-            )
-            for row in status.studies
-        ),
-        problem=status.problem,
-    )
-
-
 def live_search(stored: StoredSearch) -> LiveSearch:
     """What a search does now.
 
     Raises:
         Mistakes: it has no studies yet, or its file cannot be read.
     """
-    search, line = search_so_far(stored), search_line(stored)
+    search, status = search_so_far(stored), status_of(stored)
     trials = {(loss, stage): search.trials(loss, stage) for stage in Stage for loss in search.config.loss_names}
-    driven = line.driver is not None
+    driven = status.driver is not None
     sessions = search.sessions
     return LiveSearch(
-        line=line,
+        status=status,
         objective=search.config.objective,
         slots=search.slots,
         elapsed_s=time.time() - sessions[-1] if driven and sessions else None,

@@ -1,33 +1,7 @@
 """What the API of the live page answers."""
 
+from search.plan.progress.status import SearchStatus
 from search.report.results.result import Result
-
-
-class StudyLine(Result):
-    """One study's trials by state; ``planned`` is how many there will be at most, ``best`` their highest value."""
-
-    study: str
-    stage: str
-    running: int
-    complete: int
-    pruned: int
-    failed: int
-    planned: int
-    epochs: int
-    best: float | None
-
-
-class SearchLine(Result):
-    """A search of the runs folder: its ``state`` in words, and which process drives it (None: nobody).
-
-    ``problem`` says why its records cannot be read, where they cannot.
-    """
-
-    name: str
-    state: str
-    driver: str | None
-    studies: tuple[StudyLine, ...]
-    problem: str | None
 
 
 class RunningTrial(Result):
@@ -63,7 +37,7 @@ class LiveSearch(Result):
     nobody drives it, or no epoch was measured), ``slots`` how many trials run at once at most.
     """
 
-    line: SearchLine
+    status: SearchStatus
     objective: str
     slots: int
     elapsed_s: float | None

@@ -84,7 +84,7 @@
   };
 
   const showSearch = (found, services) => {
-    const { line } = found, parts = [];
+    const line = found.status, parts = [];
     const time = [
       found.elapsed_s === null ? "" : `${clock(found.elapsed_s)} so far`,
       line.driver === null ? "nobody runs it now" : found.left_s === null ? "time left known after the first epochs" : `about ${clock(found.left_s)} left in all`,
