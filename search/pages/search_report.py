@@ -14,6 +14,7 @@ from search.pages.sections.models import models_section
 from search.pages.sections.outcome import outcome
 from search.plan.stored import StoredSearch
 from search.report.comparison import compare
+from search.report.results.comparison import Comparison
 from search.report.results.summary import Summary
 from search.report.so_far import summary_so_far
 
@@ -34,17 +35,19 @@ def search_report(searches: Sequence[StoredSearch]) -> Report:
         sections=(
             answer(comparison, folders),
             outcome(comparison),
-            *_of_each(searches, summaries),
+            *_of_each(searches, summaries, comparison),
             effort(searches, summaries),
             again(searches),
         ),
     )
 
 
-def _of_each(searches: Sequence[StoredSearch], summaries: Sequence[Summary]) -> Iterator[Section]:
+def _of_each(
+    searches: Sequence[StoredSearch], summaries: Sequence[Summary], comparison: Comparison
+) -> Iterator[Section]:
     """What only one search has: each loss, and what its models do."""
     for search, summary in zip(searches, summaries, strict=True):
-        own = compare([search.folder], [summary])
+        own = comparison if len(searches) == 1 else compare([search.folder], [summary])
         for section in (*(loss_section(search, summary, loss) for loss in search.losses), models_section(search, own)):
             yield section if len(searches) == 1 else _called_after(search.name, section)
 

@@ -1,7 +1,8 @@
 """The live page and its API; it only reads."""
 
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from search.pages.live.live_search import live_search
 from search.pages.live.sections import ReportsSoFar
 from search.pages.live.types import Health, LiveSearch, SectionSoFar
 from search.plan.progress.status import SearchStatus, status_of
-from search.plan.runs import existing_run, find_runs
+from search.plan.runs import RunFolder, existing_run, find_runs
 from search.plan.stored import StoredSearch
 from trainables.mistakes import Mistakes
 
@@ -48,19 +49,26 @@ def live_app(runs: Path, token: str | None) -> FastAPI:
 
     @app.get("/api/searches", summary="All searches of the runs folder, and how far each is")
     def searches() -> list[SearchStatus]:
-        return [status_of(StoredSearch(folder)) for folder in find_runs(runs)]
+        found = []
+        for folder in find_runs(runs):
+            with _read(folder) as stored:
+                found.append(status_of(stored))
+        return found
 
     @app.get("/api/searches/{name}", summary="What a search does now")
     def search(name: str) -> LiveSearch:
-        return live_search(_stored(name))
+        with _read(existing_run(runs, name)) as stored:
+            return live_search(stored)
 
     @app.get("/api/searches/{name}/report", summary="The sections of its report so far, as HTML")
     def report(name: str) -> tuple[SectionSoFar, ...]:
-        return reports.of(_stored(name))
+        with _read(existing_run(runs, name)) as stored:
+            return reports.of(stored)
 
     @app.get("/api/searches/{name}/health", summary="Whether the services answer that it writes to")
     def services(name: str) -> tuple[Health, ...]:
-        return health(_stored(name))
+        with _read(existing_run(runs, name)) as stored:
+            return health(stored)
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     @app.get("/searches/{name}", response_class=HTMLResponse, include_in_schema=False)
@@ -74,10 +82,18 @@ def live_app(runs: Path, token: str | None) -> FastAPI:
         content, media_type = _files()[name]
         return Response(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
 
-    def _stored(name: str) -> StoredSearch:
-        return StoredSearch(existing_run(runs, name))
-
     return app
+
+
+@contextmanager
+def _read(folder: RunFolder) -> Iterator[StoredSearch]:
+    """A search for one answer; its connections are closed after it, as a server has only so many."""
+    stored = StoredSearch(folder)
+    try:
+        yield stored
+    finally:
+        if stored.storage is not None:
+            stored.storage.dispose()
 
 
 @cache

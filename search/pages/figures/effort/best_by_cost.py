@@ -1,13 +1,14 @@
 """The best value of each loss by what its search had cost until then."""
 
-import json
 from collections.abc import Sequence
 from html import escape
 from itertools import accumulate
+from typing import Any
 
-from search.pages.figure import Figure, Plot
+from search.pages.figure import Figure
 from search.pages.ink import PLOT_MARKS, colours_of
 from search.pages.labels import named_losses
+from search.pages.plotted import buttons, plotted
 from search.plan.stored import StoredSearch
 from search.report.results.summary import Summary
 from search.report.tables.text_table import TextTable
@@ -24,43 +25,35 @@ def best_by_cost(searches: Sequence[StoredSearch], summaries: Sequence[Summary])
     ]
     if not curves:
         return None
-    import plotly.graph_objects as go
-
     colours = colours_of([label for label, _, _ in curves])
-    figure = go.Figure(layout={"template": None})
+    traces: list[dict[str, Any]] = []
     by_epochs, by_hours = [], []
     for position, (label, incumbents, hours) in enumerate(curves):
         epochs = [step.epochs for step in incumbents]
         values = [round(step.value, 6) for step in incumbents]
         by_epochs.append([*epochs, len(hours)])
         by_hours.append([round(hours[min(count, len(hours)) - 1], 4) for count in by_epochs[-1]])
-        figure.add_scatter(
-            name=escape(label),
-            x=by_epochs[-1],
-            y=[*values, values[-1]],
-            mode="lines+markers",
-            line={"shape": "hv", "color": colours[label]},
-            marker={"symbol": PLOT_MARKS[position % len(PLOT_MARKS)], "size": 7},
+        traces.append(
+            {
+                "type": "scatter",
+                "name": escape(label),
+                "x": by_epochs[-1],
+                "y": [*values, values[-1]],
+                "mode": "lines+markers",
+                "line": {"shape": "hv", "color": colours[label]},
+                "marker": {"symbol": PLOT_MARKS[position % len(PLOT_MARKS)], "size": 7},
+            }
         )
     titles = ("epochs of the search", "hours of training, summed over slots")
-    figure.update_layout(
-        xaxis={"title": {"text": titles[0]}},
-        yaxis={"title": {"text": f"best {summaries[0].objective} so far"}},
-        updatemenus=[
-            {
-                "type": "buttons",
-                "direction": "right",
-                "x": 0,
-                "y": 1.02,
-                "xanchor": "left",
-                "yanchor": "bottom",
-                "buttons": [
-                    {"label": text, "method": "update", "args": [{"x": xs}, {"xaxis.title.text": title}]}
-                    for text, xs, title in zip(("epochs", "hours"), (by_epochs, by_hours), titles, strict=True)
-                ],
-            }
-        ],
-    )
+
+    def shown(text: str, xs: Sequence[Sequence[float]], title: str) -> tuple[str, str, list[dict[str, Any]]]:
+        return text, "update", [{"x": xs}, {"xaxis.title.text": title}]
+
+    layout = {
+        "xaxis": {"title": {"text": titles[0]}},
+        "yaxis": {"title": {"text": f"best {escape(summaries[0].objective)} so far"}},
+        "updatemenus": buttons(shown("epochs", by_epochs, titles[0]), shown("hours", by_hours, titles[1])),
+    }
     label, incumbents, hours = max(curves, key=lambda curve: curve[1][-1].value)
     last = incumbents[-1]
     return Figure(
@@ -70,7 +63,7 @@ def best_by_cost(searches: Sequence[StoredSearch], summaries: Sequence[Summary])
             f"{label} has the highest value, {last.value:.4f}, reached after {last.epochs} of its {len(hours)} epochs; "
             "the best of a search flatters, and more so the longer it is."
         ),
-        picture=Plot(json.loads(figure.to_json())),
+        picture=plotted(traces, layout),
         table=TextTable(
             title="",
             header=("loss", "epochs", "hours", "best value", "trial"),

@@ -1,15 +1,16 @@
 """When each slot trained what."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.pages.figure import Figure, Plot
+from search.pages.figure import Figure
 from search.pages.ink import BAD, COLOURS, FAINT
 from search.pages.labels import named_losses
+from search.pages.plotted import plotted
 from search.plan.stored import StoredSearch
 from search.report.tables.text_table import TextTable
 from search.study.names import Stage, short_study_name
@@ -36,32 +37,33 @@ def timeline(searches: Sequence[StoredSearch]) -> Figure | None:
     trainings = sorted(_trainings(searches), key=lambda training: training.start)
     if not trainings:
         return None
-    import plotly.graph_objects as go
-
     slots = _slots(trainings)
     begin = trainings[0].start
-    figure = go.Figure(layout={"template": None})
+    traces: list[dict[str, Any]] = []
     for outcome, colour in _COLOURS.items():
         bars = [
             (training, slot) for training, slot in zip(trainings, slots, strict=True) if training.outcome == outcome
         ]
         if bars:
-            figure.add_bar(
-                name=outcome,
-                orientation="h",
-                base=[round(training.start - begin, 2) for training, _ in bars],
-                x=[round(training.end - training.start, 2) for training, _ in bars],
-                y=[slot + 1 for _, slot in bars],
-                text=[escape(training.name) for training, _ in bars],
-                textposition="none",
-                hovertemplate="%{text}, %{base:.0f} s, for %{x:.0f} s<extra>" + outcome + "</extra>",
-                marker={"color": colour, "line": {"width": 0.5, "color": "white"}},
+            traces.append(
+                {
+                    "type": "bar",
+                    "name": outcome,
+                    "orientation": "h",
+                    "base": [round(training.start - begin, 2) for training, _ in bars],
+                    "x": [round(training.end - training.start, 2) for training, _ in bars],
+                    "y": [slot + 1 for _, slot in bars],
+                    "text": [escape(training.name) for training, _ in bars],
+                    "textposition": "none",
+                    "hovertemplate": "%{text}, %{base:.0f} s, for %{x:.0f} s<extra>" + outcome + "</extra>",
+                    "marker": {"color": colour, "line": {"width": 0.5, "color": "white"}},
+                }
             )
-    figure.update_layout(
-        barmode="overlay",
-        xaxis={"title": {"text": "seconds since the first epoch began"}},
-        yaxis={"title": {"text": "slot"}, "dtick": 1 if max(slots) < 20 else None, "autorange": "reversed"},
-    )
+    layout = {
+        "barmode": "overlay",
+        "xaxis": {"title": {"text": "seconds since the first epoch began"}},
+        "yaxis": {"title": {"text": "slot"}, "dtick": 1 if max(slots) < 20 else None, "autorange": "reversed"},
+    }
     count, used = max(slots) + 1, sum(training.end - training.start for training in trainings)
     span = max(training.end for training in trainings) - begin
     return Figure(
@@ -71,7 +73,7 @@ def timeline(searches: Sequence[StoredSearch]) -> Figure | None:
             f"{len(trainings)} trainings within {span:,.0f} s; on the {count} slots that were used at once, "
             f"{100 * used / (count * span):.0f} % of the time was training."
         ),
-        picture=Plot(json.loads(figure.to_json()), height=min(140 + 26 * count, 700)),
+        picture=plotted(traces, layout, height=min(140 + 26 * count, 700)),
         table=_table(trainings, begin),
         wide=True,
     )

@@ -4,7 +4,6 @@ Shapes: C test classes.
 """
 
 import html
-import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from search.pages.figure import Figure, Plot
 from search.pages.ink import FAINT, PLOT_MARKS, colours_of
+from search.pages.plotted import plotted, rounded
 from search.report.results.comparison import Comparison
 from search.report.results.row import RowKey
 from search.report.tables.row_names import loss_label
@@ -54,7 +54,7 @@ def class_dots(
         name=NAME,
         title=f"{metric} of every class",
         finding="; ".join(_said(labels[key], *both) for key, both in pairs.items()) + ".",
-        picture=Plot(_plot(comparison, metric, [class_names[at] for at in kept], labels, pairs, kept), height=430),
+        picture=_plot(comparison, metric, [class_names[at] for at in kept], labels, pairs, kept),
         table=TextTable(
             title="",
             header=("class", "loss", "default", "tuned", "change"),
@@ -86,42 +86,40 @@ def _plot(
     labels: Mapping[RowKey, str],
     pairs: Mapping[RowKey, tuple[NDArray[np.float64], NDArray[np.float64]]],
     kept: Sequence[int],
-) -> dict[str, object]:
-    import plotly.graph_objects as go
-
+) -> Plot:
     losses = list(dict.fromkeys(loss_label(comparison, row.search, row.loss) for row in comparison.rows))
     colours = colours_of(losses)
-    figure = go.Figure(layout={"template": None})
     low, high = (float(limit(both)) for limit, both in ((np.min, list(pairs.values())), (np.max, list(pairs.values()))))
-    figure.add_scatter(
-        x=[low, high], y=[low, high], mode="lines", line={"color": FAINT, "dash": "dot", "width": 1},
-        name="no change", hoverinfo="skip",
-    )  # fmt: skip
+    no_change = {
+        "type": "scatter",
+        "x": [low, high],
+        "y": [low, high],
+        "mode": "lines",
+        "line": {"color": FAINT, "dash": "dot", "width": 1},
+        "name": "no change",
+        "hoverinfo": "skip",
+    }
     names = [html.escape(name) for name in class_names]
-    for key, (default_C, tuned_C) in pairs.items():
-        label = labels[key]
-        figure.add_scatter(
-            x=[float(f"{value:.5g}") for value in default_C[kept]],
-            y=[float(f"{value:.5g}") for value in tuned_C[kept]],
-            text=names,
-            mode="markers",
-            name=html.escape(label),
-            marker={
-                "color": colours[label],
-                "symbol": PLOT_MARKS[losses.index(label) % len(PLOT_MARKS)],
+    dots = [
+        {
+            "type": "scatter",
+            "x": [rounded(value) for value in default_C[kept]],
+            "y": [rounded(value) for value in tuned_C[kept]],
+            "text": names,
+            "mode": "markers",
+            "name": html.escape(labels[key]),
+            "marker": {
+                "color": colours[labels[key]],
+                "symbol": PLOT_MARKS[losses.index(labels[key]) % len(PLOT_MARKS)],
                 "size": 7,
                 "opacity": 0.75,
             },
-            hovertemplate="%{text}<br>default %{x:.4f}, tuned %{y:.4f}",
-        )
-    figure.update_layout(
-        margin={"l": 50, "r": 10, "t": 10, "b": 45},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        legend={"orientation": "h", "y": 1.08},
-        hovermode="closest",
-        xaxis={"title": {"text": html.escape(f"{metric}, default")}},
-        yaxis={"title": {"text": html.escape(f"{metric}, tuned")}},
-    )
-    found: dict[str, object] = json.loads(figure.to_json())
-    return found
+            "hovertemplate": "%{text}<br>default %{x:.4f}, tuned %{y:.4f}",
+        }
+        for key, (default_C, tuned_C) in pairs.items()
+    ]
+    layout = {
+        "xaxis": {"title": {"text": html.escape(f"{metric}, default")}},
+        "yaxis": {"title": {"text": html.escape(f"{metric}, tuned")}},
+    }
+    return plotted([no_change, *dots], layout, height=430)

@@ -8,10 +8,10 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.pages.figure import Figure
 from search.pages.figures.search.axis import Axis
-from search.pages.figures.search.plotted import plotted, rounded
 from search.pages.figures.search.searched import SearchedLoss, in_state, value_of
 from search.pages.figures.search.trial_text import hover, trials_table
 from search.pages.ink import COLOURS, FAINT
+from search.pages.plotted import plotted, rounded
 from spaces.value import value_text
 
 MIN_TRIALS = 8

@@ -8,10 +8,10 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from search.pages.figure import Figure
-from search.pages.figures.search.plotted import buttons, plotted, rounded
 from search.pages.figures.search.searched import DEFAULT, SearchedLoss, in_state, value_of
 from search.pages.figures.search.trial_text import hover, trials_table
 from search.pages.ink import BAD, COLOURS, FAINT
+from search.pages.plotted import buttons, plotted, rounded
 
 _STATES = {
     TrialState.COMPLETE: ("complete", COLOURS[0], "circle"),

@@ -6,10 +6,10 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from search.pages.figure import Figure
-from search.pages.figures.search.plotted import buttons, plotted, rounded, vertical
 from search.pages.figures.search.searched import DEFAULT, SearchedLoss, is_complete, last_step, value_of
 from search.pages.figures.search.trial_text import MOST_ROWS, hover, title
 from search.pages.ink import BAD, COLOURS, FAINT
+from search.pages.plotted import buttons, plotted, rounded, vertical
 from search.report.tables.text_table import NOTHING, TextTable
 from search.study.trial_value import ByFold
 

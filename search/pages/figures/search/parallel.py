@@ -8,9 +8,9 @@ from optuna.trial import FrozenTrial
 
 from search.pages.figure import Figure
 from search.pages.figures.search.axis import Axis
-from search.pages.figures.search.plotted import plotted, rounded, vertical
 from search.pages.figures.search.searched import SearchedLoss, value_of
 from search.pages.figures.search.trial_text import hover, trials_table
+from search.pages.plotted import plotted, rounded, vertical
 from spaces.value import value_text
 
 TOP = 30

@@ -7,10 +7,10 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.pages.figure import Figure
 from search.pages.figures.search.axis import Axis
-from search.pages.figures.search.plotted import plotted, rounded, vertical
 from search.pages.figures.search.searched import DEFAULT, SearchedLoss, in_state, value_of
 from search.pages.figures.search.trial_text import trials_table
 from search.pages.ink import COLOURS, FAINT
+from search.pages.plotted import plotted, rounded, vertical
 from search.study.configurations import by_configuration
 from spaces.value import Value, value_text
 

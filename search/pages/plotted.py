@@ -1,4 +1,4 @@
-"""Plotly's figures as this section draws them."""
+"""Plotly's figures as all sections draw them."""
 
 import json
 from collections.abc import Mapping, Sequence
