@@ -36,6 +36,13 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         gallery_seed=split.seed if config.metrics.gallery == "training_half" and not on_all else None,
         seed=trial.user_attrs["seed"],
         directory=trial_directory(plan, loss, stage, trial.number),
+        origin={
+            "search": config.name,
+            "study": short_study_name(loss, stage),
+            "trial": trial.number,
+            **{name: trial.user_attrs[name] for name in ("configuration", "role", "fold") if name in trial.user_attrs},
+            "split": split.digest,
+        },
     )
     fold = trial.user_attrs.get("fold")
     return spec if fold is None else spec.of_fold(fold)

@@ -13,9 +13,8 @@ from search.selection.role import Role
 from search.selection.selection import Selection, study_digest
 from search.study.configurations import configuration_of
 from search.study.names import Stage, study_name
-from trainables.failure import Failure
 from trainables.metrics.table import all_metrics, metric_name
-from trainables.mistakes import Mistakes, raise_if_any
+from trainables.mistakes import Failure, Mistakes, raise_if_any
 
 NO_VALUES: Mapping[str, None] = dict.fromkeys(("params", "search_value", "confirmed", "final", "test", "test_small"))
 """Of a row before the test: which rows there are is frozen, and not what they come to."""

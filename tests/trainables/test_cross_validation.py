@@ -99,10 +99,10 @@ def test_every_fold_keeps_its_best_model_and_a_done_one_nothing_to_go_on_from(sp
     assert [path.parts[-3] for path in directory.rglob("last.pt")] == ["fold-2"]
     best = {record["fold"]: record for record in running.records if record["checkpoint"]}
     for fold, record in best.items():
-        assert record["checkpoint"] == f"fold-{fold}/attempt-1/best.pt"
+        assert record["checkpoint"] == f"fold-{fold}/attempt-1/best.safetensors"
         assert load_checkpoint(directory / record["checkpoint"])["epoch"] == record["epoch"]
     forget_last(spec.directory)
-    assert {path.name for path in directory.rglob("*.*")} == {"best.pt"}
+    assert {path.name for path in directory.rglob("*.*")} == {"best.safetensors"}
 
 
 def test_another_spec_s_records_are_not_taken(spec: TrialSpec) -> None:

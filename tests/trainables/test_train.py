@@ -11,13 +11,14 @@ from conftest import draw_folder
 from trainables.data.sets.folder import Folder
 from trainables.data.store.spec import StoreSpec
 from trainables.data.training_half import training_half
+from trainables.inference.embed import embed
 from trainables.losses import LOSSES
 from trainables.mistakes import Mistakes
 from trainables.models import EmbeddingModel, ModelConfig
 from trainables.spec import TrialSpec, derived_seed
 from trainables.training.checkpoints import load_checkpoint
 from trainables.training.config import Schedule, TrainingConfig
-from trainables.training.train import Diverged, Training, embed, failure_of, train
+from trainables.training.train import Diverged, Training, failure_of, train
 
 CPU = torch.device("cpu")
 
@@ -80,7 +81,12 @@ def test_validation_images_may_be_ranked_among_half_of_the_training_images(spec:
     model.load_state_dict(load_checkpoint(Path(spec.directory) / str(record["checkpoint"]))["model"])
     store = spec.images.open()
     queries, others = store.subset(spec.validation_classes), training_half(store.subset(spec.train_classes), 3)
-    views = [embed(model, view, spec.training, CPU) for view in (queries, others)]
+    views = [
+        embed(
+            model, view, spec.training.frame, batch_size=spec.training.embedding_batch, device=CPU, precision="float32"
+        )
+        for view in (queries, others)
+    ]
     rows_ND = torch.nn.functional.normalize(torch.cat(views).double())
     labels = [*queries.labels_N.tolist(), *[-1] * len(others)]
     hits = []
@@ -95,7 +101,7 @@ def test_validation_images_may_be_ranked_among_half_of_the_training_images(spec:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_loss_trains_an_epoch(spec: TrialSpec, loss: str) -> None:
     (record,) = train(replace(trained(spec, epochs=1), loss=loss, hyperparameters={}))
-    assert record["checkpoint"] == "attempt-1/best.pt"
+    assert record["checkpoint"] == "attempt-1/best.safetensors"
 
 
 @pytest.mark.parametrize("loss", ["mpa", "triplet", "margin"])
@@ -139,7 +145,7 @@ def test_the_best_checkpoint_holds_the_first_best_epoch(spec: TrialSpec) -> None
     while not training.finished:
         training.run_epoch()
     values = [record["metrics"]["map_at_r"] for record in training.records]
-    best = load_checkpoint(Path(spec.directory) / "attempt-1" / "best.pt")
+    best = load_checkpoint(Path(spec.directory) / "attempt-1" / "best.safetensors")
     assert best["epoch"] == values.index(max(values)) + 1
 
 
@@ -147,7 +153,7 @@ def test_training_on_all_classes_keeps_the_last_epoch(spec: TrialSpec) -> None:
     everything = replace(spec, train_classes=spec.images.class_names, validation_classes=())
     records = list(train(everything))
     assert [record["metrics"] for record in records] == [{}] * 4
-    assert load_checkpoint(Path(spec.directory) / "attempt-1" / "best.pt")["epoch"] == 4
+    assert load_checkpoint(Path(spec.directory) / "attempt-1" / "best.safetensors")["epoch"] == 4
 
 
 @pytest.mark.parametrize("validates", [True, False])
