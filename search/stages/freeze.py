@@ -8,6 +8,7 @@ from search.report.results.row import Row
 from search.report.seal.family import family_of, shown_metrics
 from search.selection.choice import choose, rule_in_words
 from search.selection.confirmation import Confirmation, confirmations, finalists
+from search.selection.exported import EXPORTED
 from search.selection.family import Family
 from search.selection.role import Role
 from search.selection.selection import Selection, study_digest
@@ -75,6 +76,7 @@ def selection_of(search: Search, family: Family | None = None) -> Selection:
         test_digest=plan.split.test_digest,
         studies=_study_digests(search),
         rule=rule_in_words(plan.config.selection.rule, plan.config.selection.splits),
+        exported=EXPORTED,
         chosen=chosen,
         defaults=defaults,
         reasons=reasons,

@@ -12,8 +12,9 @@ from search.cluster.probe_file import probe_file
 from search.config.search_config import parse_config
 from search.plan.checks import make_plan
 from trainables.files import as_path, write_json, write_whole
+from trainables.inference.tensors_file import read_tensors
 from trainables.mistakes import Mistakes
-from trainables.training.checkpoints import Checkpoints, finished_records, forget_last, load_checkpoint
+from trainables.training.checkpoints import Checkpoints, finished_records, forget_last
 
 
 @pytest.fixture(params=["folder", "memory", "ftp"])
@@ -49,7 +50,7 @@ def test_an_attempt_goes_on_from_the_last_one(address: str) -> None:
     assert third["epoch"] == 3
     assert Checkpoints(address, "another").load_last() is None
     for attempt, count in ((1, 3), (2, 4)):
-        best = load_checkpoint(as_path(f"{address}/attempt-{attempt}/best.safetensors"))
+        best, _ = read_tensors(as_path(f"{address}/attempt-{attempt}/best.safetensors"))
         assert torch.equal(best["weights"], torch.arange(count))
 
 

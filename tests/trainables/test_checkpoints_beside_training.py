@@ -17,6 +17,7 @@ from support.small_training import drawn_images, small_spec
 
 from trainables.data.store.spec import StoreSpec
 from trainables.files import AnyPath, write_whole
+from trainables.inference.tensors_file import read_tensors
 from trainables.spec import TrialSpec
 from trainables.training import checkpoints
 from trainables.training.checkpoints import forget_last, load_checkpoint
@@ -77,7 +78,7 @@ def soon(event: threading.Event) -> Iterator[None]:
 
 
 def files(spec: TrialSpec) -> set[str]:
-    return {str(path.relative_to(spec.directory)) for path in Path(spec.directory).rglob("*.*")}
+    return {str(path.relative_to(spec.directory)) for path in Path(spec.directory).rglob("attempt-*/*.*")}
 
 
 def lasting(records: list[EpochRecord]) -> list[Any]:
@@ -85,10 +86,17 @@ def lasting(records: list[EpochRecord]) -> list[Any]:
 
 
 def assert_equal_models(one: Path, other: Path) -> None:
-    first, second = load_checkpoint(one), load_checkpoint(other)
-    for part in ("model", "loss"):
-        for name, value in first[part].items():
-            assert torch.equal(value, second[part][name]), name
+    first, second = named_tensors(one), named_tensors(other)
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
+
+
+def named_tensors(path: Path) -> dict[str, torch.Tensor]:
+    if path.suffix == ".safetensors":
+        return read_tensors(path)[0]
+    state = load_checkpoint(path)
+    return {f"{part}.{name}": value for part in ("model", "loss") for name, value in state[part].items()}
 
 
 def test_an_epoch_does_not_wait_and_what_is_written_is_of_its_end(spec: TrialSpec, writing: threading.Event) -> None:
@@ -243,9 +251,8 @@ def test_a_kill_in_the_middle_of_writing_loses_the_epoch_before(
     while not resumed.finished:
         resumed.run_epoch()
     assert lasting(resumed.records) == lasting(undisturbed.records)
-    assert [record["checkpoint"] for record in resumed.records] == ["attempt-1/best.safetensors"] * 2 + [
-        "attempt-2/best.safetensors"
-    ] * 2
+    kept = [f"attempt-{attempt}/best.safetensors" for attempt in (1, 1, 2, 2)]
+    assert [record["checkpoint"] for record in resumed.records] == kept
     for name in ("best.safetensors", "last.pt"):
         ours, theirs = Path(spec.directory, "attempt-2", name), Path(undisturbed.spec.directory, "attempt-1", name)
         assert_equal_models(ours, theirs)
