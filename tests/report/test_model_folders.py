@@ -1,4 +1,4 @@
-"""What a search hands out: the model that the rule names, which embeds as the test did and needs nothing of its search."""
+"""What a search hands out: the model that the rule names, which embeds as the test did and needs no search any more."""
 
 import json
 import shutil
@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from conftest import ROOT, draw_folder, small_search
+from conftest import draw_folder, small_search
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.finished_search import run_here
+from support.services import ROOT
 
 import holdout
 from holdout import Mistakes
