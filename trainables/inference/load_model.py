@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainables.files import AnyPath, as_path
+from trainables.files import AnyPath, given_path
 from trainables.inference.embedder import Embedder
 from trainables.inference.embedder_spec import EmbedderSpec
 from trainables.inference.model_folder import CARD, DESCRIPTION, WEIGHTS
@@ -33,10 +33,7 @@ def load_model(address: str, *, device: str | torch.device | None = None, trust_
             machine has no such device.
     """
     where = _device(device)
-    try:
-        path = as_path(address)
-    except (ImportError, ValueError) as error:
-        raise Mistakes(f"There is no way to {address} ({error}); give a path, or a URL that fsspec knows.") from error
+    path = given_path(address)
     tensors, content, card = _checkpoint(path) if path.suffix == ".safetensors" else _folder(path)
     spec = EmbedderSpec.from_json(content, address)
     _check_code(spec.model.backbone, address, trust_code)

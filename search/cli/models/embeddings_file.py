@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from trainables.files import as_path, write_whole
+from trainables.files import given_path, write_whole
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def refuse_file(address: str) -> None:
     Raises:
         Mistakes: the file's suffix says no format, or it cannot be written.
     """
-    path = as_path(address)
+    path = given_path(address)
     if path.suffix not in _WRITERS:
         raise Mistakes(
             f"--to {address}: the file's suffix says its format and must be one of {', '.join(_WRITERS)}; it is "
@@ -39,7 +39,7 @@ def refuse_unwritable(address: str) -> None:
     Raises:
         Mistakes: it cannot.
     """
-    path = as_path(address)
+    path = given_path(address)
     if not isinstance(path, Path):
         return  # a store says so when it is written
     above = next(folder for folder in path.absolute().parents if folder.exists())
@@ -56,7 +56,7 @@ def write_embeddings(address: str, embeddings_ND: "NDArray[np.float32]", paths: 
     Raises:
         Mistakes: the file cannot be written, or a path cannot be written in its format.
     """
-    path = as_path(address)
+    path = given_path(address)
     try:
         write_whole(path, _WRITERS[path.suffix](embeddings_ND, paths))
     except UnicodeEncodeError as error:

@@ -31,13 +31,13 @@ def index(
     from search.cli.models.embeddings_file import refuse_unwritable
     from search.cli.models.reading import embedded_files
     from search.tracking.load_model import load_model
-    from trainables.files import as_path
+    from trainables.files import given_path
     from trainables.inference.images import found_images
     from trainables.inference.index.description import refuse_other_folder
     from trainables.inference.index.image_index import ImageIndex
     from trainables.inference.index.structures import kind_for
 
-    refuse_other_folder(as_path(to))
+    refuse_other_folder(given_path(to))
     refuse_unwritable(to)
     paths = found_images(images)
     kind_for(len(paths), kind)  # which can be refused before anything is embedded

@@ -31,12 +31,12 @@ def query(
     """Print the images of an index that are most similar to each of some images."""
     from search.cli.models.reading import embedded_files
     from search.tracking.load_model import load_model
-    from trainables.files import as_path
+    from trainables.files import given_path
     from trainables.inference.images import found_images
     from trainables.inference.index.description import read_description, refuse_neighbours
     from trainables.inference.index.image_index import ImageIndex
 
-    described = read_description(as_path(index))
+    described = read_description(given_path(index))
     refuse_neighbours(k, described)
     paths = found_images(images)
     address = model or described.model

@@ -73,7 +73,7 @@ def embedded_files(
     say(sentences, "yellow")
     kept = tuple(str(paths[position]) for position in found.positions_N.tolist())
     files = EmbeddedFiles(embeddings_ND=found.embeddings_ND, paths=kept, unreadable=found.unreadable, seconds=seconds)
-    left_out = f"; {len(found.unreadable):,} cannot be read and are left out" if found.unreadable else ""
+    left_out = f"; left out, since unreadable: {len(found.unreadable):,}" if found.unreadable else ""
     what = "1 image" if len(kept) == 1 else f"{len(kept):,} images"
     say([f"{what} in {seconds:.1f} s, {files.images_per_second:,.1f} images a second{left_out}."], "dim")
     return files

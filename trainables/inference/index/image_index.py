@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.files import AnyPath, as_path, write_json, write_whole
+from trainables.files import AnyPath, given_path, write_json, write_whole
 from trainables.inference.images import ImageLike
 from trainables.inference.index.description import (
     DESCRIPTION,
@@ -24,7 +24,7 @@ from trainables.inference.index.description import (
     refuse_neighbours,
     refuse_other_folder,
 )
-from trainables.inference.index.structures import STRUCTURES, built_index, kind_for
+from trainables.inference.index.structures import STRUCTURES, built_index, faiss, kind_for
 from trainables.mistakes import Mistakes
 
 
@@ -144,14 +144,13 @@ class ImageIndex:
         Raises:
             Mistakes: the folder holds something else, or cannot be written.
         """
-        import faiss
-
-        path = as_path(os.fspath(folder))
+        path = given_path(os.fspath(folder))
         refuse_other_folder(path)
         try:
             (path / DESCRIPTION).unlink(missing_ok=True)  # with half of it overwritten, it is no index
             write_whole(
-                path / VECTORS, lambda file: faiss.write_index(self.faiss_index, faiss.PyCallbackIOWriter(file.write))
+                path / VECTORS,
+                lambda file: faiss().write_index(self.faiss_index, faiss().PyCallbackIOWriter(file.write)),
             )
             write_json(path / PATHS, self.paths)
             write_json(path / DESCRIPTION, self.description.to_json())
@@ -165,7 +164,7 @@ class ImageIndex:
         Raises:
             Mistakes: there is no index, it is damaged or of another format, or another model made it.
         """
-        path = as_path(os.fspath(folder))
+        path = given_path(os.fspath(folder))
         description = read_description(path)
         refuse_other_model(path, description, model)
         faiss_index, paths = _read_vectors(path), _read_paths(path)
@@ -187,17 +186,15 @@ def refuse_other_model(folder: AnyPath, description: IndexDescription, model: Em
         made_by = f"the model {description.model}" if description.model else "another model"
         given = model.address or "the model given"
         raise Mistakes(
-            f"The index {folder} was made by {made_by}, whose weights are {description.weights_sha256[:12]}…, and those "
-            f"of {given} are {model.weights_sha256[:12]}…; give the model that made it, or make the index again."
+            f"The index {folder} was made by {made_by}, whose weights are {description.weights_sha256[:12]}…, and "
+            f"those of {given} are {model.weights_sha256[:12]}…; give the model that made it, or make the index again."
         )
 
 
 def _read_vectors(folder: AnyPath) -> Any:
-    import faiss
-
     try:
         with (folder / VECTORS).open("rb") as file:
-            return faiss.read_index(faiss.PyCallbackIOReader(file.read))
+            return faiss().read_index(faiss().PyCallbackIOReader(file.read))
     except OSError as error:
         raise damaged(folder, f"{VECTORS}: {error.strerror or error}") from error
     except (RuntimeError, MemoryError) as error:  # a damaged file may ask for any amount of memory

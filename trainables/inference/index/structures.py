@@ -6,16 +6,14 @@ Shapes: N indexed vectors, D dimensions, Q queries, K neighbours.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from math import isqrt
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import ModuleType
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainables.inference.index.description import IndexKind, MeasuredRecall
 from trainables.mistakes import Mistakes
-
-if TYPE_CHECKING:
-    import faiss
 
 EXACT_UP_TO = 1_000_000
 """So many images are searched one by one unless another kind is asked for."""
@@ -32,6 +30,13 @@ Vectors = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
 
+def faiss() -> ModuleType:
+    """The library, imported by its first use; its own stubs know too little of it for a type checker."""
+    import faiss
+
+    return faiss
+
+
 class Structure(ABC):
     """How vectors are laid out and searched. ``width`` is faiss's parameter of how far is looked: wider finds more."""
 
@@ -39,22 +44,22 @@ class Structure(ABC):
     narrowest: ClassVar[int]
 
     @abstractmethod
-    def built(self, vectors_ND: Vectors) -> "faiss.Index":
+    def built(self, vectors_ND: Vectors) -> Any:
         """An index of the vectors."""
 
     @abstractmethod
-    def widest(self, index: "faiss.Index") -> int:
+    def widest(self, index: Any) -> int:
         """The largest width that is tried."""
 
     @abstractmethod
-    def parameters(self, width: int) -> "faiss.SearchParameters":
+    def parameters(self, width: int) -> Any:
         """For one search of this width."""
 
     @abstractmethod
-    def keep(self, index: "faiss.Index", width: int) -> None:
+    def keep(self, index: Any, width: int) -> None:
         """Let every search have this width, also of who reads the index's file."""
 
-    def search(self, index: "faiss.Index", queries_QD: Vectors, k: int) -> tuple[Vectors, Rows]:
+    def search(self, index: Any, queries_QD: Vectors, k: int) -> tuple[Vectors, Rows]:
         """Similarities and rows, [Q, K], the most similar first.
 
         Where the index's own width finds fewer than ``k``, it is searched wider; what is missing then has row −1.
@@ -74,20 +79,18 @@ class Exact(Structure):
 
     parameter, narrowest = "", 1
 
-    def built(self, vectors_ND: Vectors) -> "faiss.Index":
-        import faiss
-
-        index = faiss.IndexFlatIP(vectors_ND.shape[1])
+    def built(self, vectors_ND: Vectors) -> Any:
+        index = faiss().IndexFlatIP(vectors_ND.shape[1])
         index.add(vectors_ND)
         return index
 
-    def widest(self, index: "faiss.Index") -> int:
+    def widest(self, index: Any) -> int:
         return 1  # it finds all there is
 
-    def parameters(self, width: int) -> "faiss.SearchParameters":
+    def parameters(self, width: int) -> Any:
         raise AssertionError("an exact search has no width")
 
-    def keep(self, index: "faiss.Index", width: int) -> None:
+    def keep(self, index: Any, width: int) -> None:
         raise AssertionError("an exact search has no width")
 
 
@@ -96,26 +99,22 @@ class InvertedLists(Structure):
 
     parameter, narrowest = "nprobe", 1
 
-    def built(self, vectors_ND: Vectors) -> "faiss.Index":
-        import faiss
-
+    def built(self, vectors_ND: Vectors) -> Any:
         size, dimensions = vectors_ND.shape
         lists = max(1, min(4 * isqrt(size), size // 39))  # fewer than 39 vectors a list make faiss's k-means complain
-        index = faiss.IndexIVFFlat(faiss.IndexFlatIP(dimensions), dimensions, lists, faiss.METRIC_INNER_PRODUCT)
+        index = faiss().IndexIVFFlat(faiss().IndexFlatIP(dimensions), dimensions, lists, faiss().METRIC_INNER_PRODUCT)
         index.train(vectors_ND)
         index.add(vectors_ND)
         return index
 
-    def widest(self, index: "faiss.Index") -> int:
+    def widest(self, index: Any) -> int:
         lists: int = index.nlist
         return lists
 
-    def parameters(self, width: int) -> "faiss.SearchParameters":
-        import faiss
+    def parameters(self, width: int) -> Any:
+        return faiss().SearchParametersIVF(nprobe=width)
 
-        return faiss.SearchParametersIVF(nprobe=width)
-
-    def keep(self, index: "faiss.Index", width: int) -> None:
+    def keep(self, index: Any, width: int) -> None:
         index.nprobe = width
 
 
@@ -124,23 +123,19 @@ class Graph(Structure):
 
     parameter, narrowest = "efSearch", AT
 
-    def built(self, vectors_ND: Vectors) -> "faiss.Index":
-        import faiss
-
-        index = faiss.IndexHNSWFlat(vectors_ND.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
+    def built(self, vectors_ND: Vectors) -> Any:
+        index = faiss().IndexHNSWFlat(vectors_ND.shape[1], 32, faiss().METRIC_INNER_PRODUCT)
         index.hnsw.efConstruction = 200
         index.add(vectors_ND)
         return index
 
-    def widest(self, index: "faiss.Index") -> int:
+    def widest(self, index: Any) -> int:
         return max(self.narrowest, min(int(index.ntotal), 4_096))  # beyond, exact search is not much slower
 
-    def parameters(self, width: int) -> "faiss.SearchParameters":
-        import faiss
+    def parameters(self, width: int) -> Any:
+        return faiss().SearchParametersHNSW(efSearch=width)
 
-        return faiss.SearchParametersHNSW(efSearch=width)
-
-    def keep(self, index: "faiss.Index", width: int) -> None:
+    def keep(self, index: Any, width: int) -> None:
         index.hnsw.efSearch = width
 
 
@@ -169,7 +164,7 @@ def kind_for(images: int, asked: str | None) -> IndexKind:
     return IndexKind(asked)
 
 
-def built_index(vectors_ND: Vectors, kind: IndexKind) -> "tuple[Any, MeasuredRecall | None]":
+def built_index(vectors_ND: Vectors, kind: IndexKind) -> tuple[Any, MeasuredRecall | None]:
     """faiss's index of vectors of length 1, and how an approximate one was set; None of an exact one."""
     structure = STRUCTURES[kind]
     index = structure.built(vectors_ND)
@@ -187,13 +182,11 @@ def built_index(vectors_ND: Vectors, kind: IndexKind) -> "tuple[Any, MeasuredRec
     )
 
 
-def _recall_by_width(structure: Structure, index: "faiss.Index", vectors_ND: Vectors) -> Callable[[int], float]:
+def _recall_by_width(structure: Structure, index: Any, vectors_ND: Vectors) -> Callable[[int], float]:
     """The recall@10 of a width on a sample of the vectors, each of which is no neighbour of its own."""
-    import faiss
-
     rows_Q = np.random.default_rng(0).permutation(len(vectors_ND))[:SAMPLE]
     queries_QD = vectors_ND[rows_Q]
-    true_Q = _others(*faiss.knn(queries_QD, vectors_ND, AT + 1, metric=faiss.METRIC_INNER_PRODUCT), rows_Q)[:, -1]
+    true_Q = _others(*faiss().knn(queries_QD, vectors_ND, AT + 1, metric=faiss().METRIC_INNER_PRODUCT), rows_Q)[:, -1]
 
     def recall(width: int) -> float:
         found = index.search(queries_QD, AT + 1, params=structure.parameters(width))
