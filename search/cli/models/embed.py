@@ -23,11 +23,13 @@ def embed(
 ) -> None:
     """Embed images with a trained model, as its test did; the embeddings, of length 1, and paths go to a file."""
     from search.cli.models.embeddings_file import refuse_file, write_embeddings
-    from search.cli.models.reading import embedded_files
+
+    refuse_file(to)
+
+    from search.cli.models.reading import embedded_files  # torch, from here on
     from search.tracking.load_model import load_model
     from trainables.inference.images import found_images
 
-    refuse_file(to)
     paths = found_images(images)
     loaded = load_model(model, device=device, trust_code=trust_code)
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)

@@ -29,16 +29,18 @@ def index(
 ) -> None:
     """Embed images with a trained model and write a faiss index of them, for `holdout query`."""
     from search.cli.models.embeddings_file import refuse_unwritable
-    from search.cli.models.reading import embedded_files
-    from search.tracking.load_model import load_model
     from trainables.files import given_path
-    from trainables.inference.images import found_images
     from trainables.inference.index.description import refuse_other_folder
-    from trainables.inference.index.image_index import ImageIndex
-    from trainables.inference.index.structures import kind_for
 
     refuse_other_folder(given_path(to))
     refuse_unwritable(to)
+
+    from search.cli.models.reading import embedded_files  # torch, from here on
+    from search.tracking.load_model import load_model
+    from trainables.inference.images import found_images
+    from trainables.inference.index.image_index import ImageIndex
+    from trainables.inference.index.structures import kind_for
+
     paths = found_images(images)
     kind_for(len(paths), kind)  # which can be refused before anything is embedded
     loaded = load_model(model, device=device, trust_code=trust_code)

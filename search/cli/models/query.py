@@ -29,19 +29,21 @@ def query(
     as_json: Json = False,
 ) -> None:
     """Print the images of an index that are most similar to each of some images."""
-    from search.cli.models.reading import embedded_files
-    from search.tracking.load_model import load_model
     from trainables.files import given_path
-    from trainables.inference.images import found_images
     from trainables.inference.index.description import read_description, refuse_neighbours
-    from trainables.inference.index.image_index import ImageIndex
 
     described = read_description(given_path(index))
     refuse_neighbours(k, described)
-    paths = found_images(images)
     address = model or described.model
     if address is None:
         raise Mistakes(f"The index {index} does not say where its model is; give --model.")
+
+    from search.cli.models.reading import embedded_files  # torch, from here on
+    from search.tracking.load_model import load_model
+    from trainables.inference.images import found_images
+    from trainables.inference.index.image_index import ImageIndex
+
+    paths = found_images(images)
     loaded = load_model(address, device=device, trust_code=trust_code)
     opened = ImageIndex.load(index, loaded)
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,7 +25,7 @@ from trainables.inference.index.description import (
     refuse_neighbours,
     refuse_other_folder,
 )
-from trainables.inference.index.structures import STRUCTURES, built_index, faiss, kind_for
+from trainables.inference.index.structures import built_index, faiss, kind_for, search_index
 from trainables.mistakes import Mistakes
 
 
@@ -60,6 +61,7 @@ class ImageIndex:
         self.paths = tuple(paths)
         self.description = description
         self.model = model
+        self._searching = Lock()
 
     def __repr__(self) -> str:
         return f"<holdout.ImageIndex of {len(self):,} images, {self.description.kind}>"
@@ -129,7 +131,9 @@ class ImageIndex:
                 f"{_shape(embeddings_QD)}; give them as queries × {self.description.dimensions}."
             )
         queries_QD = np.ascontiguousarray(embeddings_QD, dtype=np.float32)
-        similarities_QK, rows_QK = STRUCTURES[self.description.kind].search(self.faiss_index, queries_QD, k)
+        described = self.description
+        with self._searching:
+            similarities_QK, rows_QK = search_index(self.faiss_index, described.kind, described.recall, queries_QD, k)
         return [
             [Neighbour(path=self.paths[row], similarity=similarity) for row, similarity in zip(*found) if row >= 0]
             for found in zip(rows_QK.tolist(), similarities_QK.tolist())

@@ -37,8 +37,13 @@ def faiss() -> ModuleType:
     return faiss
 
 
-class Structure(ABC):
-    """How vectors are laid out and searched. ``width`` is faiss's parameter of how far is looked: wider finds more."""
+class Approximate(ABC):
+    """How vectors are laid out so that not all of them are compared with a query.
+
+    A width is faiss's parameter of how far is looked: wider finds more. It is set on the index, and not given with each
+    search: ``faiss.contrib.torch_utils``, which pytorch-metric-learning imports, replaces faiss's search by one that
+    takes no parameters.
+    """
 
     parameter: ClassVar[str]
     narrowest: ClassVar[int]
@@ -52,49 +57,11 @@ class Structure(ABC):
         """The largest width that is tried."""
 
     @abstractmethod
-    def parameters(self, width: int) -> Any:
-        """For one search of this width."""
-
-    @abstractmethod
-    def keep(self, index: Any, width: int) -> None:
+    def set_width(self, index: Any, width: int) -> None:
         """Let every search have this width, also of who reads the index's file."""
 
-    def search(self, index: Any, queries_QD: Vectors, k: int) -> tuple[Vectors, Rows]:
-        """Similarities and rows, [Q, K], the most similar first.
 
-        Where the index's own width finds fewer than ``k``, it is searched wider; what is missing then has row −1.
-        """
-        similarities_QK, rows_QK = index.search(queries_QD, k)
-        width, widest = 1, self.widest(index)
-        while width < widest and (short_Q := rows_QK[:, -1] < 0).any():
-            width = min(2 * width, widest)
-            similarities_QK[short_Q], rows_QK[short_Q] = index.search(
-                queries_QD[short_Q], k, params=self.parameters(width)
-            )
-        return similarities_QK, rows_QK
-
-
-class Exact(Structure):
-    """Every query is compared with every vector."""
-
-    parameter, narrowest = "", 1
-
-    def built(self, vectors_ND: Vectors) -> Any:
-        index = faiss().IndexFlatIP(vectors_ND.shape[1])
-        index.add(vectors_ND)
-        return index
-
-    def widest(self, index: Any) -> int:
-        return 1  # it finds all there is
-
-    def parameters(self, width: int) -> Any:
-        raise AssertionError("an exact search has no width")
-
-    def keep(self, index: Any, width: int) -> None:
-        raise AssertionError("an exact search has no width")
-
-
-class InvertedLists(Structure):
+class InvertedLists(Approximate):
     """The vectors in 4·√N lists around the centres of k-means (as faiss advises), of which the nearest are searched."""
 
     parameter, narrowest = "nprobe", 1
@@ -111,14 +78,11 @@ class InvertedLists(Structure):
         lists: int = index.nlist
         return lists
 
-    def parameters(self, width: int) -> Any:
-        return faiss().SearchParametersIVF(nprobe=width)
-
-    def keep(self, index: Any, width: int) -> None:
+    def set_width(self, index: Any, width: int) -> None:
         index.nprobe = width
 
 
-class Graph(Structure):
+class Graph(Approximate):
     """A hierarchical navigable small-world graph (Malkov & Yashunin 2020) with 32 links a vector."""
 
     parameter, narrowest = "efSearch", AT
@@ -130,20 +94,13 @@ class Graph(Structure):
         return index
 
     def widest(self, index: Any) -> int:
-        return max(self.narrowest, min(int(index.ntotal), 4_096))  # beyond, exact search is not much slower
+        return max(self.narrowest, min(int(index.ntotal), 4_096))
 
-    def parameters(self, width: int) -> Any:
-        return faiss().SearchParametersHNSW(efSearch=width)
-
-    def keep(self, index: Any, width: int) -> None:
+    def set_width(self, index: Any, width: int) -> None:
         index.hnsw.efSearch = width
 
 
-STRUCTURES: dict[IndexKind, Structure] = {
-    IndexKind.EXACT: Exact(),
-    IndexKind.IVF: InvertedLists(),
-    IndexKind.HNSW: Graph(),
-}
+APPROXIMATE: dict[IndexKind, Approximate] = {IndexKind.IVF: InvertedLists(), IndexKind.HNSW: Graph()}
 
 
 def kind_for(images: int, asked: str | None) -> IndexKind:
@@ -156,7 +113,7 @@ def kind_for(images: int, asked: str | None) -> IndexKind:
         return IndexKind.EXACT if images <= EXACT_UP_TO else IndexKind.IVF
     if asked not in list(IndexKind):
         raise Mistakes(f"kind is {asked!r}; give one of {', '.join(IndexKind)}.")
-    if asked != IndexKind.EXACT and images <= AT:
+    if asked in APPROXIMATE and images <= AT:
         raise Mistakes(
             f"An index of the kind {asked} is measured by its images' {AT} neighbours, and {images} images have fewer; "
             "leave the kind out, and the search is exact."
@@ -166,31 +123,55 @@ def kind_for(images: int, asked: str | None) -> IndexKind:
 
 def built_index(vectors_ND: Vectors, kind: IndexKind) -> tuple[Any, MeasuredRecall | None]:
     """faiss's index of vectors of length 1, and how an approximate one was set; None of an exact one."""
-    structure = STRUCTURES[kind]
+    if kind not in APPROXIMATE:
+        exact = faiss().IndexFlatIP(vectors_ND.shape[1])
+        exact.add(vectors_ND)
+        return exact, None
+    structure = APPROXIMATE[kind]
     index = structure.built(vectors_ND)
-    if kind == IndexKind.EXACT:
-        return index, None
     recall_of = _recall_by_width(structure, index, vectors_ND)
     width = _smallest(recall_of, structure.narrowest, structure.widest(index))
-    structure.keep(index, width)
     return index, MeasuredRecall(
         parameter=structure.parameter,
         value=width,
-        recall_at_10=recall_of(width),
+        recall_at_10=recall_of(width),  # which also leaves the index at this width
         target=TARGET_RECALL,
         images=min(SAMPLE, len(vectors_ND)),
     )
 
 
-def _recall_by_width(structure: Structure, index: Any, vectors_ND: Vectors) -> Callable[[int], float]:
-    """The recall@10 of a width on a sample of the vectors, each of which is no neighbour of its own."""
+def search_index(
+    index: Any, kind: IndexKind, recall: MeasuredRecall | None, queries_QD: Vectors, k: int
+) -> tuple[Vectors, Rows]:
+    """Similarities and rows, [Q, K], the most similar first.
+
+    Where an approximate index finds fewer than ``k``, it is searched wider; what is missing then has row −1. Not to be
+    called by two threads at once.
+    """
+    similarities_QK, rows_QK = index.search(queries_QD, k)
+    if recall is None or not (rows_QK[:, -1] < 0).any():
+        return similarities_QK, rows_QK
+    structure = APPROXIMATE[kind]
+    width, widest = recall.value, structure.widest(index)
+    try:
+        while width < widest and (short_Q := rows_QK[:, -1] < 0).any():
+            width = min(2 * width, widest)
+            structure.set_width(index, width)
+            similarities_QK[short_Q], rows_QK[short_Q] = index.search(queries_QD[short_Q], k)
+    finally:
+        structure.set_width(index, recall.value)
+    return similarities_QK, rows_QK
+
+
+def _recall_by_width(structure: Approximate, index: Any, vectors_ND: Vectors) -> Callable[[int], float]:
+    """Sets a width and gives its recall@10 on a sample of the vectors, each of which is no neighbour of its own."""
     rows_Q = np.random.default_rng(0).permutation(len(vectors_ND))[:SAMPLE]
     queries_QD = vectors_ND[rows_Q]
     true_Q = _others(*faiss().knn(queries_QD, vectors_ND, AT + 1, metric=faiss().METRIC_INNER_PRODUCT), rows_Q)[:, -1]
 
     def recall(width: int) -> float:
-        found = index.search(queries_QD, AT + 1, params=structure.parameters(width))
-        return float((_others(*found, rows_Q) >= true_Q[:, None] - TOLERANCE).mean())
+        structure.set_width(index, width)
+        return float((_others(*index.search(queries_QD, AT + 1), rows_Q) >= true_Q[:, None] - TOLERANCE).mean())
 
     return recall
 
