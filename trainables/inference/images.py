@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from trainables.data.decode import Unreadable, fitted, unreadable
-from trainables.data.images import as_it_looks, read_encoded, read_image
+from trainables.data.decode import Unreadable, fitted, fitted_image, unreadable
+from trainables.data.images import as_it_looks, opened_image
 from trainables.data.sets.rooted import images_below
 from trainables.mistakes import Mistakes
 
@@ -55,8 +55,8 @@ def each_image(images: ImageLike | Iterable[ImageLike]) -> Iterable[ImageLike]:
     return images
 
 
-def decoded(image: ImageLike) -> np.ndarray:
-    """``image`` as uint8 [H, W, 3].
+def decoded(image: ImageLike, short_side: int) -> np.ndarray:
+    """``image`` as uint8 [H, W, 3], its short side at most ``short_side`` pixels.
 
     A path or ``bytes`` hold an encoded image. Arrays are uint8 [H, W, 3] or grey [H, W]; tensors are [3, H, W], uint8
     or floating in 0 … 1.
@@ -66,13 +66,16 @@ def decoded(image: ImageLike) -> np.ndarray:
         ValueError: an array of another shape or type.
     """
     if isinstance(image, str | os.PathLike):
-        return read_image(Path(image))
+        with Path(image).open("rb") as file:
+            return np.asarray(fitted_image(opened_image(file), short_side))
     if isinstance(image, bytes):
-        return read_encoded(io.BytesIO(image))
+        return np.asarray(fitted_image(opened_image(io.BytesIO(image)), short_side))
     if isinstance(image, Image.Image):
-        return as_it_looks(image)
-    if isinstance(image, torch.Tensor):
-        return _of_tensor(image)
+        return np.asarray(fitted_image(as_it_looks(image), short_side))
+    return fitted(_of_tensor(image) if isinstance(image, torch.Tensor) else _of_array(image), short_side)
+
+
+def _of_array(image: np.ndarray) -> np.ndarray:
     if image.dtype != np.uint8 or not (image.ndim == 2 or image.shape[2:] == (3,)) or not image.size:
         raise ValueError(
             f"an array must be uint8 of height × width × 3, or height × width for grey; it is {image.dtype} of "
@@ -105,7 +108,7 @@ def decoded_batches(
 
     def one(position: int, image: ImageLike) -> np.ndarray | Unreadable:
         try:
-            return fitted(decoded(image), short_side)
+            return decoded(image, short_side)
         except Exception as error:  # decoders raise anything, and all bad images shall be named at once
             name = os.fspath(image) if isinstance(image, str | os.PathLike) else f"image {position}"
             return unreadable(name, error)
