@@ -1,4 +1,4 @@
-.PHONY: setup run test test-cluster test-browser check bench-losses bench-metrics bench-input bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery docs pictures clean
+.PHONY: setup run test test-cluster test-browser check bench-losses bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery docs pictures clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -48,6 +48,9 @@ bench-metrics: setup
 
 bench-input: setup
 	$(BIN)/python -m benchmarks.input $(IMAGES)
+
+bench-embed: setup
+	$(BIN)/python -m benchmarks.embed $(IMAGES)
 
 bench-overhead: setup
 	$(BIN)/python -m benchmarks.overhead
