@@ -295,7 +295,9 @@ main()
 """
     done = subprocess.run(
         [sys.executable, "-c", program],
-        cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}, check=False, capture_output=True, text=True,
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"},
+        check=False, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
     assert plain(done.stderr) == (
