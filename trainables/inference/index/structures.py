@@ -64,7 +64,7 @@ class Approximate(ABC):
 class InvertedLists(Approximate):
     """The vectors in 4·√N lists around the centres of k-means, of which the nearest are searched.
 
-    So many lists, and k-means on 30 to 256 vectors a list, are what faiss's guidelines advise.
+    k-means sees 64 vectors a list: faiss's guidelines advise 4·√N to 16·√N lists, and 30 to 256 vectors for each.
     """
 
     parameter, narrowest = "nprobe", 1
