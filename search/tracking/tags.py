@@ -8,6 +8,8 @@ KIND, CAMPAIGN, SEARCH, LOSS, STAGE, TRIAL = (
 )
 FILES = "holdout.files"
 """SHA-256 of the artifacts of a run that sums up others."""
+MODEL = "holdout.model"
+"""SHA-256 of a logged model's description, which has that of its weights."""
 NAME, NOTE, PARENT, DATA_CONTEXT = "mlflow.runName", "mlflow.note.content", "mlflow.parentRunId", "mlflow.data.context"
 
 

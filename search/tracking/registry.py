@@ -1,0 +1,154 @@
+"""MLflow's registry of models: a search's chosen ones as versions of one registered model, and a model from there."""
+
+import atexit
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from search.config.secrets import without_password
+from search.tracking.client import SQLITE, open_client
+from search.tracking.described import DescribedModel, Registration
+from search.tracking.model_artifact import FOLDER
+from search.tracking.tags import KIND, SEARCH
+from trainables.mistakes import Mistakes
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion, RegisteredModel
+
+CHAMPION, CANDIDATE = "champion", "candidate"
+TRACKING_URI = "MLFLOW_TRACKING_URI"
+
+
+def keep_versions(
+    client: "MlflowClient", search: str, wanted: Registration, models: Mapping[str, tuple[str, DescribedModel]]
+) -> dict[str, str]:
+    """Have the ``models`` of ``search`` registered, and one of them with the alias; the version of each loss's.
+
+    Args:
+        client: of the server.
+        search: its name.
+        wanted: the registered model.
+        models: by loss the id of the logged model, and what it is.
+
+    Raises:
+        Mistakes: another one's model has the name.
+    """
+    registered = _registered(client, search, wanted)
+    there = {version.model_id: version for version in client.search_model_versions(f"name = '{wanted.name}'")}
+    versions = {}
+    for loss, (model_id, described) in models.items():
+        version = there.get(model_id) or client.create_model_version(
+            wanted.name,
+            f"models:/{model_id}",
+            client.get_logged_model(model_id).source_run_id,
+            tags=dict(described.tags),
+            description=described.description,
+            model_id=model_id,
+        )
+        _bring_up_to_date(client, version, described)
+        versions[loss] = str(version.version)
+    _keep_alias(client, registered, wanted, versions[wanted.best])
+    return versions
+
+
+def _registered(client: "MlflowClient", search: str, wanted: Registration) -> "RegisteredModel":
+    found = client.search_registered_models(f"name = '{wanted.name}'")
+    if not found:
+        tags = {KIND: "search", SEARCH: search}
+        return client.create_registered_model(wanted.name, tags=tags, description=wanted.description)
+    registered = found[0]
+    if registered.tags.get(SEARCH) != search:
+        raise Mistakes(
+            f"MLflow has a registered model {wanted.name} already, which is not of the search {search}; register this "
+            f"one's under another name: `holdout register {search} --as NAME`."
+        )
+    return registered
+
+
+def _bring_up_to_date(client: "MlflowClient", version: "ModelVersion", wanted: DescribedModel) -> None:
+    if version.description != wanted.description:
+        client.update_model_version(version.name, version.version, wanted.description)
+    for key, text in wanted.tags.items():
+        if version.tags.get(key) != text:
+            client.set_model_version_tag(version.name, version.version, key, text)
+
+
+def _keep_alias(client: "MlflowClient", registered: "RegisteredModel", wanted: Registration, version: str) -> None:
+    """One of the two aliases is there at a time; those that others gave stay."""
+    alias, other = (CHAMPION, CANDIDATE) if wanted.distinguishable else (CANDIDATE, CHAMPION)
+    if str(registered.aliases.get(alias)) != version:
+        client.set_registered_model_alias(wanted.name, alias, version)
+    if other in registered.aliases:
+        client.delete_registered_model_alias(wanted.name, other)
+
+
+def downloaded_model(address: str) -> Path:
+    """The folder of the model at ``address``, copied to this machine for as long as this process lives.
+
+    Args:
+        address: ``models:/NAME@ALIAS``, ``models:/NAME/VERSION`` or ``models:/m-…``, on the server that
+            ``MLFLOW_TRACKING_URI`` names.
+
+    Raises:
+        Mistakes: no server is named or answers, or there is no such model, or it is none of Holdout's.
+    """
+    uri = _tracking_uri(address)
+    client = open_client(uri)
+    from mlflow.artifacts import download_artifacts
+    from mlflow.exceptions import MlflowException
+
+    place = tempfile.mkdtemp(prefix="holdout-model-")
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    shown = without_password(uri)
+    try:
+        model_id = _model_id(client, address)
+        location = client.get_logged_model(model_id).artifact_location if model_id else None
+    except MlflowException as error:
+        if error.get_http_status_code() in (400, 404):  # an alias that is not there is 400
+            raise Mistakes(f"There is no model {address} at {shown}; give a name, alias or version from there.") from None
+        raise Mistakes(f"MLflow at {shown} does not give the model {address}: {_first_line(error)}") from error
+    if location is None:
+        raise Mistakes(f"The model {address} at {shown} is none that Holdout registered.")
+    try:
+        return Path(download_artifacts(f"{location}/data/{FOLDER}", dst_path=place, tracking_uri=uri))
+    except (MlflowException, OSError) as error:
+        raise Mistakes(
+            f"The model {address} at {shown} holds no data/{FOLDER}, which a model of Holdout's has, or its files "
+            f"cannot be read: {_first_line(error)}"
+        ) from error
+
+
+def _tracking_uri(address: str) -> str:
+    uri = os.environ.get(TRACKING_URI)
+    if not uri:
+        raise Mistakes(
+            f"{address} is a model in MLflow, and {TRACKING_URI} does not say where that is; set it, as in "
+            f"{TRACKING_URI}=http://127.0.0.1:5000 or {TRACKING_URI}=sqlite:////home/me/runs/mlflow.db."
+        )
+    if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).is_file():
+        raise Mistakes(f"{TRACKING_URI} is {uri}, and there is no such file; mend the path.")
+    return uri
+
+
+def _model_id(client: "MlflowClient", address: str) -> str | None:
+    """Of the logged model that ``address`` means; None where a registered model has none."""
+    found = re.fullmatch(r"models:/(?:(?P<id>m-\w+)|(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+)))", address)
+    if found is None:
+        raise Mistakes(f"A model in MLflow is models:/NAME@ALIAS, models:/NAME/VERSION or models:/m-…; not {address!r}.")
+    if found["id"]:
+        return found["id"]
+    version = (
+        client.get_model_version_by_alias(found["name"], found["alias"])
+        if found["alias"]
+        else client.get_model_version(found["name"], found["version"])
+    )
+    return version.model_id or None
+
+
+def _first_line(error: Exception) -> str:
+    return without_password(str(error)).strip().splitlines()[0][:300]
