@@ -74,3 +74,13 @@ class Registration:
     description: str
     best: str
     distinguishable: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registered:
+    """The registered model ``name``: the version of each loss's model, and which loss's has the ``alias``."""
+
+    name: str
+    versions: Mapping[str, str]
+    best: str
+    alias: str

@@ -18,7 +18,7 @@ from search.study.names import loss_of, trainings_of
 from search.study.records import epochs_of
 from search.study.study import LossStudy
 from search.tracking.client import open_client
-from search.tracking.described import DescribedModel, DescribedSearch, Registration, SummaryRun
+from search.tracking.described import DescribedModel, DescribedSearch, Registered, Registration, SummaryRun
 from search.tracking.logged_models import keep_model
 from search.tracking.registry import keep_versions
 from search.tracking.summary_runs import bring_up_to_date, finish, log_data
@@ -189,13 +189,13 @@ class Projection:
         self._begin(run_id, self._settings_of_loss(loss))  # a process that died may have made the run alone
         self._sum_up(run_id, wanted, end)
 
-    def log_model(self, loss: str, wanted: DescribedModel, start: int | None) -> str:
-        """Have the chosen model of ``loss``, whose first trial began at ``start``; the id of the logged model."""
+    def log_model(self, loss: str, wanted: DescribedModel) -> str:
+        """Have the chosen model of ``loss``, whose run is there, and return its id."""
         name = self._short(f"{self._search.name}/{loss}")
-        return keep_model(self._connect(), self._loss_run(loss, start), name, wanted, _now())
+        return keep_model(self._connect(), self._loss_run(loss, None), name, wanted, _now())
 
-    def register(self, wanted: Registration, models: Mapping[str, tuple[str, DescribedModel]]) -> dict[str, str]:
-        """Have the models of each loss, given with their ids, registered; the number of each one's version.
+    def register(self, wanted: Registration, models: Mapping[str, tuple[str, DescribedModel]]) -> Registered:
+        """Have the models of each loss, given with their ids, registered.
 
         Raises:
             Mistakes: the name is that of another registered model.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from search.config.secrets import without_password
 from search.tracking.client import SQLITE, open_client
-from search.tracking.described import DescribedModel, Registration
+from search.tracking.described import DescribedModel, Registered, Registration
 from search.tracking.model_artifact import FOLDER
 from search.tracking.tags import KIND, SEARCH
 from trainables.mistakes import Mistakes
@@ -26,8 +26,8 @@ TRACKING_URI = "MLFLOW_TRACKING_URI"
 
 def keep_versions(
     client: "MlflowClient", search: str, wanted: Registration, models: Mapping[str, tuple[str, DescribedModel]]
-) -> dict[str, str]:
-    """Have the ``models`` of ``search`` registered, and one of them with the alias; the version of each loss's.
+) -> Registered:
+    """Have the ``models`` of ``search`` registered, and one of them with the alias.
 
     Args:
         client: of the server.
@@ -42,18 +42,11 @@ def keep_versions(
     there = {version.model_id: version for version in client.search_model_versions(f"name = '{wanted.name}'")}
     versions = {}
     for loss, (model_id, described) in models.items():
-        version = there.get(model_id) or client.create_model_version(
-            wanted.name,
-            f"models:/{model_id}",
-            client.get_logged_model(model_id).source_run_id,
-            tags=dict(described.tags),
-            description=described.description,
-            model_id=model_id,
-        )
+        version = there.get(model_id) or _made(client, wanted.name, model_id, described)
         _bring_up_to_date(client, version, described)
         versions[loss] = str(version.version)
-    _keep_alias(client, registered, wanted, versions[wanted.best])
-    return versions
+    alias = _keep_alias(client, registered, wanted, versions[wanted.best])
+    return Registered(name=wanted.name, versions=versions, best=wanted.best, alias=alias)
 
 
 def _registered(client: "MlflowClient", search: str, wanted: Registration) -> "RegisteredModel":
@@ -70,6 +63,18 @@ def _registered(client: "MlflowClient", search: str, wanted: Registration) -> "R
     return registered
 
 
+def _made(client: "MlflowClient", name: str, model_id: str, described: DescribedModel) -> "ModelVersion":
+    model = client.get_logged_model(model_id)
+    return client.create_model_version(
+        name,
+        model.artifact_location,  # for models:/m-… MLflow 3.17 asks the server that this process has set, and not ours
+        model.source_run_id,
+        tags=dict(described.tags),
+        description=described.description,
+        model_id=model_id,
+    )
+
+
 def _bring_up_to_date(client: "MlflowClient", version: "ModelVersion", wanted: DescribedModel) -> None:
     if version.description != wanted.description:
         client.update_model_version(version.name, version.version, wanted.description)
@@ -78,13 +83,14 @@ def _bring_up_to_date(client: "MlflowClient", version: "ModelVersion", wanted: D
             client.set_model_version_tag(version.name, version.version, key, text)
 
 
-def _keep_alias(client: "MlflowClient", registered: "RegisteredModel", wanted: Registration, version: str) -> None:
+def _keep_alias(client: "MlflowClient", registered: "RegisteredModel", wanted: Registration, version: str) -> str:
     """One of the two aliases is there at a time; those that others gave stay."""
     alias, other = (CHAMPION, CANDIDATE) if wanted.distinguishable else (CANDIDATE, CHAMPION)
     if str(registered.aliases.get(alias)) != version:
         client.set_registered_model_alias(wanted.name, alias, version)
     if other in registered.aliases:
         client.delete_registered_model_alias(wanted.name, other)
+    return alias
 
 
 def downloaded_model(address: str) -> Path:

@@ -6,6 +6,7 @@ from search.report.results.comparison import Comparison
 from search.report.results.pair import Pair
 from search.report.results.row import Row
 from search.selection.role import Role
+from trainables.mistakes import Mistakes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,16 +21,20 @@ class Champion:
     distinguishable: bool
 
 
-def champion(comparison: Comparison) -> Champion | None:
+def champion(comparison: Comparison) -> Champion:
     """The best of the ``comparison`` of one search on the test classes, by the metric of its pairs.
 
-    Before the test it is the best on the validation classes, which is never distinguishable; None before the choice.
+    Before the test it is the best on the validation classes, which is never distinguishable.
+
+    Raises:
+        Mistakes: nothing is chosen yet.
     """
     metric = comparison.pairs[0].metric if comparison.pairs else comparison.objective
     tuned = [row for row in comparison.rows if row.role is Role.TUNED and row.confirmed]
     tested = [row for row in tuned if row.test and metric in row.test]
     if not tuned:
-        return None
+        name = comparison.searches[0].name
+        raise Mistakes(f"Nothing is chosen in {name} yet; `holdout run` with its file goes on.")
     best = max(tested or tuned, key=lambda row: _mean(row, metric))
     others = [row for row in tuned if row is not best]
     beaten = {loser for pair in comparison.pairs if (loser := _loser_to(best, pair))}

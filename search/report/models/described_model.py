@@ -16,7 +16,7 @@ from trainables.inference.model_folder import CARD, DESCRIPTION
 def described_models(comparison: Comparison, folder: RunFolder) -> dict[str, DescribedModel]:
     """The models that lie in ``folder``, by loss, from the ``comparison`` of its search alone."""
     (summary,) = comparison.searches
-    found = {loss: folder.path / "models" / loss for loss in summary.losses}
+    found = {loss: folder.model(loss) for loss in summary.losses}
     return {
         loss: _described(comparison, folder, loss, path)
         for loss, path in found.items()
@@ -44,10 +44,10 @@ def _described(comparison: Comparison, folder: RunFolder, loss: str, path: Path)
     )
 
 
-def registration(comparison: Comparison, losses: set[str], name: str) -> Registration:
-    """How the models of ``losses`` are registered under ``name``, from the ``comparison`` of their search alone."""
+def registration(comparison: Comparison, name: str) -> Registration:
+    """How the models of a search that has chosen are registered under ``name``; the ``comparison`` is of it alone."""
     (summary,) = comparison.searches
-    best = champion(comparison, losses)
+    best = champion(comparison)
     return Registration(
         name=name,
         description=(
