@@ -1,10 +1,12 @@
 """MLflow's registry of models: a search's chosen ones as versions of one registered model, and a model from there."""
 
 import atexit
+import json
 import os
 import re
 import shutil
 import tempfile
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +15,7 @@ from search.config.secrets import without_password
 from search.tracking.client import SQLITE, open_client
 from search.tracking.described import DescribedModel, Registered, Registration
 from search.tracking.model_artifact import FOLDER
-from search.tracking.tags import KIND, SEARCH
+from search.tracking.tags import KIND, LOGGED_MODEL, SEARCH, VERSIONS
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
@@ -39,11 +41,14 @@ def keep_versions(
         Mistakes: another one's model has the name.
     """
     registered = _registered(client, search, wanted)
-    there = {version.model_id: version for version in client.search_model_versions(f"name = '{wanted.name}'")}
+    there = {
+        version.tags.get(LOGGED_MODEL): version for version in client.search_model_versions(f"name = '{wanted.name}'")
+    }
     versions = {}
     for loss, (model_id, described) in models.items():
         version = there.get(model_id) or _made(client, wanted.name, model_id, described)
         _bring_up_to_date(client, version, described)
+        _link(client, model_id, version)
         versions[loss] = str(version.version)
     alias = _keep_alias(client, registered, wanted, versions[wanted.best])
     return Registered(name=wanted.name, versions=versions, best=wanted.best, alias=alias)
@@ -69,7 +74,7 @@ def _made(client: "MlflowClient", name: str, model_id: str, described: Described
         name,
         model.artifact_location,  # for models:/m-… MLflow 3.17 asks the server that this process has set, and not ours
         model.source_run_id,
-        tags=dict(described.tags),
+        tags={LOGGED_MODEL: model_id, **described.tags},
         description=described.description,
         model_id=model_id,
     )
@@ -81,6 +86,14 @@ def _bring_up_to_date(client: "MlflowClient", version: "ModelVersion", wanted: D
     for key, text in wanted.tags.items():
         if version.tags.get(key) != text:
             client.set_model_version_tag(version.name, version.version, key, text)
+
+
+def _link(client: "MlflowClient", model_id: str, version: "ModelVersion") -> None:
+    """Let the page of the logged model name its version, as MLflow's server does by itself."""
+    linked = json.loads(client.get_logged_model(model_id).tags.get(VERSIONS, "[]"))
+    entry = {"name": version.name, "version": int(version.version)}
+    if (entry["name"], entry["version"]) not in [(other["name"], int(other["version"])) for other in linked]:
+        client.set_logged_model_tags(model_id, {VERSIONS: json.dumps([*linked, entry])})
 
 
 def _keep_alias(client: "MlflowClient", registered: "RegisteredModel", wanted: Registration, version: str) -> str:
@@ -112,20 +125,17 @@ def downloaded_model(address: str) -> Path:
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     shown = without_password(uri)
     try:
-        model_id = _model_id(client, address)
-        location = client.get_logged_model(model_id).artifact_location if model_id else None
+        location = _location(client, address)
     except MlflowException as error:
         if error.get_http_status_code() in (400, 404):  # an alias that is not there is 400
-            raise Mistakes(f"There is no model {address} at {shown}; give a name, alias or version from there.") from None
-        raise Mistakes(f"MLflow at {shown} does not give the model {address}: {_first_line(error)}") from error
-    if location is None:
-        raise Mistakes(f"The model {address} at {shown} is none that Holdout registered.")
+            raise Mistakes(f"There is no model {address} at {shown}; give what is there.") from None
+        raise Mistakes(f"MLflow at {shown} does not give the model {address} ({_reason(error)}).") from error
     try:
         return Path(download_artifacts(f"{location}/data/{FOLDER}", dst_path=place, tracking_uri=uri))
     except (MlflowException, OSError) as error:
         raise Mistakes(
-            f"The model {address} at {shown} holds no data/{FOLDER}, which a model of Holdout's has, or its files "
-            f"cannot be read: {_first_line(error)}"
+            f"The model {address} at {shown} has no folder data/{FOLDER}, as those that Holdout keeps there, or it "
+            f"cannot be read ({_reason(error)})."
         ) from error
 
 
@@ -141,20 +151,19 @@ def _tracking_uri(address: str) -> str:
     return uri
 
 
-def _model_id(client: "MlflowClient", address: str) -> str | None:
-    """Of the logged model that ``address`` means; None where a registered model has none."""
+def _location(client: "MlflowClient", address: str) -> str:
+    """Where the files lie of the logged model, or of the registered model's version, that ``address`` means."""
     found = re.fullmatch(r"models:/(?:(?P<id>m-\w+)|(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+)))", address)
     if found is None:
         raise Mistakes(f"A model in MLflow is models:/NAME@ALIAS, models:/NAME/VERSION or models:/m-…; not {address!r}.")
+    location: str
     if found["id"]:
-        return found["id"]
-    version = (
-        client.get_model_version_by_alias(found["name"], found["alias"])
-        if found["alias"]
-        else client.get_model_version(found["name"], found["version"])
-    )
-    return version.model_id or None
+        location = client.get_logged_model(found["id"]).artifact_location
+        return location
+    version = found["version"] or client.get_model_version_by_alias(found["name"], found["alias"]).version
+    location = client.get_model_version_download_uri(found["name"], version)
+    return location
 
 
-def _first_line(error: Exception) -> str:
-    return without_password(str(error)).strip().splitlines()[0][:300]
+def _reason(error: Exception) -> str:
+    return textwrap.shorten(without_password(str(error)), 160)
