@@ -117,8 +117,8 @@ def _register(
     if missing := [loss for loss in chosen if loss not in models]:
         search = outcome.search.name
         raise Mistakes(
-            f"The models of {search} are not registered, since that of {', '.join(missing)} is not there; `holdout run` "
-            "with the search's file trains it for the test and writes it."
+            f"The models of {search} are not registered, since that of {', '.join(missing)} is not there; `holdout "
+            "run` with the search's file trains it for the test and writes it."
         )
     return projection.register(wanted, models)
 

@@ -155,7 +155,9 @@ def _location(client: "MlflowClient", address: str) -> str:
     """Where the files lie of the logged model, or of the registered model's version, that ``address`` means."""
     found = re.fullmatch(r"models:/(?:(?P<id>m-\w+)|(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+)))", address)
     if found is None:
-        raise Mistakes(f"A model in MLflow is models:/NAME@ALIAS, models:/NAME/VERSION or models:/m-…; not {address!r}.")
+        raise Mistakes(
+            f"A model in MLflow is models:/NAME@ALIAS, models:/NAME/VERSION or models:/m-…; not {address!r}."
+        )
     location: str
     if found["id"]:
         location = client.get_logged_model(found["id"]).artifact_location
