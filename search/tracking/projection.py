@@ -19,8 +19,8 @@ from search.study.records import epochs_of
 from search.study.study import LossStudy
 from search.tracking.client import open_client
 from search.tracking.described import DescribedModel, DescribedSearch, Registered, Registration, SummaryRun
-from search.tracking.logged_models import keep_model
-from search.tracking.registry import keep_versions
+from search.tracking.models.logged_models import keep_model
+from search.tracking.models.registered_model import keep_versions
 from search.tracking.summary_runs import bring_up_to_date, finish, log_data
 from search.tracking.tags import CAMPAIGN, KIND, LOSS, NAME, NOTE, PARENT, SEARCH, STAGE, TRIAL, origin_tags
 from search.tracking.trial_rows import (

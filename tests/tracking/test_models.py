@@ -32,7 +32,8 @@ from search.stages.outcome import recorded_outcome
 from search.stages.synchronise import make_projection, register, synchronise
 from search.tracking.client import open_client
 from search.tracking.described import DescribedModel, Registration
-from search.tracking.registry import downloaded_model, keep_versions
+from search.tracking.models.registered_model import keep_versions
+from search.tracking.registry import downloaded_model
 from trainables.inference.load_model import load_model
 from trainables.mistakes import Failure, Mistakes
 
@@ -197,7 +198,7 @@ def test_what_a_killed_process_left_is_completed_and_another_model_is_another_on
     experiment = client.create_experiment("killed")
     run = client.create_run(experiment).info.run_id
 
-    from search.tracking import logged_models
+    from search.tracking.models import logged_models
 
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -289,6 +290,7 @@ def test_a_model_is_loaded_from_its_address(
     addresses = {f"models:/small@{alias}": best}
     addresses |= {f"models:/small/{version}": loss for loss, version in versions.items()}
     addresses |= {f"models:/{model.model_id}": loss for loss, model in logged(search, client).items()}
+    addresses |= {f"runs:/{model.source_run_id}/{loss}": loss for loss, model in logged(search, client).items()}
     for address, loss in addresses.items():
         found = embeddings_of(downloaded_model(address), images)
         assert np.array_equal(found, embeddings_of(search.plan.folder.model(loss), images))
@@ -296,6 +298,7 @@ def test_a_model_is_loaded_from_its_address(
         "models:/small@nobody": "There is no model models:/small@nobody at http",
         "models:/small/99": "There is no model models:/small/99",
         "models:/m-0": "There is no model models:/m-0",
+        f"runs:/{client.get_model_version('small', '1').run_id}/other": "There is no model runs:/",
         "models:/small": "A model in MLflow is models:/NAME@ALIAS",
     }.items():
         with pytest.raises(Mistakes, match=sentence):

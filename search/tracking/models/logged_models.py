@@ -4,7 +4,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from search.tracking.described import DescribedModel
-from search.tracking.model_artifact import log_artifact
+from search.tracking.models.artifact import log_artifact
 from search.tracking.summary_runs import TAG_LENGTH
 from search.tracking.tags import MODEL, NOTE
 from trainables.inference.model_folder import DESCRIPTION
