@@ -1,7 +1,8 @@
 """Making MLflow equal to the studies."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from optuna.trial import FrozenTrial
 
@@ -9,11 +10,13 @@ from search.campaigns.folder import campaign_of
 from search.config.changeable import settled_entries
 from search.config.secrets import expand, without_password
 from search.plan.plan import Plan
+from search.report.models.described_model import described_models, registration
 from search.report.parent_run import loss_run, search_run
 from search.stages.outcome import Outcome
 from search.study.names import Stage
-from search.tracking.described import DescribedData, DescribedSearch, SummaryRun
+from search.tracking.described import DescribedData, DescribedModel, DescribedSearch, Registered, SummaryRun
 from search.tracking.projection import Projection, milliseconds
+from trainables.mistakes import Failure, Mistakes
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +80,47 @@ def synchronise(outcome: Outcome, projection: Projection) -> int:
     if everything:
         run = search_run(comparison, search.plan.folder, _description(search.plan))
         projection.sum_up_search(run, *_span(everything))
+    models = _log_models(outcome, projection)
+    if models and search.config.tracking.register_models:
+        _register(outcome, projection, search.name, models)
     return len(everything)
+
+
+def register(outcome: Outcome, projection: Projection, name: str) -> Registered:
+    """Bring MLflow up to date, and register the chosen models of a search there under ``name``.
+
+    Raises:
+        Mistakes: one is not there, or the name is that of another registered model.
+        Failure: MLflow cannot be written.
+    """
+    try:
+        synchronise(outcome, projection)
+        return _register(outcome, projection, name, _log_models(outcome, projection))
+    except Mistakes:
+        raise
+    except Exception as error:  # whatever MLflow meets
+        reason = textwrap.shorten(f"{type(error).__name__}: {without_password(str(error))}", 200)
+        raise Failure(f"MLflow cannot be written ({reason}); the same command goes on once it answers.") from error
+
+
+def _log_models(outcome: Outcome, projection: Projection) -> dict[str, tuple[str, DescribedModel]]:
+    """The chosen models that lie in the search's folder, by loss, each with the id that it has in MLflow."""
+    found = described_models(outcome.comparison, outcome.search.plan.folder)
+    return {loss: (projection.log_model(loss, model), model) for loss, model in found.items()}
+
+
+def _register(
+    outcome: Outcome, projection: Projection, name: str, models: Mapping[str, tuple[str, DescribedModel]]
+) -> Registered:
+    wanted = registration(outcome.comparison, name)
+    chosen = [loss for loss, entry in outcome.summary.losses.items() if entry.confirmed]
+    if missing := [loss for loss in chosen if loss not in models]:
+        search = outcome.search.name
+        raise Mistakes(
+            f"The models of {search} are not registered, since that of {', '.join(missing)} is not there; `holdout "
+            "run` with the search's file trains it for the test and writes it."
+        )
+    return projection.register(wanted, models)
 
 
 def _span(trials: Sequence[FrozenTrial]) -> tuple[int | None, int | None]:
@@ -99,6 +142,9 @@ def try_to_write(write: Callable[[], object]) -> bool:
     """Whether MLflow takes what ``write`` writes: an outage is said, and costs nothing."""
     try:
         write()
+    except Mistakes as mistakes:
+        logger.warning("%s", mistakes)
+        return False
     except Exception as error:  # whatever MLflow meets, the search's result stands
         logger.warning("MLflow cannot be written (%s).", type(error).__name__)
         return False

@@ -19,6 +19,8 @@ def open_client(uri: str) -> "MlflowClient":
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    os.environ.setdefault("MLFLOW_UV_AUTO_DETECT", "false")  # else a model takes along the project it was logged from
     logging.getLogger("alembic").setLevel(logging.WARNING)
     from mlflow import (
         MlflowClient,  # not `import mlflow`: beside our folder that would succeed without the library

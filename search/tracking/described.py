@@ -47,3 +47,40 @@ class SummaryRun:
     params: Mapping[str, Value] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     files: Sequence[Path] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribedModel:
+    """The chosen model of a loss, which lies in ``folder``, with what it is said to be worth.
+
+    ``description`` is its card in Markdown, ``params`` its hyperparameters, and ``metrics`` are those of the test.
+    """
+
+    folder: Path
+    description: str
+    tags: Mapping[str, str]
+    metrics: Mapping[str, float]
+    params: Mapping[str, Value]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registration:
+    """The chosen models of a search as versions of one registered model ``name``.
+
+    That of the loss ``best`` has an alias, which says whether it is ``distinguishable`` from the others.
+    """
+
+    name: str
+    description: str
+    best: str
+    distinguishable: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registered:
+    """The registered model ``name``: the version of each loss's model, and which loss's has the ``alias``."""
+
+    name: str
+    versions: Mapping[str, str]
+    best: str
+    alias: str

@@ -18,7 +18,9 @@ from search.study.names import loss_of, trainings_of
 from search.study.records import epochs_of
 from search.study.study import LossStudy
 from search.tracking.client import open_client
-from search.tracking.described import DescribedSearch, SummaryRun
+from search.tracking.described import DescribedModel, DescribedSearch, Registered, Registration, SummaryRun
+from search.tracking.models.logged_models import keep_model
+from search.tracking.models.registered_model import keep_versions
 from search.tracking.summary_runs import bring_up_to_date, finish, log_data
 from search.tracking.tags import CAMPAIGN, KIND, LOSS, NAME, NOTE, PARENT, SEARCH, STAGE, TRIAL, origin_tags
 from search.tracking.trial_rows import (
@@ -186,6 +188,19 @@ class Projection:
         run_id = self._loss_run(loss, start)
         self._begin(run_id, self._settings_of_loss(loss))  # a process that died may have made the run alone
         self._sum_up(run_id, wanted, end)
+
+    def log_model(self, loss: str, wanted: DescribedModel) -> str:
+        """Have the chosen model of ``loss``, whose run is there, and return its id."""
+        name = self._short(f"{self._search.name}/{loss}")
+        return keep_model(self._connect(), self._loss_run(loss, None), name, wanted, _now())
+
+    def register(self, wanted: Registration, models: Mapping[str, tuple[str, DescribedModel]]) -> Registered:
+        """Have the models of each loss, given with their ids, registered.
+
+        Raises:
+            Mistakes: the name is that of another registered model.
+        """
+        return keep_versions(self._connect(), self._search.name, wanted, models)
 
     def sum_up_search(self, wanted: SummaryRun, start: int | None, end: int | None) -> None:
         """Show what the search came to from ``start`` to ``end`` (None: it goes on), in milliseconds since 1970."""

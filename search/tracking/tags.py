@@ -8,6 +8,12 @@ KIND, CAMPAIGN, SEARCH, LOSS, STAGE, TRIAL = (
 )
 FILES = "holdout.files"
 """SHA-256 of the artifacts of a run that sums up others."""
+MODEL = "holdout.model"
+"""SHA-256 of a logged model's description, which has that of its weights."""
+LOGGED_MODEL = "holdout.logged_model"
+"""The id of the logged model that a version of a registered model is of."""
+VERSIONS = "mlflow.modelVersions"
+"""The versions that a logged model is registered as, in JSON."""
 NAME, NOTE, PARENT, DATA_CONTEXT = "mlflow.runName", "mlflow.note.content", "mlflow.parentRunId", "mlflow.data.context"
 
 

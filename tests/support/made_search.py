@@ -121,6 +121,7 @@ def frozen_selection(name: str, losses: list[str]) -> Selection:
         test_digest=SPLIT.test_digest,
         studies={},
         rule="",
+        exported="",
         chosen={},
         defaults={},
         reasons={},

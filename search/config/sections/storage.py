@@ -34,7 +34,11 @@ class CheckpointsSection(Section):
 
 
 class TrackingSection(Section):
-    """The MLflow server and experiment; by default ``<runs>/mlflow.db`` and the search's name."""
+    """The MLflow server and experiment; by default ``<runs>/mlflow.db`` and the search's name.
+
+    With ``register`` the chosen models are registered there, under the search's name.
+    """
 
     uri: Address | None = None
     experiment: Annotated[str, Field(min_length=1)] | None = None
+    register_models: bool = Field(default=False, alias="register")

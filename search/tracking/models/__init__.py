@@ -1,0 +1,1 @@
+"""Trained models as MLflow keeps, registers and serves them."""

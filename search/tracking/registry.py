@@ -1,0 +1,97 @@
+"""A model from MLflow, by its address there."""
+
+import atexit
+import os
+import re
+import shutil
+import tempfile
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from search.config.secrets import without_password
+from search.tracking.client import SQLITE, open_client
+from search.tracking.models.artifact import FOLDER
+from trainables.mistakes import Mistakes
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+TRACKING_URI = "MLFLOW_TRACKING_URI"
+FORM = re.compile(
+    r"models:/(?P<id>m-\w+)|models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))|"
+    r"runs:/(?P<run>\w+)/(?P<model>[^/]+)"
+)
+
+
+def downloaded_model(address: str) -> Path:
+    """The folder of the model at ``address``, copied to this machine for as long as this process lives.
+
+    Args:
+        address: on the server that ``MLFLOW_TRACKING_URI`` names: ``models:/NAME@ALIAS``, ``models:/NAME/VERSION``,
+            ``models:/m-…``, or ``runs:/RUN/NAME`` for the newest model of that name.
+
+    Raises:
+        Mistakes: no server is named or answers, or there is no such model, or it is none of Holdout's.
+    """
+    found = FORM.fullmatch(address)
+    if found is None:
+        raise Mistakes(
+            "A model in MLflow is models:/NAME@ALIAS, models:/NAME/VERSION, models:/m-… or runs:/RUN/NAME; not "
+            f"{address!r}."
+        )
+    uri = _tracking_uri(address)
+    shown = without_password(uri)
+    client = open_client(uri)
+    from mlflow.artifacts import download_artifacts
+    from mlflow.exceptions import MlflowException
+
+    try:
+        location = _location(client, found)
+    except MlflowException as error:
+        if error.get_http_status_code() not in (400, 404):  # an alias that is not there is 400
+            raise Mistakes(f"MLflow at {shown} does not give the model {address} ({_reason(error)}).") from error
+        location = None
+    if location is None:
+        raise Mistakes(f"There is no model {address} at {shown}; give one that is there.")
+    place = tempfile.mkdtemp(prefix="holdout-model-")
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    try:
+        return Path(download_artifacts(f"{location}/data/{FOLDER}", dst_path=place, tracking_uri=uri))
+    except (MlflowException, OSError) as error:
+        raise Mistakes(
+            f"The model {address} at {shown} has no folder data/{FOLDER}, as those that Holdout keeps there, or it "
+            f"cannot be read ({_reason(error)})."
+        ) from error
+
+
+def _tracking_uri(address: str) -> str:
+    uri = os.environ.get(TRACKING_URI)
+    if not uri:
+        raise Mistakes(
+            f"{address} is a model in MLflow, and {TRACKING_URI} does not say where that is; set it, as in "
+            f"{TRACKING_URI}=http://127.0.0.1:5000 or {TRACKING_URI}=sqlite:////home/me/runs/mlflow.db."
+        )
+    if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).is_file():
+        raise Mistakes(f"{TRACKING_URI} is {uri}, and there is no such file; mend the path.")
+    return uri
+
+
+def _location(client: "MlflowClient", found: "re.Match[str]") -> str | None:
+    """Where the files lie of what the address ``found`` means; None where the run that it names has no such model."""
+    location: str
+    if found["name"]:
+        version = found["version"] or client.get_model_version_by_alias(found["name"], found["alias"]).version
+        location = client.get_model_version_download_uri(found["name"], version)
+        return location
+    if found["id"]:
+        location = client.get_logged_model(found["id"]).artifact_location
+        return location
+    outputs = client.get_run(found["run"]).outputs
+    models = [client.get_logged_model(entry.model_id) for entry in outputs.model_outputs] if outputs else []
+    named = [model for model in models if model.name == found["model"]]
+    return max(named, key=lambda model: model.creation_timestamp).artifact_location if named else None
+
+
+def _reason(error: Exception) -> str:
+    return textwrap.shorten(without_password(str(error)), 160)

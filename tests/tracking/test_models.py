@@ -1,0 +1,392 @@
+"""The chosen models in MLflow: logged with their numbers, registered, loaded and served; with a server that asks for a
+password.
+"""
+
+import base64
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import small_search
+from mlflow import MlflowClient
+from mlflow.entities import LoggedModel, LoggedModelStatus
+from mlflow.models import Model
+from PIL import Image
+from support.commands import holdout_here
+from support.finished_search import run_here
+from support.services import free_port, mlflow_server
+
+from search.plan.search import Search
+from search.report.models.described_model import described_models
+from search.stages.outcome import recorded_outcome
+from search.stages.synchronise import make_projection, register, synchronise
+from search.tracking.client import open_client
+from search.tracking.described import DescribedModel, Registration
+from search.tracking.models.registered_model import keep_versions
+from search.tracking.registry import downloaded_model
+from trainables.inference.load_model import load_model
+from trainables.mistakes import Failure, Mistakes
+
+LOSSES = ("proxy_anchor", "pnp")
+PROGRAM = """
+import json, sys
+import mlflow.pyfunc, numpy as np, pandas as pd
+from PIL import Image
+model = mlflow.pyfunc.load_model(sys.argv[1])
+import trainables
+paths = sys.argv[2:]
+images = {
+    "bytes": [open(path, "rb").read() for path in paths],
+    "arrays": [np.asarray(Image.open(path)) for path in paths],
+}
+found = {name: model.predict(pd.DataFrame({"image": given}))["embedding"] for name, given in images.items()}
+print(json.dumps({
+    "trainables": trainables.__file__,
+    "ours": sorted({name.partition(".")[0] for name in sys.modules} & {"search", "holdout", "ray", "optuna"}),
+    **{name: [list(map(float, row)) for row in rows] for name, rows in found.items()},
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """That of the server."""
+    return tmp_path_factory.mktemp("mlflow") / "server.db"
+
+
+@pytest.fixture(scope="module")
+def server(database: Path) -> Iterator[str]:
+    """The address of an MLflow server, as its own tools take it."""
+    with mlflow_server(database.parent, f"sqlite:///{database}") as started, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", started.url)
+        yield started.url
+
+
+@pytest.fixture(scope="module")
+def search(server: str, image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Search:
+    """A finished search with its models, which the server shows and has registered."""
+    file = small_search(
+        image_folder, losses=[*LOSSES], search={"trials": 2}, tracking={"uri": server, "register": True}
+    )
+    (search,) = run_here(tmp_path_factory.mktemp("models") / "runs", [file])
+    synchronise(recorded_outcome(search), make_projection(search.plan))
+    return search
+
+
+@pytest.fixture(scope="module")
+def client(server: str) -> MlflowClient:
+    """Another client of the server."""
+    return MlflowClient(server)
+
+
+@pytest.fixture(scope="module")
+def images(image_folder: Path) -> list[Path]:
+    """Some images."""
+    return sorted(image_folder.rglob("*.png"))[::40]
+
+
+def logged(search: Search, client: MlflowClient) -> dict[str, LoggedModel]:
+    experiment = client.get_experiment_by_name("small")
+    assert experiment is not None
+    found = client.search_logged_models([experiment.experiment_id])
+    assert len(found) == len(LOSSES)
+    return {model.tags["holdout.loss"]: client.get_logged_model(model.model_id) for model in found}
+
+
+def embeddings_of(folder: Path, images: list[Path]) -> np.ndarray:
+    return load_model(str(folder), device="cpu").embed(images)
+
+
+def everything_in(database: Path) -> tuple[list[str], dict[Path, int]]:
+    """All rows of the server's database, and when each artifact was written."""
+    with sqlite3.connect(database) as opened:
+        rows = list(opened.iterdump())
+    artifacts = (database.parent / "mlartifacts").rglob("*")
+    return rows, {path: path.stat().st_mtime_ns for path in artifacts}
+
+
+def test_the_chosen_model_of_each_loss_is_one_of_its_run(search: Search, client: MlflowClient) -> None:
+    summary = recorded_outcome(search).summary
+    for loss, model in logged(search, client).items():
+        assert (model.name, model.status, model.model_type) == (loss, LoggedModelStatus.READY, "embedder")
+        run = client.get_run(model.source_run_id)
+        assert (run.data.tags["holdout.kind"], run.data.tags["holdout.loss"]) == ("loss", loss)
+        assert [output.model_id for output in run.outputs.model_outputs] == [model.model_id]
+        entry = summary.losses[loss]
+        assert entry.test is not None
+        assert entry.confirmed is not None
+        means = {f"test/{name}": entry.test[name].mean for name in ("map_at_r", "recall_at_1")}
+        assert {metric.key: metric.value for metric in model.metrics} == means
+        assert model.params == {name: str(value) for name, value in entry.confirmed.params.items()}
+        low, high = entry.test["map_at_r"].ci95 or (0.0, 0.0)
+        said = f"{entry.test['map_at_r'].mean:.4f} [{low:.4f}, {high:.4f}]"
+        assert model.tags["holdout.test.map_at_r"] == said
+        assert model.tags["holdout.search"] == "small"
+        assert model.tags["holdout.split"] == search.plan.split.digest
+        selection = json.loads(search.plan.folder.selection.read_text())
+        assert model.tags["holdout.selection"] == selection["digest"]
+        assert model.tags["mlflow.note.content"].startswith(f"# small: {loss}")
+
+
+def test_nothing_of_it_is_a_pickle(search: Search, client: MlflowClient, database: Path) -> None:
+    for loss, model in logged(search, client).items():
+        assert model.artifact_location.startswith("mlflow-artifacts:/")
+        (artifact,) = (database.parent / "mlartifacts").rglob(f"{model.model_id}/artifacts")
+        files = [path for path in artifact.rglob("*") if path.is_file()]
+        suffixes = {".py", ".json", ".yaml", ".txt", ".md", ".safetensors", ".typed", ""}
+        assert {path.suffix for path in files} <= suffixes
+        assert [path.name for path in files if not path.suffix] == ["MLmodel"]
+        for path in files:
+            if path.suffix != ".safetensors":
+                assert "cloudpickle" not in path.read_text()
+        written = search.plan.folder.model(loss)
+        assert {path.name: path.read_bytes() for path in (artifact / "data" / "model").iterdir()} == {
+            path.name: path.read_bytes() for path in written.iterdir()
+        }
+        described = Model.load(str(artifact))
+        assert described.model_id == model.model_id
+        assert [entry["name"] for entry in described.signature.inputs.to_dict()] == ["image"]
+        assert [entry["name"] for entry in described.signature.outputs.to_dict()] == ["embedding"]
+        assert described.saved_input_example_info is not None
+        pinned = (artifact / "requirements.txt").read_text().split()
+        assert {line.partition("==")[0] for line in pinned} == {
+            "mlflow", "numpy", "pillow", "safetensors", "torch", "torchvision",
+        }  # fmt: skip
+        assert all("==" in line and "+" not in line for line in pinned)
+
+
+def test_registered_once_with_an_alias_on_the_best(search: Search, client: MlflowClient) -> None:
+    comparison = recorded_outcome(search).comparison
+    best = max((row for row in comparison.rows if row.role == "tuned"), key=lambda row: row.test["map_at_r"].mean)  # type: ignore[index]
+    between = [pair for pair in comparison.pairs if {pair.first.loss, pair.second.loss} == set(LOSSES)]
+    alias = "champion" if all(pair.differ for pair in between) and between else "candidate"
+    models = logged(search, client)
+    versions = {version.tags["holdout.loss"]: version for version in client.search_model_versions("name = 'small'")}
+    assert versions.keys() == models.keys() == set(LOSSES)
+    assert client.get_registered_model("small").aliases == {alias: str(versions[best.loss].version)}
+    for loss, version in versions.items():
+        assert version.run_id == models[loss].source_run_id
+        assert version.source == models[loss].artifact_location
+        assert version.description == models[loss].tags["mlflow.note.content"]
+        assert version.tags["holdout.test.map_at_r"] == models[loss].tags["holdout.test.map_at_r"]
+        linked = json.loads(models[loss].tags["mlflow.modelVersions"])
+        assert [(entry["name"], int(entry["version"])) for entry in linked] == [("small", int(version.version))]
+
+
+def test_a_second_sync_writes_nothing(search: Search, database: Path) -> None:
+    before = everything_in(database)
+    assert len(before[1]) > 100
+    synchronise(recorded_outcome(search), make_projection(search.plan))
+    assert everything_in(database) == before
+
+
+def test_what_a_killed_process_left_is_completed_and_another_model_is_another_one(
+    search: Search, client: MlflowClient, tmp_path: Path
+) -> None:
+    outcome = recorded_outcome(search)
+    wanted = described_models(outcome.comparison, search.plan.folder)["pnp"]
+    experiment = client.create_experiment("killed")
+    run = client.create_run(experiment).info.run_id
+
+    from search.tracking.models import logged_models
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logged_models, "log_artifact", killed)
+        with pytest.raises(KeyboardInterrupt):
+            logged_models.keep_model(client, run, "pnp", wanted, 1)
+    (left,) = client.search_logged_models([experiment])
+    assert left.status == LoggedModelStatus.PENDING
+    assert logged_models.keep_model(client, run, "pnp", wanted, 1) == left.model_id
+    assert client.get_logged_model(left.model_id).status == LoggedModelStatus.READY
+    assert [output.model_id for output in client.get_run(run).outputs.model_outputs] == [left.model_id]
+
+    other = {path.name: path.read_bytes() for path in wanted.folder.iterdir()}
+    content = {**json.loads(other["model.json"]), "weights_sha256": "0" * 64}
+    for name, part in {**other, "model.json": json.dumps(content).encode()}.items():
+        (tmp_path / name).write_bytes(part)
+    found = logged_models.keep_model(client, run, "pnp", replace(wanted, folder=tmp_path), 2)
+    assert {model.model_id for model in client.search_logged_models([experiment])} == {left.model_id, found}
+    assert found != left.model_id
+
+
+def test_one_of_two_aliases_is_there_at_a_time(search: Search, client: MlflowClient) -> None:
+    models = {loss: (model.model_id, nothing_said(model)) for loss, model in logged(search, client).items()}
+    wanted = Registration(name="small-aliases", description="", best="pnp", distinguishable=False)
+    for best, distinguishable, alias in (
+        ("pnp", False, "candidate"),
+        ("pnp", True, "champion"),
+        ("proxy_anchor", True, "champion"),
+        ("proxy_anchor", False, "candidate"),
+    ):
+        asked = replace(wanted, best=best, distinguishable=distinguishable)
+        found = keep_versions(client, "small", asked, models)
+        assert (found.best, found.alias) == (best, alias)
+        assert client.get_registered_model(wanted.name).aliases == {alias: found.versions[best]}
+        assert sorted(found.versions.values()) == ["1", "2"]
+    client.set_registered_model_alias(wanted.name, "production", "1")
+    keep_versions(client, "small", wanted, models)
+    assert client.get_registered_model(wanted.name).aliases == {"candidate": found.versions["pnp"], "production": "1"}
+
+
+def nothing_said(model: LoggedModel) -> DescribedModel:
+    return DescribedModel(folder=Path(), description="", tags={}, metrics={}, params={})
+
+
+def test_the_command_registers_under_another_name_but_nobody_elses(
+    search: Search, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = search.plan.folder.runs
+    said = json.loads(holdout_here("register", "small", "--as", "shop", "--runs", runs, "--json").stdout)
+    assert said["name"] == "shop"
+    assert {version.tags["holdout.loss"] for version in client.search_model_versions("name = 'shop'")} == set(LOSSES)
+    assert client.get_registered_model("shop").aliases == {said["alias"]: said["versions"][said["best"]]}
+    client.create_registered_model("theirs")
+    refused = holdout_here("register", "small", "--as", "theirs", "--runs", runs, code=2).stderr
+    assert "MLflow has a registered model theirs already" in " ".join(refused.split())
+    refused = holdout_here("register", "small", "--as", "a/b", "--runs", runs, code=2).stderr
+    assert "--as is 'a/b'" in refused
+
+
+def test_a_model_that_is_gone_is_named(search: Search) -> None:
+    folder = search.plan.folder.model("pnp")
+    away = folder.with_name("away")
+    folder.rename(away)
+    try:
+        with pytest.raises(Mistakes, match="that of pnp is not there"):
+            register(recorded_outcome(search), make_projection(search.plan), "small")
+    finally:
+        away.rename(folder)
+
+
+def test_an_outage_is_said(search: Search) -> None:
+    tracking = search.config.tracking.model_copy(update={"uri": "http://127.0.0.1:9"})
+    config = search.config.model_copy(update={"tracking": tracking})
+    projection = make_projection(replace(search.plan, config=config))
+    with pytest.raises(Failure, match="MLflow cannot be written"):
+        register(recorded_outcome(search), projection, "small")
+
+
+def test_a_model_is_loaded_from_its_address(
+    search: Search, client: MlflowClient, images: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = {
+        version.tags["holdout.loss"]: version.version for version in client.search_model_versions("name='small'")
+    }
+    ((alias, aliased),) = client.get_registered_model("small").aliases.items()
+    best = next(loss for loss, version in versions.items() if str(version) == aliased)
+    addresses = {f"models:/small@{alias}": best}
+    addresses |= {f"models:/small/{version}": loss for loss, version in versions.items()}
+    addresses |= {f"models:/{model.model_id}": loss for loss, model in logged(search, client).items()}
+    addresses |= {f"runs:/{model.source_run_id}/{loss}": loss for loss, model in logged(search, client).items()}
+    for address, loss in addresses.items():
+        found = embeddings_of(downloaded_model(address), images)
+        assert np.array_equal(found, embeddings_of(search.plan.folder.model(loss), images))
+    for address, sentence in {
+        "models:/small@nobody": "There is no model models:/small@nobody at http",
+        "models:/small/99": "There is no model models:/small/99",
+        "models:/m-0": "There is no model models:/m-0",
+        f"runs:/{client.get_model_version('small', '1').run_id}/other": "There is no model runs:/",
+        "models:/small": "A model in MLflow is models:/NAME@ALIAS",
+    }.items():
+        with pytest.raises(Mistakes, match=sentence):
+            downloaded_model(address)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    with pytest.raises(Mistakes, match=r"MLflow at http://127[.]0[.]0[.]1:9 does not give the model"):
+        downloaded_model("models:/small/1")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    with pytest.raises(Mistakes, match="MLFLOW_TRACKING_URI does not say where that is"):
+        downloaded_model("models:/small/1")
+
+
+def test_mlflow_loads_it_with_its_own_code_alone(search: Search, images: list[Path], tmp_path: Path) -> None:
+    version = open_client(os.environ["MLFLOW_TRACKING_URI"]).search_model_versions("name = 'small'")[0]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-c", PROGRAM, f"models:/small/{version.version}", *map(str, images)]
+    said = subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True).stdout
+    found = json.loads(said.splitlines()[-1])
+    assert Path(found["trainables"]).parts[-3] == "code"
+    assert found["ours"] == []
+    expected = embeddings_of(search.plan.folder.model(version.tags["holdout.loss"]), images)
+    for kind in ("bytes", "arrays"):
+        assert np.array_equal(np.array(found[kind], np.float32), expected)
+
+
+@pytest.fixture(scope="module")
+def served(search: Search, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """The address of what serves the model with the alias, and its loss."""
+    client = open_client(os.environ["MLFLOW_TRACKING_URI"])
+    ((alias, number),) = client.get_registered_model("small").aliases.items()
+    loss = client.get_model_version("small", number).tags["holdout.loss"]
+    folder, port = tmp_path_factory.mktemp("served"), free_port()
+    command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", f"models:/small@{alias}"]
+    command += ["--env-manager", "local", "--host", "127.0.0.1", "--port", str(port)]
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PATH": path}
+    with (folder / "log").open("w+") as log:
+        server = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True)
+        try:
+            deadline = time.monotonic() + 240
+            while subprocess.run(["curl", "-sf", f"http://127.0.0.1:{port}/ping"], check=False).returncode:
+                assert server.poll() is None, (folder / "log").read_text()
+                assert time.monotonic() < deadline, (folder / "log").read_text()
+                time.sleep(0.3)
+            yield f"http://127.0.0.1:{port}/invocations", loss
+        finally:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+
+
+def answer(url: str, images: list[Any]) -> tuple[int, dict[str, Any]]:
+    """What curl gets for ``images``, each as JSON has it."""
+    body = json.dumps({"dataframe_records": [{"image": image} for image in images]})
+    command = ["curl", "-s", "-w", "\n%{http_code}", "-H", "Content-Type: application/json", "-d", "@-", url]
+    said = subprocess.run(command, input=body, check=True, capture_output=True, text=True).stdout
+    content, _, code = said.rpartition("\n")
+    return int(code), json.loads(content)
+
+
+def test_a_served_model_answers_with_embeddings(search: Search, served: tuple[str, str], images: list[Path]) -> None:
+    url, loss = served
+    expected = embeddings_of(search.plan.folder.model(loss), images)
+    for given in (
+        [base64.b64encode(path.read_bytes()).decode() for path in images],
+        [np.asarray(Image.open(path)).tolist() for path in images],
+    ):
+        code, content = answer(url, given)
+        assert code == 200, content
+        found = np.array([entry["embedding"] for entry in content["predictions"]], np.float32)
+        assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("image", "reason"),
+    [
+        (base64.b64encode(b"no image").decode(), "not an image of a known format"),
+        ("no base64!", "not an image of a known format"),
+        ([[0, 300], [1, 2]], "an array must be uint8"),
+        ([[1, 2], [3]], "an array must be uint8"),
+        (None, "an array must be uint8"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(
+    served: tuple[str, str], images: list[Path], image: Any, reason: str
+) -> None:
+    good = base64.b64encode(images[0].read_bytes()).decode()
+    code, content = answer(served[0], [good, image])
+    assert code == 400
+    assert "1 of 2 images cannot be read: image 1" in content["message"]
+    assert reason in content["message"]
+    assert "Traceback" not in json.dumps(content)
