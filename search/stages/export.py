@@ -16,6 +16,7 @@ from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
     from numpy import ndarray
+
     from trainables.inference.portable import Program
 
 CHECKED = 7
@@ -46,9 +47,8 @@ def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
         raise Mistakes(f"--to is {str(folder)!r}, which is there already; give a folder that is not.")
     model, comparison = model_to_hand_out(stored, loss), comparison_of(stored)
     images = _training_images(stored)
-    from trainables.inference.portable import write_programs
-
     from trainables.inference.load_model import load_model  # imports torch
+    from trainables.inference.portable import write_programs
 
     draft = folder.with_name(f".{folder.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)
