@@ -60,19 +60,20 @@ def parse_campaign(
 def _search_file(config: CampaignConfig, recipe: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
     """The search at ``labels``: the recipe, the base on top, then the labels' settings.
 
-    The recipe's spaces of losses that are left out go with them. Where the files do not say otherwise, one MLflow
+    What the recipe says of losses that are left out goes with them. Where the files do not say otherwise, one MLflow
     experiment holds the whole campaign, and the test computes what the table shows.
     """
     content = merged(recipe, config.base)
     for axis, label in zip(config.vary.values(), labels, strict=True):
         for path, value in axis[label].items():
             content = with_value(content, path.split("."), value)
-    losses, spaces = content.get("losses", []), content.get("space", {})
-    if isinstance(losses, list) and isinstance(spaces, dict):
-        kept = (*losses, "training")
-        content["space"] = {
-            loss: space for loss, space in spaces.items() if loss in kept or loss not in recipe.get("space", {})
-        }
+    losses = content.get("losses", [])
+    for section in ("space", "training_by_loss"):
+        by_loss = content.get(section, {})
+        if isinstance(losses, list) and isinstance(by_loss, dict):
+            kept = (*losses, "training")
+            of_recipe = recipe.get(section, {})
+            content[section] = {loss: own for loss, own in by_loss.items() if loss in kept or loss not in of_recipe}
     tested = [metric for metric in config.table.metrics if metric != VALIDATION]
     defaults = {"tracking": {"experiment": config.name}, "metrics": {"test": tested} if tested else {}}
     return {**merged(defaults, content), "name": config.search_name(labels)}

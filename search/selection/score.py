@@ -25,7 +25,7 @@ def score(scoring: Scoring) -> tuple[dict[str, Any], dict[str, bytes]]:
     """The metrics of a model with the names and digests of two files, and these by their names: its per-image results,
     and how it ranks the images (:class:`~search.selection.scores.retrieval_file.RetrievalFile`).
 
-    A worker may not see the runs folder: the driver writes them.
+    It embeds in float32, however it was trained. A worker may not see the runs folder: the driver writes them.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     spec = scoring.spec
@@ -34,7 +34,7 @@ def score(scoring: Scoring) -> tuple[dict[str, Any], dict[str, bytes]]:
     model = EmbeddingModel(replace(spec.model, weights=None)).to(device)
     checkpoint = as_path(scoring.checkpoint)
     model.load_state_dict(load_checkpoint(checkpoint)["model"])
-    embeddings_ND = embed(model, view, spec.training, device)
+    embeddings_ND = embed(model, view, replace(spec.training, precision="float32"), device)
     labels_N = view.labels_N
     names = scoring.metrics
     parts = metric_parts(embeddings_ND, labels_N, names)
