@@ -20,7 +20,7 @@ from trainables.training.config import Schedule
 
 SearchFile = Callable[..., dict[str, Any]]
 LOSSES = ["mpa", "pnp", "multi_similarity"]
-OWN = {"mpa": {"sampler": "random", "proxy_lr": 6e-2, "schedule": {"step": 2}}, "pnp": {"images_per_class": 3}}
+OWN = {"mpa": {"sampler": "random", "proxy_lr": 6e-2, "schedule": {"step": 2}}, "pnp": {"images_per_class": 4}}
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_each_loss_is_trained_with_its_own_settings_over_the_shared_ones(plan: C
     found = {loss: spec.training for loss, spec in specs(made).items()}
     schedule = Schedule(step=2, gamma=shared.schedule.gamma)
     assert found["mpa"] == replace(shared, sampler="random", proxy_lr=6e-2, schedule=schedule)
-    assert found["pnp"] == replace(shared, images_per_class=3)
+    assert found["pnp"] == replace(shared, images_per_class=4)
     assert found["multi_similarity"] == shared
 
 
@@ -73,7 +73,7 @@ def test_they_are_frozen_with_the_search_and_said_where_its_settings_are(search_
         ({"mpa": {"schedule": {"stepp": 1}}}, ["training_by_loss.mpa.schedule.stepp: no such key"]),
         ({"mpa": 3}, ["training_by_loss.mpa: must be keys and values; it is 3."]),
         ({"pnp": {"sampler": "balance"}}, ["training_by_loss.pnp: sampler must be one of"]),
-        ({"pnp": {"batch_size": 9999}}, ["training_by_loss.pnp: A balanced batch of 9999"]),
+        ({"pnp": {"batch_size": 9995}}, ["training_by_loss.pnp: A balanced batch of 9995"]),
         ({"pnp": {"warmup_epochs": 99}}, ["training_by_loss.pnp over training: warmup_epochs must lie between 0 and"]),
         (
             {"mpa": {"lr": -1, "image_size": 8, "clip_grad": 0}, "pnp": {"optimizer": "sdg"}},
