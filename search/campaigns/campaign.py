@@ -50,14 +50,14 @@ def parse_campaign(
     recipe = read_search(Path(config.recipe)) if config.recipe else {}
     labels_by_name = {" ".join(labels): labels for labels in product(*config.vary.values())}
     members = for_each(
-        labels_by_name, lambda labels: Member(labels=labels, config=parse_search(_search_file(config, recipe, labels)))
+        labels_by_name, lambda labels: Member(labels=labels, config=parse_search(search_file(config, recipe, labels)))
     )
     campaign = Campaign(config=config, members=tuple(members))
     raise_if_any([*_clashes(campaign), *_untested(campaign), *_unknown_cells(campaign)])
     return campaign
 
 
-def _search_file(config: CampaignConfig, recipe: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
+def search_file(config: CampaignConfig, recipe: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
     """The search at ``labels``: the recipe, the base on top, then the labels' settings.
 
     What the recipe says of losses that are left out goes with them. Where the files do not say otherwise, one MLflow

@@ -1,6 +1,6 @@
 """The campaign file: a search file, what varies, and the table that comes out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -42,13 +42,22 @@ class PublishedSection(Section):
     """Numbers as a paper prints them, in the unit of our tables (per cent; distances as they are).
 
     ``cells`` maps a loss and a label of each axis, with spaces between, to one number a metric. ``role`` says whose
-    numbers ours stand beside.
+    numbers ours stand beside. ``left_out`` says why some of the source's numbers are not among them.
     """
 
     source: str
     role: Role
     metrics: Names
     cells: dict[str, tuple[float, ...]]
+    left_out: str | None = None
+
+    @property
+    def told(self) -> Iterator[str]:
+        """What stands beside ours, and what does not."""
+        if self.cells:
+            yield f"in brackets: {self.source}"
+        if self.left_out:
+            yield f"not beside ours: {self.source}; {self.left_out}"
 
     @model_validator(mode="after")
     def _whole(self) -> "PublishedSection":

@@ -64,7 +64,7 @@ def _notes(campaign: Campaign, result: CampaignResult, settings: Sequence[str]) 
         objective = campaign.members[0].config.objective
         yield f"{VALIDATION}: {objective} on the validation classes, confirmed with fresh seeds"
     for published in campaign.config.published:
-        yield f"in brackets: {published.source}"
+        yield from published.told
     if settings:
         yield f"set: {', '.join(settings)}"
     yield from optimism_sentences(result.optimism)

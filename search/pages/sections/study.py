@@ -28,7 +28,7 @@ def study(config: CampaignConfig, result: CampaignResult) -> Section:
             *(f"The seal: {told}." for told in result.openings.values()),
             *result.warnings,
             f"Epochs: {spent.search:,} searching, {spent.confirm:,} confirming, {spent.final:,} for the test.",
-            *(f"Published: {published.source}." for published in config.published),
+            *(f"Published, {told}." for published in config.published for told in published.told),
         ),
         tables=(_differences(result),) if result.pairs else (),
         figures=tuple(figure for figure in figures if figure),
