@@ -113,7 +113,7 @@ def _untested(campaign: Campaign) -> list[str]:
 
 
 def _unknown_cells(campaign: Campaign) -> list[str]:
-    """Published numbers that stand beside nothing."""
+    """Published numbers and choices that stand beside nothing."""
     cells = {" ".join((loss, *member.labels)) for member in campaign.members for loss in member.config.loss_names}
     known = {*campaign.config.table.metrics}
     sentences = []
@@ -125,6 +125,12 @@ def _unknown_cells(campaign: Campaign) -> list[str]:
         if unknown:
             sentences.append(
                 f"published.{position}: the table has not {', '.join(unknown)}; a cell is named by "
+                f"{', '.join((LOSS, *campaign.config.vary))}, such as {min(cells)!r}."
+            )
+    for position, choices in enumerate(campaign.config.published_choices):
+        if unknown := [repr(key) for key in choices.cells if key not in cells]:
+            sentences.append(
+                f"published_choices.{position}: the campaign has not the cell {', '.join(unknown)}; a cell is named by "
                 f"{', '.join((LOSS, *campaign.config.vary))}, such as {min(cells)!r}."
             )
     return sentences

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from search.campaigns.campaign import search_file
-from search.campaigns.config import CampaignConfig, PublishedSection, read_config
+from search.campaigns.config import CampaignConfig, Printed, read_config
 from search.config.differences import differences
 from search.config.recipes import read_search
 from search.config.search_config import validate_config
@@ -32,10 +32,14 @@ def comparable(content: dict[str, Any], written: Mapping[str, Any]) -> dict[str,
         ours, theirs = _cells(config), _cells(as_written)
     except Mistakes:
         return content
-    return {**content, "published": [_kept(section, ours, theirs) for section in config.published]}
+    return {
+        **content,
+        "published": [_kept(section, ours, theirs) for section in config.published],
+        "published_choices": [_kept(section, ours, theirs) for section in config.published_choices],
+    }
 
 
-def _kept(section: PublishedSection, ours: Cells, theirs: Cells) -> dict[str, Any]:
+def _kept(section: Printed, ours: Cells, theirs: Cells) -> dict[str, Any]:
     """``section`` with the cells that are trained as they were; of losses that are left out nothing is said."""
     found = {key: list(_differing(ours[key], theirs[key])) for key in section.cells if key in ours and key in theirs}
     changes = list(dict.fromkeys(change for key in found for change in found[key]))

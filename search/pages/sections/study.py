@@ -17,7 +17,9 @@ def study(config: CampaignConfig, result: CampaignResult) -> Section:
     for metric in config.table.metrics:
         figures += [against_number(result.cells, axis, metric) for axis in config.vary]
         figures.append(bars(result.cells, metric))
-    figures += [ranks(found, role) for role, found in result.tournaments.items()]
+    figures += [
+        ranks(found, role, result.published_tournaments.get(role)) for role, found in result.tournaments.items()
+    ]
     spent = result.epochs
     return Section(
         name="study",
