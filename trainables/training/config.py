@@ -56,7 +56,7 @@ class TrainingConfig:
     head and the proxies alone. Images are resized to a short side of ``resize_size`` pixels before they are cropped
     to ``image_size`` (``None``: 256 for 224, and in this proportion). ``clip_grad`` bounds each gradient entry, as
     Proxy-Anchor's code does (``None``: unbounded). ``precision="auto"`` is bfloat16 autocast on CUDA and float32
-    elsewhere; the test embeds in float32 always.
+    elsewhere.
     """
 
     epochs: int = 8
