@@ -121,6 +121,12 @@ class Found:
     seconds: dict[str, float]
 
 
+def _embedded(model: EmbeddingModel, view: StoreView, training: TrainingConfig) -> Tensor:
+    return embed(
+        model, view, training.frame, batch_size=training.embedding_batch, device=CPU, precision=training.precision
+    )
+
+
 def measured(spec: TrialSpec, images: Images) -> Found:
     """Train ``spec`` and validate every epoch in each way."""
     values = dict.fromkeys(WAYS, -1.0)
@@ -136,9 +142,9 @@ def measured(spec: TrialSpec, images: Images) -> Found:
         weights[record["epoch"]] = load_checkpoint(Path(spec.directory) / str(record["checkpoint"]))["model"]
         model.load_state_dict(weights[record["epoch"]])
         start = time.perf_counter()
-        of_validation_ND = embed(model, images.validation, spec.training, CPU)
+        of_validation_ND = _embedded(model, images.validation, spec.training)
         middle = time.perf_counter()
-        of_train_ND = embed(model, images.train, spec.training, CPU)
+        of_train_ND = _embedded(model, images.train, spec.training)
         an_image = (time.perf_counter() - middle) / len(images.train)
         for name, taken_N in images.taken.items():
             begin = time.perf_counter()
@@ -155,7 +161,7 @@ def measured(spec: TrialSpec, images: Images) -> Found:
     tests: dict[int, float] = {}
     for epoch in set(best.values()):
         model.load_state_dict(weights[epoch])
-        of_test_ND = embed(model, images.test, spec.training, CPU)
+        of_test_ND = _embedded(model, images.test, spec.training)
         tests[epoch] = evaluate(of_test_ND, images.test.labels_N, [OBJECTIVE])[OBJECTIVE]
     return Found(
         values=values,

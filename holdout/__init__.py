@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from holdout.catalogue import losses
     from holdout.evaluation import evaluate
     from holdout.searches import Search, compare, open, run
-    from trainables.failure import Failure
-    from trainables.mistakes import Mistakes
+    from trainables.mistakes import Failure, Mistakes
 
 __all__ = ["Failure", "Mistakes", "Search", "__version__", "compare", "evaluate", "losses", "open", "run"]
 
 _MODULES = {
-    "Failure": "trainables.failure",
+    "Failure": "trainables.mistakes",
     "Mistakes": "trainables.mistakes",
     "Search": "holdout.searches",
     "compare": "holdout.searches",

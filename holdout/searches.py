@@ -13,9 +13,11 @@ from search.study.records import epochs_of
 
 if TYPE_CHECKING:
     import pandas
+    import torch
 
     from search.report.results.comparison import Comparison
     from search.stages.start import OnEpoch
+    from trainables.inference.embedder import Embedder
 
 
 def runs_folder(runs: str | os.PathLike[str] | None) -> Path:
@@ -108,6 +110,20 @@ class Search:
         from search.report.results.summary import stored_summary
 
         return stored_summary(self._stored.folder)
+
+    def best_model(self, loss: str | None = None, *, device: "str | torch.device | None" = None) -> "Embedder":
+        """The chosen model of ``loss``, as it was tested.
+
+        Without ``loss`` it is that of the loss with the highest confirmed mean on the validation classes.
+
+        Raises:
+            Mistakes: the search has no such loss, or its models for the test are not trained yet.
+        """
+        from search.report.models.model_folders import model_folder
+        from trainables.inference.load_model import load_model
+
+        folder = model_folder(self._stored, loss)
+        return load_model(str(folder), device=device, trust_code=True)  # the search has run that code already
 
     def comparison(self) -> "Comparison":
         """Its losses beside each other, default and tuned, and which of them differ."""

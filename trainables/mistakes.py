@@ -1,4 +1,4 @@
-"""A user's mistakes: plain sentences, all of them at once."""
+"""What ends a command in plain words: a user's mistakes, all of them at once, and what could not be done."""
 
 import difflib
 import re
@@ -15,6 +15,10 @@ class Mistakes(ValueError):
 
     def __reduce__(self) -> tuple[type["Mistakes"], tuple[tuple[str, ...]]]:
         return type(self), (self.sentences,)  # so that it crosses process borders whole
+
+
+class Failure(RuntimeError):
+    """What was asked for could not be done; the message says why and what helps. The exit code is 1."""
 
 
 def raise_if_any(sentences: Sequence[str]) -> None:

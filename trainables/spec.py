@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from trainables.data.split import left_out
@@ -23,7 +23,7 @@ class TrialSpec:
     ``metrics``. The best epoch is the first one that maximises ``objective``. ``directory`` receives the attempts'
     checkpoints. With ``folds`` there is a training for each, in which its classes validate and the other
     ``train_classes`` are learned from. With ``gallery_seed`` the half of the training images that it draws stands in
-    the validation's gallery too.
+    the validation's gallery too. ``origin`` says whose training this is, in JSON's types, for its checkpoints.
     """
 
     loss: str
@@ -40,6 +40,7 @@ class TrialSpec:
     merge: int = 1
     folds: tuple[tuple[str, ...], ...] = ()
     gallery_seed: int | None = None
+    origin: Mapping[str, Any] = field(default_factory=dict)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TrialSpec":
         """Itself: nothing of it changes, and Ray Tune copies what a trial is given several times, with all classes."""
@@ -64,8 +65,9 @@ class TrialSpec:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what determines the result; where files lie is left out."""
-        content = {name: value for name, value in asdict(self).items() if name not in ("images", "directory")}
+        """SHA-256 of what determines the result; where files lie and whose it is are left out."""
+        left_out = ("images", "directory", "origin")
+        content = {name: value for name, value in asdict(self).items() if name not in left_out}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -18,8 +18,7 @@ from search.cli.catalogue import backbones, check, datasets, losses
 from search.cli.output import say, set_up_logging
 from search.cli.searches import campaign, compare, disk, init, report, run, serve, status, trials, verify
 from search.config.parts.own_parts import find_parts_here
-from trainables.failure import Failure
-from trainables.mistakes import Mistakes
+from trainables.mistakes import Failure, Mistakes
 
 FAILED, MISTAKE = 1, 2
 

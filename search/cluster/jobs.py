@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 from search.cluster.jobs_api import ClusterFailure, JobsApi, check_answers, unanswered, wrong_token
 from search.cluster.package import SUBMITTED, working_directory
 from search.cluster.session import import_ray
-from trainables.failure import Failure
-from trainables.mistakes import Mistakes
+from trainables.mistakes import Failure, Mistakes
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient

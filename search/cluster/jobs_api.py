@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from search.cluster.session import TOKEN_FILE, token_path
-from trainables.failure import Failure
-from trainables.mistakes import Mistakes
+from trainables.mistakes import Failure, Mistakes
 
 PATIENCE_S = 10
 ANSWER_S = 60

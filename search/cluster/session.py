@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from trainables.failure import Failure
+from trainables.mistakes import Failure
 
 logger = logging.getLogger(__name__)
 

@@ -70,6 +70,10 @@ class RunFolder:
         """What it came to, in pictures."""
         return self.path / "report.html"
 
+    def model(self, loss: str) -> Path:
+        """The chosen model of a loss, as a folder that :func:`holdout.load` takes."""
+        return self.path / "models" / loss
+
     @property
     def openings(self) -> Path:
         """The ledger of test openings, shared by all searches of the runs folder."""

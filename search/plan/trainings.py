@@ -7,6 +7,9 @@ from optuna.trial import FrozenTrial
 from search.plan.plan import Plan
 from search.study.configurations import configuration_of
 from search.study.names import Stage, short_study_name
+from search.study.records import epochs_of
+from trainables.files import as_path
+from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
 
 
@@ -36,6 +39,13 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         gallery_seed=split.seed if config.metrics.gallery == "training_half" and not on_all else None,
         seed=trial.user_attrs["seed"],
         directory=trial_directory(plan, loss, stage, trial.number),
+        origin={
+            "search": config.name,
+            "study": short_study_name(loss, stage),
+            "trial": trial.number,
+            **{name: trial.user_attrs[name] for name in ("configuration", "role", "fold") if name in trial.user_attrs},
+            "split": split.digest,
+        },
     )
     fold = trial.user_attrs.get("fold")
     return spec if fold is None else spec.of_fold(fold)
@@ -44,3 +54,16 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
 def trial_directory(plan: Plan, loss: str, stage: Stage, number: int) -> str:
     """The folder or URL of a trial's checkpoints and log."""
     return f"{plan.checkpoint_storage}/{plan.config.name}/trials/{short_study_name(loss, stage)}/{number:04d}"
+
+
+def best_checkpoint(trial: FrozenTrial, directory: str) -> str:
+    """Where the best model of a training for the test is.
+
+    Raises:
+        Mistakes: it is gone.
+    """
+    kept = [record["checkpoint"] for record in epochs_of(trial) if record["checkpoint"]]
+    address = f"{directory}/{kept[-1]}"
+    if not as_path(address).is_file():
+        raise Mistakes(f"The trained model {address} is gone; restore it, or search under a new name.")
+    return address

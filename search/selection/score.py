@@ -14,11 +14,11 @@ from search.selection.scores.small_galleries import in_small_galleries
 from search.selection.scoring import Scoring
 from trainables.data.store.spec import opened_store
 from trainables.files import as_path
+from trainables.inference.embed import embed
+from trainables.inference.tensors_file import network_tensors
 from trainables.metrics import evaluate, metric_name
 from trainables.metrics.parts import from_parts, metric_parts
 from trainables.models import EmbeddingModel
-from trainables.training.checkpoints import load_checkpoint
-from trainables.training.train import embed
 
 
 def score(scoring: Scoring) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -33,8 +33,11 @@ def score(scoring: Scoring) -> tuple[dict[str, Any], dict[str, bytes]]:
     view = store.subset(scoring.images.class_names)
     model = EmbeddingModel(replace(spec.model, weights=None)).to(device)
     checkpoint = as_path(scoring.checkpoint)
-    model.load_state_dict(load_checkpoint(checkpoint)["model"])
-    embeddings_ND = embed(model, view, replace(spec.training, precision="float32"), device)
+    model.load_state_dict(network_tensors(checkpoint))
+    training = spec.training
+    embeddings_ND = embed(
+        model, view, training.frame, batch_size=training.embedding_batch, device=device, precision="float32"
+    )
     labels_N = view.labels_N
     names = scoring.metrics
     parts = metric_parts(embeddings_ND, labels_N, names)

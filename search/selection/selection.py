@@ -12,6 +12,7 @@ from optuna.trial import FrozenTrial
 
 from search.selection.confirmation import Confirmation
 from search.selection.family import Family
+from search.selection.role import Role
 from trainables.files import write_json
 from trainables.mistakes import Mistakes
 
@@ -21,7 +22,7 @@ class Selection:
     """What was chosen, frozen: the only thing that the test stage takes.
 
     ``id`` tells it from the equal selection of another search. ``test_metrics`` are those that the test computes, and
-    ``family`` is the table that it makes.
+    ``family`` is the table that it makes. ``exported`` says which of a loss's models will be handed out.
     """
 
     id: str
@@ -33,6 +34,7 @@ class Selection:
     test_digest: str
     studies: Mapping[str, str]
     rule: str
+    exported: str
     chosen: Mapping[str, Confirmation]
     defaults: Mapping[str, Confirmation]
     reasons: Mapping[str, str]
@@ -57,6 +59,10 @@ class Selection:
         """What of ``loss`` is trained for the test: the chosen configuration, and the default where that is another."""
         entries = (self.chosen[loss], self.defaults[loss])
         return list({entry.number: entry for entry in entries}.values())
+
+    def role(self, loss: str, entry: Confirmation) -> Role:
+        """What ``entry`` is of ``loss``; the chosen one is tuned also where it is the default."""
+        return Role.TUNED if entry.number == self.chosen[loss].number else Role.DEFAULT
 
     @classmethod
     def load(cls, path: Path) -> "Selection":

@@ -8,7 +8,7 @@ from search.config.sections.storage import CheckpointsSection
 from search.study.names import Stage
 from search.study.trial_queue import RunningTrial, TrialListener
 from trainables.files import AnyPath, as_path
-from trainables.training.checkpoints import forget_last
+from trainables.training.checkpoints import BEST, forget_last
 
 STILL_WRITING = 50
 """So many of the trials that ended early are looked at again. A worker that still writes begins no other trial."""
@@ -34,7 +34,7 @@ class CheckpointCleanup(TrialListener):
         value = trial.value if trial.value is not None else float("-inf")
         ended = [(value, running.spec.directory)] if running.stage is Stage.SEARCH else []
         for value, directory in (*self._ended_early, *ended):
-            for path in as_path(directory).rglob("attempt-*/best.pt"):
+            for path in as_path(directory).rglob(f"attempt-*/{BEST}"):
                 _, known = self._kept.get(path, (value, 0))
                 self._kept[path] = value, path.stat().st_size
                 self._total += self._kept[path][1] - known

@@ -8,14 +8,14 @@ from search.report.results.row import Row
 from search.report.seal.family import family_of, shown_metrics
 from search.selection.choice import choose, rule_in_words
 from search.selection.confirmation import Confirmation, confirmations, finalists
+from search.selection.exported import EXPORTED
 from search.selection.family import Family
 from search.selection.role import Role
 from search.selection.selection import Selection, study_digest
 from search.study.configurations import configuration_of
 from search.study.names import Stage, study_name
-from trainables.failure import Failure
 from trainables.metrics.table import all_metrics, metric_name
-from trainables.mistakes import Mistakes, raise_if_any
+from trainables.mistakes import Failure, Mistakes, raise_if_any
 
 NO_VALUES: Mapping[str, None] = dict.fromkeys(("params", "search_value", "confirmed", "final", "test", "test_small"))
 """Of a row before the test: which rows there are is frozen, and not what they come to."""
@@ -76,6 +76,7 @@ def selection_of(search: Search, family: Family | None = None) -> Selection:
         test_digest=plan.split.test_digest,
         studies=_study_digests(search),
         rule=rule_in_words(plan.config.selection.rule, plan.config.selection.splits),
+        exported=EXPORTED,
         chosen=chosen,
         defaults=defaults,
         reasons=reasons,

@@ -22,7 +22,9 @@ from search.plan.copied_trials import copy_trials
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import Search, open_search
+from search.plan.stored import StoredSearch
 from search.plan.training_images import note_opened_images, with_training_images
+from search.report.models.model_folders import write_model_folders
 from search.report.summary import write_summary
 from search.report.tables.noise_text import noise_text
 from search.selection.family import Family
@@ -50,6 +52,7 @@ from search.study.samplers.chance import left_to_chance
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialListener, TrialQueue
 from search.tracking.projection import Projection
 from search.tracking.tracker import Tracker
+from trainables.mistakes import Mistakes
 
 logger = logging.getLogger(__name__)
 
@@ -167,6 +170,9 @@ def _carry_out(
         if Stage.TEST in left and (waiting := _to_test(searches, reason)):
             score_test(waiting, console, opener=opener, reason=reason, score_all=partial(_score_on_workers, resources))
         outcomes = [recorded_outcome(search) for search in searches]
+        if Stage.TEST in left:
+            for outcome in outcomes:
+                _write_models(outcome)
         if [search.name for search in searches] == [opener]:  # else it is a campaign's, which has a report of its own
             draw_report(searches[0].plan.folder.runs, opener, console)
     finally:
@@ -178,6 +184,17 @@ def _carry_out(
     for sentence in dict.fromkeys(said):  # the searches of a campaign have one page
         console.print(sentence, style="dim", highlight=False, markup=False, soft_wrap=True)
     return outcomes
+
+
+def _write_models(outcome: Outcome) -> None:
+    """Lay out the chosen models for use; the result stands without them, and who asks for one gets it written."""
+    folder = outcome.search.plan.folder
+    if not folder.test.exists():
+        return
+    try:
+        write_model_folders(StoredSearch(folder), outcome.comparison)
+    except (Mistakes, OSError) as error:
+        logger.warning("The models of %s cannot be written: %s", folder.name, error)
 
 
 def draw_report(runs: Path, name: str, console: Console) -> None:

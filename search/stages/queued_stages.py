@@ -9,6 +9,7 @@ from search.plan.trainings import training_of
 from search.selection.audit import to_audit
 from search.selection.choice import rounds
 from search.selection.confirmation import Confirmation, confirmations, finalists
+from search.selection.role import Role
 from search.selection.selection import Selection
 from search.study.budget import Budget
 from search.study.names import Stage
@@ -112,15 +113,15 @@ def final_stage(search: Search, selection: Selection) -> QueuedStage:
             (entry.params, {**attributes, "seed": _shared_seed(search, Stage.TEST, index)})
             for entry in selection.configurations(loss)
             for index in range(search.config.final.seeds)
-            for attributes in _final_attributes(search, entry)
+            for attributes in _final_attributes(search, entry, selection.role(loss, entry))
         ]
         studies.append(_enqueued(search, loss, Stage.TEST, wanted))
     return QueuedStage(stage=Stage.TEST, studies=studies)
 
 
-def _final_attributes(search: Search, entry: Confirmation) -> list[dict[str, Any]]:
+def _final_attributes(search: Search, entry: Confirmation, role: Role) -> list[dict[str, Any]]:
     """What each seed of a configuration trains: one model, or one a fold."""
-    attributes = {"configuration": entry.number}
+    attributes: dict[str, Any] = {"configuration": entry.number, "role": role.value}
     if search.config.final.train_on == "all":
         return [{**attributes, "epochs": entry.median_best_epoch or search.config.training.epochs}]
     return [{**attributes, "fold": fold + 1} for fold in range(len(search.plan.split.folds))] or [attributes]

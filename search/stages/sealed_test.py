@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
 from search.plan.search import Search
-from search.plan.trainings import training_of
+from search.plan.trainings import best_checkpoint, training_of
 from search.selection.openings.ledger import Ledger
 from search.selection.openings.opened_images import images_in
 from search.selection.openings.opening import Opening
@@ -25,10 +25,9 @@ from search.stages.freeze import frozen_selection
 from search.stages.progress.store_progress import StoreProgress
 from search.study.configurations import configuration_of
 from search.study.names import Stage, short_study_name, study_name
-from search.study.records import epochs_of
 from trainables.data import Dataset
-from trainables.files import as_path, write_json, write_whole
-from trainables.mistakes import Mistakes, raise_if_any
+from trainables.files import write_json, write_whole
+from trainables.mistakes import raise_if_any
 from trainables.spec import TrialSpec
 
 logger = logging.getLogger(__name__)
@@ -195,16 +194,3 @@ def scores_digest(record: Mapping[str, Any]) -> str:
 def without_images(opening: Opening) -> dict[str, Any]:
     """The opening for ``test.json``; the ledger has its images."""
     return {key: value for key, value in asdict(opening).items() if key != "images"}
-
-
-def best_checkpoint(trial: FrozenTrial, directory: str) -> str:
-    """Where the best model of a final training is.
-
-    Raises:
-        Mistakes: it is gone.
-    """
-    kept = [record["checkpoint"] for record in epochs_of(trial) if record["checkpoint"]]
-    address = f"{directory}/{kept[-1]}"
-    if not as_path(address).is_file():
-        raise Mistakes(f"The trained model {address} is gone; restore it, or search under a new name.")
-    return address

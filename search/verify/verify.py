@@ -14,6 +14,7 @@ from search.verify.checks.later_stages import (
     check_final_trainings,
     check_noise_trials,
 )
+from search.verify.checks.models import check_models
 from search.verify.checks.openings import check_ledger
 from search.verify.checks.prunings import check_prunings
 from search.verify.checks.scores import check_scores
@@ -78,3 +79,4 @@ def _after_the_choice(records: Records, selection: Selection) -> Iterator[Check]
     yield from check_final_trainings(records, selection)
     yield from check_ledger(records, selection)
     yield from check_scores(records, selection)
+    yield from check_models(records, selection)

@@ -21,7 +21,7 @@ def runs(tmp_path: Path, image_folder: Path) -> Path:
     open_search(make_plan(parse_config(small_search(image_folder, name="birds")), tmp_path / "runs"))
     checkpoints = tmp_path / "runs" / "birds" / "trials" / "pnp" / "0000"
     checkpoints.mkdir(parents=True)
-    (checkpoints / "best.pt").write_bytes(bytes(2_000_000))
+    (checkpoints / "best.safetensors").write_bytes(bytes(2_000_000))
     return tmp_path / "runs"
 
 

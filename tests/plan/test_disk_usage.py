@@ -48,7 +48,7 @@ def test_every_byte_of_the_runs_folder_is_counted_once_and_the_largest_comes_fir
     for name, size in (("small-one", 10), ("large", 5_000_000)):
         trial = make(name).plan.folder.path / "trials" / "pnp" / "0000"
         trial.mkdir(parents=True)
-        (trial / "best.pt").write_bytes(bytes(size))
+        (trial / "best.safetensors").write_bytes(bytes(size))
     results = runs / "large" / "test" / "opening"
     results.mkdir(parents=True)
     (results / "pnp-0.npz").write_bytes(bytes(300))
@@ -119,7 +119,7 @@ def test_checkpoints_elsewhere_are_counted_where_they_can_be_reached(make: Make,
             for folder in (tmp_path / "store", tmp_path / "shared"):
                 trial = folder / name / "trials" / "pnp" / "0000"
                 trial.mkdir(parents=True)
-                (trial / "best.pt").write_bytes(bytes(700))
+                (trial / "best.safetensors").write_bytes(bytes(700))
         for entry in measure_disk(tmp_path / "runs").entries:
             assert entry.elsewhere is not None
             assert entry.elsewhere.size == 700

@@ -22,7 +22,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def write_best(storage: str, name: str) -> None:
-    file = as_path(f"{storage}/{name}/attempt-1/best.pt")
+    file = as_path(f"{storage}/{name}/attempt-1/best.safetensors")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(bytes(SIZE))
 
@@ -42,7 +42,7 @@ def end(
 
 
 def kept(storage: str) -> set[str]:
-    return {path.parts[-3] for path in as_path(storage).rglob("attempt-*/best.pt")}
+    return {path.parts[-3] for path in as_path(storage).rglob("attempt-*/best.safetensors")}
 
 
 def test_the_better_models_are_kept_up_to_the_limit(storage: str) -> None:
@@ -81,5 +81,5 @@ def test_without_a_limit_all_models_stay_and_nothing_to_go_on_from(storage: str)
         write_best(storage, name)
         as_path(f"{storage}/{name}/attempt-1/last.pt").write_bytes(b"state")
         end(cleanup, storage, name, 0.5)
-    assert {path.name for path in as_path(storage).rglob("attempt-*/*")} == {"best.pt"}
+    assert {path.name for path in as_path(storage).rglob("attempt-*/*")} == {"best.safetensors"}
     assert kept(storage) == {"first", "second"}

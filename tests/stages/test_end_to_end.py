@@ -150,7 +150,7 @@ def test_only_what_is_worth_keeping_stays_on_disk(finished: FinishedSearch) -> N
     assert not list(trials.rglob("last.pt"))
     assert not list(trials.rglob(".*"))
     for loss in LOSSES:
-        assert list((trials / f"{loss}@final").rglob("best.pt"))
+        assert list((trials / f"{loss}@final").rglob("best.safetensors"))
 
 
 def test_the_comparison_goes_from_the_search_to_the_test(finished: FinishedSearch) -> None:

@@ -22,8 +22,7 @@ from search.stages import removal
 from search.stages.removal import plan_removal
 from search.study.names import Stage, study_name
 from search.study.storage.delete import study_names
-from trainables.failure import Failure
-from trainables.mistakes import Mistakes
+from trainables.mistakes import Failure, Mistakes
 
 Make = Callable[..., Path]
 
@@ -60,7 +59,7 @@ def make(image_folder: Path, runs: Path) -> Make:
                 )
             checkpoints = Path(plan.checkpoint_storage) / name / "trials" / loss / "0000" / "attempt-1"
             checkpoints.mkdir(parents=True)
-            (checkpoints / "best.pt").write_bytes(bytes(1000))
+            (checkpoints / "best.safetensors").write_bytes(bytes(1000))
         search.close()
         folder = plan.folder
         for file in (folder.selection, folder.test, folder.summary):
@@ -258,7 +257,7 @@ def test_checkpoints_in_a_store_elsewhere_go_too(make: Make, runs: Path, tmp_pat
         assert planned.size > 2000
         planned.carry_out()
         assert [path.name for path in (tmp_path / "store").iterdir()] == ["cars"]
-        assert len([*(tmp_path / "store" / "cars").rglob("best.pt")]) == 2
+        assert len([*(tmp_path / "store" / "cars").rglob("best.safetensors")]) == 2
     before = _tree(runs)
     with pytest.raises(Failure, match=r"The checkpoints of cars at ftp.* cannot be looked at .* Nothing is removed"):
         plan_removal(runs, "cars")

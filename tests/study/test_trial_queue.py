@@ -311,10 +311,10 @@ def test_an_epoch_that_is_trained_again_brings_its_own_checkpoint(opened: Opened
     running = queue.next_trial()
     assert running is not None
     for attempt in ("attempt-1", "attempt-2"):
-        news = {**record(1, 0.1), "checkpoint": f"{attempt}/best.pt"}
+        news = {**record(1, 0.1), "checkpoint": f"{attempt}/best.safetensors"}
         assert queue.on_trial_result(running, {"records": [news], "finished": False})
     (trial,) = open_search(search.plan).trials("mpa", Stage.SEARCH)
-    assert [entry["checkpoint"] for entry in epochs_of(trial)] == ["attempt-2/best.pt"]
+    assert [entry["checkpoint"] for entry in epochs_of(trial)] == ["attempt-2/best.safetensors"]
     assert trial.intermediate_values == {1: 0.1}
     assert follower.events == [("start", 0, "RUNNING"), ("epoch", 0, 1)]
 

@@ -11,7 +11,10 @@ from rich.console import Console
 from search.config.search_config import parse_config
 from search.plan.checks import make_plan
 from search.plan.search import Search, open_search
+from search.plan.stored import StoredSearch
 from search.plan.training_images import with_training_images
+from search.report.comparison import compare
+from search.report.models.model_folders import write_model_folders
 from search.report.summary import write_summary
 from search.selection.family import Family
 from search.selection.score import score
@@ -52,7 +55,9 @@ def run_here(
         score_all = lambda tasks: [score(task) for task in tasks]  # noqa: E731
         score_test(searches, console, opener=opener or searches[0].name, reason=None, score_all=score_all)
     for search in searches:
-        write_summary(search)
+        summary = write_summary(search)
+        if search.is_done(Stage.TEST):
+            write_model_folders(StoredSearch(search.plan.folder), compare([search.plan.folder], [summary]))
     return searches
 
 

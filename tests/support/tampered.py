@@ -127,7 +127,7 @@ class Copied:
     @property
     def models(self) -> list[Path]:
         """The models that were scored."""
-        return sorted(self.path.glob("trials/*@final/**/best.pt"))
+        return sorted(self.path.glob("trials/*@final/**/best.safetensors"))
 
     @property
     def rankings(self) -> list[Path]:

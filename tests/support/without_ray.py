@@ -17,7 +17,7 @@ from search.selection.scoring import Scoring
 from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.data.store.contents import read_contents
 
-CHECKPOINT = "attempt-1/best.pt"
+CHECKPOINT = "attempt-1/best.safetensors"
 
 
 def without_ray(monkeypatch: pytest.MonkeyPatch) -> list[Scoring]:

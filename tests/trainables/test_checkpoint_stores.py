@@ -12,8 +12,9 @@ from search.cluster.probe_file import probe_file
 from search.config.search_config import parse_config
 from search.plan.checks import make_plan
 from trainables.files import as_path, write_json, write_whole
+from trainables.inference.tensors_file import read_tensors
 from trainables.mistakes import Mistakes
-from trainables.training.checkpoints import Checkpoints, finished_records, forget_last, load_checkpoint
+from trainables.training.checkpoints import Checkpoints, finished_records, forget_last
 
 
 @pytest.fixture(params=["folder", "memory", "ftp"])
@@ -36,12 +37,12 @@ def test_an_attempt_goes_on_from_the_last_one(address: str) -> None:
     assert first.load_last() is None
     first.save({"epoch": 1})
     saved(first, {"epoch": 2}, {"weights": torch.arange(3)})
-    assert first.best == "attempt-1/best.pt"
+    assert first.best == "attempt-1/best.safetensors"
     second = Checkpoints(address, "digest")
     state = second.load_last()
     assert state is not None
     assert state["epoch"] == 2
-    assert second.best == "attempt-2/best.pt"
+    assert second.best == "attempt-2/best.safetensors"
     saved(first, {"epoch": 9})  # believed dead, and still writing
     saved(second, {"epoch": 3}, {"weights": torch.arange(4)})
     third = Checkpoints(address, "digest").load_last()
@@ -49,13 +50,13 @@ def test_an_attempt_goes_on_from_the_last_one(address: str) -> None:
     assert third["epoch"] == 3
     assert Checkpoints(address, "another").load_last() is None
     for attempt, count in ((1, 3), (2, 4)):
-        best = load_checkpoint(as_path(f"{address}/attempt-{attempt}/best.pt"))
+        best, _ = read_tensors(as_path(f"{address}/attempt-{attempt}/best.safetensors"))
         assert torch.equal(best["weights"], torch.arange(count))
 
 
 def test_an_attempt_that_has_written_nothing_keeps_its_number(address: str) -> None:
     Checkpoints(address, "digest")
-    assert Checkpoints(address, "digest").best == "attempt-2/best.pt"
+    assert Checkpoints(address, "digest").best == "attempt-2/best.safetensors"
 
 
 def test_what_only_an_unfinished_training_needs_goes(address: str) -> None:
@@ -66,7 +67,7 @@ def test_what_only_an_unfinished_training_needs_goes(address: str) -> None:
     assert finished_records(f"{address}/fold-1", "digest") is None
     assert finished_records(f"{address}/fold-2", "digest") == [{"epoch": 1}]
     forget_last(address)
-    assert {path.name for path in as_path(address).rglob("attempt-*/*")} == {"best.pt"}
+    assert {path.name for path in as_path(address).rglob("attempt-*/*")} == {"best.safetensors"}
 
 
 def test_what_is_written_after_that_does_not_stay(address: str) -> None:
@@ -74,9 +75,9 @@ def test_what_is_written_after_that_does_not_stay(address: str) -> None:
     checkpoints = Checkpoints(address, "digest")
     forget_last(address)
     saved(checkpoints, {}, {"weights": torch.arange(3)})
-    assert {path.name for path in as_path(address).rglob("attempt-*/*")} == {"best.pt"}
+    assert {path.name for path in as_path(address).rglob("attempt-*/*")} == {"best.safetensors"}
     checkpoints.close([{"epoch": 1}])
-    assert {path.name for path in as_path(address).rglob("attempt-*/*")} == {"best.pt"}
+    assert {path.name for path in as_path(address).rglob("attempt-*/*")} == {"best.safetensors"}
 
 
 def test_a_file_is_written_whole_or_not_at_all(address: str) -> None:

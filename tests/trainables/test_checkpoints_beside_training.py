@@ -17,6 +17,7 @@ from support.small_training import drawn_images, small_spec
 
 from trainables.data.store.spec import StoreSpec
 from trainables.files import AnyPath, write_whole
+from trainables.inference.tensors_file import read_tensors
 from trainables.spec import TrialSpec
 from trainables.training import checkpoints
 from trainables.training.checkpoints import forget_last, load_checkpoint
@@ -77,7 +78,7 @@ def soon(event: threading.Event) -> Iterator[None]:
 
 
 def files(spec: TrialSpec) -> set[str]:
-    return {str(path.relative_to(spec.directory)) for path in Path(spec.directory).rglob("*.*")}
+    return {str(path.relative_to(spec.directory)) for path in Path(spec.directory).rglob("attempt-*/*.*")}
 
 
 def lasting(records: list[EpochRecord]) -> list[Any]:
@@ -85,10 +86,17 @@ def lasting(records: list[EpochRecord]) -> list[Any]:
 
 
 def assert_equal_models(one: Path, other: Path) -> None:
-    first, second = load_checkpoint(one), load_checkpoint(other)
-    for part in ("model", "loss"):
-        for name, value in first[part].items():
-            assert torch.equal(value, second[part][name]), name
+    first, second = named_tensors(one), named_tensors(other)
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
+
+
+def named_tensors(path: Path) -> dict[str, torch.Tensor]:
+    if path.suffix == ".safetensors":
+        return read_tensors(path)[0]
+    state = load_checkpoint(path)
+    return {f"{part}.{name}": value for part in ("model", "loss") for name, value in state[part].items()}
 
 
 def test_an_epoch_does_not_wait_and_what_is_written_is_of_its_end(spec: TrialSpec, writing: threading.Event) -> None:
@@ -98,11 +106,11 @@ def test_an_epoch_does_not_wait_and_what_is_written_is_of_its_end(spec: TrialSpe
     training._train(2)  # it goes on: the weights are others now
     writing.set()
     training.wait_for_checkpoints()
-    assert files(spec) == {"attempt-1/best.pt", "attempt-1/last.pt"}
+    assert files(spec) == {"attempt-1/best.safetensors", "attempt-1/last.pt"}
     alone = Training(replace(spec, directory=f"{spec.directory}-alone"), CPU)
     alone.run_epoch()
     alone.wait_for_checkpoints()
-    for name in ("best.pt", "last.pt"):
+    for name in ("best.safetensors", "last.pt"):
         assert_equal_models(*(Path(run.spec.directory) / "attempt-1" / name for run in (training, alone)))
     last = load_checkpoint(Path(spec.directory) / "attempt-1" / "last.pt")
     assert lasting(last["records"]) == lasting(alone.records)
@@ -121,7 +129,7 @@ def test_a_training_that_is_done_has_written_everything(spec: TrialSpec, writing
     spec = replace(spec, training=replace(spec.training, epochs=1))
     with soon(writing):
         Training(spec, CPU).run_epoch()
-        assert files(spec) == {"attempt-1/best.pt", "attempt-1/last.pt"}
+        assert files(spec) == {"attempt-1/best.safetensors", "attempt-1/last.pt"}
 
 
 def test_a_fold_that_is_done_has_written_everything(spec: TrialSpec, writing: threading.Event) -> None:
@@ -130,7 +138,7 @@ def test_a_fold_that_is_done_has_written_everything(spec: TrialSpec, writing: th
     with soon(writing):
         cross_validation = begin(replace(spec, training=training, folds=(names[:2], names[2:4], names[4:])), CPU)
         cross_validation.run_epoch()
-        assert files(spec) == {"fold-1/attempt-1/best.pt", "fold-1/attempt-1/records.json"}
+        assert files(spec) == {"fold-1/attempt-1/best.safetensors", "fold-1/attempt-1/records.json"}
 
 
 def test_who_stops_a_training_has_what_it_trained(spec: TrialSpec, writing: threading.Event) -> None:
@@ -157,7 +165,7 @@ def test_an_actor_s_trial_that_ends_has_written_everything(
     trial.step()
     with soon(writing):
         ends(trial)
-        assert {"attempt-1/best.pt", "attempt-1/last.pt"} <= files(spec)
+        assert {"attempt-1/best.safetensors", "attempt-1/last.pt"} <= files(spec)
 
 
 def test_a_pruned_trial_that_still_writes_leaves_its_best_model(spec: TrialSpec, writing: threading.Event) -> None:
@@ -166,7 +174,7 @@ def test_a_pruned_trial_that_still_writes_leaves_its_best_model(spec: TrialSpec,
     forget_last(spec.directory)  # as the driver does, when it prunes
     writing.set()
     trial.cleanup()
-    assert {path.name for path in Path(spec.directory).rglob("attempt-*/*")} == {"best.pt"}
+    assert {path.name for path in Path(spec.directory).rglob("attempt-*/*")} == {"best.safetensors"}
 
 
 def refuse(path: AnyPath, write: Write) -> None:
@@ -225,7 +233,7 @@ for record in train(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())):
 """
 
 
-@pytest.mark.parametrize("file", ["best.pt", "last.pt"])
+@pytest.mark.parametrize("file", ["best.safetensors", "last.pt"])
 def test_a_kill_in_the_middle_of_writing_loses_the_epoch_before(
     spec: TrialSpec, file: str, undisturbed: Training, tmp_path: Path
 ) -> None:
@@ -243,7 +251,8 @@ def test_a_kill_in_the_middle_of_writing_loses_the_epoch_before(
     while not resumed.finished:
         resumed.run_epoch()
     assert lasting(resumed.records) == lasting(undisturbed.records)
-    assert [record["checkpoint"] for record in resumed.records] == ["attempt-1/best.pt"] * 2 + ["attempt-2/best.pt"] * 2
-    for name in ("best.pt", "last.pt"):
+    kept = [f"attempt-{attempt}/best.safetensors" for attempt in (1, 1, 2, 2)]
+    assert [record["checkpoint"] for record in resumed.records] == kept
+    for name in ("best.safetensors", "last.pt"):
         ours, theirs = Path(spec.directory, "attempt-2", name), Path(undisturbed.spec.directory, "attempt-1", name)
         assert_equal_models(ours, theirs)

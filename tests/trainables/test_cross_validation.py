@@ -10,8 +10,9 @@ import torch
 from support.small_training import drawn_images, small_spec
 
 from trainables.data.store.spec import StoreSpec
+from trainables.inference.tensors_file import read_tensors
 from trainables.spec import TrialSpec
-from trainables.training.checkpoints import forget_last, load_checkpoint
+from trainables.training.checkpoints import forget_last
 from trainables.training.cross_validation import CrossValidation, begin
 from trainables.training.epoch_record import EpochRecord
 from trainables.training.train import Training, train
@@ -99,10 +100,13 @@ def test_every_fold_keeps_its_best_model_and_a_done_one_nothing_to_go_on_from(sp
     assert [path.parts[-3] for path in directory.rglob("last.pt")] == ["fold-2"]
     best = {record["fold"]: record for record in running.records if record["checkpoint"]}
     for fold, record in best.items():
-        assert record["checkpoint"] == f"fold-{fold}/attempt-1/best.pt"
-        assert load_checkpoint(directory / record["checkpoint"])["epoch"] == record["epoch"]
+        assert record["checkpoint"] == f"fold-{fold}/attempt-1/best.safetensors"
+        _, description = read_tensors(directory / record["checkpoint"])
+        assert (description["origin"]["epoch"], description["origin"]["seed"]) == (
+            record["epoch"], spec.of_fold(fold).seed,
+        )  # fmt: skip
     forget_last(spec.directory)
-    assert {path.name for path in directory.rglob("*.*")} == {"best.pt"}
+    assert {path.name for path in directory.rglob("*.*")} == {"best.safetensors", "trial.json"}
 
 
 def test_another_spec_s_records_are_not_taken(spec: TrialSpec) -> None:

@@ -51,7 +51,7 @@ def test_everything_of_one_s_own_trains(spec: TrialSpec) -> None:
     (record,) = train(spec)
     assert set(record["metrics"]) == {"recall_at_1", "spread"}
     assert record["metrics"]["spread"] > 0
-    assert record["checkpoint"] == "attempt-1/best.pt"
+    assert record["checkpoint"] == "attempt-1/best.safetensors"
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,15 @@ from conftest import draw_folder
 from trainables.data.sets.folder import Folder
 from trainables.data.store.spec import StoreSpec
 from trainables.data.training_half import training_half
+from trainables.inference.embed import embed
+from trainables.inference.tensors_file import network_tensors, read_tensors
 from trainables.losses import LOSSES
 from trainables.mistakes import Mistakes
 from trainables.models import EmbeddingModel, ModelConfig
 from trainables.spec import TrialSpec, derived_seed
 from trainables.training.checkpoints import load_checkpoint
 from trainables.training.config import Schedule, TrainingConfig
-from trainables.training.train import Diverged, Training, embed, failure_of, train
+from trainables.training.train import Diverged, Training, failure_of, train
 
 CPU = torch.device("cpu")
 
@@ -77,10 +79,15 @@ def test_validation_images_may_be_ranked_among_half_of_the_training_images(spec:
     (alone,) = train(replace(trained(spec, epochs=1), directory=f"{spec.directory}-alone"))
     assert record["loss"] == alone["loss"], "what is learned is the same"
     model = EmbeddingModel(spec.model)
-    model.load_state_dict(load_checkpoint(Path(spec.directory) / str(record["checkpoint"]))["model"])
+    model.load_state_dict(network_tensors(Path(spec.directory) / str(record["checkpoint"])))
     store = spec.images.open()
     queries, others = store.subset(spec.validation_classes), training_half(store.subset(spec.train_classes), 3)
-    views = [embed(model, view, spec.training, CPU) for view in (queries, others)]
+    views = [
+        embed(
+            model, view, spec.training.frame, batch_size=spec.training.embedding_batch, device=CPU, precision="float32"
+        )
+        for view in (queries, others)
+    ]
     rows_ND = torch.nn.functional.normalize(torch.cat(views).double())
     labels = [*queries.labels_N.tolist(), *[-1] * len(others)]
     hits = []
@@ -95,7 +102,7 @@ def test_validation_images_may_be_ranked_among_half_of_the_training_images(spec:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_loss_trains_an_epoch(spec: TrialSpec, loss: str) -> None:
     (record,) = train(replace(trained(spec, epochs=1), loss=loss, hyperparameters={}))
-    assert record["checkpoint"] == "attempt-1/best.pt"
+    assert record["checkpoint"] == "attempt-1/best.safetensors"
 
 
 @pytest.mark.parametrize("loss", ["mpa", "triplet", "margin"])
@@ -134,20 +141,25 @@ def test_a_damaged_checkpoint_is_passed_over(spec: TrialSpec) -> None:
     assert len(Training(spec, CPU).records) == 1
 
 
+def best_epoch(spec: TrialSpec) -> int:
+    _, description = read_tensors(Path(spec.directory) / "attempt-1" / "best.safetensors")
+    epoch: int = description["origin"]["epoch"]
+    return epoch
+
+
 def test_the_best_checkpoint_holds_the_first_best_epoch(spec: TrialSpec) -> None:
     training = Training(spec, CPU)
     while not training.finished:
         training.run_epoch()
     values = [record["metrics"]["map_at_r"] for record in training.records]
-    best = load_checkpoint(Path(spec.directory) / "attempt-1" / "best.pt")
-    assert best["epoch"] == values.index(max(values)) + 1
+    assert best_epoch(spec) == values.index(max(values)) + 1
 
 
 def test_training_on_all_classes_keeps_the_last_epoch(spec: TrialSpec) -> None:
     everything = replace(spec, train_classes=spec.images.class_names, validation_classes=())
     records = list(train(everything))
     assert [record["metrics"] for record in records] == [{}] * 4
-    assert load_checkpoint(Path(spec.directory) / "attempt-1" / "best.pt")["epoch"] == 4
+    assert best_epoch(spec) == 4
 
 
 @pytest.mark.parametrize("validates", [True, False])

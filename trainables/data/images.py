@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -24,22 +24,33 @@ def _deep_grey(grey: np.ndarray, tiff_tags: Mapping[int, Any]) -> np.ndarray:
 
 
 def read_image(path: Path) -> np.ndarray:
-    """Read an image file as uint8, height × width × 3.
-
-    EXIF orientation is applied, transparency is laid on white, and deep grey is scaled.
+    """Read an image file as uint8, height × width × 3, as :func:`as_it_looks`.
 
     Raises:
         Exception: whatever Pillow meets in a damaged file; ValueError for grey without a known white.
     """
     with path.open("rb") as file:  # given a path, Pillow 13 maps uncompressed TIFFs and garbles rotated grey ones
-        try:
-            image = Image.open(file)
-        except UnidentifiedImageError:
-            raise ValueError("not an image of a known format") from None  # Pillow's words show Python objects
-        upright = ImageOps.exif_transpose(image)
-        if upright.mode.startswith(("I", "F")):
-            upright = Image.fromarray(_deep_grey(np.asarray(upright), getattr(image, "tag_v2", {})))
-        if upright.has_transparency_data:
-            upright = upright.convert("RGBA")
-            upright = Image.alpha_composite(Image.new("RGBA", upright.size, "white"), upright)
-        return np.asarray(upright.convert("RGB"))
+        return read_encoded(file)
+
+
+def read_encoded(file: IO[bytes]) -> np.ndarray:
+    """As :func:`read_image`, from an open file."""
+    try:
+        image = Image.open(file)
+    except UnidentifiedImageError:
+        raise ValueError("not an image of a known format") from None  # Pillow's words show Python objects
+    return as_it_looks(image)
+
+
+def as_it_looks(image: Image.Image) -> np.ndarray:
+    """An image of Pillow's as uint8, height × width × 3.
+
+    EXIF orientation is applied, transparency is laid on white, and deep grey is scaled.
+    """
+    upright = ImageOps.exif_transpose(image)
+    if upright.mode.startswith(("I", "F")):
+        upright = Image.fromarray(_deep_grey(np.asarray(upright), getattr(image, "tag_v2", {})))
+    if upright.has_transparency_data:
+        upright = upright.convert("RGBA")
+        upright = Image.alpha_composite(Image.new("RGBA", upright.size, "white"), upright)
+    return np.asarray(upright.convert("RGB"))

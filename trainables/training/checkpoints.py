@@ -1,4 +1,6 @@
-"""A training's checkpoints: ``attempt-<k>/last.pt`` to go on from, ``attempt-<k>/best.pt`` to keep.
+"""A training's checkpoints: ``attempt-<k>/last.pt`` to go on from, ``attempt-<k>/best.safetensors`` to keep.
+
+The latter describes itself: its head says which network it is, how images are prepared for it, and how it was trained.
 
 A fold of a cross-validation that is done leaves ``attempt-<k>/records.json`` instead of ``last.pt``.
 
@@ -13,13 +15,18 @@ import io
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainables.files import AnyPath, as_path, write_json, write_whole
+from trainables.inference.tensors_file import tensors_bytes
 from trainables.training.background_writer import BackgroundWriter
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
+BEST = "best.safetensors"
 BEGUN = "begun"
 """An attempt's first file, since a store such as S3 knows no empty folders, and the first that goes when it ended."""
 
@@ -56,10 +63,15 @@ class Checkpoints:
     @property
     def best(self) -> str:
         """Where the best model is kept, relative to the training's directory."""
-        return f"{self._attempt.name}/best.pt"
+        return f"{self._attempt.name}/{BEST}"
 
-    def save(self, last: dict[str, Any], best: dict[str, Any] | None = None) -> None:
-        """Keep ``last`` to go on from and, where it is given, ``best`` as the best so far.
+    def save(
+        self,
+        last: dict[str, Any],
+        best: "Mapping[str, Tensor] | None" = None,
+        description: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Keep ``last`` to go on from and, where it is given, ``best`` with its ``description`` as the best so far.
 
         They are copied now, when those of the call before are written, and written in the background, ``best`` first.
         So a process that is killed while it trains the next epoch loses at most these.
@@ -69,7 +81,7 @@ class Checkpoints:
         """
         self._writer.wait()  # it reads the copy that is overwritten next
         last, best = self._copy.take((last, best))
-        self._writer.start(lambda: self._write(last, best))
+        self._writer.start(lambda: self._write(last, best, description))
 
     def wait(self) -> None:
         """Wait until everything is written.
@@ -79,17 +91,17 @@ class Checkpoints:
         """
         self._writer.wait()
 
-    def _write(self, last: dict[str, Any], best: dict[str, Any] | None) -> None:
-        if best is not None:
-            self._write_state("best.pt", best)
-        self._write_state("last.pt", last)
-        self._take_back_if_ended("last.pt")
-
-    def _write_state(self, name: str, state: dict[str, Any]) -> None:
+    def _write(
+        self, last: dict[str, Any], best: "Mapping[str, Tensor] | None", description: Mapping[str, Any] | None
+    ) -> None:
         import torch
 
-        content = {"digest": self._digest, **state}
-        write_whole(self._attempt / name, lambda file: torch.save(content, file))
+        if best is not None:
+            content = tensors_bytes(best, description)
+            write_whole(self._attempt / BEST, lambda file: file.write(content))
+        state = {"digest": self._digest, **last}
+        write_whole(self._attempt / "last.pt", lambda file: torch.save(state, file))
+        self._take_back_if_ended("last.pt")
 
     def _take_back_if_ended(self, name: str) -> None:
         """Remove what was written after :func:`forget_last`, or at the same moment."""

@@ -104,6 +104,11 @@ class TrainingConfig:
         raise_if_any(mistakes)
 
     @property
+    def embedding_batch(self) -> int:
+        """How many images are embedded at once: without gradients there is room for more than in training."""
+        return 2 * self.batch_size
+
+    @property
     def frame(self) -> Frame:
         """How images are cut for the network."""
         short_side = self.resize_size or round(self.image_size * RESIZE)

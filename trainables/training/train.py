@@ -20,13 +20,16 @@ from trainables.data.store.resident import on_device
 from trainables.data.store.spec import opened_store
 from trainables.data.store.view import StoreView
 from trainables.data.training_half import training_half
+from trainables.files import as_path, write_json
+from trainables.inference.embed import autocast, embed
+from trainables.inference.tensors_file import LOSS
 from trainables.losses import LOSSES, loss_row
 from trainables.metrics.evaluation import evaluate
 from trainables.metrics.table import metric_name
 from trainables.models.embedding import EmbeddingModel
 from trainables.spec import TrialSpec, derived_seed
 from trainables.training.checkpoints import Checkpoints
-from trainables.training.config import TrainingConfig
+from trainables.training.description import embedder_spec, origin_of
 from trainables.training.epoch_record import DeviceMemory, EpochRecord
 from trainables.training.optimizers import OPTIMIZERS, parameter_group
 
@@ -35,25 +38,6 @@ logger = logging.getLogger(__name__)
 
 class Diverged(ArithmeticError):
     """The loss or the embeddings stopped being finite."""
-
-
-def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """bfloat16 where it is asked for, or where it is free (CUDA); float32 elsewhere."""
-    bfloat16 = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=bfloat16)
-
-
-@torch.inference_mode()
-def embed(model: nn.Module, view: StoreView, training: TrainingConfig, device: torch.device) -> Tensor:
-    """Raw embeddings of all images of ``view``, [N, D] float32 on the CPU, with the evaluation's crop."""
-    model.eval()
-    chunks = []
-    for indices in torch.arange(len(view)).split(2 * training.batch_size):
-        images = load(view, indices, "none", training.frame, device=device)
-        with autocast(device, training.precision):
-            embeddings_BD = model(images)
-        chunks.append(embeddings_BD.float().cpu())
-    return torch.cat(chunks)
 
 
 class Training:
@@ -94,6 +78,7 @@ class Training:
         schedule = self._config.schedule
         self._schedule = MultiStepLR(self._optimizer, schedule.changes(self._config.epochs), schedule.gamma)
         self._checkpoints = Checkpoints(spec.directory, spec.digest)
+        write_json(as_path(spec.directory) / "trial.json", origin_of(spec))
         self._best = -math.inf
         self.records: list[EpochRecord] = []
         self._resume()
@@ -194,7 +179,11 @@ class Training:
         return evaluate(embeddings_ND, labels_N, self.spec.metrics, queries=queries)
 
     def _embedded(self, view: StoreView) -> Tensor:
-        embeddings_ND = embed(self._model, view, self._config, self._device)
+        config = self._config
+        embeddings_ND = embed(
+            self._model, view, config.frame,
+            batch_size=config.embedding_batch, device=self._device, precision=config.precision,
+        )  # fmt: skip
         if not torch.isfinite(embeddings_ND).all():
             raise Diverged("The embeddings of the validation images are not finite.")
         return embeddings_ND
@@ -203,10 +192,11 @@ class Training:
         # Without validation classes there is no best epoch to choose: the number of epochs was chosen before.
         value = record["metrics"].get(metric_name(self.spec.objective), float(record["epoch"]))
         weights = {"model": self._model.state_dict(), "loss": self._loss.state_dict()}
-        best = None
+        best, description = None, None
         if value > self._best:
             self._best = value
-            best = {**weights, "epoch": record["epoch"]}
+            best = {**weights["model"], **{f"{LOSS}{name}": tensor for name, tensor in weights["loss"].items()}}
+            description = embedder_spec(self.spec, record["epoch"]).to_json()
             record["checkpoint"] = self._checkpoints.best
         self._schedule.step()
         self.records.append(record)
@@ -217,7 +207,7 @@ class Training:
             "best": self._best,
             "records": [dict(entry) for entry in self.records],
         }
-        self._checkpoints.save(last, best)
+        self._checkpoints.save(last, best, description)
 
     def wait_for_checkpoints(self) -> None:
         """Wait until the checkpoints of the last epoch are written.

@@ -7,8 +7,7 @@ import typer
 
 from search.cli.options import RUNS, Json, Runs, known_names
 from search.cli.output import show, show_line
-from trainables.failure import Failure
-from trainables.mistakes import Mistakes
+from trainables.mistakes import Failure, Mistakes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from optuna.storages import RDBStorage
 
 from search.study.names import search_of
 from search.study.storage.read import engine_arguments
-from trainables.failure import Failure
+from trainables.mistakes import Failure
 
 
 def study_names(url: str, search: str) -> list[str]:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from optuna.trial import TrialState
 
-from search.plan.trainings import training_of
+from search.plan.trainings import best_checkpoint, training_of
 from search.selection.openings.ledger import Ledger
 from search.selection.openings.opened_images import images_in
 from search.selection.openings.opening import Opening
 from search.selection.selection import Selection
-from search.stages.sealed_test import best_checkpoint, scores_digest, trained_digests
+from search.stages.sealed_test import scores_digest, trained_digests
 from search.study.names import Stage, short_study_name
 from search.verify.check import Check, check, differing
 from search.verify.checks.openings import scored

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import numpy as np
 from filelock import FileLock
-from PIL import Image
 
 from trainables.data.dataset import Dataset
-from trainables.data.listing import listed
+from trainables.data.decode import Unreadable, cannot_be_read, fitted, unreadable
 from trainables.data.store.files import ARRAYS, FORMAT, INDEX, PIXELS
 from trainables.data.store.image_digests import image_digest
 from trainables.files import write_json, write_whole
@@ -34,34 +33,12 @@ class _Decoded:
     digest: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Unreadable:
-    key: str
-    reason: str
-
-
-def resized_shape(height: int, width: int, short_side: int) -> tuple[int, int]:
-    """Height and width with this short side; the long side is cut to an integer, as torchvision does."""
-    if height <= width:
-        return short_side, int(short_side * width / height)
-    return int(short_side * height / width), short_side
-
-
-def _fitted(pixels: np.ndarray, short_side: int) -> np.ndarray:
-    height, width = pixels.shape[:2]
-    if min(height, width) <= short_side:
-        return pixels
-    new_height, new_width = resized_shape(height, width, short_side)
-    return np.asarray(Image.fromarray(pixels).resize((new_width, new_height), Image.Resampling.BILINEAR))
-
-
-def _read(dataset: Dataset, key: str, short_side: int) -> _Decoded | _Unreadable:
+def _read(dataset: Dataset, key: str, short_side: int) -> _Decoded | Unreadable:
     try:
         pixels = dataset.read(key)
-        return _Decoded(pixels=_fitted(pixels, short_side), digest=image_digest(pixels))
+        return _Decoded(pixels=fitted(pixels, short_side), digest=image_digest(pixels))
     except Exception as error:  # image decoders raise anything, and all bad files shall be named at once
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return _Unreadable(key=key, reason=reason)
+        return unreadable(key, error)
 
 
 def _stamp(dataset: Dataset, key: str) -> str:
@@ -81,16 +58,11 @@ def _digest(dataset: Dataset, classes: dict[str, tuple[str, ...]], short_side: i
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def _decoded(dataset: Dataset, keys: Sequence[str], short_side: int, workers: int) -> Iterator[_Decoded | _Unreadable]:
+def _decoded(dataset: Dataset, keys: Sequence[str], short_side: int, workers: int) -> Iterator[_Decoded | Unreadable]:
     with ThreadPoolExecutor(workers) as pool:  # Pillow decodes and resizes without holding the interpreter
         for start in range(0, len(keys), AHEAD * workers):
             chunk = keys[start : start + AHEAD * workers]
             yield from pool.map(lambda key: _read(dataset, key, short_side), chunk)
-
-
-def _refuse(unreadable: Sequence[_Unreadable], total: int) -> None:
-    shown = listed([f"{image.key} ({image.reason})" for image in unreadable], "; ")
-    raise Mistakes(f"{len(unreadable)} of {total} images cannot be read: {shown}. Replace or remove them.")
 
 
 def _write(
@@ -104,19 +76,19 @@ def _write(
     keys = [key for keys in classes.values() for key in keys]
     sizes: list[tuple[int, int]] = []
     digests: list[str] = []
-    unreadable: list[_Unreadable] = []
+    bad: list[Unreadable] = []
     with (folder / PIXELS).open("wb") as file:
         for done, image in enumerate(_decoded(dataset, keys, short_side, workers), start=1):
-            if isinstance(image, _Unreadable):
-                unreadable.append(image)
-            elif not unreadable:
+            if isinstance(image, Unreadable):
+                bad.append(image)
+            elif not bad:
                 file.write(np.ascontiguousarray(image.pixels.transpose(1, 0, 2)).data)
                 sizes.append(image.pixels.shape[:2])
                 digests.append(image.digest)
             if on_progress is not None:
                 on_progress(done, len(keys))
-        if unreadable:
-            _refuse(unreadable, len(keys))
+        if bad:
+            raise Mistakes(f"{cannot_be_read(bad, len(keys))} Replace or remove them.")
         file.flush()
         os.fsync(file.fileno())
     labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(keys) for keys in classes.values()])

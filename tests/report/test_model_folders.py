@@ -1,0 +1,185 @@
+"""What a search hands out: the model that the rule names, which embeds as the test did and needs nothing of its search."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from conftest import ROOT, draw_folder, small_search
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from support.finished_search import run_here
+
+import holdout
+from holdout import Mistakes
+from search.plan.stored import stored_search
+from search.selection.confirmation import Confirmation
+from search.selection.exported import exported_trial
+from search.selection.scores.retrieval_file import RetrievalFile
+from search.selection.selection import Selection
+from trainables.spec import derived_seed
+
+TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 16}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A search that is done, of two losses and with two folds; not to be changed."""
+    path = tmp_path_factory.mktemp("models")
+    content = small_search(
+        draw_folder(path / "images", classes=12),
+        training=TRAINING,
+        search={"trials": 3},
+        selection={"finalists": 2, "seeds": 1},
+        split={"folds": 2},
+    )
+    for search in run_here(path / "runs", [content]):
+        search.close()
+    return path / "runs"
+
+
+def opening(runs: Path) -> tuple[dict[str, Any], Path]:
+    (record,) = json.loads((runs / "small/test.json").read_text())["openings"]
+    return record, runs / "small/test" / record["id"]
+
+
+def tested(runs: Path, model: holdout.Embedder) -> tuple[RetrievalFile, list[Path]]:
+    """What the test kept of ``model``, and its images."""
+    _, folder = opening(runs)
+    name = f"{model.spec.origin['study']}-{model.spec.origin['trial']}.npz"
+    keys = np.load(folder / name)["keys"]
+    return RetrievalFile.read(folder / "retrieval" / name), [runs.parent / "images" / key for key in keys]
+
+
+@pytest.mark.parametrize("loss", ["proxy_anchor", "pnp"])
+def test_the_chosen_model_embeds_bit_for_bit_as_the_test_did(runs: Path, loss: str) -> None:
+    torch.set_num_threads(1)
+    model = holdout.open("small", runs=runs).best_model(loss, device="cpu")
+    kept, images = tested(runs, model)
+    embeddings_ND = model.embed(images)
+    assert np.array_equal(embeddings_ND[kept.sample_S].astype(np.float16), kept.embeddings_SD)
+    similar_QN = embeddings_ND[kept.queries_Q].astype(np.float64) @ embeddings_ND.T.astype(np.float64)
+    similar_QN[np.arange(len(similar_QN)), kept.queries_Q] = -np.inf
+    assert np.array_equal(similar_QN.argmax(axis=1), kept.neighbours_QK[:, 0])
+
+
+def test_it_is_the_first_seed_s_of_the_first_fold_whatever_it_scored(runs: Path) -> None:
+    search = stored_search(runs, "small")
+    selection = Selection.load(search.folder.selection)
+    for loss, chosen in selection.chosen.items():
+        origin = json.loads((search.folder.model(loss) / "model.json").read_text())["origin"]
+        finals = search.trials_of(f"{loss}@final")
+        same = [trial for trial in finals if trial.user_attrs["configuration"] == chosen.number]
+        assert origin["trial"] == min(trial.number for trial in same)
+        first = finals[origin["trial"]]
+        assert (origin["fold"], origin["role"], first.user_attrs["fold"]) == (1, "tuned", 1)
+        assert origin["seed"] == derived_seed(first.user_attrs["seed"], "fold", 1)
+        assert origin["hyperparameters"].items() <= chosen.params.items()
+        assert (origin["selection"], origin["split"]) == (selection.digest, selection.split_digest)
+
+
+def final(state: TrialState, configuration: int) -> FrozenTrial:
+    value = {"value": 0.5} if state == TrialState.COMPLETE else {}
+    return create_trial(state=state, user_attrs={"configuration": configuration}, **value)
+
+
+def test_where_the_first_training_failed_it_is_the_next_one_s() -> None:
+    chosen = Confirmation(
+        number=4, params={}, searched=(), values=(0.5,), splits=(0,), best_epochs=(1,), failed=0
+    )  # fmt: skip
+    trials = [
+        final(TrialState.COMPLETE, 0), final(TrialState.FAIL, 4), final(TrialState.COMPLETE, 4),
+        final(TrialState.COMPLETE, 4),
+    ]  # fmt: skip
+    assert exported_trial(trials, chosen) is trials[2]
+    assert exported_trial(trials[:2], chosen) is None
+
+
+def test_its_card_says_what_the_records_say(runs: Path) -> None:
+    summary, model = holdout.open("small", runs=runs).summary, holdout.open("small", runs=runs).best_model("pnp")
+    _, head, text = model.card.split("---\n", 2)
+    test = summary.losses["pnp"].test
+    assert test is not None
+    (result,) = yaml.safe_load(head)["model-index"][0]["results"]
+    assert {entry["type"]: entry["value"] for entry in result["metrics"]} == {
+        name: test[name].mean for name in ("map_at_r", "recall_at_1")
+    }
+    record, _ = opening(runs)
+    name = f"{model.spec.origin['study']}-{model.spec.origin['trial']}.npz"
+    (own,) = [entry for entry in record["scores"] if entry["per_image"] == name]
+    for value in (test["map_at_r"].mean, own["metrics"]["map_at_r"], own["metrics"]["recall_at_1"]):
+        assert f" {value:.4f} |" in text
+    for said in ("1 opening by 1 search", summary.split.digest, "settled with the choice, before the test", "Licence"):
+        assert said in text
+
+
+PROGRAM = """
+import sys
+for name in ("ray", "optuna", "mlflow", "pydantic", "pandas", "faiss"): sys.modules[name] = None
+import numpy, torch
+torch.set_num_threads(1)
+import holdout
+model = holdout.load(sys.argv[1], device="cpu")
+numpy.save(sys.argv[2], model.embed(sys.argv[3:]))
+"""
+
+
+def test_a_copy_of_the_folder_is_enough_in_a_fresh_process_without_the_services(runs: Path, tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    model = holdout.open("small", runs=runs).best_model("pnp", device="cpu")
+    kept, images = tested(runs, model)
+    shutil.copytree(runs / "small/models/pnp", tmp_path / "model")
+    command = [sys.executable, "-c", PROGRAM, tmp_path / "model", tmp_path / "found.npy", *images]
+    subprocess.run([*map(str, command)], cwd=ROOT, check=True)
+    found = np.load(tmp_path / "found.npy")
+    assert np.array_equal(found, model.embed(images))
+    assert np.array_equal(found[kept.sample_S].astype(np.float16), kept.embeddings_SD)
+
+
+def test_any_checkpoint_says_what_it_is_and_embeds(runs: Path) -> None:
+    """Also of a search that never came to its end."""
+    search = stored_search(runs, "small")
+    for study, number in (("pnp", 0), ("proxy_anchor@confirm", 1)):
+        folder = Path(search.trial_directory(study, number))
+        (checkpoint, *_) = sorted(folder.rglob("best.safetensors"))
+        model = holdout.load(str(checkpoint))
+        origin = model.spec.origin
+        assert (origin["search"], origin["study"], origin["trial"]) == ("small", study, number)
+        assert origin["hyperparameters"].items() <= search.trial_of(study, number).user_attrs["params"].items()
+        said = json.loads(next(iter(folder.rglob("trial.json"))).read_text())
+        assert {key: value for key, value in json.loads(json.dumps(origin)).items() if key != "epoch"} == said
+        assert model.embed(np.zeros((20, 30, 3), np.uint8)).shape == (1, 8)
+
+
+def test_the_folder_is_made_again_where_it_is_gone(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs, tmp_path / "runs")
+    folder = tmp_path / "runs/small/models"
+    before = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
+    assert len(before) == 6
+    shutil.rmtree(folder)
+    for loss in ("pnp", "proxy_anchor"):
+        holdout.open("small", runs=tmp_path / "runs").best_model(loss)
+    assert {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")} == before
+
+
+def test_without_a_loss_it_is_that_of_the_highest_confirmed_mean(runs: Path) -> None:
+    search = holdout.open("small", runs=runs)
+    confirmed = {loss: entry.confirmed.mean for loss, entry in search.summary.losses.items() if entry.confirmed}
+    assert search.best_model().spec.origin["loss"] == max(confirmed, key=lambda loss: confirmed[loss])
+
+
+def test_there_is_none_before_the_choice_and_of_no_other_loss(runs: Path, tmp_path: Path) -> None:
+    with pytest.raises(Mistakes, match="no loss 'mpq'"):
+        holdout.open("small", runs=runs).best_model("mpq")
+    shutil.copytree(runs, tmp_path / "runs")
+    (tmp_path / "runs/small/selection.json").unlink()
+    shutil.rmtree(tmp_path / "runs/small/models")
+    with pytest.raises(Mistakes, match="Nothing is selected yet"):
+        holdout.open("small", runs=tmp_path / "runs").best_model("pnp")
+    with pytest.raises(Mistakes, match="is the folder of a search, and no model"):
+        holdout.load(str(runs / "small"))

@@ -1,0 +1,122 @@
+"""A trained network that turns images of any kind into embeddings, as its test did.
+
+Shapes: N images, D embedding dimensions.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.functional import normalize
+
+from trainables.data.decode import Unreadable, cannot_be_read
+from trainables.data.store.ragged import RaggedImages
+from trainables.inference.embed import embed
+from trainables.inference.embedder_spec import EmbedderSpec
+from trainables.inference.images import ImageLike, decoded_batches, each_image
+from trainables.mistakes import Mistakes
+from trainables.models.embedding import EmbeddingModel
+
+OnProgress = Callable[[int], None]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Embedded:
+    """Embeddings [N, D] of the images that could be read, which of all images these are, and the others."""
+
+    embeddings_ND: NDArray[np.float32]
+    positions_N: NDArray[np.int64]
+    unreadable: tuple[Unreadable, ...]
+
+
+class Embedder:
+    """A network on a device, with its preprocessing. Made by :func:`holdout.load`.
+
+    ``spec`` says what it is and what it was trained on, ``card`` the same for people, in Markdown.
+    """
+
+    def __init__(self, network: EmbeddingModel, spec: EmbedderSpec, card: str, device: torch.device) -> None:
+        self.network = network.to(device).eval()
+        self.spec = spec
+        self.card = card
+        self.device = device
+
+    def __repr__(self) -> str:
+        model = self.spec.model
+        return f"<holdout.Embedder {model.backbone}, {model.embedding_dim} dimensions, on {self.device}>"
+
+    def embed(
+        self,
+        images: ImageLike | Iterable[ImageLike],
+        *,
+        batch_size: int | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> NDArray[np.float32]:
+        """Embeddings of length 1.
+
+        Args:
+            images: one image or several: paths, encoded ``bytes``, images of Pillow's, arrays (uint8, [H, W, 3] or
+                grey [H, W]) or tensors ([3, H, W], uint8 or in 0 … 1); a batch of them in one array; or a folder, whose
+                images come by name.
+            batch_size: so many at once; by default as in the test. Another one may change last bits.
+            on_progress: told how many images are done, now and then.
+
+        Returns:
+            float32 [N, D] in the order of the images.
+
+        Raises:
+            Mistakes: images that cannot be read, all of them, or none given.
+        """
+        found = self.embed_readable(images, batch_size=batch_size, on_progress=on_progress, all_or_none=True)
+        if found.unreadable:
+            raise Mistakes(cannot_be_read(found.unreadable, len(found.positions_N) + len(found.unreadable)))
+        return found.embeddings_ND
+
+    def embed_readable(
+        self,
+        images: ImageLike | Iterable[ImageLike],
+        *,
+        batch_size: int | None = None,
+        on_progress: OnProgress | None = None,
+        all_or_none: bool = False,
+    ) -> Embedded:
+        """As :meth:`embed`, of the images that can be read.
+
+        With ``all_or_none`` nothing is embedded any more once one could not be read: the rest is only looked through.
+
+        Raises:
+            Mistakes: no image given.
+        """
+        size = batch_size or self.spec.batch_size
+        chunks: list[NDArray[np.float32]] = []
+        positions: list[int] = []
+        bad: list[Unreadable] = []
+        done = 0
+        for batch in decoded_batches(each_image(images), size, self.spec.decoded_side):
+            readable = [image for image in batch if not isinstance(image, Unreadable)]
+            positions += [done + at for at, image in enumerate(batch) if not isinstance(image, Unreadable)]
+            bad += [image for image in batch if isinstance(image, Unreadable)]
+            done += len(batch)
+            if readable and not (bad and all_or_none):
+                chunks.append(self._embedded(readable))
+            if on_progress:
+                on_progress(done)
+        if not done:
+            raise Mistakes("There is no image to embed: give at least one.")
+        return Embedded(
+            embeddings_ND=np.concatenate(chunks)
+            if chunks
+            else np.empty((0, self.spec.model.embedding_dim), np.float32),
+            positions_N=np.array(positions, dtype=np.int64),
+            unreadable=tuple(bad),
+        )
+
+    def _embedded(self, images: list[np.ndarray]) -> NDArray[np.float32]:
+        raw_ND = embed(
+            self.network, RaggedImages.of(images), self.spec.frame,
+            batch_size=len(images), device=self.device, precision="float32",
+        )  # fmt: skip
+        found: NDArray[np.float32] = normalize(raw_ND).numpy()
+        return found

@@ -1,0 +1,121 @@
+"""What may be given as an image, decoded; and many of them, decoded ahead of the network.
+
+Shapes: H, W pixels; N images.
+"""
+
+import io
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from PIL import Image
+
+from trainables.data.decode import Unreadable, fitted, unreadable
+from trainables.data.images import as_it_looks, read_encoded, read_image
+from trainables.data.sets.rooted import images_below
+from trainables.mistakes import Mistakes
+
+ImageLike: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | np.ndarray | torch.Tensor
+
+
+def found_images(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
+    """The files among ``paths`` as they are given, and the images below the folders, by name; hidden ones are left out.
+
+    Raises:
+        Mistakes: a path that is not there, or a folder without an image.
+    """
+    found: list[Path] = []
+    sentences = []
+    for path in map(Path, paths):
+        below = [path] if path.is_file() else sorted(path / key for key in images_below(path, path))
+        if not path.exists():
+            sentences.append(f"There is no image and no folder {str(path)!r}.")
+        elif not below:
+            sentences.append(f"The folder {str(path)!r} holds no image.")
+        found += below
+    if sentences:
+        raise Mistakes(sentences)
+    return found
+
+
+def each_image(images: ImageLike | Iterable[ImageLike]) -> Iterable[ImageLike]:
+    """One image, a folder, a batch in one array, or several images, as several."""
+    if isinstance(images, str | os.PathLike):
+        return found_images([images])
+    if isinstance(images, bytes | Image.Image):
+        return [images]
+    if isinstance(images, np.ndarray | torch.Tensor):
+        return images if images.ndim == 4 else [images]
+    return images
+
+
+def decoded(image: ImageLike) -> np.ndarray:
+    """``image`` as uint8 [H, W, 3].
+
+    A path or ``bytes`` hold an encoded image. Arrays are uint8 [H, W, 3] or grey [H, W]; tensors are [3, H, W], uint8
+    or floating in 0 … 1.
+
+    Raises:
+        Exception: whatever the decoder meets.
+        ValueError: an array of another shape or type.
+    """
+    if isinstance(image, str | os.PathLike):
+        return read_image(Path(image))
+    if isinstance(image, bytes):
+        return read_encoded(io.BytesIO(image))
+    if isinstance(image, Image.Image):
+        return as_it_looks(image)
+    if isinstance(image, torch.Tensor):
+        return _of_tensor(image)
+    if image.dtype != np.uint8 or not (image.ndim == 2 or image.shape[2:] == (3,)) or not image.size:
+        raise ValueError(
+            f"an array must be uint8 of height × width × 3, or height × width for grey; it is {image.dtype} of "
+            f"{' × '.join(map(str, image.shape))}"
+        )
+    return image if image.ndim == 3 else np.stack([image] * 3, axis=2)
+
+
+def _of_tensor(image: torch.Tensor) -> np.ndarray:
+    if image.ndim != 3 or image.shape[0] != 3 or not image.numel():
+        raise ValueError(f"a tensor must be of 3 × height × width; it is of {' × '.join(map(str, image.shape))}")
+    if image.is_floating_point():
+        low, high = image.aminmax()
+        if not (low >= 0 and high <= 1):
+            raise ValueError(f"a floating tensor must lie in 0 … 1; it lies in {low:.3g} … {high:.3g}")
+        image = (image * 255).round().to(torch.uint8)
+    if image.dtype != torch.uint8:
+        raise ValueError(f"a tensor must be uint8, or floating in 0 … 1; it is {image.dtype}")
+    return image.permute(1, 2, 0).cpu().numpy()
+
+
+def decoded_batches(
+    images: Iterable[ImageLike], batch_size: int, short_side: int
+) -> Iterator[Sequence[np.ndarray | Unreadable]]:
+    """The images in batches, their short sides at most ``short_side`` pixels.
+
+    While a batch is used the next one is decoded, on all cores: Pillow decodes and resizes without holding the
+    interpreter.
+    """
+
+    def one(position: int, image: ImageLike) -> np.ndarray | Unreadable:
+        try:
+            return fitted(decoded(image), short_side)
+        except Exception as error:  # decoders raise anything, and all bad images shall be named at once
+            name = os.fspath(image) if isinstance(image, str | os.PathLike) else f"image {position}"
+            return unreadable(name, error)
+
+    under_way: deque[list[Future[np.ndarray | Unreadable]]] = deque()
+    numbered = enumerate(images)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        while batch := list(islice(numbered, batch_size)):
+            under_way.append([pool.submit(one, position, image) for position, image in batch])
+            if len(under_way) > 1:
+                yield [future.result() for future in under_way.popleft()]
+        if under_way:
+            yield [future.result() for future in under_way.popleft()]

@@ -1,0 +1,65 @@
+"""Named tensors in one file (safetensors) with what describes them; nothing in it is ever executed."""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from trainables.files import AnyPath
+from trainables.mistakes import Mistakes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LOSS = "loss."
+"""A checkpoint holds what the loss learned beside the network: the names of its tensors begin so."""
+
+_KEY = "holdout"
+
+
+def tensors_bytes(tensors: "Mapping[str, Tensor]", description: Mapping[str, Any] | None = None) -> bytes:
+    """The content of a file of ``tensors``, with ``description`` in its head as JSON."""
+    import torch
+    from safetensors.torch import save
+
+    whole = {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
+    metadata = {"format": "pt", **({_KEY: json.dumps(description, allow_nan=False)} if description else {})}
+    return save(whole, metadata)
+
+
+def read_tensors(path: AnyPath) -> "tuple[dict[str, Tensor], Any]":
+    """The tensors of a file, on the CPU, and their description; None where there is none.
+
+    Raises:
+        OSError: it cannot be read.
+        Mistakes: it is no such file.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    content = path.read_bytes()
+    try:
+        tensors = load(content)
+        return tensors, description_of(content)
+    except (SafetensorError, ValueError) as error:
+        raise Mistakes(f"{path} holds no tensors in the form of safetensors ({error}); restore the file.") from error
+
+
+def network_tensors(path: AnyPath) -> "dict[str, Tensor]":
+    """The tensors of the network in a checkpoint, without those of the loss it was trained with; errors as above."""
+    tensors, _ = read_tensors(path)
+    return {name: tensor for name, tensor in tensors.items() if not name.startswith(LOSS)}
+
+
+def network_bytes(checkpoint: bytes) -> bytes:
+    """The content of a file of the network's tensors alone; made without torch."""
+    from safetensors.numpy import load, save
+
+    tensors = {name: tensor for name, tensor in load(checkpoint).items() if not name.startswith(LOSS)}
+    return save(tensors, {"format": "pt"})
+
+
+def description_of(content: bytes) -> Any:
+    """What the head of a file of tensors says of them: its first 8 bytes are the length of the JSON that follows."""
+    head = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    text = head.get("__metadata__", {}).get(_KEY)
+    return None if text is None else json.loads(text)
