@@ -13,7 +13,7 @@ from trainables.training.config import TrainingConfig
 TrainingByLoss = dict[str, dict[str, Any]]
 """For each loss the settings that are its own."""
 
-SHARED = ("epochs", "image_size", "resize_size", "augment")
+SHARED = ("epochs", "image_size", "resize_size", "resize_square", "augment")
 """The same for all losses of a search: rungs and budgets count in the epochs, and the images are stored once."""
 
 
