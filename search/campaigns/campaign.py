@@ -8,7 +8,7 @@ from typing import Any
 
 from search.campaigns.config import LOSS, VALIDATION, CampaignConfig, read_config
 from search.campaigns.each import for_each
-from search.config.recipes import read_search
+from search.config.recipes import of_its_losses, read_search
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import with_value
 from trainables.mistakes import raise_if_any
@@ -67,13 +67,7 @@ def search_file(config: CampaignConfig, recipe: Mapping[str, Any], labels: Seque
     for axis, label in zip(config.vary.values(), labels, strict=True):
         for path, value in axis[label].items():
             content = with_value(content, path.split("."), value)
-    losses = content.get("losses", [])
-    for section in ("space", "training_by_loss"):
-        by_loss = content.get(section, {})
-        if isinstance(losses, list) and isinstance(by_loss, dict):
-            kept = (*losses, "training")
-            of_recipe = recipe.get(section, {})
-            content[section] = {loss: own for loss, own in by_loss.items() if loss in kept or loss not in of_recipe}
+    content = of_its_losses(content, recipe)
     tested = [metric for metric in config.table.metrics if metric != VALIDATION]
     defaults = {"tracking": {"experiment": config.name}, "metrics": {"test": tested} if tested else {}}
     return {**merged(defaults, content), "name": config.search_name(labels)}

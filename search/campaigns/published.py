@@ -27,6 +27,8 @@ def comparable(content: dict[str, Any], written: Mapping[str, Any]) -> dict[str,
     ``written`` is the file before the command line's settings: its numbers are of what stands in it. Each part that
     loses numbers says why. A file with mistakes stays as it is.
     """
+    if content == written:
+        return content
     try:
         config, as_written = read_config(content), read_config(written)
         ours, theirs = _cells(config), _cells(as_written)

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from optuna.trial import create_trial
 
 from search.config.changeable import settled_digest, settled_entries
+from search.config.recipes import read_search
 from search.config.search_config import parse_config
 from search.plan.checks import make_plan
 from search.plan.plan import Plan
@@ -120,3 +122,12 @@ def test_a_mistake_in_such_a_space_is_said(plan: Callable[..., Plan], space: dic
         plan(space=space)
     (found,) = caught.value.sentences
     assert found.startswith(expected)
+
+
+def test_losses_that_a_setting_leaves_out_take_their_own_settings_with_them(tmp_path: Path) -> None:
+    file = tmp_path / "search.yaml"
+    file.write_text(yaml.safe_dump({"losses": LOSSES, "training_by_loss": OWN, "space": {"pnp": {"alpha": 2}}}))
+    fewer = read_search(file, ["losses=[mpa]", "space.mpaa.tau=0.1"])
+    assert fewer["training_by_loss"] == {"mpa": OWN["mpa"]}
+    assert fewer["space"] == {"mpaa": {"tau": 0.1}}, "a mistake stays one"
+    assert read_search(file)["training_by_loss"] == OWN

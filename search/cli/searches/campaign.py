@@ -36,7 +36,7 @@ def campaign(
 
         refuse_unknown(output or [])
         content = read_campaign(file, settings or [])
-        campaign = parse_campaign(comparable(content, read_campaign(file)) if settings else content)
+        campaign = parse_campaign(comparable(content, read_campaign(file)))
         folder = CampaignFolder(runs, campaign.name)
         plans = campaign_plans(campaign, folder)
         say([notice for plan in plans for notice in plan.notices])
