@@ -4,6 +4,7 @@
 >>> search = holdout.run("birds.yaml", {"search.trials": 4})  # starts, goes on or extends, as `holdout run`
 >>> search.trials("mpa")  # a pandas table
 >>> search.summary.losses["mpa"].test
+>>> holdout.load("birds-mpa").index("photos/").query("heron.jpg", k=5)  # a trained model: images by similarity
 
 A search's studies are plain Optuna studies; two lines load one::
 
@@ -21,17 +22,36 @@ from search import __version__
 if TYPE_CHECKING:
     from holdout.catalogue import losses
     from holdout.evaluation import evaluate
+    from holdout.models import load
     from holdout.searches import Search, compare, open, run
+    from trainables.inference.embedder import Embedder
+    from trainables.inference.index.image_index import ImageIndex
     from trainables.mistakes import Failure, Mistakes
 
-__all__ = ["Failure", "Mistakes", "Search", "__version__", "compare", "evaluate", "losses", "open", "run"]
+__all__ = [
+    "Embedder",
+    "Failure",
+    "ImageIndex",
+    "Mistakes",
+    "Search",
+    "__version__",
+    "compare",
+    "evaluate",
+    "load",
+    "losses",
+    "open",
+    "run",
+]
 
 _MODULES = {
+    "Embedder": "trainables.inference.embedder",
     "Failure": "trainables.mistakes",
+    "ImageIndex": "trainables.inference.index.image_index",
     "Mistakes": "trainables.mistakes",
     "Search": "holdout.searches",
     "compare": "holdout.searches",
     "evaluate": "holdout.evaluation",
+    "load": "holdout.models",
     "losses": "holdout.catalogue",
     "open": "holdout.searches",
     "run": "holdout.searches",

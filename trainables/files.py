@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
+from trainables.mistakes import Mistakes
+
 if TYPE_CHECKING:
     from upath import UPath
 
@@ -20,6 +22,23 @@ def as_path(address: str) -> AnyPath:
     from upath import UPath  # not on every machine that only trains
 
     return UPath(address, use_listings_cache=False)  # other processes write there too
+
+
+def given_path(address: str) -> AnyPath:
+    """As :func:`as_path`, of an address that a user gives; there need not be anything.
+
+    Raises:
+        Mistakes: it cannot be looked at.
+    """
+    try:
+        path = as_path(address)
+        path.exists()
+    except Exception as error:  # every store's library has its own
+        raise Mistakes(
+            f"{address} cannot be looked at ({type(error).__name__}: {error}); install its library, see that this "
+            "machine may use it, or mend the address."
+        ) from error
+    return path
 
 
 def write_whole(path: AnyPath, write: Callable[[IO[bytes]], object]) -> None:

@@ -15,6 +15,7 @@ import typer
 from search import __version__
 from search.cli import cluster, doctor
 from search.cli.catalogue import backbones, check, datasets, losses
+from search.cli.models import embed, export, index, query
 from search.cli.output import say, set_up_logging
 from search.cli.searches import campaign, compare, disk, init, report, run, serve, status, trials, verify
 from search.config.parts.own_parts import find_parts_here
@@ -33,6 +34,7 @@ PANELS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Search": (init.init, run.run, run.select, run.test, run.audit, campaign.campaign),
     "Results": (status.status, trials.trials, trials.show, compare.compare, verify.verify, run.sync),
     "Pictures": (report.report, serve.serve),
+    "Models": (export.export, embed.embed, index.index, query.query),
     "Disk": (disk.disk, disk.remove),
     "Cluster": (cluster.submit, cluster.list_searches, cluster.logs, cluster.stop, cluster.wait),
     "What there is": (losses.losses, datasets.datasets, backbones.backbones, check.check, doctor.doctor),

@@ -52,6 +52,11 @@ class StoredSearch:
             return None
         return read_storage(url)
 
+    def close(self) -> None:
+        """Let go of its studies' database, to which there are only so many connections; what is read opens it again."""
+        if engine := self.__dict__.pop("storage", None):
+            engine.dispose()
+
     def trials(self, loss: str, stage: Stage = Stage.SEARCH) -> list[FrozenTrial]:
         """The trials of a loss's study in a stage; none where it has not begun."""
         return stored_trials(self.storage, study_name(self.name, loss, stage)) if self.storage else []

@@ -192,7 +192,8 @@ def _write_models(outcome: Outcome) -> None:
     if not folder.test.exists():
         return
     try:
-        write_model_folders(StoredSearch(folder), outcome.comparison)
+        with closing(StoredSearch(folder)) as stored:
+            write_model_folders(stored, outcome.comparison)
     except (Mistakes, OSError) as error:
         logger.warning("The models of %s cannot be written: %s", folder.name, error)
 

@@ -68,6 +68,7 @@ def loaded(*arguments: str, code: int = 0) -> set[str]:
         (["-h"], 0),
         (["--version"], 0),
         (["run", "--help"], 0),
+        (["query", "--help"], 0),
         (["rnu"], 2),
     ],
 )
@@ -93,6 +94,18 @@ def test_a_mistake_in_a_search_file_loads_no_training_code(tmp_path: Path) -> No
     file = tmp_path / "wrong.yaml"
     file.write_text("name: wrong\ndataset: {name: glyphs}\nlosses: [mpaa]\n")
     assert not loaded("run", str(file), "--runs", str(tmp_path / "runs"), code=2) & {*HEAVY}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["embed", "model", "photos", "--to", "a.csv"],
+        ["index", "model", "photos", "--to", __file__],
+        ["query", "no", "x"],
+    ],
+)
+def test_where_a_model_has_nothing_to_do_it_is_not_loaded(arguments: list[str]) -> None:
+    assert not loaded(*arguments, code=2) & {*HEAVY, *STUDIES, "numpy"}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a search hands out: the model that the rule names, which embeds as the test did and needs nothing of its search."""
+"""What a search hands out: the model that the rule names, which embeds as the test did and needs no search any more."""
 
 import json
 import shutil
@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from conftest import ROOT, draw_folder, small_search
+from conftest import draw_folder, small_search
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.finished_search import run_here
+from support.services import ROOT
 
 import holdout
 from holdout import Mistakes
@@ -32,7 +33,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A search that is done, of two losses and with two folds; not to be changed."""
     path = tmp_path_factory.mktemp("models")
     content = small_search(
-        draw_folder(path / "images", classes=12),
+        draw_folder(path / "images", classes=16),
         training=TRAINING,
         search={"trials": 3},
         selection={"finalists": 2, "seeds": 1},
@@ -48,7 +49,7 @@ def opening(runs: Path) -> tuple[dict[str, Any], Path]:
     return record, runs / "small/test" / record["id"]
 
 
-def tested(runs: Path, model: holdout.Embedder) -> tuple[RetrievalFile, list[Path]]:
+def kept_of(runs: Path, model: holdout.Embedder) -> tuple[RetrievalFile, list[Path]]:
     """What the test kept of ``model``, and its images."""
     _, folder = opening(runs)
     name = f"{model.spec.origin['study']}-{model.spec.origin['trial']}.npz"
@@ -60,7 +61,7 @@ def tested(runs: Path, model: holdout.Embedder) -> tuple[RetrievalFile, list[Pat
 def test_the_chosen_model_embeds_bit_for_bit_as_the_test_did(runs: Path, loss: str) -> None:
     torch.set_num_threads(1)
     model = holdout.open("small", runs=runs).best_model(loss, device="cpu")
-    kept, images = tested(runs, model)
+    kept, images = kept_of(runs, model)
     embeddings_ND = model.embed(images)
     assert np.array_equal(embeddings_ND[kept.sample_S].astype(np.float16), kept.embeddings_SD)
     similar_QN = embeddings_ND[kept.queries_Q].astype(np.float64) @ embeddings_ND.T.astype(np.float64)
@@ -132,7 +133,7 @@ numpy.save(sys.argv[2], model.embed(sys.argv[3:]))
 def test_a_copy_of_the_folder_is_enough_in_a_fresh_process_without_the_services(runs: Path, tmp_path: Path) -> None:
     torch.set_num_threads(1)
     model = holdout.open("small", runs=runs).best_model("pnp", device="cpu")
-    kept, images = tested(runs, model)
+    kept, images = kept_of(runs, model)
     shutil.copytree(runs / "small/models/pnp", tmp_path / "model")
     command = [sys.executable, "-c", PROGRAM, tmp_path / "model", tmp_path / "found.npy", *images]
     subprocess.run([*map(str, command)], cwd=ROOT, check=True)

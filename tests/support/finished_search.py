@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,8 @@ def run_here(
     for search in searches:
         summary = write_summary(search)
         if search.is_done(Stage.TEST):
-            write_model_folders(StoredSearch(search.plan.folder), compare([search.plan.folder], [summary]))
+            with closing(StoredSearch(search.plan.folder)) as stored:
+                write_model_folders(stored, compare([search.plan.folder], [summary]))
     return searches
 
 

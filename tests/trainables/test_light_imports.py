@@ -27,6 +27,8 @@ LIGHT = (
     "trainables.data.store.spec",
     "trainables.training.epoch_record",
     "trainables.files",
+    "trainables.inference.index.description",
+    "trainables.inference.model_folder",
     "trainables.losses",
     "trainables.losses.loss_part",
     "trainables.metrics",

@@ -310,6 +310,20 @@ FILES: dict[str, tuple[Change, str]] = {
         "selection.json",
     ),
     "the choice, frozen again": (_chosen_again, "selection.json"),
+    "which model is handed out": (
+        lambda c: c.json("selection.json", lambda content: content.update(exported="the one with the best score")),
+        "selection.json",
+    ),
+    "the model that is handed out": (
+        lambda c: (c.path / "models/pnp/model.safetensors").write_bytes(
+            (c.path / "models/proxy_anchor/model.safetensors").read_bytes()
+        ),
+        "models/pnp model.safetensors",
+    ),
+    "what it is said to be": (
+        lambda c: c.json("models/pnp/model.json", lambda content: content["origin"].update(trial=1)),
+        "models/pnp model.json origin trial",
+    ),
     "the reason": (
         lambda c: c.json("selection.json", lambda content: content["reasons"].update(pnp="it looks good")),
         "selection.json",

@@ -3,8 +3,11 @@
 Shapes: N images, D embedding dimensions.
 """
 
-from collections.abc import Callable, Iterable
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,9 +18,13 @@ from trainables.data.decode import Unreadable, cannot_be_read
 from trainables.data.store.ragged import RaggedImages
 from trainables.inference.embed import embed
 from trainables.inference.embedder_spec import EmbedderSpec
-from trainables.inference.images import ImageLike, decoded_batches, each_image
+from trainables.inference.images import ImageLike, decoded_batches, each_image, name_of
+from trainables.inference.tensors_file import tensors_bytes
 from trainables.mistakes import Mistakes
 from trainables.models.embedding import EmbeddingModel
+
+if TYPE_CHECKING:
+    from trainables.inference.index.image_index import ImageIndex
 
 OnProgress = Callable[[int], None]
 
@@ -34,18 +41,33 @@ class Embedded:
 class Embedder:
     """A network on a device, with its preprocessing. Made by :func:`holdout.load`.
 
-    ``spec`` says what it is and what it was trained on, ``card`` the same for people, in Markdown.
+    ``spec`` says what it is and what it was trained on, ``card`` the same for people, in Markdown. ``address`` is where
+    it was loaded from, None where it was made otherwise.
     """
 
-    def __init__(self, network: EmbeddingModel, spec: EmbedderSpec, card: str, device: torch.device) -> None:
+    def __init__(
+        self,
+        network: EmbeddingModel,
+        spec: EmbedderSpec,
+        card: str,
+        device: torch.device,
+        *,
+        address: str | None = None,
+    ) -> None:
         self.network = network.to(device).eval()
         self.spec = spec
         self.card = card
         self.device = device
+        self.address = address
 
     def __repr__(self) -> str:
         model = self.spec.model
         return f"<holdout.Embedder {model.backbone}, {model.embedding_dim} dimensions, on {self.device}>"
+
+    @cached_property
+    def weights_sha256(self) -> str:
+        """SHA-256 of the file ``model.safetensors`` that these weights make, whichever file they were read from."""
+        return hashlib.sha256(tensors_bytes(self.network.state_dict())).hexdigest()
 
     def embed(
         self,
@@ -67,7 +89,7 @@ class Embedder:
             float32 [N, D] in the order of the images.
 
         Raises:
-            Mistakes: images that cannot be read, all of them, or none given.
+            Mistakes: images that cannot be read, all of them, or none given; or a batch of less than one.
         """
         found = self.embed_readable(images, batch_size=batch_size, on_progress=on_progress, all_or_none=True)
         if found.unreadable:
@@ -87,9 +109,11 @@ class Embedder:
         With ``all_or_none`` nothing is embedded any more once one could not be read: the rest is only looked through.
 
         Raises:
-            Mistakes: no image given.
+            Mistakes: no image given, or a batch of less than one.
         """
-        size = batch_size or self.spec.batch_size
+        size = self.spec.batch_size if batch_size is None else batch_size
+        if size < 1:
+            raise Mistakes(f"batch_size is {size}; give 1 or more.")
         chunks: list[NDArray[np.float32]] = []
         positions: list[int] = []
         bad: list[Unreadable] = []
@@ -112,6 +136,39 @@ class Embedder:
             positions_N=np.array(positions, dtype=np.int64),
             unreadable=tuple(bad),
         )
+
+    def index(
+        self,
+        images: ImageLike | Iterable[ImageLike],
+        *,
+        kind: str | None = None,
+        batch_size: int | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> "ImageIndex":
+        """An index of images, to be asked for those most similar to others.
+
+        Args:
+            images: as for :meth:`embed`. Those that are no paths are called ``image 0`` and so on, by their position.
+            kind: ``exact``, ``ivf`` or ``hnsw``; by default exact up to a million images, and ivf above. What an
+                approximate one finds is measured: ``index.description.recall``.
+            batch_size: as for :meth:`embed`.
+            on_progress: as for :meth:`embed`.
+
+        Raises:
+            Mistakes: images that cannot be read, all of them, or none given; a kind that there is not, or not for so
+                few images.
+        """
+        from trainables.inference.index.image_index import ImageIndex  # the training knows of no index
+
+        names: list[str] = []
+
+        def named() -> Iterator[ImageLike]:
+            for position, image in enumerate(each_image(images)):
+                names.append(name_of(position, image))
+                yield image
+
+        embeddings_ND = self.embed(named(), batch_size=batch_size, on_progress=on_progress)
+        return ImageIndex.of(embeddings_ND, names, self, kind=kind)
 
     def _embedded(self, images: list[np.ndarray]) -> NDArray[np.float32]:
         raw_ND = embed(

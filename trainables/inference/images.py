@@ -52,7 +52,14 @@ def each_image(images: ImageLike | Iterable[ImageLike]) -> Iterable[ImageLike]:
         return [images]
     if isinstance(images, np.ndarray | torch.Tensor):
         return images if images.ndim == 4 else [images]
+    if not isinstance(images, Iterable):
+        raise Mistakes(f"images is {images!r}, which is neither an image nor several; give paths, arrays or tensors.")
     return images
+
+
+def name_of(position: int, image: ImageLike) -> str:
+    """An image's path; of one that has none, its position, from 0."""
+    return os.fspath(image) if isinstance(image, str | os.PathLike) else f"image {position}"
 
 
 def decoded(image: ImageLike) -> np.ndarray:
@@ -63,7 +70,7 @@ def decoded(image: ImageLike) -> np.ndarray:
 
     Raises:
         Exception: whatever the decoder meets.
-        ValueError: an array of another shape or type.
+        ValueError: an array of another shape or type, or no image at all.
     """
     if isinstance(image, str | os.PathLike):
         return read_image(Path(image))
@@ -73,6 +80,8 @@ def decoded(image: ImageLike) -> np.ndarray:
         return as_it_looks(image)
     if isinstance(image, torch.Tensor):
         return _of_tensor(image)
+    if not isinstance(image, np.ndarray):
+        raise ValueError(f"it is a {type(image).__name__}, and no path, bytes, image of Pillow's, array or tensor")
     if image.dtype != np.uint8 or not (image.ndim == 2 or image.shape[2:] == (3,)) or not image.size:
         raise ValueError(
             f"an array must be uint8 of height × width × 3, or height × width for grey; it is {image.dtype} of "
@@ -107,8 +116,7 @@ def decoded_batches(
         try:
             return fitted(decoded(image), short_side)
         except Exception as error:  # decoders raise anything, and all bad images shall be named at once
-            name = os.fspath(image) if isinstance(image, str | os.PathLike) else f"image {position}"
-            return unreadable(name, error)
+            return unreadable(name_of(position, image), error)
 
     under_way: deque[list[Future[np.ndarray | Unreadable]]] = deque()
     numbered = enumerate(images)

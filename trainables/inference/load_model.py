@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from trainables.files import AnyPath, as_path
+from trainables.files import AnyPath, given_path
 from trainables.inference.embedder import Embedder
 from trainables.inference.embedder_spec import EmbedderSpec
 from trainables.inference.model_folder import CARD, DESCRIPTION, WEIGHTS
@@ -27,9 +29,11 @@ def load_model(address: str, *, device: str | torch.device | None = None, trust_
         trust_code: whether the code of a network of one's own, which the model names, may be imported and run.
 
     Raises:
-        Mistakes: there is no model, it is of another format or damaged, or it names code that is not trusted.
+        Mistakes: there is no model, it is of another format or damaged, it names code that is not trusted, or this
+            machine has no such device.
     """
-    path = as_path(address)
+    where = _device(device)
+    path = given_path(address)
     tensors, content, card = _checkpoint(path) if path.suffix == ".safetensors" else _folder(path)
     spec = EmbedderSpec.from_json(content, address)
     _check_code(spec.model.backbone, address, trust_code)
@@ -39,7 +43,20 @@ def load_model(address: str, *, device: str | torch.device | None = None, trust_
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise Mistakes(f"The weights of {address} are not those of its network: {reason}") from error
-    return Embedder(network, spec, card, torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))
+    known_as = os.path.abspath(path) if isinstance(path, Path) else address  # which another folder's processes find
+    return Embedder(network, spec, card, where, address=known_as)
+
+
+def _device(asked: str | torch.device | None) -> torch.device:
+    if asked is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=torch.device(asked)).device
+    except (AssertionError, NotImplementedError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise Mistakes(
+            f"device is {str(asked)!r}, where nothing can be computed here ({reason}); give cpu, or leave it out."
+        ) from error
 
 
 def _folder(path: AnyPath) -> tuple[dict[str, Tensor], Any, str]:

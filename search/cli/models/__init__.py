@@ -1,1 +1,1 @@
-"""The commands that take a model out, and use it."""
+"""The commands that take a trained model out of a search, and use it."""

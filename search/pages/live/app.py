@@ -1,8 +1,8 @@
 """The live page and its API; it only reads."""
 
 import hmac
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from search.pages.live.live_search import live_search
 from search.pages.live.sections import ReportsSoFar
 from search.pages.live.types import Health, LiveSearch, SectionSoFar
 from search.plan.progress.status import SearchStatus, status_of
-from search.plan.runs import RunFolder, existing_run, find_runs
+from search.plan.runs import existing_run, find_runs
 from search.plan.stored import StoredSearch
 from trainables.mistakes import Mistakes
 
@@ -51,23 +51,23 @@ def live_app(runs: Path, token: str | None) -> FastAPI:
     def searches() -> list[SearchStatus]:
         found = []
         for folder in find_runs(runs):
-            with _read(folder) as stored:
+            with closing(StoredSearch(folder)) as stored:
                 found.append(status_of(stored))
         return found
 
     @app.get("/api/searches/{name}", summary="What a search does now")
     def search(name: str) -> LiveSearch:
-        with _read(existing_run(runs, name)) as stored:
+        with closing(StoredSearch(existing_run(runs, name))) as stored:
             return live_search(stored)
 
     @app.get("/api/searches/{name}/report", summary="The sections of its report so far, as HTML")
     def report(name: str) -> tuple[SectionSoFar, ...]:
-        with _read(existing_run(runs, name)) as stored:
+        with closing(StoredSearch(existing_run(runs, name))) as stored:
             return reports.of(stored)
 
     @app.get("/api/searches/{name}/health", summary="Whether the services answer that it writes to")
     def services(name: str) -> tuple[Health, ...]:
-        with _read(existing_run(runs, name)) as stored:
+        with closing(StoredSearch(existing_run(runs, name))) as stored:
             return health(stored)
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
@@ -83,17 +83,6 @@ def live_app(runs: Path, token: str | None) -> FastAPI:
         return Response(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
 
     return app
-
-
-@contextmanager
-def _read(folder: RunFolder) -> Iterator[StoredSearch]:
-    """A search for one answer; its connections are closed after it, as a server has only so many."""
-    stored = StoredSearch(folder)
-    try:
-        yield stored
-    finally:
-        if stored.storage is not None:
-            stored.storage.dispose()
 
 
 @cache

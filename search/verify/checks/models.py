@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import closing
 
 from search.plan.stored import StoredSearch
 from search.report.models.model_folders import chosen_model
@@ -21,7 +22,8 @@ def check_models(records: Records, selection: Selection) -> Iterator[Check]:
 
 def _problems(records: Records, selection: Selection, loss: str) -> Iterator[str]:
     folder = records.plan.folder.model(loss)
-    model = chosen_model(StoredSearch(records.plan.folder), selection, loss)
+    with closing(StoredSearch(records.plan.folder)) as stored_search:
+        model = chosen_model(stored_search, selection, loss)
     if model is None:
         yield f"models/{loss}: it is there, and no training for the test is."
         return

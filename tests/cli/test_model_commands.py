@@ -1,0 +1,304 @@
+"""``holdout embed``, ``holdout index`` and ``holdout query``: what they write, print and refuse."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+from PIL import Image
+from support.commands import holdout_here, plain
+from support.small_model import SmallModel, small_model
+
+import holdout
+from trainables.inference.embedder import Embedder
+from trainables.inference.index.image_index import ImageIndex
+
+ROOT = Path(__file__).parents[2]
+CPU = ("--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> SmallModel:
+    return small_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> SmallModel:
+    return small_model(tmp_path_factory.mktemp("other"), seed=8)
+
+
+@pytest.fixture(scope="module")
+def model(made: SmallModel) -> Embedder:
+    return holdout.load(made.folder, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def index(made: SmallModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("index") / "birds"
+    holdout_here("index", made.folder, made.images, "--to", folder, *CPU)
+    return folder
+
+
+def refused(*arguments: str | Path) -> str:
+    """What is said in one line, with exit code 2."""
+    done = holdout_here(*arguments, code=2)
+    assert not done.stdout
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def refused_after_embedding(*arguments: str | Path) -> str:
+    """The last line that is said, with exit code 2."""
+    return holdout_here(*arguments, code=2).stderr.splitlines()[-1]
+
+
+def test_embeddings_and_paths_in_a_file(made: SmallModel, model: Embedder, tmp_path: Path) -> None:
+    paths = [str(path) for path in sorted(made.images.rglob("*.png"))]
+    expected = model.embed(made.images)
+    done = holdout_here("embed", made.folder, made.images, "--to", tmp_path / "all.npz", *CPU)
+    assert plain(done.stdout) == f"{tmp_path / 'all.npz'} holds 60 embeddings of 8 dimensions."
+    assert plain(done.stderr).startswith("60 images in ")
+    assert plain(done.stderr).endswith(" images a second.")
+    with np.load(tmp_path / "all.npz", allow_pickle=False) as file:
+        assert sorted(file) == ["embeddings", "paths"]
+        assert file["embeddings"].dtype == np.float32
+        assert np.array_equal(file["embeddings"], expected)
+        assert file["paths"].tolist() == paths
+
+    holdout_here("embed", made.folder, made.images, "--to", tmp_path / "new" / "all.parquet", *CPU)
+    table = pyarrow.parquet.read_table(tmp_path / "new" / "all.parquet")
+    assert table.column_names == ["path", "embedding"]
+    assert table["path"].to_pylist() == paths
+    assert np.array_equal(np.array(table["embedding"].to_pylist(), dtype=np.float32), expected)
+
+
+def test_images_and_folders_in_the_order_given(made: SmallModel, model: Embedder, tmp_path: Path) -> None:
+    given = [made.images / "class-03" / "07.png", made.images / "class-01", made.images / "class-03" / "07.png"]
+    done = holdout_here("embed", made.checkpoint, *given, "--to", tmp_path / "a.npz", "--batch-size", 5, "--json", *CPU)
+    record = json.loads(done.stdout)
+    assert (record["images"], record["dimensions"], record["unreadable"]) == (12, 8, [])
+    assert record["images_per_second"] == pytest.approx(12 / record["seconds"])
+    assert record["model"] == str(made.checkpoint)
+    with np.load(tmp_path / "a.npz") as file:
+        expected = [given[0], *sorted(given[1].iterdir()), given[0]]
+        assert file["paths"].tolist() == [str(path) for path in expected]
+        assert np.array_equal(file["embeddings"], model.embed(expected, batch_size=5))
+
+
+def test_a_file_that_is_there_is_replaced(made: SmallModel, tmp_path: Path) -> None:
+    (tmp_path / "a.npz").write_text("old")
+    holdout_here("embed", made.folder, made.images / "class-01", "--to", tmp_path / "a.npz", *CPU)
+    assert len(np.load(tmp_path / "a.npz")["paths"]) == 10
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
+
+
+def test_neighbours_from_the_command_line(index: Path, made: SmallModel, model: Embedder) -> None:
+    query = made.images / "class-02" / "05.png"
+    expected = ImageIndex.load(index, model).query(query, k=3)
+    record = json.loads(holdout_here("query", index, query, "-k", 3, "--json", *CPU).stdout)
+    (found,) = record["queries"]
+    assert found["path"] == str(query)
+    assert [(one["path"], one["similarity"]) for one in found["neighbours"]] == [
+        (one.path, pytest.approx(one.similarity, abs=1e-6)) for one in expected[0]
+    ]
+    assert (record["k"], record["model"], record["images"]) == (3, str(made.folder), 1)
+    shown = plain(holdout_here("query", index, made.images / "class-02", *CPU).stdout)
+    assert shown.startswith("query rank similarity neighbour")
+    assert shown.count("1.0000") >= 10  # every image is its own nearest
+
+
+def test_an_index_is_queried_by_its_model_wherever_it_lies(index: Path, made: SmallModel, tmp_path: Path) -> None:
+    query = made.images / "class-02" / "05.png"
+    by_address = json.loads(holdout_here("query", index, query, "--json", *CPU).stdout)
+    by_checkpoint = json.loads(holdout_here("query", index, query, "--model", made.checkpoint, "--json", *CPU).stdout)
+    assert by_checkpoint["queries"] == by_address["queries"]
+    assert by_checkpoint["model"] == str(made.checkpoint)
+
+
+def test_relative_addresses_are_found_from_another_folder(
+    made: SmallModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(made.folder.parent)
+    holdout_here("index", "model", "images/class-00", "--to", tmp_path / "index", *CPU)
+    monkeypatch.chdir(tmp_path)
+    (found,) = json.loads(
+        holdout_here("query", "index", made.images / "class-00" / "01.png", "-k", 1, "--json", *CPU).stdout
+    )["queries"]
+    assert found["neighbours"][0]["path"] == "images/class-00/01.png"  # as it was given
+
+
+@pytest.mark.parametrize(("kind", "parameter"), [("ivf", "nprobe"), ("hnsw", "efSearch")])
+def test_the_recall_is_printed_and_kept(kind: str, parameter: str, made: SmallModel, tmp_path: Path) -> None:
+    done = holdout_here("index", made.folder, made.images, "--to", tmp_path / "index", "--kind", kind, *CPU)
+    recall = json.loads((tmp_path / "index" / "index.json").read_text())["recall"]
+    assert recall["parameter"] == parameter
+    assert recall["recall_at_10"] >= recall["target"]
+    said = f"of the index's own images: {recall['recall_at_10']:.4f} with {parameter} = {recall['value']}."
+    assert said in plain(done.stderr)
+    assert plain(done.stdout) == f"{tmp_path / 'index'} holds the index of 60 images ({kind})."
+
+
+@pytest.fixture
+def mixed(made: SmallModel, tmp_path: Path) -> Path:
+    """Four images, two of which are none."""
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    for name in ("a.png", "c.png"):
+        (folder / name).write_bytes((made.images / "class-00" / "00.png").read_bytes())
+    (folder / "b.jpg").write_text("a letter")
+    (folder / "d.png").write_bytes((folder / "a.png").read_bytes()[:50])
+    return folder
+
+
+@pytest.mark.parametrize("command", ["embed", "index"])
+def test_without_asking_nothing_is_written_of_unreadable_images(
+    command: str, mixed: Path, made: SmallModel, tmp_path: Path
+) -> None:
+    said = holdout_here(command, made.folder, mixed, "--to", tmp_path / "to.npz", *CPU, code=2).stderr.splitlines()
+    assert said[0] == f"{mixed / 'b.jpg'} cannot be read (not an image of a known format)."
+    assert said[1].startswith(f"{mixed / 'd.png'} cannot be read (")
+    assert said[2:] == ["2 of 4 images cannot be read, and nothing is written: mend them, or give --skip-unreadable."]
+    assert not (tmp_path / "to.npz").exists()
+
+
+def test_unreadable_images_are_named_and_left_out(mixed: Path, made: SmallModel, tmp_path: Path) -> None:
+    arguments = ("embed", made.folder, mixed, "--to", tmp_path / "to.npz", "--skip-unreadable", *CPU)
+    said = holdout_here(*arguments).stderr.splitlines()
+    assert said[0] == f"{mixed / 'b.jpg'} cannot be read (not an image of a known format)."
+    assert said[1].startswith(f"{mixed / 'd.png'} cannot be read (")
+    assert said[2].endswith("; left out, since unreadable: 2.")
+    assert np.load(tmp_path / "to.npz")["paths"].tolist() == [str(mixed / "a.png"), str(mixed / "c.png")]
+    unreadable = json.loads(holdout_here(*arguments, "--json").stdout)["unreadable"]
+    assert [image["path"] for image in unreadable] == [str(mixed / "b.jpg"), str(mixed / "d.png")]
+
+    holdout_here("index", made.folder, mixed, "--to", tmp_path / "index", "--skip-unreadable", *CPU)
+    queries = json.loads(
+        holdout_here("query", tmp_path / "index", mixed, "-k", 2, "--skip-unreadable", "--json", *CPU).stdout
+    )["queries"]
+    assert [query["path"] for query in queries] == [str(mixed / "a.png"), str(mixed / "c.png")]
+    said = holdout_here("embed", made.folder, mixed / "b.jpg", "--to", tmp_path / "b.npz", "--skip-unreadable", code=2)
+    assert said.stderr.splitlines()[-1] == "None of the 1 images can be read, and nothing is written."
+
+
+def test_bad_images_files_and_folders(made: SmallModel, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "a.txt").write_text("dear")
+    to = ("--to", tmp_path / "a.npz")
+    assert (
+        refused("embed", made.folder, tmp_path / "empty", *to) == f"The folder '{tmp_path / 'empty'}' holds no image."
+    )
+    assert refused("embed", made.folder, tmp_path / "no", *to).startswith("There is no image and no folder ")
+    assert "must be one of .npz, .parquet; it is '.csv'." in refused(
+        "embed", made.folder, made.images, "--to", tmp_path / "a.csv"
+    )
+    assert refused("embed", made.folder, made.images, "--to", tmp_path / "a.csv").startswith("--to ")
+    (tmp_path / "b.npz").mkdir()
+    assert refused("embed", made.folder, made.images, "--to", tmp_path / "b.npz").endswith(
+        "it is a folder; name a file."
+    )
+    under_file = tmp_path / "letters" / "a.txt" / "c.npz"
+    assert "nothing can be written into" in refused("embed", made.folder, made.images, "--to", under_file)
+    assert "holds something else than an index (a.txt)" in refused(
+        "index", made.folder, made.images, "--to", tmp_path / "letters"
+    )
+    assert refused("embed", made.folder, made.images, *to, "--batch-size", 0) == "batch_size is 0; give 1 or more."
+    assert "where nothing can be computed here" in refused("embed", made.folder, made.images, *to, "--device", "gpu")
+    assert not (tmp_path / "a.npz").exists()
+
+
+def test_a_path_that_is_no_text(made: SmallModel, tmp_path: Path) -> None:
+    """File systems know such names; numpy keeps them and Parquet cannot."""
+    image = tmp_path / "\udcff.png"
+    image.write_bytes((made.images / "class-00" / "00.png").read_bytes())
+    said = refused_after_embedding("embed", made.folder, image, "--to", tmp_path / "a.parquet", *CPU)
+    assert said.endswith(r"\udcff.png' is no UTF-8, which Parquet asks for; write a .npz file.")
+    holdout_here("embed", made.folder, image, "--to", tmp_path / "a.npz", *CPU)
+    assert np.load(tmp_path / "a.npz")["paths"].tolist() == [str(image)]
+
+
+def test_bad_models(made: SmallModel, tmp_path: Path) -> None:
+    to = (made.images, "--to", tmp_path / "a.npz")
+    assert "is no model: model.json and model.safetensors cannot be read there" in refused("embed", made.images, *to)
+    (tmp_path / "birds").mkdir()
+    (tmp_path / "birds" / "search.yaml").write_text("name: birds\n")
+    assert "is the folder of a search, and no model" in refused("embed", tmp_path / "birds", *to)
+    assert "cannot be looked at (ValueError: Unsupported filesystem: 'nowhere'); install" in refused(
+        "embed", "nowhere://birds", *to
+    )
+    folder = tmp_path / "newer"
+    folder.mkdir()
+    for file in made.folder.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    content = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps({**content, "format": 99}))
+    assert "describes a model in the format 99, and this version reads" in refused("embed", folder, *to)
+    (folder / "model.json").write_text(json.dumps({**content, "model": {**content["model"], "backbone": "lab:Net"}}))
+    assert "has a network of its own, lab:Net, whose code would be imported and run" in refused("embed", folder, *to)
+    weights = tmp_path / "weights.pt"
+    weights.write_bytes(b"\x80\x04N.")
+    assert "weights of other kinds, which would have to be unpickled, are not read" in refused("embed", weights, *to)
+
+
+def test_bad_indexes_and_numbers(index: Path, made: SmallModel, other: SmallModel, tmp_path: Path) -> None:
+    image = made.images / "class-00" / "00.png"
+    assert "is no index: index.json cannot be read there" in refused("query", made.folder, image)
+    assert "is no index" in refused("query", tmp_path / "nowhere", image)
+    assert refused("query", index, image, "-k", 61) == "k is 61, and the index holds 60 images; give 1 to 60."
+    assert refused("query", index, image, "-k", 0) == "k is 0, and the index holds 60 images; give 1 to 60."
+    said = refused("query", index, image, "--model", other.folder)
+    assert said.startswith(f"The index {index} was made by the model {made.folder}, whose weights are ")
+    assert str(other.folder) in said
+    assert "There is no image and no folder" in refused("query", index, tmp_path / "nothing.png")
+    ten = made.images / "class-00"
+    assert "10 images have fewer" in refused("index", made.folder, ten, "--to", tmp_path / "i", "--kind", "ivf")
+    described = json.loads((index / "index.json").read_text())
+    (tmp_path / "nameless").mkdir()
+    (tmp_path / "nameless" / "index.json").write_text(json.dumps({**described, "model": None}))
+    assert refused("query", tmp_path / "nameless", image).endswith("does not say where its model is; give --model.")
+
+
+def test_the_commands_need_neither_ray_nor_optuna_nor_mlflow(made: SmallModel, tmp_path: Path) -> None:
+    program = """
+import sys
+for name in ("ray", "optuna", "mlflow"): sys.modules[name] = None
+from search.cli.main import app
+for arguments in ARGUMENTS: app(arguments, standalone_mode=False)
+"""
+    photo = str(made.images / "class-04" / "03.png")
+    arguments = [
+        ["embed", str(made.folder), str(made.images), "--to", "all.npz"],
+        ["embed", str(made.folder), photo, "--to", "one.parquet"],
+        ["index", str(made.folder), str(made.images), "--to", "index"],
+        ["query", "index", photo, "-k", "2", "--json"],
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", program.replace("ARGUMENTS", repr(arguments))],
+        cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f'"path": "{photo}"' in done.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["all.npz", "index", "one.parquet"]
+
+
+def test_an_address_of_mlflows_without_mlflow(tmp_path: Path) -> None:
+    Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
+    program = """
+import sys
+sys.modules["mlflow"] = None
+sys.argv = ["holdout", "embed", "models:/birds@champion", "a.png", "--to", "a.npz"]
+from search.cli.main import main
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert plain(done.stderr) == (
+        "models:/birds@champion is kept by MLflow, which is not installed here: install mlflow, or give the model's "
+        "folder."
+    )

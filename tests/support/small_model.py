@@ -1,0 +1,32 @@
+"""A model that was trained in moments, as a checkpoint and as a folder."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from support.small_training import drawn_images, small_spec
+
+from trainables.data.store.spec import StoreSpec
+from trainables.inference.load_model import load_model
+from trainables.inference.model_folder import write_model
+from trainables.inference.tensors_file import network_bytes
+from trainables.training.train import train
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallModel:
+    """Where the model lies, and the 60 images that it was trained on, below ``images``."""
+
+    folder: Path
+    checkpoint: Path
+    images: Path
+    store: StoreSpec
+
+
+def small_model(path: Path, *, seed: int = 7) -> SmallModel:
+    """A model below ``path``, trained for an epoch; another seed makes other weights."""
+    store = drawn_images(path)
+    spec = replace(small_spec(store, path, epochs=1), seed=seed)
+    *_, record = train(spec)
+    checkpoint = Path(spec.directory) / str(record["checkpoint"])
+    write_model(path / "model", network_bytes(checkpoint.read_bytes()), load_model(str(checkpoint)).spec, "# A model\n")
+    return SmallModel(folder=path / "model", checkpoint=checkpoint, images=path / "images", store=store)

@@ -1,0 +1,221 @@
+"""What a model makes of images is, bit for bit, what its test makes of them, whatever form they come in."""
+
+import hashlib
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from support.small_model import SmallModel, small_model
+
+import holdout
+from trainables.data.sets.folder import Folder
+from trainables.data.store.spec import StoreSpec
+from trainables.inference.embed import embed
+from trainables.inference.embedder import Embedder
+from trainables.mistakes import Mistakes
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> SmallModel:
+    return small_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def model(made: SmallModel) -> Embedder:
+    return holdout.load(made.folder, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images as people have them, in a class of their own."""
+    folder = tmp_path_factory.mktemp("odd") / "odd"
+    folder.mkdir()
+    random = np.random.default_rng(0)
+
+    def noise(*shape: int) -> NDArray[np.uint8]:
+        return random.integers(0, 256, shape, dtype=np.uint8)
+
+    turned = Image.Exif()
+    turned[274] = 6
+    Image.fromarray(noise(30, 50)).save(folder / "grey.png")
+    Image.fromarray(noise(40, 25, 3)).save(folder / "turned.jpg", exif=turned)
+    Image.fromarray(noise(33, 33, 4)).save(folder / "transparent.png")
+    Image.fromarray(random.integers(0, 2**16, (40, 30), dtype=np.uint16)).save(folder / "deep.png")
+    Image.fromarray(noise(1, 1, 3)).save(folder / "tiny.png")
+    Image.fromarray(noise(3, 400, 3)).save(folder / "long.png")
+    Image.fromarray(noise(900, 20, 3)).save(folder / "high.png")
+    Image.fromarray(noise(64, 80, 3)).convert("P").save(folder / "palette.png")
+    Image.fromarray(noise(64, 80, 3)).convert("CMYK").save(folder / "cmyk.jpg")
+    return folder
+
+
+def in_the_test(model: Embedder, folder: Path, cache: Path) -> tuple[list[Path], NDArray[np.float32]]:
+    """The images of a folder data set and their embeddings, by the store and the loop that score the test classes."""
+    dataset = Folder(root=str(folder))
+    names = tuple(dataset.classes())
+    spec = StoreSpec(dataset=dataset, class_names=names, short_side=model.spec.decoded_side, cache=str(cache))
+    images = spec.open().subset(names)
+    size, cpu = model.spec.batch_size, torch.device("cpu")
+    raw = embed(model.network, images, model.spec.frame, batch_size=size, device=cpu, precision="float32")
+    return [folder / key for key in images.image_keys], torch.nn.functional.normalize(raw).numpy()
+
+
+def test_a_checkpoint_and_its_folder_are_one_model(made: SmallModel, model: Embedder) -> None:
+    checkpoint = holdout.load(str(made.checkpoint), device="cpu")
+    assert np.array_equal(checkpoint.embed(made.images), model.embed(made.images))
+    assert checkpoint.spec == model.spec
+    on_disk = hashlib.sha256((made.folder / "model.safetensors").read_bytes()).hexdigest()
+    assert checkpoint.weights_sha256 == model.weights_sha256 == on_disk
+    assert json.loads((made.folder / "model.json").read_text())["weights_sha256"] == on_disk
+    assert (model.address, model.card, checkpoint.card) == (str(made.folder), "# A model\n", "")
+
+
+@pytest.mark.parametrize("which", ["trained on", "odd"])
+def test_every_form_of_an_image_is_embedded_as_in_the_test(
+    which: str, made: SmallModel, odd: Path, model: Embedder, tmp_path: Path
+) -> None:
+    paths, expected = in_the_test(model, odd.parent if which == "odd" else made.images, tmp_path)
+    assert len(paths) == (9 if which == "odd" else 60)
+    assert np.array_equal(model.embed(paths), expected)
+    assert np.array_equal(model.embed([str(path) for path in paths]), expected)
+    assert np.array_equal(model.embed(path.read_bytes() for path in paths), expected)
+    opened = [Image.open(path) for path in paths]
+    assert np.array_equal(model.embed(opened), expected)
+
+
+def test_arrays_and_tensors_are_embedded_as_their_files(made: SmallModel, model: Embedder) -> None:
+    paths = sorted(made.images.rglob("*.png"))
+    expected = model.embed(paths)
+    arrays = [np.asarray(Image.open(path)) for path in paths]
+    assert np.array_equal(model.embed(arrays), expected)
+    assert np.array_equal(model.embed(np.stack(arrays)), expected)
+    tensors = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2)
+    assert np.array_equal(model.embed(tensors), expected)
+    assert np.array_equal(model.embed(list(tensors)), expected)
+    assert np.array_equal(model.embed(tensors.float() / 255), expected)  # as torchvision's ToTensor makes them
+    grey = np.asarray(Image.open(paths[0]).convert("L"))
+    assert np.array_equal(model.embed(grey), model.embed(np.stack([grey] * 3, axis=2)))
+
+
+def test_a_folder_comes_by_name_and_a_single_image_is_a_batch_of_one(made: SmallModel, model: Embedder) -> None:
+    paths = sorted(made.images.rglob("*.png"))
+    expected = model.embed(made.images)
+    assert np.array_equal(model.embed(paths), expected)
+    for one in (paths[3], str(paths[3]), paths[3].read_bytes(), Image.open(paths[3]), np.asarray(Image.open(paths[3]))):
+        found = model.embed(one)
+        assert found.shape == (1, 8)
+        np.testing.assert_allclose(found[0], expected[3], atol=1e-6)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 59, 60, 1000])
+def test_the_size_of_batches_changes_no_more_than_last_bits(batch_size: int, made: SmallModel, model: Embedder) -> None:
+    found = model.embed(made.images, batch_size=batch_size)
+    np.testing.assert_allclose(found, model.embed(made.images), atol=1e-6)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(found.astype(np.float64), axis=1), 1, atol=1e-6)
+
+
+def test_a_generator_is_read_once_and_not_far_ahead(made: SmallModel, model: Embedder) -> None:
+    paths = sorted(made.images.rglob("*.png"))
+    taken = 0
+    seen: list[tuple[int, int]] = []
+
+    def images() -> Iterator[Path]:
+        nonlocal taken
+        for path in paths:
+            taken += 1
+            yield path
+
+    found = model.embed(images(), batch_size=10, on_progress=lambda done: seen.append((done, taken)))
+    np.testing.assert_allclose(found, model.embed(paths), atol=1e-6)
+    assert [done for done, _ in seen] == [10, 20, 30, 40, 50, 60]
+    assert all(taken <= done + 10 for done, taken in seen)
+
+
+def test_unreadable_images_are_all_named_or_left_out(made: SmallModel, model: Embedder, tmp_path: Path) -> None:
+    (tmp_path / "note.jpg").write_text("no image")
+    good = sorted(made.images.rglob("*.png"))[:3]
+    cut = tmp_path / "cut.png"
+    cut.write_bytes(good[0].read_bytes()[:60])
+    mixed = [good[0], tmp_path / "note.jpg", good[1], cut, tmp_path / "gone.png", good[2]]
+    with pytest.raises(Mistakes) as raised:
+        model.embed(mixed)
+    (sentence,) = raised.value.sentences
+    assert sentence.startswith("3 of 6 images cannot be read: ")
+    assert all(f"{path} (" in sentence for path in (tmp_path / "note.jpg", cut, tmp_path / "gone.png"))
+    found = model.embed_readable(mixed)
+    assert found.positions_N.tolist() == [0, 2, 5]
+    assert [image.key for image in found.unreadable] == [str(mixed[1]), str(mixed[3]), str(mixed[4])]
+    assert np.array_equal(found.embeddings_ND, model.embed(good))
+
+
+@pytest.mark.parametrize(
+    ("images", "sentence"),
+    [
+        ([], "There is no image to embed: give at least one."),
+        (np.zeros((0, 4, 4, 3), np.uint8), "There is no image to embed: give at least one."),
+        (5, "images is 5, which is neither an image nor several; give paths, arrays or tensors."),
+        ([None], "image 0 (it is a NoneType, and no path, bytes, image of Pillow's, array or tensor)"),
+        (np.zeros((4, 4, 3)), "it is float64 of 4 × 4 × 3"),
+        (np.zeros((4, 4, 2), np.uint8), "it is uint8 of 4 × 4 × 2"),
+        (np.zeros((0, 4, 3), np.uint8), "it is uint8 of 0 × 4 × 3"),
+        (torch.zeros(4, 4), "a tensor must be of 3 × height × width; it is of 4 × 4"),
+        (torch.zeros(2, 1, 4, 4), "2 of 2 images cannot be read: image 0 (a tensor must be of 3 × height × width"),
+        (torch.full((3, 4, 4), 1.5), "a floating tensor must lie in 0 … 1; it lies in 1.5 … 1.5"),
+        (torch.full((3, 4, 4), float("nan")), "it lies in nan … nan"),
+        (torch.zeros(3, 4, 4, dtype=torch.int64), "a tensor must be uint8, or floating in 0 … 1; it is torch.int64"),
+        ("no-such-folder", "There is no image and no folder 'no-such-folder'."),
+    ],
+    ids=range(13),
+)
+def test_what_is_no_image_is_said_in_a_sentence(images: object, sentence: str, model: Embedder) -> None:
+    with pytest.raises(Mistakes) as raised:
+        model.embed(images)  # type: ignore[arg-type]
+    assert len(raised.value.sentences) == 1
+    assert sentence in raised.value.sentences[0]
+
+
+def test_a_batch_has_an_image(made: SmallModel, model: Embedder) -> None:
+    with pytest.raises(Mistakes, match="batch_size is 0; give 1 or more"):
+        model.embed(made.images, batch_size=0)
+
+
+@pytest.mark.parametrize("device", ["nonsense", "cuda:99"])
+def test_a_device_that_is_not_there(device: str, made: SmallModel) -> None:
+    with pytest.raises(Mistakes, match=rf"device is '{device}', where nothing can be computed here"):
+        holdout.load(made.folder, device=device)
+
+
+def test_three_lines_to_neighbours_without_the_services(made: SmallModel, tmp_path: Path) -> None:
+    """In a process where Ray, Optuna and MLflow are not installed; what MLflow keeps is then refused in a sentence."""
+    program = (
+        "import sys\n"
+        "for name in ('ray', 'optuna', 'mlflow'): sys.modules[name] = None\n"
+        "import holdout\n"
+        f"index = holdout.load({str(made.folder)!r}, device='cpu').index({str(made.images)!r})\n"
+        f"(found,) = index.query({str(made.images / 'class-02' / '05.png')!r}, k=5)\n"
+        "print(found[0].path, len(found))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env={"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)},
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(made.images / "class-02" / "05.png"), "5"]
+
+
+def test_an_encoded_image_need_not_be_a_file(made: SmallModel, model: Embedder) -> None:
+    image = Image.open(made.images / "class-00" / "00.png")
+    written = io.BytesIO()
+    image.save(written, "bmp")
+    assert np.array_equal(model.embed(written.getvalue()), model.embed(image))

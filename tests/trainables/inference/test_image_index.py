@@ -1,0 +1,292 @@
+"""Neighbours by faiss are those of plain products; what an approximate index is said to find, it finds."""
+
+import json
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from pytorch_metric_learning.utils.inference import FaissKNN, InferenceModel
+from support.small_model import SmallModel, small_model
+from support.stores import ftp_store
+
+import holdout
+from trainables.inference.embedder import Embedder
+from trainables.inference.index.description import IndexKind
+from trainables.inference.index.image_index import ImageIndex, Neighbour
+from trainables.inference.index.structures import TARGET_RECALL, built_index, kind_for
+from trainables.mistakes import Mistakes
+
+Vectors = NDArray[np.float32]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> SmallModel:
+    return small_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def model(made: SmallModel) -> Embedder:
+    return holdout.load(made.folder, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Embedder:
+    return holdout.load(small_model(tmp_path_factory.mktemp("other"), seed=8).folder, device="cpu")
+
+
+def unit(vectors_ND: NDArray[np.float64]) -> Vectors:
+    return (vectors_ND / np.linalg.norm(vectors_ND, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def many() -> Vectors:
+    """Classes that overlap, as embeddings of unseen classes do: no list and no graph holds all neighbours at once."""
+    random = np.random.default_rng(0)
+    centres = random.normal(size=(100, 24))
+    return unit(centres[random.integers(0, 100, 4000)] + 0.9 * random.normal(size=(4000, 24)))
+
+
+def by_products(queries_QD: Vectors, vectors_ND: Vectors, k: int) -> list[list[tuple[int, float]]]:
+    """The k rows of each query by plain products in float64, the most similar first."""
+    found = []
+    for query in queries_QD.astype(np.float64):
+        similarities = vectors_ND.astype(np.float64) @ query
+        rows = sorted(range(len(vectors_ND)), key=lambda row: -similarities[row])[:k]
+        found.append([(row, float(similarities[row])) for row in rows])
+    return found
+
+
+def recall_by_products(index: faiss.Index, vectors_ND: Vectors) -> float:
+    """The recall@10 of all vectors but themselves, by counting rows."""
+    _, rows_NK = index.search(vectors_ND, 11)
+    products_NN = vectors_ND.astype(np.float64) @ vectors_ND.T.astype(np.float64)
+    np.fill_diagonal(products_NN, -np.inf)
+    true_NK = np.argsort(-products_NN, axis=1)[:, :10]
+    pairs = enumerate(zip(rows_NK.tolist(), true_NK.tolist()))
+    found = [len(set([row for row in rows if row != own][:10]) & set(true)) for own, (rows, true) in pairs]
+    return sum(found) / (10 * len(vectors_ND))
+
+
+def test_neighbours_are_those_of_plain_products(made: SmallModel, model: Embedder) -> None:
+    index = model.index(made.images)
+    assert (len(index), index.description.kind, index.description.recall) == (60, IndexKind.EXACT, None)
+    queries = sorted(made.images.rglob("*.png"))[::7]
+    embeddings = model.embed(made.images)
+    expected = by_products(model.embed(queries), embeddings, 60)
+    for found, true in zip(index.query(queries, k=60), expected, strict=True):
+        assert sorted(neighbour.path for neighbour in found) == sorted(index.paths)
+        np.testing.assert_allclose([one.similarity for one in found], [value for _, value in true], atol=1e-6)
+        similarity = dict(zip((index.paths[row] for row, _ in true), (value for _, value in true)))
+        for one in found:
+            assert one.similarity == pytest.approx(similarity[one.path], abs=1e-6)
+    assert index.query(queries[0], k=1) == [[Neighbour(path=str(queries[0]), similarity=pytest.approx(1, abs=1e-6))]]
+
+
+def test_images_without_a_path_are_numbered(made: SmallModel, model: Embedder) -> None:
+    paths = sorted(made.images.rglob("*.png"))[:3]
+    index = model.index([np.asarray(Image.open(paths[0])), paths[1], paths[2].read_bytes()])
+    assert index.paths == ("image 0", str(paths[1]), "image 2")
+
+
+@pytest.mark.parametrize("kind", IndexKind)
+def test_what_is_saved_is_what_is_loaded(kind: IndexKind, many: Vectors, model: Embedder, tmp_path: Path) -> None:
+    paths = [f"{number}.jpg" for number in range(len(many))]
+    paths[3] = "Zürich \udcff ♥.jpg"  # file systems know names that are no text
+    index = ImageIndex.of(many, paths, model, kind=kind)
+    index.save(tmp_path / "index")
+    assert sorted(path.name for path in (tmp_path / "index").iterdir()) == ["index.faiss", "index.json", "paths.json"]
+    loaded = ImageIndex.load(tmp_path / "index", model)
+    assert loaded.description == index.description
+    assert loaded.paths == index.paths
+    assert loaded.search(many[:50], 7) == index.search(many[:50], 7)
+    assert loaded.search(many[3:4], 1)[0][0].path == paths[3]
+    content = json.loads((tmp_path / "index" / "index.json").read_text())
+    assert (content["kind"], content["images"], content["dimensions"]) == (kind, 4000, 24)
+    assert (content["model"], content["weights_sha256"]) == (model.address, model.weights_sha256)
+    assert (content["recall"] is None) == (kind == IndexKind.EXACT)
+
+
+@pytest.mark.parametrize("kind", [IndexKind.IVF, IndexKind.HNSW])
+def test_the_recall_is_what_it_is_said_to_be(kind: IndexKind, many: Vectors) -> None:
+    index, recall = built_index(many, kind)
+    assert recall is not None
+    assert recall.recall_at_10 >= recall.target == TARGET_RECALL
+    assert recall.images == 1000
+    assert f"with {recall.parameter} = {recall.value}." in recall.sentence()
+    # The sample's mean is that of all within four standard errors of a share that is .99 of 10,000 neighbours.
+    assert recall_by_products(index, many) == pytest.approx(recall.recall_at_10, abs=0.004)
+
+
+def test_the_lists_searched_are_no_more_than_needed(many: Vectors) -> None:
+    index, recall = built_index(many, IndexKind.IVF)
+    assert recall is not None
+    assert 1 < recall.value < index.nlist
+    assert index.nprobe == recall.value
+    index.nprobe = recall.value - 1
+    assert recall_by_products(index, many) < TARGET_RECALL + 0.004
+
+
+def test_a_recall_that_is_not_reached_is_said(monkeypatch: pytest.MonkeyPatch, many: Vectors) -> None:
+    monkeypatch.setattr("trainables.inference.index.structures.TARGET_RECALL", 1.01)
+    index, recall = built_index(many[:500], IndexKind.IVF)
+    assert recall is not None
+    assert (recall.value, recall.recall_at_10) == (index.nlist, 1.0)
+    assert recall.sentence().endswith(", short of the 1.01 that was aimed at.")
+
+
+def test_equal_images_stand_for_each_other(model: Embedder) -> None:
+    """A hundred copies of each image: any ten of them are the neighbours."""
+    vectors_ND = np.repeat(np.eye(10, dtype=np.float32), 100, axis=0)
+    _, recall = built_index(vectors_ND, IndexKind.IVF)
+    assert recall is not None
+    assert recall.recall_at_10 == 1
+
+
+def test_as_many_neighbours_as_are_asked_for(many: Vectors, model: Embedder) -> None:
+    """Also beyond the lists that are searched first."""
+    index = ImageIndex.of(many, [str(row) for row in range(len(many))], model, kind="ivf")
+    found = index.search(many[:3], len(many))
+    assert [len({neighbour.path for neighbour in one}) for one in found] == [len(many)] * 3
+    for one, true in zip(found, by_products(many[:3], many, len(many)), strict=True):
+        np.testing.assert_allclose([neighbour.similarity for neighbour in one], [value for _, value in true], atol=1e-6)
+
+
+def test_exact_up_to_a_million() -> None:
+    assert kind_for(1_000_000, None) == IndexKind.EXACT
+    assert kind_for(1_000_001, None) == IndexKind.IVF
+    assert kind_for(2_000_000, "hnsw") == IndexKind.HNSW
+
+
+@pytest.mark.parametrize("kind", IndexKind)
+def test_a_library_that_is_kept_reads_the_index(
+    kind: IndexKind, many: Vectors, model: Embedder, tmp_path: Path
+) -> None:
+    """pytorch-metric-learning's inference model loads the file and finds the same neighbours."""
+    index = ImageIndex.of(many, [str(row) for row in range(len(many))], model, kind=kind)
+    index.save(tmp_path / "index")
+    theirs = InferenceModel(
+        torch.nn.Identity(), knn_func=FaissKNN(reset_before=False, reset_after=False), data_device="cpu"
+    )
+    theirs.load_knn_func(str(tmp_path / "index" / "index.faiss"))
+    similarities, rows = theirs.get_nearest_neighbors(torch.from_numpy(many[:20]), k=5)
+    ours = index.search(many[:20], 5)
+    assert [[int(one.path) for one in found] for found in ours] == rows.tolist()
+    np.testing.assert_allclose([[one.similarity for one in found] for found in ours], similarities.numpy(), atol=1e-6)
+
+
+def test_an_index_lies_in_a_store_as_in_a_folder(made: SmallModel, model: Embedder, tmp_path: Path) -> None:
+    index = model.index(made.images)
+    with ftp_store(tmp_path / "store") as url:
+        index.save(f"{url}/birds/index")
+        loaded = ImageIndex.load(f"{url}/birds/index", model)
+    assert loaded.query(made.images, k=3) == index.query(made.images, k=3)
+
+
+def test_an_index_is_written_over_an_index_alone(made: SmallModel, model: Embedder, tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    model.index(made.images / "class-00").save(folder)
+    model.index(made.images / "class-01").save(folder)
+    assert ImageIndex.load(folder, model).paths[0] == str(made.images / "class-01" / "00.png")
+    (folder / "index.json").unlink()  # as if it was killed before the last file
+    with pytest.raises(Mistakes, match="is no index"):
+        ImageIndex.load(folder, model)
+    model.index(made.images / "class-01").save(folder)
+    photographs = {path: path.read_bytes() for path in (made.images / "class-00").iterdir()}
+    with pytest.raises(Mistakes, match=r"holds something else than an index \(00\.png\)"):
+        model.index(made.images).save(made.images / "class-00")
+    assert {path: path.read_bytes() for path in (made.images / "class-00").iterdir()} == photographs
+    with pytest.raises(Mistakes, match="is a file, and an index is a folder"):
+        model.index(made.images).save(made.folder / "model.json")
+
+
+def test_an_index_of_another_model(made: SmallModel, model: Embedder, other: Embedder, tmp_path: Path) -> None:
+    model.index(made.images).save(tmp_path / "index")
+    with pytest.raises(Mistakes) as raised:
+        ImageIndex.load(tmp_path / "index", other)
+    (sentence,) = raised.value.sentences
+    for part in (str(made.folder), str(other.address), model.weights_sha256[:12], other.weights_sha256[:12]):
+        assert part in sentence
+    checkpoint = holdout.load(made.checkpoint, device="cpu")  # the same weights from another file
+    assert len(ImageIndex.load(tmp_path / "index", checkpoint)) == 60
+
+
+def _without_vectors(folder: Path) -> None:
+    (folder / "index.faiss").unlink()
+
+
+def _cut_vectors(folder: Path) -> None:
+    content = (folder / "index.faiss").read_bytes()
+    (folder / "index.faiss").write_bytes(content[: len(content) // 2])
+
+
+def _other_vectors(folder: Path) -> None:
+    (folder / "index.faiss").write_bytes(b"IxFI" + b"\xff" * 200)
+
+
+def _fewer_paths(folder: Path) -> None:
+    (folder / "paths.json").write_text(json.dumps(json.loads((folder / "paths.json").read_text())[1:]))
+
+
+def _no_paths(folder: Path) -> None:
+    (folder / "paths.json").write_text('{"a": 1}')
+
+
+def _no_description(folder: Path) -> None:
+    (folder / "index.json").write_text("{")
+
+
+def _half_description(folder: Path) -> None:
+    (folder / "index.json").write_text('{"format": 1, "kind": "exact"}')
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [_without_vectors, _cut_vectors, _other_vectors, _fewer_paths, _no_paths, _no_description, _half_description],
+)
+def test_a_damaged_index_is_said_to_be_one(damage: object, made: SmallModel, model: Embedder, tmp_path: Path) -> None:
+    model.index(made.images).save(tmp_path / "index")
+    damage(tmp_path / "index")  # type: ignore[operator]
+    with pytest.raises(Mistakes) as raised:
+        ImageIndex.load(tmp_path / "index", model)
+    (sentence,) = raised.value.sentences
+    assert sentence.startswith(f"The index {tmp_path / 'index'} is damaged (")
+    assert sentence.endswith("; make it again.")
+
+
+def test_an_index_of_another_format(made: SmallModel, model: Embedder, tmp_path: Path) -> None:
+    model.index(made.images).save(tmp_path / "index")
+    (tmp_path / "index" / "index.json").write_text('{"format": 99}')
+    with pytest.raises(Mistakes, match="an index in the format 99, and this version reads 1; make the index again"):
+        ImageIndex.load(tmp_path / "index", model)
+
+
+@pytest.mark.parametrize("k", [0, -1, 61])
+def test_as_many_neighbours_as_there_are(k: int, made: SmallModel, model: Embedder) -> None:
+    index = model.index(made.images)
+    with pytest.raises(Mistakes, match=f"k is {k}, and the index holds 60 images; give 1 to 60"):
+        index.query(made.images, k=k)
+    with pytest.raises(Mistakes, match=f"k is {k}"):
+        index.search(model.embed(made.images), k)
+
+
+def test_sizes_that_do_not_fit(made: SmallModel, model: Embedder, many: Vectors) -> None:
+    index = model.index(made.images)
+    with pytest.raises(Mistakes, match="embeddings of 8 dimensions, and those to look for are of 4000 × 24; give"):
+        index.search(many)
+    with pytest.raises(Mistakes, match=r"are of 8; give them as queries × 8"):
+        index.search(model.embed(made.images)[0])
+    with pytest.raises(Mistakes, match="there are 2 paths, and embeddings of 4000 × 24"):
+        ImageIndex.of(many, ["a", "b"], model)
+    with pytest.raises(Mistakes, match="there are 0 paths, and embeddings of 0 × 24"):
+        ImageIndex.of(many[:0], [], model)
+
+
+def test_kinds_that_do_not_fit(made: SmallModel, model: Embedder) -> None:
+    with pytest.raises(Mistakes, match="kind is 'ifv'; give one of exact, ivf, hnsw"):
+        model.index(made.images, kind="ifv")
+    with pytest.raises(Mistakes, match="hnsw is measured by its images' 10 neighbours, and 10 images have fewer"):
+        model.index(made.images / "class-00", kind="hnsw")

@@ -1,0 +1,1 @@
+"""Images by similarity: an index of embeddings that faiss searches, with the images' paths."""

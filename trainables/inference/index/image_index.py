@@ -1,0 +1,219 @@
+"""The images most similar to an image.
+
+Shapes: N indexed images, D dimensions, Q queries, K neighbours.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.files import AnyPath, given_path, write_json, write_whole
+from trainables.inference.images import ImageLike
+from trainables.inference.index.description import (
+    DESCRIPTION,
+    PATHS,
+    VECTORS,
+    IndexDescription,
+    damaged,
+    read_description,
+    refuse_neighbours,
+    refuse_other_folder,
+)
+from trainables.inference.index.structures import built_index, faiss, kind_for, search_index
+from trainables.mistakes import Mistakes
+
+
+class Embeds(Protocol):
+    """What an index asks of a model."""
+
+    address: str | None
+
+    @property
+    def weights_sha256(self) -> str:
+        """Which weights it has."""
+
+    def embed(self, images: ImageLike | Iterable[ImageLike]) -> NDArray[np.float32]:
+        """Embeddings of length 1, [N, D]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbour:
+    """An indexed image and its similarity to a query: the cosine of the angle between their embeddings, −1 … 1."""
+
+    path: str
+    similarity: float
+
+
+class ImageIndex:
+    """Embeddings that faiss searches, the paths of their images, and the model that made them.
+
+    Made by ``Embedder.index`` and :meth:`load`. ``faiss_index`` is faiss's own, and ``description`` says what it is.
+    """
+
+    def __init__(self, faiss_index: Any, paths: Sequence[str], description: IndexDescription, model: Embeds) -> None:
+        self.faiss_index = faiss_index
+        self.paths = tuple(paths)
+        self.description = description
+        self.model = model
+        self._searching = Lock()
+
+    def __repr__(self) -> str:
+        return f"<holdout.ImageIndex of {len(self):,} images, {self.description.kind}>"
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @classmethod
+    def of(
+        cls, embeddings_ND: NDArray[np.float32], paths: Sequence[str], model: Embeds, *, kind: str | None = None
+    ) -> "ImageIndex":
+        """An index of embeddings that ``model`` made of the images at ``paths``.
+
+        Args:
+            embeddings_ND: of length 1.
+            paths: of their images, N.
+            model: what made them.
+            kind: ``exact``, ``ivf`` or ``hnsw``; by default exact up to a million images, and ivf above.
+
+        Raises:
+            Mistakes: no embedding, or not as many as paths; or a kind that there is not, or not for so few images.
+        """
+        if embeddings_ND.ndim != 2 or not len(embeddings_ND) or len(embeddings_ND) != len(paths):
+            raise Mistakes(
+                f"An index has one embedding a path, and at least one; there are {len(paths)} paths, and embeddings of "
+                f"{_shape(embeddings_ND)}."
+            )
+        vectors_ND = np.ascontiguousarray(embeddings_ND, dtype=np.float32)
+        chosen = kind_for(len(paths), kind)
+        faiss_index, recall = built_index(vectors_ND, chosen)
+        description = IndexDescription(
+            kind=chosen,
+            images=len(paths),
+            dimensions=vectors_ND.shape[1],
+            model=model.address,
+            weights_sha256=model.weights_sha256,
+            recall=recall,
+        )
+        return cls(faiss_index, paths, description, model)
+
+    def query(self, images: ImageLike | Iterable[ImageLike], k: int = 10) -> list[list[Neighbour]]:
+        """The ``k`` images of the index that are most similar to each of ``images``, the most similar first.
+
+        Args:
+            images: one or several, as for :meth:`Embedder.embed`.
+            k: at most as many as there are images in the index.
+
+        Returns:
+            A list an image. An approximate index may find fewer than ``k``.
+
+        Raises:
+            Mistakes: images that cannot be read, or a ``k`` that does not fit.
+        """
+        refuse_neighbours(k, self.description)
+        return self.search(self.model.embed(images), k)
+
+    def search(self, embeddings_QD: NDArray[np.float32], k: int = 10) -> list[list[Neighbour]]:
+        """As :meth:`query`, of embeddings of length 1.
+
+        Raises:
+            Mistakes: embeddings of other dimensions than the index's, or a ``k`` that does not fit.
+        """
+        refuse_neighbours(k, self.description)
+        if embeddings_QD.ndim != 2 or embeddings_QD.shape[1] != self.description.dimensions:
+            raise Mistakes(
+                f"The index holds embeddings of {self.description.dimensions} dimensions, and those to look for are of "
+                f"{_shape(embeddings_QD)}; give them as queries × {self.description.dimensions}."
+            )
+        queries_QD = np.ascontiguousarray(embeddings_QD, dtype=np.float32)
+        described = self.description
+        with self._searching:
+            similarities_QK, rows_QK = search_index(self.faiss_index, described.kind, described.recall, queries_QD, k)
+        return [
+            [Neighbour(path=self.paths[row], similarity=similarity) for row, similarity in zip(*found) if row >= 0]
+            for found in zip(rows_QK.tolist(), similarities_QK.tolist())
+        ]
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the index into a folder, which may hold another index and nothing else.
+
+        ``index.faiss`` is as faiss writes it, ``paths.json`` lists the paths of its rows, and ``index.json``, which is
+        written last, says what they are.
+
+        Raises:
+            Mistakes: the folder holds something else, or cannot be written.
+        """
+        path = given_path(os.fspath(folder))
+        refuse_other_folder(path)
+        try:
+            (path / DESCRIPTION).unlink(missing_ok=True)  # with half of it overwritten, it is no index
+            write_whole(
+                path / VECTORS,
+                lambda file: faiss().write_index(self.faiss_index, faiss().PyCallbackIOWriter(file.write)),
+            )
+            write_json(path / PATHS, self.paths)
+            write_json(path / DESCRIPTION, self.description.to_json())
+        except OSError as error:
+            raise Mistakes(f"{path} cannot be written ({error.strerror or error}); name another folder.") from error
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], model: Embeds) -> "ImageIndex":
+        """The index in a folder, whose images ``model`` embedded.
+
+        Raises:
+            Mistakes: there is no index, it is damaged or of another format, or another model made it.
+        """
+        path = given_path(os.fspath(folder))
+        description = read_description(path)
+        refuse_other_model(path, description, model)
+        faiss_index, paths = _read_vectors(path), _read_paths(path)
+        found = (faiss_index.ntotal, faiss_index.d, len(paths))
+        if found != (description.images, description.dimensions, description.images):
+            raise damaged(
+                path, f"{found[0]} vectors of {found[1]} dimensions and {found[2]} paths are not what it says"
+            )
+        return cls(faiss_index, paths, description, model)
+
+
+def refuse_other_model(folder: AnyPath, description: IndexDescription, model: Embeds) -> None:
+    """Embeddings of two models are not comparable.
+
+    Raises:
+        Mistakes: ``model`` is not the one that made the index.
+    """
+    if model.weights_sha256 != description.weights_sha256:
+        made_by = f"the model {description.model}" if description.model else "another model"
+        given = model.address or "the model given"
+        raise Mistakes(
+            f"The index {folder} was made by {made_by}, whose weights are {description.weights_sha256[:12]}…, and "
+            f"those of {given} are {model.weights_sha256[:12]}…; give the model that made it, or make the index again."
+        )
+
+
+def _read_vectors(folder: AnyPath) -> Any:
+    try:
+        with (folder / VECTORS).open("rb") as file:
+            return faiss().read_index(faiss().PyCallbackIOReader(file.read))
+    except OSError as error:
+        raise damaged(folder, f"{VECTORS}: {error.strerror or error}") from error
+    except (RuntimeError, MemoryError) as error:  # a damaged file may ask for any amount of memory
+        raise damaged(folder, f"{VECTORS} is no index that faiss reads") from error
+
+
+def _read_paths(folder: AnyPath) -> list[str]:
+    try:
+        paths = json.loads((folder / PATHS).read_text())
+    except (OSError, ValueError) as error:
+        raise damaged(folder, f"{PATHS}: {error}") from error
+    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+        raise damaged(folder, f"{PATHS} is no list of paths")
+    return paths
+
+
+def _shape(array: NDArray[Any]) -> str:
+    return " × ".join(map(str, array.shape)) or "no dimension"
