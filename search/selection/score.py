@@ -25,7 +25,7 @@ def score(scoring: Scoring) -> tuple[dict[str, Any], dict[str, bytes]]:
     """The metrics of a model with the names and digests of two files, and these by their names: its per-image results,
     and how it ranks the images (:class:`~search.selection.scores.retrieval_file.RetrievalFile`).
 
-    A worker may not see the runs folder: the driver writes them.
+    It embeds in float32, however it was trained. A worker may not see the runs folder: the driver writes them.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     spec = scoring.spec

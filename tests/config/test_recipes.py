@@ -50,7 +50,7 @@ PRINTED: list[tuple[str, dict[str, Any]]] = [
     ("pnp-vehicleid", {"training.batch_size": 112}),
     ("pnp-inaturalist", {"training.batch_size": 224}),
     ("thesis-*", {"training.epochs": 100, "training.optimizer": "adamw", "model.embedding_dim": 512}),
-    ("thesis-*", {"training.sampler": "balanced", "training.images_per_class": 5, "split.ratio": 0.9}),
+    ("thesis-*", {"training.sampler": "random", "training.images_per_class": 5, "split.ratio": 0.9}),
     ("thesis-*-resnet50", {"model.backbone": "resnet50", "training.batch_size": 100}),
     ("thesis-*-bninception", {"model.backbone": "bninception", "training.batch_size": 180}),
     ("thesis-*-googlenet", {"model.backbone": "googlenet", "training.batch_size": 180}),

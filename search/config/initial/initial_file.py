@@ -160,6 +160,10 @@ training:
 # The losses that are compared. `holdout losses` shows all of them, with their papers.
 losses: [proxy_anchor, mpa, pnp]
 
+# Where a loss is trained otherwise than the training section says.
+# training_by_loss:
+#   pnp: {{lr: 5.0e-4}}
+
 # What is searched. Without this section it is everything that `holdout losses` lists, in the ranges given there; here
 # you can give ranges of your own, fix a value, or search the training's settings too.
 # space:

@@ -12,8 +12,10 @@ from trainables.data.split import ClassSplit, check_images, make_split
 from trainables.metrics import largest_k
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.parts import is_own
+from trainables.training.config import TrainingConfig
 
-BATCH_KEYS = ("training.sampler", "training.batch_size", "training.images_per_class")
+BY_LOSS = "training_by_loss"
+BATCH_KEYS = ("training.sampler", "training.batch_size", "training.images_per_class", BY_LOSS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +73,20 @@ def check_data(found: Findings, config: SearchConfig, data: SplitClasses) -> Non
 
 
 def _batch_mistakes(config: SearchConfig, data: SplitClasses) -> Iterator[str]:
-    training = config.training
+    keys: dict[tuple[str, int, int], str] = {}
+    for loss in config.loss_names:
+        key = "training" if _batches(config.training_of(loss)) == _batches(config.training) else f"{BY_LOSS}.{loss}"
+        keys.setdefault(_batches(config.training_of(loss)), key)
     for train, _ in data.split.divisions:
         sizes = merged_sizes([len(data.classes[name]) for name in train], data.split.merge)
-        problems = batch_problems(training.sampler, sizes, training.batch_size, training.images_per_class)
-        yield from (f"training: {sentence}" for sentence in problems)
+        for (sampler, batch_size, images_per_class), key in keys.items():
+            yield from (
+                f"{key}: {sentence}" for sentence in batch_problems(sampler, sizes, batch_size, images_per_class)
+            )
+
+
+def _batches(training: TrainingConfig) -> tuple[str, int, int]:
+    return training.sampler, training.batch_size, training.images_per_class
 
 
 def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) -> Iterator[str]:
