@@ -20,7 +20,7 @@ from search.plan.checks import make_plan
 from search.plan.plan import Plan
 from search.plan.trainings import training_of
 from search.study.names import Stage
-from trainables.losses import LOSSES
+from trainables.losses import LOSSES, loss_row
 from trainables.training.train import train
 
 PAPERS = [name for name in recipes() if name != "quickstart"]
@@ -66,7 +66,7 @@ PRINTED: list[tuple[str, dict[str, Any]]] = [
 
 _MPA = {"gamma": 0.1, "tau": 0.2, "margin": 0.1}
 
-# The same of the losses' hyperparameters: what trial 0 has. Psomas, Table 4, whose gamma of SoftTriple multiplies.
+# The same of the losses' hyperparameters: what trial 0 has. Psomas, Tables 4 and 5; its gamma of SoftTriple multiplies.
 PRINTED_OF_LOSSES: list[tuple[str, str, dict[str, Any]]] = [
     *[("mpa-c*", loss, _MPA | {"proxies_per_class": 10}) for loss in ("mpa", "mpa_dw", "mpa_ap")],
     *[("mpa-sop", loss, _MPA | {"proxies_per_class": 2}) for loss in ("mpa", "mpa_dw", "mpa_ap")],
@@ -74,7 +74,7 @@ PRINTED_OF_LOSSES: list[tuple[str, str, dict[str, Any]]] = [
     ("pnp-*", "pnp", {"variant": "Dq", "temperature": 0.01}),
     ("thesis-*", "contrastive", {"margin": 0.5}),
     ("thesis-*", "triplet", {"margin": 0.1, "mining": "semi_hard"}),
-    ("thesis-*", "lifted_structure", {"margin": 0.5}),
+    ("thesis-*", "lifted_structure", {"margin": 0.5, "mining": "hard"}),
     ("thesis-*", "npair", {"l2": 0.02}),
     ("thesis-*", "margin", {"margin": 0.5, "beta": 1.2, "mining": "distance_weighted"}),
     ("thesis-*", "arcface", {"margin": 28.6, "scale": 64}),
@@ -185,6 +185,15 @@ def test_trial_0_is_what_the_paper_prints(
     for recipe in matching(PAPERS, pattern):
         default = plan(recipe).spaces[loss].default
         assert {name: default[name] for name in values} == values, recipe
+
+
+@pytest.mark.parametrize(("loss", "printed"), [("proxy_nca", 1e-5), ("arcface", 1e-4), ("soft_triple", 1e-4)])
+def test_proxies_of_the_thesis_learn_at_the_printed_rate(loss: str, printed: float, plan: Callable[..., Plan]) -> None:
+    for recipe in matching(PAPERS, "thesis-*"):
+        made = plan(recipe)
+        trial = create_trial(value=0.0, user_attrs={"params": dict(made.spaces[loss].default), "seed": 0})
+        spec = training_of(made, loss, Stage.SEARCH, trial)
+        assert (spec.training.proxy_lr or loss_row(loss).proxy_lr) == printed, recipe
 
 
 @pytest.mark.parametrize("recipe", PAPERS)
