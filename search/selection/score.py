@@ -13,6 +13,7 @@ from search.selection.scores.retrieval_file import FOLDER
 from search.selection.scores.small_galleries import in_small_galleries
 from search.selection.scoring import Scoring
 from trainables.data.store.spec import opened_store
+from trainables.data.superclasses import superclasses_for
 from trainables.files import as_path
 from trainables.metrics import evaluate, metric_name
 from trainables.metrics.parts import from_parts, metric_parts
@@ -37,7 +38,8 @@ def score(scoring: Scoring) -> tuple[dict[str, Any], dict[str, bytes]]:
     embeddings_ND = embed(model, view, spec.training, device)
     labels_N = view.labels_N
     names = scoring.metrics
-    parts = metric_parts(embeddings_ND, labels_N, names)
+    superclasses_N = superclasses_for((*names, spec.objective), scoring.images.dataset, view)
+    parts = metric_parts(embeddings_ND, labels_N, names, superclasses_N)
     metrics = from_parts(parts, labels_N, names)
     metrics |= evaluate(embeddings_ND, labels_N, [name for name in names if name not in metrics])
     content = io.BytesIO()
@@ -52,7 +54,9 @@ def score(scoring: Scoring) -> tuple[dict[str, Any], dict[str, bytes]]:
         "fold": scoring.fold,
         "metrics": {name: metrics[name] for name in map(metric_name, names)},
         "model_sha256": hashlib.sha256(checkpoint.read_bytes()).hexdigest(),
-        "in_small_galleries": in_small_galleries(embeddings_ND, labels_N, spec.objective, scoring.gallery)
+        "in_small_galleries": in_small_galleries(
+            embeddings_ND, labels_N, spec.objective, scoring.gallery, superclasses_N
+        )
         if scoring.gallery
         else None,
         "per_image": scoring.per_image,

@@ -102,6 +102,11 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         {"metrics": {"gallery": "training_half"}, "search": {"objective": "nmi"}},
         "metrics.gallery is training_half and search.objective nmi, which ranks no images",
     ),
+    (
+        {"metrics": {"validation": ["nmi_super"], "test": ["recall_at_1", "f1_super"]}},
+        "metrics: nmi_super, f1_super need a data set that groups its classes into superclasses, as sop does, and",
+    ),
+    ({"search": {"objective": "nmi_super"}}, "metrics: nmi_super need a data set that groups its classes"),
     ({"training": {"lr": -1}}, "training: lr must be positive and finite; it is -1"),
     ({"training": {"lr": float("nan")}}, "training: lr must be positive and finite; it is nan"),
     ({"training": {"schedule": {"step": 0}}}, "schedule.step must be at least 1 epoch"),

@@ -7,6 +7,7 @@ from spaces.contract.check_backbone import check_backbone
 from spaces.contract.check_part import check_part
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.metrics import all_metrics
+from trainables.metrics.table import SUPERCLASSES
 
 OWN = "support.own_parts"
 
@@ -18,7 +19,7 @@ def wrong(name: str, **options: object) -> dict[str, str]:
     return {outcome.what: outcome.sentence for outcome in outcomes if not outcome.ok}
 
 
-@pytest.mark.parametrize("name", [*BATCH_SAMPLERS, *all_metrics((1, 10)), "glyphs"])
+@pytest.mark.parametrize("name", [*BATCH_SAMPLERS, *all_metrics((1, 10)), *SUPERCLASSES, "glyphs"])
 def test_every_built_in_part_keeps_the_contract(name: str) -> None:
     assert wrong(name) == {}
 

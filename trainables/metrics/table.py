@@ -29,13 +29,19 @@ CLUSTERING: dict[str, str] = {
     "f1": "2PR/(P+R) of pairs of images: P of those in one cluster are in one class, R of those in one class",
 }
 
+SUPERCLASSES: dict[str, str] = {
+    "nmi_super": "nmi of k-means with as many clusters as superclasses, against the superclasses",
+    "f1_super": "f1 of the same clusters, against the superclasses",
+}
+"""Metrics of a data set that groups its classes into fewer, larger ones, as its ``superclasses`` say."""
+
 DISTANCES: dict[str, str] = {
     "dists_intra": "mean cosine distance of two images of a class, averaged over classes of two or more",
     "dists_inter": "mean cosine distance of the normalised means of two classes",
     "dists_ratio": "dists_intra / dists_inter",
 }
 
-METRICS: dict[str, str] = {**AT_K, **AT_R, **WHOLE, **CLUSTERING, **DISTANCES}
+METRICS: dict[str, str] = {**AT_K, **AT_R, **WHOLE, **CLUSTERING, **SUPERCLASSES, **DISTANCES}
 """Every metric's formula by name. ``_at_k`` stands for any whole number of at least 1: ``recall_at_1``."""
 
 
@@ -53,7 +59,7 @@ def is_retrieval(name: str) -> bool:
 
 def is_bounded(name: str) -> bool:
     """Whether every value of the metric is between 0 and 1; of one's own metrics nothing is known."""
-    return is_retrieval(name) or name in CLUSTERING
+    return is_retrieval(name) or name in CLUSTERING or name in SUPERCLASSES
 
 
 def retrieval_names(ks: Sequence[int]) -> tuple[str, ...]:
@@ -62,14 +68,19 @@ def retrieval_names(ks: Sequence[int]) -> tuple[str, ...]:
 
 
 def all_metrics(ks: Sequence[int] = KS) -> tuple[str, ...]:
-    """Every name there is, the metrics of the first k ranks for each of ``ks``."""
+    """Every metric that needs nothing but classes, those of the first k ranks for each of ``ks``."""
     return (*retrieval_names(ks), *CLUSTERING, *DISTANCES)
 
 
 def unknown_metrics(names: Sequence[str]) -> list[str]:
     """Those of ``names`` that are neither a metric's nor the import path of one's own."""
-    others = {**CLUSTERING, **DISTANCES}
+    others = {**CLUSTERING, **SUPERCLASSES, **DISTANCES}
     return [name for name in names if name not in others and not is_retrieval(name) and not is_own(name)]
+
+
+def superclass_metrics(names: Sequence[str]) -> list[str]:
+    """Those of ``names`` for which the superclasses of the images have to be known."""
+    return [name for name in names if name in SUPERCLASSES]
 
 
 def largest_k(names: Sequence[str]) -> int:

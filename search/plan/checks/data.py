@@ -10,6 +10,7 @@ from trainables.data.batch_samplers import batch_problems
 from trainables.data.merge import merged_sizes
 from trainables.data.split import ClassSplit, check_images, make_split
 from trainables.metrics import largest_k
+from trainables.metrics.table import superclass_metrics
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.parts import is_own
 
@@ -79,7 +80,9 @@ def _batch_mistakes(config: SearchConfig, data: SplitClasses) -> Iterator[str]:
 
 
 def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) -> Iterator[str]:
-    """Metrics that look at more images than there are; of a list whose wrong entries were left out, the others."""
+    """Metrics that look at more images than there are, or at superclasses where there are none; of a list whose wrong
+    entries were left out, the others.
+    """
     objective = _given(found, "search.objective", (config.search.objective,))
     during = (*_given(found, "metrics.validation", config.metrics.validation), *objective)
     scored: list[tuple[str, Sequence[str], Sequence[str]]] = [
@@ -94,6 +97,12 @@ def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) 
                 f"metrics: k = {k} needs more than {k} images and the {len(names)} {part} classes have {images}; "
                 "name a smaller k."
             )
+    named = superclass_metrics(list(dict.fromkeys(metric for _, _, metrics in scored for metric in metrics)))
+    if named and config.dataset.source.superclasses() is None:
+        yield (
+            f"metrics: {', '.join(named)} need a data set that groups its classes into superclasses, as sop does, and "
+            f"{config.dataset.name} does not; name nmi or f1, which are of the classes."
+        )
 
 
 def _given(found: Findings, key: str, names: Sequence[str]) -> Sequence[str]:

@@ -26,6 +26,7 @@ from search.verify.records import Records
 from trainables.data.store.spec import StoreSpec
 from trainables.files import as_path
 from trainables.metrics import metric_name
+from trainables.metrics.table import superclass_metrics
 
 CLOSE = 1e-9
 """Means are summed in another order than they were."""
@@ -108,9 +109,10 @@ def _metrics(
 ) -> Iterator[str]:
     import torch
 
-    from trainables.metrics.parts import from_parts
+    from trainables.metrics.parts import SUPERCLASS, from_parts
 
     keys, labels = _test_images(records)
+    superclasses = _test_superclasses(records, labels) if superclass_metrics(names) else None
     for model in record["scores"]:
         file, of_model = folder / model["per_image"], f"{what} {model['per_image']}"
         if not file.is_file():
@@ -121,6 +123,8 @@ def _metrics(
             yield from differing(f"{of_model} keys", content["keys"].tolist(), keys)
             yield from differing(f"{of_model} labels", content["labels"].tolist(), labels)
             parts = {part: torch.from_numpy(content[part]) for part in content.files if part != "keys"}
+        if superclasses is not None:
+            yield from differing(f"{of_model} {SUPERCLASS}", parts[SUPERCLASS].tolist(), superclasses)
         for name, value in from_parts(parts, parts["labels"], names).items():
             if not math.isclose(model["metrics"][name], value, rel_tol=CLOSE):
                 yield from differing(f"{of_model} {name}", model["metrics"][name], value)
@@ -134,3 +138,12 @@ def _test_images(records: Records) -> tuple[list[str], list[int]]:
     classes = plan.config.dataset.source.classes()
     images = [(key, label_of[name]) for name, keys in classes.items() if name in label_of for key in keys]
     return [key for key, _ in images], [label for _, label in images]
+
+
+def _test_superclasses(records: Records, labels: Sequence[int]) -> list[int]:
+    """The superclass of each test image, by its position among the sorted names of all that have a test class."""
+    plan = records.plan
+    superclass_of = plan.config.dataset.source.superclasses() or {}
+    of_classes = [superclass_of[name] for name in plan.split.test]
+    names = sorted(set(of_classes))
+    return [names.index(of_classes[label]) for label in labels]

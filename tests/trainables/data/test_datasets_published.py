@@ -2,6 +2,7 @@
 
 import hashlib
 import pickle
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,30 @@ def test_lists_of_birds_have_to_agree(path: str, tmp_path: Path) -> None:
     (root / path).write_text("".join((root / path).read_text().splitlines(keepends=True)[:-1]))
     (sentence,) = refusal(part("cub200", root))
     assert ("1 classes" if path == "classes.txt" else "1 images") in sentence
+
+
+def test_products_are_of_the_kinds_that_the_lists_say(tmp_path: Path) -> None:
+    dataset = part("sop", make_tree("sop", tmp_path))
+    kinds = dict(
+        line.split()[1:3] for list_ in LISTS["sop"] for line in (tmp_path / list_).read_text().splitlines()[1:]
+    )
+    assert dataset.superclasses() == kinds
+    assert set(kinds.values()) == {"1", "2"}
+    for folder in ("bicycle", "lamp"):  # a kind is a folder as well
+        of_folder = {name for name, keys in dataset.classes().items() if keys[0].startswith(folder)}
+        assert len({kinds[name] for name in of_folder}) == 1
+
+    shutil.rmtree(tmp_path / "lamp_final")
+    assert set(dict(replace(dataset).superclasses())) == set(replace(dataset).classes()) < set(kinds)
+
+
+def test_a_product_of_two_kinds_is_refused(tmp_path: Path) -> None:
+    root = make_tree("sop", tmp_path)
+    lines = (root / "Ebay_test.txt").read_text().splitlines()
+    image, product, _, path = lines[-1].split()
+    (root / "Ebay_test.txt").write_text("\n".join([*lines[:-1], f"{image} {product} 12 {path}"]))
+    with pytest.raises(Mistakes, match=f"1 products in .* have more than one super_class_id: {product}. Restore"):
+        part("sop", root).superclasses()
 
 
 def test_lists_that_are_not_text_are_refused(tmp_path: Path) -> None:
