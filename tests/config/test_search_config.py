@@ -106,6 +106,12 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         {"metrics": {"validation": ["nmi_super"], "test": ["recall_at_1", "f1_super"]}},
         "metrics: nmi_super, f1_super need a data set that groups its classes into superclasses, as sop does, and",
     ),
+    (
+        {"metrics": {"test": ["recall_at_1-small", "map_at_r"]}},
+        "metrics.test: recall_at_1-small is of a part of the test classes that folder does not name; it names none.",
+    ),
+    ({"metrics": {"validation": ["recall_at_1-small"]}}, "metrics: recall_at_1-small is of a part of the test classes"),
+    ({"metrics": {"test": ["recal_at_1-small"]}}, "recal_at_1-small is not known"),
     ({"search": {"objective": "nmi_super"}}, "metrics: nmi_super need a data set that groups its classes"),
     ({"training": {"lr": -1}}, "training: lr must be positive and finite; it is -1"),
     ({"training": {"lr": float("nan")}}, "training: lr must be positive and finite; it is nan"),

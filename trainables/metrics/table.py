@@ -52,6 +52,14 @@ def split_at_k(name: str) -> tuple[str, int] | None:
     return (row, int(parsed[2])) if parsed and row in AT_K else None
 
 
+def split_subset(name: str) -> tuple[str, str | None]:
+    """``recall_at_1-small`` as the metric ``recall_at_1`` and ``small``, a part of the test classes that a data set
+    names; None where the metric is of all of them.
+    """
+    metric, _, subset = name.partition("-")
+    return (metric, subset) if subset and not is_own(name) else (name, None)
+
+
 def is_retrieval(name: str) -> bool:
     """Whether ``name`` is a metric of rankings, which each query has a score in."""
     return name in AT_R or name in WHOLE or split_at_k(name) is not None
@@ -59,7 +67,8 @@ def is_retrieval(name: str) -> bool:
 
 def is_bounded(name: str) -> bool:
     """Whether every value of the metric is between 0 and 1; of one's own metrics nothing is known."""
-    return is_retrieval(name) or name in CLUSTERING or name in SUPERCLASSES
+    metric, _ = split_subset(name)
+    return is_retrieval(metric) or metric in CLUSTERING or metric in SUPERCLASSES
 
 
 def retrieval_names(ks: Sequence[int]) -> tuple[str, ...]:
@@ -80,12 +89,12 @@ def unknown_metrics(names: Sequence[str]) -> list[str]:
 
 def superclass_metrics(names: Sequence[str]) -> list[str]:
     """Those of ``names`` for which the superclasses of the images have to be known."""
-    return [name for name in names if name in SUPERCLASSES]
+    return [name for name in names if split_subset(name)[0] in SUPERCLASSES]
 
 
 def largest_k(names: Sequence[str]) -> int:
     """The largest k that the ``names`` of metrics carry, 0 where none does."""
-    return max((found[1] for name in names if (found := split_at_k(name))), default=0)
+    return max((found[1] for name in names if (found := split_at_k(split_subset(name)[0]))), default=0)
 
 
 def name_conflicts(names: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ from trainables.data.batch_samplers import batch_problems
 from trainables.data.merge import merged_sizes
 from trainables.data.split import ClassSplit, check_images, make_split
 from trainables.metrics import largest_k
-from trainables.metrics.table import superclass_metrics
+from trainables.metrics.table import split_subset, superclass_metrics
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.parts import is_own
 
@@ -88,8 +88,25 @@ def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) 
     scored: list[tuple[str, Sequence[str], Sequence[str]]] = [
         ("validation", validation, during) for _, validation in data.split.divisions
     ]
+    if of_subset := [name for name in dict.fromkeys(during) if split_subset(name)[1]]:
+        yield (
+            f"metrics: {', '.join(of_subset)} is of a part of the test classes, and the validation has none of them; "
+            "name such metrics in metrics.test alone."
+        )
     if not isinstance(config.metrics.test, str):
-        scored.append(("test", data.split.test, (*_given(found, "metrics.test", config.metrics.test), *objective)))
+        test = _given(found, "metrics.test", config.metrics.test)
+        subsets = config.dataset.source.test_subsets()
+        for subset in dict.fromkeys(split_subset(name)[1] for name in test):
+            metrics = [name for name in test if split_subset(name)[1] == subset]
+            if subset is None:
+                scored.append(("test", data.split.test, (*metrics, *objective)))
+            elif subset in subsets:
+                scored.append((f"{subset} test", subsets[subset], metrics))
+            else:
+                yield (
+                    f"metrics.test: {', '.join(metrics)} is of a part of the test classes that {config.dataset.name} "
+                    f"does not name; it names {', '.join(subsets) or 'none'}."
+                )
     for part, names, metrics in scored:
         images = sum(len(data.classes[name]) for name in names)
         if (k := largest_k(metrics)) >= images:

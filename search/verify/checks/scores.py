@@ -109,10 +109,12 @@ def _metrics(
 ) -> Iterator[str]:
     import torch
 
+    from search.selection.scores.subset_parts import by_subset, gathered_parts, images_of, subset_name
     from trainables.metrics.parts import SUPERCLASS, from_parts
 
     keys, labels = _test_images(records)
     superclasses = _test_superclasses(records, labels) if superclass_metrics(names) else None
+    class_names, test_subsets = records.plan.split.test, records.plan.config.dataset.source.test_subsets()
     for model in record["scores"]:
         file, of_model = folder / model["per_image"], f"{what} {model['per_image']}"
         if not file.is_file():
@@ -122,12 +124,21 @@ def _metrics(
         with np.load(file) as content:
             yield from differing(f"{of_model} keys", content["keys"].tolist(), keys)
             yield from differing(f"{of_model} labels", content["labels"].tolist(), labels)
-            parts = {part: torch.from_numpy(content[part]) for part in content.files if part != "keys"}
-        if superclasses is not None:
-            yield from differing(f"{of_model} {SUPERCLASS}", parts[SUPERCLASS].tolist(), superclasses)
-        for name, value in from_parts(parts, parts["labels"], names).items():
-            if not math.isclose(model["metrics"][name], value, rel_tol=CLOSE):
-                yield from differing(f"{of_model} {name}", model["metrics"][name], value)
+            kept = {part: torch.from_numpy(content[part]) for part in content.files if part != "keys"}
+        for subset, of_subset in by_subset(names).items():
+            of_N = images_of(subset, kept["labels"], class_names, test_subsets)
+            parts, labels_N = gathered_parts(kept, subset, of_N), kept["labels"][of_N]
+            if superclasses is not None and SUPERCLASS in parts:
+                expected = [
+                    superclass for superclass, within in zip(superclasses, of_N.tolist(), strict=True) if within
+                ]
+                yield from differing(
+                    f"{of_model} {subset_name(SUPERCLASS, subset)}", parts[SUPERCLASS].tolist(), expected
+                )
+            for name, value in from_parts(parts, labels_N, of_subset).items():
+                stored = model["metrics"][subset_name(name, subset)]
+                if not math.isclose(stored, value, rel_tol=CLOSE):
+                    yield from differing(f"{of_model} {subset_name(name, subset)}", stored, value)
         yield from differing(f"{of_model} sha256", model["sha256"], hashlib.sha256(file.read_bytes()).hexdigest())
 
 
