@@ -80,33 +80,34 @@ def _batch_mistakes(config: SearchConfig, data: SplitClasses) -> Iterator[str]:
 
 
 def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) -> Iterator[str]:
-    """Metrics that look at more images than there are, or at superclasses where there are none; of a list whose wrong
-    entries were left out, the others.
+    """Metrics that look at more images than there are, or at a grouping of classes that there is not; of a list whose
+    wrong entries were left out, the others.
     """
     objective = _given(found, "search.objective", (config.search.objective,))
     during = (*_given(found, "metrics.validation", config.metrics.validation), *objective)
-    scored: list[tuple[str, Sequence[str], Sequence[str]]] = [
-        ("validation", validation, during) for _, validation in data.split.divisions
-    ]
+    test = () if isinstance(config.metrics.test, str) else _given(found, "metrics.test", config.metrics.test)
+    dataset, source = config.dataset.name, config.dataset.source
     if of_subset := [name for name in dict.fromkeys(during) if split_subset(name)[1]]:
         yield (
             f"metrics: {', '.join(of_subset)} is of a part of the test classes, and the validation has none of them; "
             "name such metrics in metrics.test alone."
         )
+    subsets = source.test_subsets()
+    if unknown := [name for name in test if split_subset(name)[1] not in (None, *subsets)]:
+        yield (
+            f"metrics.test: {', '.join(unknown)} is of a part of the test classes that {dataset} does not name; it "
+            f"names {', '.join(subsets) or 'none'}."
+        )
+    named = superclass_metrics(list(dict.fromkeys((*during, *test))))
+    if named and source.superclasses() is None:
+        yield (
+            f"metrics: {', '.join(named)} need a data set that groups its classes into superclasses, as sop does, and "
+            f"{dataset} does not; name nmi or f1, which are of the classes."
+        )
+    scored = [("validation", validation, during) for _, validation in data.split.divisions]
     if not isinstance(config.metrics.test, str):
-        test = _given(found, "metrics.test", config.metrics.test)
-        subsets = config.dataset.source.test_subsets()
-        for subset in dict.fromkeys(split_subset(name)[1] for name in test):
-            metrics = [name for name in test if split_subset(name)[1] == subset]
-            if subset is None:
-                scored.append(("test", data.split.test, (*metrics, *objective)))
-            elif subset in subsets:
-                scored.append((f"{subset} test", subsets[subset], metrics))
-            else:
-                yield (
-                    f"metrics.test: {', '.join(metrics)} is of a part of the test classes that {config.dataset.name} "
-                    f"does not name; it names {', '.join(subsets) or 'none'}."
-                )
+        scored.append(("test", data.split.test, (*_of_subset(test, None), *objective)))
+        scored += [(f"{subset} test", names, _of_subset(test, subset)) for subset, names in subsets.items()]
     for part, names, metrics in scored:
         images = sum(len(data.classes[name]) for name in names)
         if (k := largest_k(metrics)) >= images:
@@ -114,12 +115,11 @@ def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) 
                 f"metrics: k = {k} needs more than {k} images and the {len(names)} {part} classes have {images}; "
                 "name a smaller k."
             )
-    named = superclass_metrics(list(dict.fromkeys(metric for _, _, metrics in scored for metric in metrics)))
-    if named and config.dataset.source.superclasses() is None:
-        yield (
-            f"metrics: {', '.join(named)} need a data set that groups its classes into superclasses, as sop does, and "
-            f"{config.dataset.name} does not; name nmi or f1, which are of the classes."
-        )
+
+
+def _of_subset(names: Sequence[str], subset: str | None) -> tuple[str, ...]:
+    """Those of the metrics ``names`` that are of a part of the test classes, or of all of them."""
+    return tuple(name for name in names if split_subset(name)[1] == subset)
 
 
 def _given(found: Findings, key: str, names: Sequence[str]) -> Sequence[str]:
