@@ -147,7 +147,7 @@ model:
   embedding_dim: {sizes.embedding_dim}
 
 # How one trial trains. A batch holds images_per_class images of each of batch_size / images_per_class classes.
-# crop_flip mirrors half of the images; where left and right matter, as in writing, take augment: none.
+# crop_flip mirrors half of the images; where left and right matter, as in writing, take augment: crop.
 training:
   epochs: {sizes.epochs}
   batch_size: {sizes.batch_size}
