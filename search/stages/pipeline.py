@@ -28,7 +28,7 @@ from search.report.models.model_folders import write_model_folders
 from search.report.summary import write_summary
 from search.report.tables.noise_text import noise_text
 from search.selection.family import Family
-from search.selection.scoring import Scoring
+from search.selection.scores.scoring import Scoring
 from search.stages.freeze import NothingToSelect, freeze, frozen_selection
 from search.stages.listeners.checkpoint_cleanup import CheckpointCleanup
 from search.stages.listeners.gpu_memory_check import GpuMemoryCheck
@@ -208,7 +208,7 @@ def draw_report(runs: Path, name: str, console: Console) -> None:
 
 def _score_on_workers(resources: ResourcesSection, tasks: Sequence[Scoring]) -> list[Any]:
     from search.cluster.tune.tuner import map_on_workers
-    from search.selection.score import score  # imports torch
+    from search.selection.scores.score import score  # imports torch
 
     return map_on_workers(score, tasks, resources=resources)
 

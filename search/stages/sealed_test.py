@@ -19,7 +19,7 @@ from search.plan.trainings import best_checkpoint, training_of
 from search.selection.openings.ledger import Ledger
 from search.selection.openings.opened_images import images_in
 from search.selection.openings.opening import Opening
-from search.selection.scoring import Scoring
+from search.selection.scores.scoring import Scoring
 from search.selection.selection import Selection, study_digest
 from search.stages.freeze import frozen_selection
 from search.stages.progress.store_progress import StoreProgress

@@ -13,8 +13,8 @@ from search.report.seal.image_sets import openings_told
 from search.report.summary import summarise
 from search.selection.openings.ledger import Ledger
 from search.selection.openings.opening import Opening
-from search.selection.score import score
-from search.selection.scoring import Scoring
+from search.selection.scores.score import score
+from search.selection.scores.scoring import Scoring
 from search.stages.freeze import NothingToSelect
 from search.stages.pipeline import stage_by_stage
 from search.stages.sealed_test import score_test

@@ -19,7 +19,7 @@ from support.without_ray import without_ray
 from search.plan.resume import reopened
 from search.plan.runs import RunFolder
 from search.plan.search import open_search
-from search.selection.scoring import Scoring
+from search.selection.scores.scoring import Scoring
 from search.selection.selection import Selection
 from search.stages.freeze import frozen_selection
 from search.stages.queued_stages import final_stage

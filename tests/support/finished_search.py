@@ -18,7 +18,7 @@ from search.report.comparison import compare
 from search.report.models.model_folders import write_model_folders
 from search.report.summary import write_summary
 from search.selection.family import Family
-from search.selection.score import score
+from search.selection.scores.score import score
 from search.stages.listeners.checkpoint_cleanup import CheckpointCleanup
 from search.stages.pipeline import stage_by_stage
 from search.stages.sealed_test import score_test

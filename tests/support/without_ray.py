@@ -13,7 +13,7 @@ from support.driving import record
 
 from search.selection.scores.retrieval import retrieval_of
 from search.selection.scores.retrieval_file import FOLDER
-from search.selection.scoring import Scoring
+from search.selection.scores.scoring import Scoring
 from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.data.store.contents import read_contents
 

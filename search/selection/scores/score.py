@@ -10,9 +10,9 @@ import torch
 
 from search.selection.scores.retrieval import retrieval_of
 from search.selection.scores.retrieval_file import FOLDER
+from search.selection.scores.scoring import Scoring
 from search.selection.scores.small_galleries import in_small_galleries
 from search.selection.scores.subset_parts import by_subset, images_of, spread_parts, subset_name
-from search.selection.scoring import Scoring
 from trainables.data.store.spec import opened_store
 from trainables.data.superclasses import superclasses_for
 from trainables.files import as_path
