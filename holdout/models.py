@@ -22,8 +22,8 @@ def load(
 
     Args:
         address: a model's folder or a checkpoint ``best.safetensors``, as a path or a URL (``s3://bucket/birds-mpa``);
-            or, with MLflow installed, ``models:/NAME@ALIAS`` or ``models:/NAME/3`` on the server that
-            ``MLFLOW_TRACKING_URI`` names.
+            or, with MLflow installed, ``models:/NAME@ALIAS``, ``models:/NAME/3`` or ``runs:/RUN/NAME`` on the server
+            that ``MLFLOW_TRACKING_URI`` names.
         device: where to compute; by default a GPU where there is one.
         trust_code: whether the code of a network of one's own, which the model names, may be imported and run.
 

@@ -26,6 +26,7 @@ from support.commands import holdout_here
 from support.finished_search import run_here
 from support.services import free_port, mlflow_server
 
+import holdout
 from search.plan.search import Search
 from search.report.models.described_model import described_models
 from search.stages.outcome import recorded_outcome
@@ -294,6 +295,9 @@ def test_a_model_is_loaded_from_its_address(
     for address, loss in addresses.items():
         found = embeddings_of(downloaded_model(address), images)
         assert np.array_equal(found, embeddings_of(search.plan.folder.model(loss), images))
+        model = holdout.load(address, device="cpu")
+        assert model.address == address, "an index would name a folder that is gone with this process"
+        assert np.array_equal(model.embed(images), found)
     for address, sentence in {
         "models:/small@nobody": "There is no model models:/small@nobody at http",
         "models:/small/99": "There is no model models:/small/99",
