@@ -1,6 +1,4 @@
-"""The chosen models in MLflow: logged with their numbers, registered, loaded and served; with a server that asks for a
-password.
-"""
+"""The chosen models in MLflow: logged with their numbers, registered, loaded and served."""
 
 import base64
 import json
@@ -25,7 +23,7 @@ from mlflow.models import Model
 from PIL import Image
 from support.commands import holdout_here
 from support.finished_search import run_here
-from support.services import free_port, mlflow_server
+from support.services import MlflowServer, free_port
 
 from search.plan.search import Search
 from search.report.models.described_model import described_models
@@ -62,15 +60,20 @@ print(json.dumps({
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """That of the server."""
-    return tmp_path_factory.mktemp("mlflow") / "server.db"
+    return tmp_path_factory.mktemp("mlflow") / "mlflow.db"
 
 
 @pytest.fixture(scope="module")
 def server(database: Path) -> Iterator[str]:
     """The address of an MLflow server, as its own tools take it."""
-    with mlflow_server(database.parent, f"sqlite:///{database}") as started, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MLFLOW_TRACKING_URI", started.url)
-        yield started.url
+    started = MlflowServer(database.parent)
+    try:
+        started.start()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("MLFLOW_TRACKING_URI", started.url)
+            yield started.url
+    finally:
+        started.stop()
 
 
 @pytest.fixture(scope="module")
