@@ -1,4 +1,4 @@
-.PHONY: setup run test test-cluster test-browser check bench-losses bench-metrics bench-input bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery docs pictures clean
+.PHONY: setup run test test-cluster test-browser check bench-losses bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-initial-proxies docs pictures clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -49,6 +49,9 @@ bench-metrics: setup
 bench-input: setup
 	$(BIN)/python -m benchmarks.input $(IMAGES)
 
+bench-embed: setup
+	$(BIN)/python -m benchmarks.embed $(IMAGES)
+
 bench-overhead: setup
 	$(BIN)/python -m benchmarks.overhead
 
@@ -82,6 +85,11 @@ bench-statistics: setup
 bench-gallery: export OMP_NUM_THREADS = 1
 bench-gallery: setup
 	$(BIN)/python -m benchmarks.gallery $(IMAGES)
+
+# With one thread: minutes a folder.
+bench-initial-proxies: export OMP_NUM_THREADS = 1
+bench-initial-proxies: setup
+	$(BIN)/python -m benchmarks.initial_proxies $(IMAGES) $(LOSSES)
 
 bench-anytime: setup
 	$(BIN)/python -m benchmarks.anytime $(IMAGES) $(RUNS)

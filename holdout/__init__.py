@@ -4,7 +4,7 @@
 >>> search = holdout.run("birds.yaml", {"search.trials": 4})  # starts, goes on or extends, as `holdout run`
 >>> search.trials("mpa")  # a pandas table
 >>> search.summary.losses["mpa"].test
->>> holdout.load("birds-mpa").index("photos/").query("heron.jpg", k=5)  # a trained model: images by similarity
+>>> holdout.load("runs/birds/models/mpa").index("photos/").query("heron.jpg", k=5)  # a model, used
 
 A search's studies are plain Optuna studies; two lines load one::
 

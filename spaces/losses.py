@@ -60,7 +60,10 @@ SPACES: dict[str, Space] = {
             "thesis, Table 5; top-k, Figure 4",
         ),
     },
-    "lifted_structure": {"margin": _margin(0.5, TABLE_4)},
+    "lifted_structure": {
+        "margin": _margin(0.5, TABLE_4),
+        "mining": _one_of(("all", "hard"), "all", "thesis, eq. 2.21: all; its Table 5: hard"),
+    },
     "npair": {"l2": _log_scale(0.02, 0.002, 0.2, "thesis, Table 4; range chosen: a decade either way")},
     "margin": {
         "margin": _margin(0.5, TABLE_4),
@@ -78,7 +81,15 @@ SPACES: dict[str, Space] = {
         "neg_scale": _scale(50.0, TABLE_15),
         "epsilon": _margin(0.1, TABLE_15),
     },
-    "softmax": {"scale": _log_scale(1.0, 1, 64, "thesis, eq. 2.26, has none; range chosen: up to ArcFace's default")},
+    "softmax": {
+        "similarity": _one_of(("cosine", "dot"), "cosine", "chosen: as all other losses; thesis, eq. 2.26: dot"),
+        "scale": Parameter(
+            distribution=FloatDistribution(1, 64, log=True),
+            default=1.0,
+            source="thesis, eq. 2.26, has none; range chosen: up to ArcFace's default",
+            when={"similarity": ("cosine",)},
+        ),
+    },
     "proxy_nca": {},  # eq. 2.27 has nothing to choose
     "arcface": {
         "margin": Parameter(

@@ -1,6 +1,6 @@
 """The space of one loss in one search: declared, then as the search file wants it; and its way into Optuna."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ from spaces.configuration import PREFIX, Configuration
 from spaces.declared import declared_space
 from spaces.override import override
 from spaces.space import Parameter, Space, steps
-from spaces.training import SEARCHABLE, training_space
+from spaces.training import SEARCHABLE, TRAINING, training_space
 from spaces.value import Value
 from trainables.losses import LOSSES
 from trainables.losses.loss_part import LossPart, loss_part
@@ -97,7 +97,8 @@ def search_space(
     *,
     checked: bool = True,
 ) -> SearchSpace:
-    """The space of ``loss`` under a search file's ``space.<loss>`` and ``space.training``.
+    """The space of ``loss`` under a search file's ``space.<loss>``, whose ``training`` is for it alone, and
+    ``space.training``.
 
     ``loss`` is a part, a name or an import path. Values that are wished for are tried on the class of the loss, which
     imports torch; for a search that was accepted before, ``checked=False`` leaves that out.
@@ -120,14 +121,20 @@ def search_space(
 
     declared = declared_space(part)
     known = training_space(training, part.key)
+    own = wishes.get(TRAINING, {})
+    if not isinstance(own, Mapping):
+        raise Mistakes(f"space.{part.name}.{TRAINING} must be keys and values, such as {{lr: …}}; it is {own!r}.")
     asked = {name: wish for name, wish in training_wishes.items() if name in known or name not in SEARCHABLE}
-    declared_training = {name: parameter for name, parameter in known.items() if name in asked}
+    of_loss_alone = {name: wish for name, wish in wishes.items() if name != TRAINING}
     mistakes: list[str] = []
-    of_loss = _override_all(part.name, declared, wishes, refuse_loss, mistakes)
-    of_training = _override_all("training", declared_training, asked, refuse_training, mistakes)
+    of_loss = _override_all(part.name, declared, of_loss_alone, declared, refuse_loss, mistakes)
+    of_training = _override_all(TRAINING, known, asked, SEARCHABLE, refuse_training, mistakes)
+    of_training |= _override_all(f"{part.name}.{TRAINING}", known, own, known, refuse_training, mistakes)
     raise_if_any(mistakes)
+    declared_training = {name: parameter for name, parameter in known.items() if name in of_training}
     return SearchSpace(
-        parameters={**of_loss, **_prefixed(of_training)}, declared={**declared, **_prefixed(declared_training)}
+        parameters={**declared, **of_loss, **_prefixed({name: of_training[name] for name in declared_training})},
+        declared={**declared, **_prefixed(declared_training)},
     )
 
 
@@ -152,21 +159,24 @@ def _override_all(
     section: str,
     declared: Space,
     wishes: Mapping[str, Any],
+    known: Iterable[str],
     refuse: Callable[[str, Value], None],
     mistakes: list[str],
 ) -> dict[str, Parameter]:
-    names = declared if section != "training" else SEARCHABLE
+    """Those of ``declared`` that ``wishes`` name, as they wish; a wish for what is not ``known`` is a mistake."""
+    names = list(known)
     mistakes += [
         f"space.{section}.{name}: there is no such hyperparameter to search; there are {', '.join(names)}."
         for name in wishes
         if name not in names
     ]
-    parameters = dict(declared)
-    for name in declared.keys() & wishes.keys():
-        try:
-            parameters[name] = override(
-                declared[name], wishes[name], name=f"{section}.{name}", refuse=partial(refuse, name)
-            )
-        except Mistakes as error:
-            mistakes += error.sentences
+    parameters = {}
+    for name in wishes:
+        if name in declared:
+            try:
+                parameters[name] = override(
+                    declared[name], wishes[name], name=f"{section}.{name}", refuse=partial(refuse, name)
+                )
+            except Mistakes as error:
+                mistakes += error.sentences
     return parameters

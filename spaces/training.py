@@ -6,6 +6,9 @@ from spaces.space import Parameter, Space
 from trainables.losses import loss_row
 from trainables.training.config import TrainingConfig
 
+TRAINING = "training"
+"""What stands beside the losses' names in ``space``, and beside the hyperparameters of each."""
+
 SEARCHABLE: dict[str, BaseDistribution] = {
     "lr": FloatDistribution(1e-6, 1.0, log=True),
     "head_lr": FloatDistribution(1e-6, 1.0, log=True),

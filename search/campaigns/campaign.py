@@ -8,7 +8,7 @@ from typing import Any
 
 from search.campaigns.config import LOSS, VALIDATION, CampaignConfig, read_config
 from search.campaigns.each import for_each
-from search.config.recipes import read_search
+from search.config.recipes import of_its_losses, read_search
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import with_value
 from trainables.mistakes import raise_if_any
@@ -50,29 +50,24 @@ def parse_campaign(
     recipe = read_search(Path(config.recipe)) if config.recipe else {}
     labels_by_name = {" ".join(labels): labels for labels in product(*config.vary.values())}
     members = for_each(
-        labels_by_name, lambda labels: Member(labels=labels, config=parse_search(_search_file(config, recipe, labels)))
+        labels_by_name, lambda labels: Member(labels=labels, config=parse_search(search_file(config, recipe, labels)))
     )
     campaign = Campaign(config=config, members=tuple(members))
     raise_if_any([*_clashes(campaign), *_untested(campaign), *_unknown_cells(campaign)])
     return campaign
 
 
-def _search_file(config: CampaignConfig, recipe: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
+def search_file(config: CampaignConfig, recipe: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
     """The search at ``labels``: the recipe, the base on top, then the labels' settings.
 
-    The recipe's spaces of losses that are left out go with them. Where the files do not say otherwise, one MLflow
+    What the recipe says of losses that are left out goes with them. Where the files do not say otherwise, one MLflow
     experiment holds the whole campaign, and the test computes what the table shows.
     """
     content = merged(recipe, config.base)
     for axis, label in zip(config.vary.values(), labels, strict=True):
         for path, value in axis[label].items():
             content = with_value(content, path.split("."), value)
-    losses, spaces = content.get("losses", []), content.get("space", {})
-    if isinstance(losses, list) and isinstance(spaces, dict):
-        kept = (*losses, "training")
-        content["space"] = {
-            loss: space for loss, space in spaces.items() if loss in kept or loss not in recipe.get("space", {})
-        }
+    content = of_its_losses(content, recipe)
     tested = [metric for metric in config.table.metrics if metric != VALIDATION]
     defaults = {"tracking": {"experiment": config.name}, "metrics": {"test": tested} if tested else {}}
     return {**merged(defaults, content), "name": config.search_name(labels)}
@@ -112,7 +107,7 @@ def _untested(campaign: Campaign) -> list[str]:
 
 
 def _unknown_cells(campaign: Campaign) -> list[str]:
-    """Published numbers that stand beside nothing."""
+    """Published numbers and choices that stand beside nothing."""
     cells = {" ".join((loss, *member.labels)) for member in campaign.members for loss in member.config.loss_names}
     known = {*campaign.config.table.metrics}
     sentences = []
@@ -124,6 +119,12 @@ def _unknown_cells(campaign: Campaign) -> list[str]:
         if unknown:
             sentences.append(
                 f"published.{position}: the table has not {', '.join(unknown)}; a cell is named by "
+                f"{', '.join((LOSS, *campaign.config.vary))}, such as {min(cells)!r}."
+            )
+    for position, choices in enumerate(campaign.config.published_choices):
+        if unknown := [repr(key) for key in choices.cells if key not in cells]:
+            sentences.append(
+                f"published_choices.{position}: the campaign has not the cell {', '.join(unknown)}; a cell is named by "
                 f"{', '.join((LOSS, *campaign.config.vary))}, such as {min(cells)!r}."
             )
     return sentences

@@ -1,6 +1,6 @@
 """The campaign file: a search file, what varies, and the table that comes out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -12,6 +12,7 @@ from search.config.sections.section import Names, Section
 from search.config.validation.key_paths import key_paths
 from search.config.validation.validation_errors import validate
 from search.selection.role import Role
+from spaces.value import Value
 from trainables.mistakes import Mistakes
 
 LOSS = "loss"
@@ -38,14 +39,31 @@ class TableSection(Section):
         return names
 
 
-class PublishedSection(Section):
-    """Numbers as a paper prints them, in the unit of our tables (per cent; distances as they are).
+class Printed(Section):
+    """Something that a paper prints of cells of the table; ``left_out`` says why some of it does not stand there.
 
-    ``cells`` maps a loss and a label of each axis, with spaces between, to one number a metric. ``role`` says whose
-    numbers ours stand beside.
+    A cell is named by a loss and a label of each axis, with spaces between.
     """
 
     source: str
+    cells: Mapping[str, Any]
+    left_out: str | None = None
+
+    @property
+    def told(self) -> Iterator[str]:
+        """What stands beside ours, and what does not."""
+        if self.cells:
+            yield f"in brackets: {self.source}"
+        if self.left_out:
+            yield f"not beside ours: {self.source}; {self.left_out}"
+
+
+class PublishedSection(Printed):
+    """Numbers as a paper prints them, in the unit of our tables (per cent; distances as they are).
+
+    ``cells`` have one number a metric. ``role`` says whose numbers ours stand beside.
+    """
+
     role: Role
     metrics: Names
     cells: dict[str, tuple[float, ...]]
@@ -55,6 +73,12 @@ class PublishedSection(Section):
         if wrong := [key for key, values in self.cells.items() if len(values) != len(self.metrics)]:
             raise ValueError(f"each cell needs {len(self.metrics)} numbers ({', '.join(self.metrics)}); see {wrong[0]}")
         return self
+
+
+class PublishedChoicesSection(Printed):
+    """Which hyperparameters a paper found best, by our names; those of the training begin with ``training.``."""
+
+    cells: dict[str, dict[str, Value]]
 
 
 class CampaignConfig(Section):
@@ -70,6 +94,7 @@ class CampaignConfig(Section):
     vary: dict[str, Labels] = Field(min_length=1, max_length=2)
     table: TableSection
     published: tuple[PublishedSection, ...] = ()
+    published_choices: tuple[PublishedChoicesSection, ...] = ()
 
     def search_name(self, labels: Sequence[str]) -> str:
         """What the search at ``labels``, one an axis, is called."""

@@ -37,12 +37,15 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Have a cluster start a search or campaign, or go on with it."""
+    from search.campaigns.published import comparable
     from search.cluster.jobs import connected
     from search.cluster.submission import submission
-    from search.config.recipes import any_file
+    from search.config.recipes import any_file, is_campaign, of_its_losses
     from search.config.yaml_file import apply_settings, read_yaml
 
-    submitted = submission(apply_settings(read_yaml(any_file(file)), settings or []))
+    written = read_yaml(any_file(file))
+    content = apply_settings(written, settings or [])
+    submitted = submission((comparable if is_campaign(written) else of_its_losses)(content, written))
     name = submitted.name
     with connected(address) as jobs:
         job, is_new = jobs.submit(submitted, str(runs))

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from trainables.metrics import METRICS, all_metrics, unknown_metrics
+from trainables.metrics.table import split_subset
 from trainables.mistakes import Mistakes, suggestion
 
 
@@ -32,8 +33,8 @@ def known_name(name: str, table: Iterable[str]) -> str:
 
 
 def known_metric(name: str) -> str:
-    """``name``, which has to be a metric's."""
-    if unknown_metrics((name,)):
+    """``name``, which has to be a metric's, or a metric's on a part of the test classes."""
+    if unknown_metrics((split_subset(name)[0],)):
         raise Mistakes(
             f"{name} is not known{_metric_hint(name)}; there are {', '.join(METRICS)}, and your "
             "own by their import paths."

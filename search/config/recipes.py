@@ -8,6 +8,9 @@ from typing import Any
 from search.config.yaml_file import apply_settings, read_yaml
 from trainables.mistakes import Mistakes, suggestion
 
+BY_LOSS = ("space", "training_by_loss")
+"""The sections of a search file that have an entry a loss."""
+
 
 def recipes() -> dict[str, Path]:
     """Every recipe by name."""
@@ -54,13 +57,29 @@ def is_campaign(content: Mapping[str, Any]) -> bool:
 def read_search(given: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     """The search file ``given``, or the recipe of that name, with each ``key.path=value`` of ``settings`` set in it.
 
+    What it says of losses that the settings leave out goes with them.
+
     Raises:
         Mistakes: there is neither, or it is a campaign.
     """
     content = read_yaml(any_file(given) if str(given) in campaigns() else recipe_or_file(given))
     if is_campaign(content):
         raise Mistakes(f"{given} is a campaign of several searches; `holdout campaign {given}` takes it.")
-    return apply_settings(content, settings)
+    return of_its_losses(apply_settings(content, settings), content)
+
+
+def of_its_losses(content: dict[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    """``content`` without the spaces and trainings of losses that it leaves out of ``written``, on which it rests."""
+    losses, before = content.get("losses"), written.get("losses")
+    if not (isinstance(losses, list) and isinstance(before, list)):
+        return content
+    gone = [loss for loss in before if loss not in losses]
+    kept = {
+        section: {loss: entry for loss, entry in entries.items() if loss not in gone}
+        for section in BY_LOSS
+        if isinstance(entries := content.get(section), dict)
+    }
+    return {**content, **kept}
 
 
 def read_campaign(given: Path, settings: Sequence[str] = ()) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from search.config.names import plain_name
 from search.config.sections.dataset import DatasetSection
@@ -23,10 +23,12 @@ from search.config.sections.selection import FinalSection, SelectionSection
 from search.config.sections.ship import Ship
 from search.config.sections.split import SplitSection
 from search.config.sections.storage import CheckpointsSection, TrackingSection
+from search.config.sections.training_by_loss import TrainingByLoss, training_mistakes, training_of_loss
 from search.config.validation.validation_errors import Validation, validate
 from search.study.names import Stage
 from trainables.losses.loss_part import LossPart
 from trainables.metrics import all_metrics, metric_name
+from trainables.mistakes import raise_if_any
 from trainables.models import ModelConfig
 from trainables.models.config import IMAGENET
 from trainables.parts import is_own
@@ -48,6 +50,7 @@ class SearchConfig(Section):
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
     losses: Losses
+    training_by_loss: TrainingByLoss = Field(default_factory=dict)
     space: dict[str, dict[str, Any]] = Field(default_factory=dict)
     search: SearchSection = SearchSection()
     metrics: MetricsSection = MetricsSection()
@@ -81,6 +84,11 @@ class SearchConfig(Section):
             raise ValueError(f"stages follow each other: {in_order}, or its beginning, {Stage.NOISE} before it")
         return stages
 
+    @model_validator(mode="after")
+    def _trainable_by_loss(self) -> "SearchConfig":
+        raise_if_any(list(training_mistakes(self.training_by_loss, self.training, self.loss_names)))
+        return self
+
     @property
     def loss_names(self) -> tuple[str, ...]:
         """What the losses are called in tables, studies and folders."""
@@ -89,6 +97,15 @@ class SearchConfig(Section):
     def loss(self, name: str) -> LossPart:
         """The loss that is called ``name``."""
         return next(loss for loss in self.losses if loss.name == name)
+
+    def training_of(self, loss: str) -> TrainingConfig:
+        """How the loss that is called ``loss`` is trained."""
+        own = self.training_by_loss.get(loss)
+        return training_of_loss(self.training, own) if own else self.training
+
+    def of_loss(self, loss: str) -> "SearchConfig":
+        """The file as it is for the loss that is called ``loss``: its own settings stand in ``training``."""
+        return self.model_copy(update={"training": self.training_of(loss), "training_by_loss": {}})
 
     @property
     def objective(self) -> str:

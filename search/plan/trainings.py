@@ -17,18 +17,18 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
     """The training that ``trial`` stands for."""
     config = plan.config
     configuration = configuration_of(trial)
-    training = configuration.training
+    settings, training = config.training_of(loss), configuration.training
     split = (plan.split, *plan.further_splits)[trial.user_attrs.get("split", 0)]
     on_all = stage is Stage.TEST and config.final.train_on == "all"
     if on_all:
         epochs = trial.user_attrs["epochs"]
-        warmup = training.get("warmup_epochs", config.training.warmup_epochs)
+        warmup = training.get("warmup_epochs", settings.warmup_epochs)
         training |= {"epochs": epochs, "warmup_epochs": min(warmup, epochs)}
     spec = TrialSpec(
         loss=config.loss(loss).key,
         hyperparameters=configuration.hyperparameters,
         model=config.model,
-        training=replace(config.training, **training),
+        training=replace(settings, **training),
         images=plan.images,
         train_classes=(*split.train, *split.validation) if on_all else split.train,
         validation_classes=() if on_all else split.validation,

@@ -149,7 +149,7 @@ def _loss_summary(
     # The same trials say the same of themselves, and to ask them imports torch.
     if stored is not None and stored.model_copy(update={"diagnostics": ()}) == summary:
         return stored
-    found = diagnose(plan.config.loss(loss).key, space.parameters, plan.config.training, searched, params)
+    found = diagnose(plan.config.loss(loss).key, space.parameters, plan.config.training_of(loss), searched, params)
     return summary.model_copy(update={"diagnostics": found})
 
 

@@ -11,15 +11,16 @@ from search.plan.runs import stored_config, stored_split
 from search.plan.stored import StoredSearch
 from search.report.models.model_folders import comparison_of, model_to_hand_out
 from search.report.tables.markdown import rows_as_markdown
-from search.report.tables.text_table import TextTable
+from search.report.tables.text_table import NOTHING, TextTable
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
     from numpy import ndarray
+
     from trainables.inference.portable import Program
 
-CHECKED = 8
-"""So many images the further forms are checked on: one by itself, and seven at once."""
+CHECKED = 7
+"""So many images the further forms are checked on, alone and at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +47,8 @@ def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
         raise Mistakes(f"--to is {str(folder)!r}, which is there already; give a folder that is not.")
     model, comparison = model_to_hand_out(stored, loss), comparison_of(stored)
     images = _training_images(stored)
-    from trainables.inference.portable import write_programs
-
     from trainables.inference.load_model import load_model  # imports torch
+    from trainables.inference.portable import write_programs
 
     draft = folder.with_name(f".{folder.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)
@@ -67,10 +67,15 @@ def programs_table(programs: "Sequence[Program]") -> TextTable:
     """The further forms, with the largest difference from the original or the reason why there is none."""
     return TextTable(
         title="",
-        header=("file", f"checked against the original on {CHECKED} training images"),
-        rows=tuple((program.file, program.said) for program in programs),
-        labels=1,
-        prose=(1,),
+        header=("form", "file", f"largest difference on {CHECKED} training images"),
+        rows=tuple(
+            (program.form, NOTHING, program.reason)
+            if program.reason
+            else (program.form, program.file, f"{program.difference:.1e}")
+            for program in programs
+        ),
+        labels=2,
+        prose=(2,),
     )
 
 

@@ -29,9 +29,9 @@ from search.report.summary import write_summary
 from search.report.tables.noise_text import noise_text
 from search.selection.family import Family
 from search.selection.scoring import Scoring
-from search.stages.checkpoint_cleanup import CheckpointCleanup
 from search.stages.freeze import NothingToSelect, freeze, frozen_selection
-from search.stages.gpu_memory_check import GpuMemoryCheck
+from search.stages.listeners.checkpoint_cleanup import CheckpointCleanup
+from search.stages.listeners.gpu_memory_check import GpuMemoryCheck
 from search.stages.outcome import Outcome, recorded_outcome
 from search.stages.progress.phase import phase
 from search.stages.progress.progress import Progress
@@ -159,7 +159,7 @@ def _carry_out(
             queue = TrialQueue(
                 stage_by_stage(searches, left, console, reason, family),
                 listeners=[
-                    _OfEachSearch({search.name: CheckpointCleanup(search.config.checkpoints) for search in searches}),
+                    _OfEachSearch({search.name: CheckpointCleanup(search) for search in searches}),
                     progress,
                     tracker,
                     GpuMemoryCheck(resources.gpus_per_trial),

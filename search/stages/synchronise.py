@@ -42,6 +42,7 @@ def described(plan: Plan) -> DescribedSearch:
         description=_description(plan),
         objective=config.objective,
         settings=settled_entries(config),
+        settings_of={loss: settled_entries(config.of_loss(loss)) for loss in config.loss_names},
         searched={loss: tuple(plan.spaces[loss].default) for loss in config.loss_names},
         data=DescribedData(
             name=config.dataset.name,

@@ -25,13 +25,15 @@ class DescribedSearch:
     """A search from its first trial on.
 
     ``settings`` are the entries of its file that stay as they are, by key such as ``training.lr``; MLflow changes no
-    parameter. ``searched`` names the hyperparameters of each loss, and ``campaign`` the campaign that it belongs to.
+    parameter. ``settings_of`` are the same as each loss has them. ``searched`` names the hyperparameters of each loss,
+    and ``campaign`` the campaign that it belongs to.
     """
 
     name: str
     description: str
     objective: str
     settings: Mapping[str, Value]
+    settings_of: Mapping[str, Mapping[str, Value]]
     searched: Mapping[str, Sequence[str]]
     data: DescribedData
     campaign: str | None = None

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from trainables.inference.embedder import Embedder
 
 OF_MLFLOW = ("models:/", "runs:/")
+"""MLflow's addresses; which of them are models of ours, the registry says."""
 
 
 def load_model(address: str, *, device: "str | torch.device | None" = None, trust_code: bool = False) -> "Embedder":

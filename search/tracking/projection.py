@@ -159,8 +159,8 @@ class Projection:
 
     def _settings_of_loss(self, loss: str) -> dict[str, Value]:
         """Those that are the same in all of its trials."""
-        searched = self._search.searched[loss]
-        return {"loss": loss, **{name: value for name, value in self._search.settings.items() if name not in searched}}
+        searched, settings = self._search.searched[loss], self._search.settings_of[loss]
+        return {"loss": loss, **{name: value for name, value in settings.items() if name not in searched}}
 
     def _tags(self, kind: str) -> dict[str, str]:
         search = self._search
@@ -261,8 +261,9 @@ class Projection:
         )
 
     def _settings_of(self, study: LossStudy) -> dict[str, Value]:
-        shared = {name: value for name, value in self._search.settings.items() if name.startswith(OF_TRIALS)}
-        return {"loss": loss_of(study.name), "stage": trainings_of(study.name), **shared}
+        loss = loss_of(study.name)
+        shared = {name: value for name, value in self._search.settings_of[loss].items() if name.startswith(OF_TRIALS)}
+        return {"loss": loss, "stage": trainings_of(study.name), **shared}
 
     def _log(self, run_id: str, metrics: list[Any], *, params: list[Any], tags: list[Any]) -> None:
         """Everything in one call, but for metrics beyond what one takes."""

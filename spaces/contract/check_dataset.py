@@ -44,6 +44,8 @@ class _DatasetContract:
             "Its identity is the same in every process.": self._identity_problem,
             "Its images are uint8 RGB, and the same each time.": self._images_problem,
             "Its published halves are classes that it has.": self._halves_problem,
+            "Its superclasses are of every class.": self._superclasses_problem,
+            "Its test subsets are of its published test classes.": self._subsets_problem,
         }
 
     @property
@@ -113,3 +115,21 @@ class _DatasetContract:
             return f"{len(both)} classes are in both published halves."
         unknown = (train | test) - set(self._dataset.classes())
         return f"{len(unknown)} classes of the published halves are not in classes()." if unknown else ""
+
+    def _superclasses_problem(self) -> str:
+        superclass_of = self._dataset.superclasses()
+        if superclass_of is None:
+            return ""
+        if without := [name for name in self._dataset.classes() if name not in superclass_of]:
+            return f"superclasses() leaves out {len(without)} classes, {without[0]!r} among them: give each its own."
+        same = dict(_copy(self._dataset).superclasses() or {}) == dict(superclass_of)
+        return "" if same else "superclasses() gives others when it is asked again."
+
+    def _subsets_problem(self) -> str:
+        _, test = self._dataset.published_split() or ((), ())
+        for name, classes in self._dataset.test_subsets().items():
+            if unknown := set(classes) - set(test):
+                return f"The test subset {name!r} has {len(unknown)} classes that published_split() does not test."
+            if not name.isidentifier():
+                return f"The test subset {name!r} must be called by letters, digits and '_', as in recall_at_1-small."
+        return ""

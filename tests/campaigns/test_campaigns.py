@@ -1,6 +1,7 @@
 """Campaign files: every one that comes with the project, and mistakes made on purpose."""
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +19,22 @@ from search.campaigns.folder import CampaignFolder
 from search.campaigns.prepare import campaign_plans
 from search.campaigns.results.cells import measured
 from search.campaigns.results.curves import campaign_curves, search_axes
-from search.campaigns.results.standings import standings
+from search.campaigns.results.standings import measured_mean, published_number, standings
 from search.campaigns.results.table import campaign_table, columns_of
 from search.config.recipes import campaigns
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import read_yaml
+from search.plan.checks.spaces import spaces_of
 from search.plan.plan import Plan
 from search.plan.resume import started_or_resumed
 from search.plan.runs import RunFolder
 from search.report.results.loss_summary import LossSummary
 from search.report.statistics.interval import over_seeds
+from search.report.tables.formats import ranks_beside
 from search.selection.openings.ledger import Ledger
 from search.selection.role import Role
 from trainables.files import write_json
+from trainables.metrics.table import split_subset
 from trainables.mistakes import Mistakes
 
 SMALL = [name for name, path in campaigns().items() if "recipe" not in read_yaml(path)]
@@ -76,7 +80,7 @@ def test_every_campaign_is_made_of_search_files(name: str, root: Root) -> None:
 
 @pytest.mark.parametrize("name", campaigns())
 def test_published_numbers_are_numbers_of_a_paper(name: str, root: Root) -> None:
-    """Each stands beside exactly one of ours, is a share, and grows with k where it has to."""
+    """Each stands beside exactly one of ours, is a share, and grows with k where it has to, on each test list."""
     campaign = shipped(name, root)
     blank = [made_summary(dict.fromkeys(member.config.loss_names, made_loss())) for member in campaign.members]
     found = [cell for cell in measured(campaign, blank) if cell.published is not None]
@@ -85,9 +89,11 @@ def test_published_numbers_are_numbers_of_a_paper(name: str, root: Root) -> None
     )
     assert all(0 < cell.published < 1 for cell in found if cell.published is not None)
     for published in campaign.config.published:
-        recalls = [position for position, metric in enumerate(published.metrics) if metric.startswith("recall_at_")]
-        for values in published.cells.values():
-            row = [values[position] for position in recalls]
+        recalls = [(position, *split_subset(metric)) for position, metric in enumerate(published.metrics)]
+        for values, subset in product(published.cells.values(), {subset for _, _, subset in recalls}):
+            row = [
+                values[position] for position, metric, of in recalls if metric.startswith("recall_at_") and of == subset
+            ]
             assert row == sorted(row)
 
 
@@ -434,3 +440,32 @@ def test_the_tournament_of_the_printed_numbers_is_the_thesis_s(root: Root) -> No
     assert round(found["triplet"].mean, 2) == 8.58
     assert round(found["multi_similarity"].std or 0, 2) == 2.05
     assert standings(campaign, printed[:-4], Role.DEFAULT) is None
+    assert standings(campaign, measured(campaign, blank), Role.DEFAULT, published_number) == tournament
+
+
+def test_printed_ranks_and_choices_stand_beside_ours(root: Root) -> None:
+    """Of the paper's own numbers, so that every rank is printed twice."""
+    campaign = shipped("loss-benchmark-cub200", root)
+    blank = [made_summary(dict.fromkeys(member.config.loss_names, made_loss())) for member in campaign.members]
+    printed = [cell.model_copy(update={"mean": cell.published}) for cell in measured(campaign, blank)]
+    ours, theirs = (standings(campaign, printed, Role.DEFAULT, of) for of in (measured_mean, published_number))
+    assert ours is not None
+    assert theirs is not None
+    assert ranks_beside(ours.standings[8], theirs.standings[8]) == ("103 (103)", "8.58 (8.58)", "0.51 (0.51)")
+    assert ranks_beside(ours.standings[8], None) == ("103", "8.58", "0.51")
+
+
+def test_a_published_choice_names_what_the_campaign_searches(root: Root) -> None:
+    campaign = shipped("hyperparameter-search-cub200", root)
+    (member, _) = campaign.members
+    spaces = spaces_of(member.config)
+    (choices,) = campaign.config.published_choices
+    for key, params in choices.cells.items():
+        space = spaces[key.split()[0]].searched
+        assert params.keys() == space.keys()
+        assert all(space[name].contains(value) for name, value in params.items())
+
+
+def test_a_choice_of_a_cell_that_is_not_there_is_a_mistake() -> None:
+    (found,) = sentences(tiny(published_choices=[{"source": "p", "cells": {"mpa 3": {"scale": 8}}}]))
+    assert found.startswith("published_choices.0: the campaign has not the cell 'mpa 3'; a cell is named by loss, K")

@@ -17,8 +17,8 @@ def test_each_is_listed_with_publisher_layout_and_options() -> None:
     for entry in entries:
         for text in (entry["summary"], entry["publisher"], *entry["layout"], *entry["options"]):
             assert plain(text) in shown
-    (alone,) = json.loads(holdout_here("datasets", "vehicleid", "--json").stdout)
-    assert alone["options"]["test"]["default"] == "small"
+    (alone,) = json.loads(holdout_here("datasets", "inaturalist", "--json").stdout)
+    assert alone["options"]["class_list"]["default"] is None
 
 
 def test_a_whole_data_set_is_counted(tmp_path: Path) -> None:
@@ -56,7 +56,6 @@ def test_data_without_a_folder_is_counted_too() -> None:
         (("cub200", "--root", "{root}/nowhere"), "nowhere', which does not exist. Give the folder"),
         (("cub200", "--root", "{root}", "--set", "subst=true"), "no such option (did you mean subset?)"),
         (("cub200", "--root", "{root}", "--set", "subset=7"), "subset: must be true or false; it is 7."),
-        (("vehicleid", "--root", "{root}", "--set", "test=tiny"), "must be one of small, medium, large; it is 'tiny'"),
         (("cub200", "--set", "subset=true"), "dataset.root is missing"),
         (("cub", "--root", "{root}"), "it is 'cub' (did you mean cub200?)"),
         (("cub",), "it is 'cub' (did you mean cub200?)"),

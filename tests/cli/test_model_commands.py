@@ -105,9 +105,21 @@ def test_neighbours_from_the_command_line(index: Path, made: SmallModel, model: 
         (one.path, pytest.approx(one.similarity, abs=1e-6)) for one in expected[0]
     ]
     assert (record["k"], record["model"], record["images"]) == (3, str(made.folder), 1)
-    shown = plain(holdout_here("query", index, made.images / "class-02", *CPU).stdout)
-    assert shown.startswith("query rank similarity neighbour")
-    assert shown.count("1.0000") >= 10  # every image is its own nearest
+    shown = plain(holdout_here("query", index, query, made.images / "class-00", "-k", 3, *CPU).stdout)
+    assert shown.startswith(f"{query} rank similarity neighbour ")
+    rows = [f"{rank} {one.similarity:.4f} {one.path}" for rank, one in enumerate(expected[0], start=1)]
+    assert " ".join(rows) in shown
+    assert shown.count("rank similarity neighbour") == 11
+
+
+def test_brackets_in_a_path_are_no_markup(made: SmallModel, tmp_path: Path) -> None:
+    image = tmp_path / "[red]a.png"
+    image.write_bytes((made.images / "class-00" / "00.png").read_bytes())
+    (tmp_path / "[bold]b.png").write_text("none")
+    done = holdout_here("index", made.folder, tmp_path, "--to", tmp_path / "[i]", "--skip-unreadable", *CPU)
+    assert str(tmp_path / "[i]") in plain(done.stdout)
+    assert str(tmp_path / "[bold]b.png") in plain(done.stderr)
+    assert plain(holdout_here("query", tmp_path / "[i]", image, "-k", 1, *CPU).stdout).count(str(image)) == 2
 
 
 def test_an_index_is_queried_by_its_model_wherever_it_lies(index: Path, made: SmallModel, tmp_path: Path) -> None:
@@ -295,7 +307,9 @@ main()
 """
     done = subprocess.run(
         [sys.executable, "-c", program],
-        cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}, check=False, capture_output=True, text=True,
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"},
+        check=False, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
     assert plain(done.stderr) == (

@@ -8,7 +8,7 @@ from support.services import ROOT
 
 from search.cluster.capacity import capacity, growth
 from search.config.sections.resources import ResourcesSection
-from search.stages.gpu_memory_check import CONTEXT_BYTES, too_tight
+from search.stages.listeners.gpu_memory_check import CONTEXT_BYTES, too_tight
 from trainables.mistakes import Mistakes
 from trainables.training.epoch_record import DeviceMemory
 

@@ -114,7 +114,7 @@ def test_every_section_is_there_with_a_comment_and_the_example_space_holds(tmp_p
     paragraphs = text.split("\n\n")[1:]
     found = set()
     for paragraph in paragraphs:
-        keys = re.findall(r"^(?:# )?([a-z]+):(?: |$)", paragraph, re.MULTILINE)
+        keys = re.findall(r"^(?:# )?([a-z_]+):(?: |$)", paragraph, re.MULTILINE)
         assert len(keys) == 1, paragraph
         assert paragraph.startswith("# ")
         found |= {*keys}

@@ -20,7 +20,7 @@ from search.plan.checks import make_plan
 from search.plan.plan import Plan
 from search.plan.trainings import training_of
 from search.study.names import Stage
-from trainables.losses import LOSSES
+from trainables.losses import LOSSES, loss_row
 from trainables.training.train import train
 
 PAPERS = [name for name in recipes() if name != "quickstart"]
@@ -33,6 +33,7 @@ PRINTED: list[tuple[str, dict[str, Any]]] = [
     ("mpa-*", {"training.optimizer": "adamw", "training.lr": 1e-4, "training.proxy_lr": 1e-2}),
     ("mpa-*", {"training.schedule": {"step": 20, "milestones": (), "gamma": 0.5}, "training.sampler": "random"}),
     ("mpa-*", {"training.image_size": 224, "training.augment": "resized_crop_flip", "model.pooling": "gem"}),
+    ("mpa-*", {"training.resize_size": None, "training.resize_square": True}),
     ("mpa-*", {"final.seeds": 3}),
     ("mpa-cub200", {"training.batch_size": 180, "training.epochs": 60}),
     ("mpa-cars196", {"training.batch_size": 64, "training.epochs": 60}),
@@ -40,17 +41,20 @@ PRINTED: list[tuple[str, dict[str, Any]]] = [
     ("topk-*", {"model.backbone": "densenet201", "model.weights": "imagenet", "model.pooling": "avg"}),
     ("topk-*", {"training.optimizer": "adam", "training.batch_size": 64, "training.sampler": "up_to"}),
     ("topk-*", {"training.images_per_class": 11, "training.image_size": 227, "training.resize_size": 256}),
+    ("topk-*", {"training.augment": "crop", "training.resize_square": True}),
     ("topk-c*", {"model.embedding_dim": 64}),
     ("topk-sop", {"model.embedding_dim": 512}),
     ("pnp-*", {"model.backbone": "resnet50", "model.weights": "imagenet", "model.embedding_dim": 512}),
     ("pnp-*", {"training.optimizer": "adam", "training.lr": 1e-5, "training.weight_decay": 4e-4}),
     ("pnp-*", {"training.sampler": "balanced", "training.images_per_class": 4, "training.epochs": 400}),
     ("pnp-*", {"training.image_size": 224, "training.augment": "crop_flip", "model.pooling": "avg"}),
+    ("pnp-*", {"training.resize_size": None, "training.resize_square": True}),
     ("pnp-sop", {"training.batch_size": 112}),
     ("pnp-vehicleid", {"training.batch_size": 112}),
     ("pnp-inaturalist", {"training.batch_size": 224}),
     ("thesis-*", {"training.epochs": 100, "training.optimizer": "adamw", "model.embedding_dim": 512}),
-    ("thesis-*", {"training.sampler": "balanced", "training.images_per_class": 5, "split.ratio": 0.9}),
+    ("thesis-*", {"training.sampler": "random", "training.images_per_class": 5, "split.ratio": 0.9}),
+    ("thesis-*", {"training.augment": "crop_flip", "training.resize_square": False}),
     ("thesis-*-resnet50", {"model.backbone": "resnet50", "training.batch_size": 100}),
     ("thesis-*-bninception", {"model.backbone": "bninception", "training.batch_size": 180}),
     ("thesis-*-googlenet", {"model.backbone": "googlenet", "training.batch_size": 180}),
@@ -66,7 +70,7 @@ PRINTED: list[tuple[str, dict[str, Any]]] = [
 
 _MPA = {"gamma": 0.1, "tau": 0.2, "margin": 0.1}
 
-# The same of the losses' hyperparameters: what trial 0 has. Psomas, Table 4, whose gamma of SoftTriple multiplies.
+# The same of the losses' hyperparameters: what trial 0 has. Psomas, Tables 4 and 5; its gamma of SoftTriple multiplies.
 PRINTED_OF_LOSSES: list[tuple[str, str, dict[str, Any]]] = [
     *[("mpa-c*", loss, _MPA | {"proxies_per_class": 10}) for loss in ("mpa", "mpa_dw", "mpa_ap")],
     *[("mpa-sop", loss, _MPA | {"proxies_per_class": 2}) for loss in ("mpa", "mpa_dw", "mpa_ap")],
@@ -74,7 +78,7 @@ PRINTED_OF_LOSSES: list[tuple[str, str, dict[str, Any]]] = [
     ("pnp-*", "pnp", {"variant": "Dq", "temperature": 0.01}),
     ("thesis-*", "contrastive", {"margin": 0.5}),
     ("thesis-*", "triplet", {"margin": 0.1, "mining": "semi_hard"}),
-    ("thesis-*", "lifted_structure", {"margin": 0.5}),
+    ("thesis-*", "lifted_structure", {"margin": 0.5, "mining": "hard"}),
     ("thesis-*", "npair", {"l2": 0.02}),
     ("thesis-*", "margin", {"margin": 0.5, "beta": 1.2, "mining": "distance_weighted"}),
     ("thesis-*", "arcface", {"margin": 28.6, "scale": 64}),
@@ -185,6 +189,15 @@ def test_trial_0_is_what_the_paper_prints(
     for recipe in matching(PAPERS, pattern):
         default = plan(recipe).spaces[loss].default
         assert {name: default[name] for name in values} == values, recipe
+
+
+@pytest.mark.parametrize(("loss", "printed"), [("proxy_nca", 1e-5), ("arcface", 1e-4), ("soft_triple", 1e-4)])
+def test_proxies_of_the_thesis_learn_at_the_printed_rate(loss: str, printed: float, plan: Callable[..., Plan]) -> None:
+    for recipe in matching(PAPERS, "thesis-*"):
+        made = plan(recipe)
+        trial = create_trial(value=0.0, user_attrs={"params": dict(made.spaces[loss].default), "seed": 0})
+        spec = training_of(made, loss, Stage.SEARCH, trial)
+        assert (spec.training.proxy_lr or loss_row(loss).proxy_lr) == printed, recipe
 
 
 @pytest.mark.parametrize("recipe", PAPERS)

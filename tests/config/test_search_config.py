@@ -20,8 +20,9 @@ dataset: {name: glyphs, root: null, store_size: 256, cache: null}
 split: {ratio: 0.9, seed: 0, folds: null, merge: null}
 model: {backbone: convnet, weights: null, embedding_dim: 64, pooling: avg, freeze_bn: false, layer_norm: false}
 training: {epochs: 8, batch_size: 120, sampler: balanced, images_per_class: 5, image_size: 32, resize_size: null,
-           augment: crop_flip, optimizer: adamw, lr: 1.0e-3, head_lr: null, proxy_lr: null, weight_decay: 1.0e-4,
-           schedule: {step: null, milestones: [], gamma: 0.5}, warmup_epochs: 0, clip_grad: 10, precision: auto}
+           resize_square: false, augment: crop_flip, optimizer: adamw, lr: 1.0e-3, head_lr: null, proxy_lr: null,
+           weight_decay: 1.0e-4, schedule: {step: null, milestones: [], gamma: 0.5}, warmup_epochs: 0, clip_grad: 10,
+           precision: auto}
 losses: [proxy_anchor, mpa, pnp]
 search: {from: null, trials: 16, epochs: null, sampler: tpe, pruner: asha, objective: map_at_r, seed: 0,
          max_concurrent: null, storage: null}
@@ -101,6 +102,17 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         {"metrics": {"gallery": "training_half"}, "search": {"objective": "nmi"}},
         "metrics.gallery is training_half and search.objective nmi, which ranks no images",
     ),
+    (
+        {"metrics": {"validation": ["nmi_super"], "test": ["recall_at_1", "f1_super"]}},
+        "metrics: nmi_super, f1_super need a data set that groups its classes into superclasses, as sop does, and",
+    ),
+    (
+        {"metrics": {"test": ["recall_at_1-small", "map_at_r"]}},
+        "metrics.test: recall_at_1-small is of a part of the test classes that folder does not name; it names none.",
+    ),
+    ({"metrics": {"validation": ["recall_at_1-small"]}}, "metrics: recall_at_1-small is of a part of the test classes"),
+    ({"metrics": {"test": ["recal_at_1-small"]}}, "recal_at_1-small is not known"),
+    ({"search": {"objective": "nmi_super"}}, "metrics: nmi_super need a data set that groups its classes"),
     ({"training": {"lr": -1}}, "training: lr must be positive and finite; it is -1"),
     ({"training": {"lr": float("nan")}}, "training: lr must be positive and finite; it is nan"),
     ({"training": {"schedule": {"step": 0}}}, "schedule.step must be at least 1 epoch"),

@@ -7,6 +7,7 @@ from spaces.contract.check_backbone import check_backbone
 from spaces.contract.check_part import check_part
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.metrics import all_metrics
+from trainables.metrics.table import SUPERCLASSES
 
 OWN = "support.own_parts"
 
@@ -18,7 +19,7 @@ def wrong(name: str, **options: object) -> dict[str, str]:
     return {outcome.what: outcome.sentence for outcome in outcomes if not outcome.ok}
 
 
-@pytest.mark.parametrize("name", [*BATCH_SAMPLERS, *all_metrics((1, 10)), "glyphs"])
+@pytest.mark.parametrize("name", [*BATCH_SAMPLERS, *all_metrics((1, 10)), *SUPERCLASSES, "glyphs"])
 def test_every_built_in_part_keeps_the_contract(name: str) -> None:
     assert wrong(name) == {}
 
@@ -28,7 +29,7 @@ def test_backbones_keep_the_contract(name: str) -> None:
     assert [outcome for outcome in check_backbone(name, 32) if not outcome.ok] == []
 
 
-@pytest.mark.parametrize("name", ["Pull", "Greys", "Tiny", "TINY", "Shuffled", "spread"])
+@pytest.mark.parametrize("name", ["Pull", "Greys", "Grouped", "Tiny", "TINY", "Shuffled", "spread"])
 def test_a_good_part_of_one_s_own(name: str) -> None:
     assert wrong(f"{OWN}:{name}") == {}
 
@@ -52,6 +53,13 @@ def test_a_good_part_of_one_s_own(name: str) -> None:
         ),
         ("Proxies", {"learned": "names no learning rate for its proxies"}),
         ("Misfit", {"maps of": r"must become maps \[2, 7, h, w\]; they become \[2, 5, 4, 4\]"}),
+        (
+            "Misgrouped",
+            {
+                "superclasses": "leaves out 4 classes, 'grey-4' among them",
+                "subsets": r"The test subset 'few' has 4 classes that published_split\(\) does not test",
+            },
+        ),
         ("InOrder", {"differ": "the same batches"}),
         ("first_row", {"order": "when the images come in another order"}),
         ("map_at_r", {"finite": "bears the name of 'map_at_r'"}),

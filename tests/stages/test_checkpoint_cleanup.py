@@ -1,85 +1,184 @@
 """What stays of trials that ended: the best models, the better ones up to the limit, whenever they are written."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from optuna.trial import TrialState, create_trial
+from support.stores import ftp_store
 
-from search.config.sections.storage import CheckpointsSection
-from search.stages.checkpoint_cleanup import CheckpointCleanup
+from search.plan.search import Search
+from search.plan.trainings import trial_directory
+from search.stages.listeners.checkpoint_cleanup import CheckpointCleanup
 from search.study.names import Stage
 from search.study.trial_queue import RunningTrial
 from trainables.files import as_path
 
 SIZE = 1000
+LOSS = "pnp"
 
 
-@pytest.fixture(params=["folder", "memory"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return f"memory:/{tmp_path}" if request.param == "memory" else str(tmp_path)
+@pytest.fixture(params=["folder", "memory", "ftp"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "ftp":
+        with ftp_store(tmp_path / "ftp") as url:
+            yield f"{url}/models"
+    else:
+        yield f"memory:/{tmp_path}" if request.param == "memory" else f"{tmp_path}/models"
 
 
-def write_best(storage: str, name: str) -> None:
-    file = as_path(f"{storage}/{name}/attempt-1/best.safetensors")
+@pytest.fixture
+def session(opened: Callable[..., Search], storage: str) -> Iterator[Callable[[float | None], Search]]:
+    """Begins a session of one search, the first one or the next, with room for so many models."""
+    searches: list[Search] = []
+
+    def begin(models: float | None) -> Search:
+        for search in searches:
+            search.close()
+        max_gb = None if models is None else models * SIZE / 1e9
+        search = opened(losses=[LOSS], checkpoints={"storage_path": storage, "max_gb": max_gb})
+        search.begin_session(0.0, slots=2)
+        searches.append(search)
+        return search
+
+    yield begin
+    searches[-1].close()
+
+
+def directory(search: Search, number: int, stage: Stage = Stage.SEARCH) -> str:
+    return trial_directory(search.plan, LOSS, stage, number)
+
+
+def write_best(directory: str, *, attempt: str = "attempt-1") -> None:
+    file = as_path(f"{directory}/{attempt}/best.safetensors")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(bytes(SIZE))
 
 
-def end(
-    cleanup: CheckpointCleanup,
-    storage: str,
-    name: str,
-    value: float,
-    *,
-    early: bool = False,
-    stage: Stage = Stage.SEARCH,
-) -> None:
-    running: Any = SimpleNamespace(stage=stage, spec=SimpleNamespace(directory=f"{storage}/{name}"))
-    state = TrialState.PRUNED if early else TrialState.COMPLETE
-    cleanup.on_end(cast(RunningTrial, running), create_trial(value=value, state=state))
+def add(search: Search, value: float, *, early: bool = False) -> int:
+    """The number of a search trial that ended, in the study alone."""
+    study = search.study(LOSS, Stage.SEARCH)
+    study.add([create_trial(value=value, state=TrialState.PRUNED if early else TrialState.COMPLETE)])
+    return study.trials()[-1].number
 
 
-def kept(storage: str) -> set[str]:
-    return {path.parts[-3] for path in as_path(storage).rglob("attempt-*/best.safetensors")}
+def end(cleanup: CheckpointCleanup, search: Search, number: int, stage: Stage = Stage.SEARCH) -> None:
+    """Tell the cleanup that a trial ended; of a later stage one that its study does not know."""
+    trial = search.study(LOSS, stage).trial(number) if stage is Stage.SEARCH else create_trial(value=0.5)
+    running: Any = SimpleNamespace(stage=stage, spec=SimpleNamespace(directory=directory(search, number, stage)))
+    cleanup.on_end(cast(RunningTrial, running), trial)
 
 
-def test_the_better_models_are_kept_up_to_the_limit(storage: str) -> None:
-    cleanup = CheckpointCleanup(CheckpointsSection(max_gb=2 * SIZE / 1e9))
-    for name, value in {"good": 0.8, "worst": 0.1, "better": 0.9, "worse": 0.2}.items():
-        write_best(storage, name)
-        end(cleanup, storage, name, value)
-    assert kept(storage) == {"good", "better"}
+def train(cleanup: CheckpointCleanup, search: Search, value: float) -> int:
+    """A search trial that writes its model and ends."""
+    number = add(search, value)
+    write_best(directory(search, number))
+    end(cleanup, search, number)
+    return number
 
 
-def test_a_model_that_is_written_after_its_trial_ended_counts(storage: str) -> None:
+def kept(search: Search, stage: Stage = Stage.SEARCH) -> set[int]:
+    """The numbers of the trials that have a model."""
+    parent = as_path(directory(search, 0, stage)).parent
+    return {int(path.parts[len(parent.parts)]) for path in parent.rglob("attempt-*/best.safetensors")}
+
+
+def test_the_better_models_are_kept_up_to_the_limit(session: Callable[..., Search]) -> None:
+    search = session(2)
+    cleanup = CheckpointCleanup(search)
+    good, _worst, better, _worse = (train(cleanup, search, value) for value in (0.8, 0.1, 0.9, 0.2))
+    assert kept(search) == {good, better}
+
+
+def test_a_model_that_is_written_after_its_trial_ended_counts(session: Callable[..., Search]) -> None:
     """Also a second time, and where the trial's first model was counted and removed."""
-    cleanup = CheckpointCleanup(CheckpointsSection(max_gb=1 * SIZE / 1e9))
-    end(cleanup, storage, "pruned", 0.1, early=True)
-    write_best(storage, "pruned")
-    for name, value in {"good": 0.8, "better": 0.9}.items():
-        write_best(storage, name)
-        end(cleanup, storage, name, value)
-        assert kept(storage) == {name}
-        write_best(storage, "pruned")
-    end(cleanup, storage, "confirmed", 0.9, stage=Stage.SELECT)
-    assert kept(storage) == {"better"}
+    search = session(1)
+    cleanup = CheckpointCleanup(search)
+    pruned = add(search, 0.1, early=True)
+    end(cleanup, search, pruned)
+    write_best(directory(search, pruned))
+    for value in (0.8, 0.9):
+        better = train(cleanup, search, value)
+        assert kept(search) == {better}
+        write_best(directory(search, pruned))
+    end(cleanup, search, 0, Stage.SELECT)
+    assert kept(search) == {better}
 
 
-def test_models_of_later_stages_do_not_count(storage: str) -> None:
-    cleanup = CheckpointCleanup(CheckpointsSection(max_gb=1 * SIZE / 1e9))
-    for name, stage in {"searched": Stage.SEARCH, "confirmed": Stage.SELECT, "final": Stage.TEST}.items():
-        write_best(storage, name)
-        end(cleanup, storage, name, 0.5, stage=stage)
-    assert kept(storage) == {"searched", "confirmed", "final"}
+def test_models_of_later_stages_neither_count_nor_go(session: Callable[..., Search]) -> None:
+    search = session(1)
+    cleanup = CheckpointCleanup(search)
+    train(cleanup, search, 0.5)
+    for stage in (Stage.SELECT, Stage.TEST):
+        for number in (0, 1):
+            write_best(directory(search, number, stage))
+            end(cleanup, search, number, stage)
+    again = session(0.5)
+    end(CheckpointCleanup(again), again, 1, Stage.TEST)
+    assert kept(again) == set()
+    assert kept(again, Stage.SELECT) == kept(again, Stage.TEST) == {0, 1}
 
 
-def test_without_a_limit_all_models_stay_and_nothing_to_go_on_from(storage: str) -> None:
-    cleanup = CheckpointCleanup(CheckpointsSection())
-    for name in ("first", "second"):
-        write_best(storage, name)
-        as_path(f"{storage}/{name}/attempt-1/last.pt").write_bytes(b"state")
-        end(cleanup, storage, name, 0.5)
-    assert {path.name for path in as_path(storage).rglob("attempt-*/*")} == {"best.safetensors"}
-    assert kept(storage) == {"first", "second"}
+def test_without_a_limit_all_models_stay_and_nothing_to_go_on_from(session: Callable[..., Search]) -> None:
+    search = session(None)
+    cleanup = CheckpointCleanup(search)
+    for number in (add(search, 0.5), add(search, 0.6)):
+        write_best(directory(search, number))
+        as_path(f"{directory(search, number)}/attempt-1/last.pt").write_bytes(b"state")
+        end(cleanup, search, number)
+    assert kept(search) == {0, 1}
+    parent = as_path(directory(search, 0)).parent
+    assert {path.name for path in parent.rglob("attempt-*/*")} == {"best.safetensors"}
+
+
+def test_a_resumed_search_counts_what_earlier_sessions_left(session: Callable[..., Search]) -> None:
+    first = session(3)
+    cleanup = CheckpointCleanup(first)
+    for value in (0.1, 0.7, 0.8):
+        train(cleanup, first, value)
+    assert kept(first) == {0, 1, 2}
+
+    second = session(3)
+    number = train(CheckpointCleanup(second), second, 0.6)
+    assert kept(second) == {1, 2, number}  # the worst is of the first session
+
+    third = session(2)  # a smaller limit than before
+    train(CheckpointCleanup(third), third, 0.5)
+    assert kept(third) == {1, 2}
+
+
+def test_a_resumed_search_counts_trials_that_no_cleanup_saw_end(session: Callable[..., Search]) -> None:
+    """The driver died between the study's record and the cleanup, or before a worker had written all of it."""
+    first = session(2)
+    for value, early in ((0.4, False), (0.3, True)):
+        write_best(directory(first, add(first, value, early=early)), attempt="fold-1/attempt-2")
+
+    second = session(2)
+    assert train(CheckpointCleanup(second), second, 0.9) == 2
+    assert kept(second) == {0, 2}
+
+
+def test_the_model_of_a_trial_that_was_lost_counts_when_the_trial_ends(session: Callable[..., Search]) -> None:
+    first = session(1)
+    lost = first.study(LOSS, Stage.SEARCH).ask(lambda number: number)
+    write_best(directory(first, lost.number))
+
+    second = session(1)
+    cleanup = CheckpointCleanup(second)
+    other = train(cleanup, second, 0.1)
+    assert kept(second) == {lost.number, other}
+    study = second.study(LOSS, Stage.SEARCH)
+    study.finish(lost.number, TrialState.FAIL, "LOST")
+    end(cleanup, second, lost.number)
+    assert kept(second) == {other}
+
+
+def test_a_model_that_somebody_removed_is_no_error(session: Callable[..., Search]) -> None:
+    search = session(1)
+    cleanup = CheckpointCleanup(search)
+    gone = train(cleanup, search, 0.1)
+    as_path(f"{directory(search, gone)}/attempt-1/best.safetensors").unlink()
+    better = train(cleanup, search, 0.2)
+    assert kept(search) == {better}

@@ -19,7 +19,7 @@ from search.report.models.model_folders import write_model_folders
 from search.report.summary import write_summary
 from search.selection.family import Family
 from search.selection.score import score
-from search.stages.checkpoint_cleanup import CheckpointCleanup
+from search.stages.listeners.checkpoint_cleanup import CheckpointCleanup
 from search.stages.pipeline import stage_by_stage
 from search.stages.sealed_test import score_test
 from search.study.names import Stage
@@ -49,7 +49,7 @@ def run_here(
     stages = searches[0].config.stages
     for search in searches:
         search.begin_session(time.time(), SLOTS)
-    cleanup = CheckpointCleanup(searches[0].config.checkpoints)
+    cleanup = CheckpointCleanup(searches[0])
     if not _train(TrialQueue(stage_by_stage(searches, stages, console, None, family), [cleanup]), epochs):
         return searches
     if Stage.TEST in stages:

@@ -103,6 +103,32 @@ class Greys(Dataset):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Grouped(Greys):
+    """Greys of two kinds, dark and light; a half of the light ones, which test, is scored by itself."""
+
+    def published_split(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        names, middle = tuple(self.classes()), self.shades // 2
+        return names[:middle], names[middle:]
+
+    def superclasses(self) -> dict[str, str]:
+        dark, light = self.published_split()
+        return {**dict.fromkeys(dark, "dark"), **dict.fromkeys(light, "light")}
+
+    def test_subsets(self) -> dict[str, tuple[str, ...]]:
+        return {"few": self.published_split()[1][:2]}
+
+
+class Misgrouped(Grouped):
+    """Superclasses of the dark classes alone, and a test subset of them, which train."""
+
+    def superclasses(self) -> dict[str, str]:
+        return dict.fromkeys(self.published_split()[0], "dark")
+
+    def test_subsets(self) -> dict[str, tuple[str, ...]]:
+        return {"few": self.published_split()[0]}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Renamed(Folder):
     """A folder's images under other names."""
 

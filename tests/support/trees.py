@@ -71,12 +71,12 @@ def _sop(root: Path, train: Sizes, test: Sizes) -> Lists:
 
 
 def _vehicleid(root: Path, train: Sizes, test: Sizes) -> Lists:
-    """The lists of 1,600 and 2,400 get two vehicles more each."""
-    sizes = [*test, *[test[0]] * 4]
+    """The lists of 800 and 1,600 are the first third and two thirds of that of 2,400, of few two and three vehicles."""
     rows = [
-        (label, f"{7_000 + image:07d}", f"{100 + 3 * label}") for image, (label, _) in enumerate(_images(train, sizes))
+        (label, f"{7_000 + image:07d}", f"{100 + 3 * label}") for image, (label, _) in enumerate(_images(train, test))
     ]
-    ends = {"test_list_800": len(test), "test_list_1600": len(test) + 2, "test_list_2400": len(test) + 4}
+    first, second = max(2, len(test) // 3), max(3, 2 * len(test) // 3)
+    ends = {"test_list_800": first, "test_list_1600": second, "test_list_2400": len(test)}
     ranges = {"train_list": range(len(train))} | {
         name: range(len(train), len(train) + end) for name, end in ends.items()
     }
@@ -156,13 +156,16 @@ make_vehicleid = partial(make_tree, "vehicleid")
 make_inaturalist = partial(make_tree, "inaturalist")
 
 
-def make_published(name: str, root: Path, train: tuple[int, int], test: tuple[int, int], *, files: bool) -> Path:
-    """Lists of so many (classes, images) in each half, and empty files for the images or none."""
+def make_published(name: str, root: Path, train: tuple[int, int], *test: tuple[int, int], files: bool) -> Path:
+    """Lists of so many (classes, images) in each half, and empty files for the images or none.
+
+    Where there are several groups of test classes, as VehicleID's lists have them, each has its own number of images.
+    """
 
     def spread(classes: int, images: int) -> list[int]:
         return [images // classes + (label < images % classes) for label in range(classes)]
 
-    paths = WRITERS[name](root, spread(*train), spread(*test))
+    paths = WRITERS[name](root, spread(*train), [size for group in test for size in spread(*group)])
     if files:
         for folder in {Path(path).parent for path in paths}:
             (root / folder).mkdir(parents=True)

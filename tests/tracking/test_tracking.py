@@ -85,3 +85,17 @@ def test_an_outage_costs_the_training_nothing_and_is_said_once(
     assert len(study.trials()) == 4
     synchronise(recorded_outcome(search), make_projection(search.plan))
     assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
+
+
+def test_every_run_shows_the_training_of_its_own_loss(opened: Opened) -> None:
+    search = opened(losses=["pnp", "mpa"], training_by_loss={"mpa": {"sampler": "random"}}, search={"trials": 1})
+    drive(search, lambda job, epoch: epoch / 10)
+    synchronise(recorded_outcome(search), make_projection(search.plan))
+    client = MlflowClient(search.plan.folder.tracking)
+    (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
+    params = [run.data.params for run in client.search_runs([experiment.experiment_id])]
+    of_losses = [(found["loss"], found["training.sampler"]) for found in params if "loss" in found]
+    assert sorted(of_losses) == [("mpa", "random")] * 2 + [("pnp", "balanced")] * 2  # a loss's run and its trial's
+    (of_search,) = [found for found in params if "loss" not in found]
+    assert (of_search["training.sampler"], of_search["training_by_loss.mpa.sampler"]) == ("balanced", "random")
+    assert not any(name.startswith("training_by_loss") for found in params if "loss" in found for name in found)

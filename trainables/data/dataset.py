@@ -36,6 +36,17 @@ class Dataset(ABC):
     def read(self, key: str) -> "np.ndarray":
         """The image as it looks: uint8, height × width × 3 (RGB). An unreadable one raises anything."""
 
+    def superclasses(self) -> Mapping[str, str] | None:
+        """Class name → the larger class that it belongs to; None where the data set does not group its classes."""
+        return None
+
+    def test_subsets(self) -> Mapping[str, tuple[str, ...]]:
+        """Parts of the test classes that are scored by themselves too: a part's name → its classes.
+
+        Parts may share classes. A metric on one is named as in ``recall_at_1-small``.
+        """
+        return {}
+
     def published_split(self) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
         """The training and the test classes that the data set's authors named, if they did."""
         return None

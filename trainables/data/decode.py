@@ -30,11 +30,17 @@ def cannot_be_read(images: Sequence[Unreadable], total: int) -> str:
 
 def fitted(pixels: np.ndarray, short_side: int) -> np.ndarray:
     """The image, uint8 [H, W, 3], scaled down to this short side where it is larger, its aspect kept."""
-    height, width = pixels.shape[:2]
-    if min(height, width) <= short_side:
+    if min(pixels.shape[:2]) <= short_side:
         return pixels
-    new_height, new_width = resized_shape(height, width, short_side)
-    return np.asarray(Image.fromarray(pixels).resize((new_width, new_height), Image.Resampling.BILINEAR))
+    return np.asarray(fitted_image(Image.fromarray(pixels), short_side))
+
+
+def fitted_image(image: Image.Image, short_side: int) -> Image.Image:
+    """The same of an image of Pillow's."""
+    if min(image.size) <= short_side:
+        return image
+    height, width = resized_shape(image.height, image.width, short_side)
+    return image.resize((width, height), Image.Resampling.BILINEAR)
 
 
 def resized_shape(height: int, width: int, short_side: int) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 # torchvision's list, without waiting seconds for the import of torchvision.
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
@@ -24,17 +24,17 @@ def _deep_grey(grey: np.ndarray, tiff_tags: Mapping[int, Any]) -> np.ndarray:
 
 
 def read_image(path: Path) -> np.ndarray:
-    """Read an image file as uint8, height × width × 3, as :func:`as_it_looks`.
+    """Read an image file as uint8, height × width × 3, as it looks.
 
     Raises:
         Exception: whatever Pillow meets in a damaged file; ValueError for grey without a known white.
     """
     with path.open("rb") as file:  # given a path, Pillow 13 maps uncompressed TIFFs and garbles rotated grey ones
-        return read_encoded(file)
+        return np.asarray(opened_image(file))
 
 
-def read_encoded(file: IO[bytes]) -> np.ndarray:
-    """As :func:`read_image`, from an open file."""
+def opened_image(file: IO[bytes]) -> Image.Image:
+    """The image in an open file, decoded, as :func:`as_it_looks`; errors as above."""
     try:
         image = Image.open(file)
     except UnidentifiedImageError:
@@ -42,15 +42,17 @@ def read_encoded(file: IO[bytes]) -> np.ndarray:
     return as_it_looks(image)
 
 
-def as_it_looks(image: Image.Image) -> np.ndarray:
-    """An image of Pillow's as uint8, height × width × 3.
+def as_it_looks(image: Image.Image) -> Image.Image:
+    """An image of Pillow's in RGB, or itself where it is that already.
 
     EXIF orientation is applied, transparency is laid on white, and deep grey is scaled.
     """
-    upright = ImageOps.exif_transpose(image)
+    image.load()  # what it says of itself may come after its pixels
+    is_upright = image.getexif().get(ExifTags.Base.Orientation, 1) == 1
+    upright = image if is_upright else ImageOps.exif_transpose(image)  # which copies an upright one
     if upright.mode.startswith(("I", "F")):
         upright = Image.fromarray(_deep_grey(np.asarray(upright), getattr(image, "tag_v2", {})))
     if upright.has_transparency_data:
         upright = upright.convert("RGBA")
         upright = Image.alpha_composite(Image.new("RGBA", upright.size, "white"), upright)
-    return np.asarray(upright.convert("RGB"))
+    return upright if upright.mode == "RGB" else upright.convert("RGB")

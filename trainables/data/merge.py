@@ -1,6 +1,6 @@
 """Merged classes: every m consecutive training classes are learned as one class that has several centres.
 
-Huang et al. (PNP, Tables 6 and 7) merge three. Validation and test keep their own classes.
+Li et al. (PNP, Tables 6 and 7) merge three. Validation and test keep their own classes.
 """
 
 from collections.abc import Sequence

@@ -14,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import normalize
 
+from trainables.data.augmentation.load import Images
 from trainables.data.decode import Unreadable, cannot_be_read
-from trainables.data.store.ragged import RaggedImages
+from trainables.data.store.in_memory import ImagesInMemory
 from trainables.inference.embed import embed
 from trainables.inference.embedder_spec import EmbedderSpec
 from trainables.inference.images import ImageLike, decoded_batches, each_image, name_of
@@ -124,7 +125,7 @@ class Embedder:
             bad += [image for image in batch if isinstance(image, Unreadable)]
             done += len(batch)
             if readable and not (bad and all_or_none):
-                chunks.append(self._embedded(readable))
+                chunks.append(self.embed_decoded(ImagesInMemory(readable), batch_size=len(readable)))
             if on_progress:
                 on_progress(done)
         if not done:
@@ -170,10 +171,17 @@ class Embedder:
         embeddings_ND = self.embed(named(), batch_size=batch_size, on_progress=on_progress)
         return ImageIndex.of(embeddings_ND, names, self, kind=kind)
 
-    def _embedded(self, images: list[np.ndarray]) -> NDArray[np.float32]:
+    def embed_decoded(self, images: Images, *, batch_size: int | None = None) -> NDArray[np.float32]:
+        """As :meth:`embed`, of images that were decoded and scaled down once, for this model or for several.
+
+        Args:
+            images: an image store's, or :class:`~trainables.data.store.in_memory.ImagesInMemory`. Their short sides
+                are ``spec.decoded_side`` pixels; fewer only where the images themselves are smaller.
+            batch_size: as above.
+        """
         raw_ND = embed(
-            self.network, RaggedImages.of(images), self.spec.frame,
-            batch_size=len(images), device=self.device, precision="float32",
+            self.network, images, self.spec.frame,
+            batch_size=batch_size or self.spec.batch_size, device=self.device, precision="float32",
         )  # fmt: skip
         found: NDArray[np.float32] = normalize(raw_ND).numpy()
         return found

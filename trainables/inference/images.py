@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from trainables.data.decode import Unreadable, fitted, unreadable
-from trainables.data.images import as_it_looks, read_encoded, read_image
+from trainables.data.decode import Unreadable, fitted, fitted_image, unreadable
+from trainables.data.images import as_it_looks, opened_image
 from trainables.data.sets.rooted import images_below
 from trainables.mistakes import Mistakes
 
@@ -62,8 +62,8 @@ def name_of(position: int, image: ImageLike) -> str:
     return os.fspath(image) if isinstance(image, str | os.PathLike) else f"image {position}"
 
 
-def decoded(image: ImageLike) -> np.ndarray:
-    """``image`` as uint8 [H, W, 3].
+def decoded(image: ImageLike, short_side: int) -> np.ndarray:
+    """``image`` as uint8 [H, W, 3], its short side at most ``short_side`` pixels.
 
     A path or ``bytes`` hold an encoded image. Arrays are uint8 [H, W, 3] or grey [H, W]; tensors are [3, H, W], uint8
     or floating in 0 … 1.
@@ -73,15 +73,20 @@ def decoded(image: ImageLike) -> np.ndarray:
         ValueError: an array of another shape or type, or no image at all.
     """
     if isinstance(image, str | os.PathLike):
-        return read_image(Path(image))
+        with Path(image).open("rb") as file:
+            return np.asarray(fitted_image(opened_image(file), short_side))
     if isinstance(image, bytes):
-        return read_encoded(io.BytesIO(image))
+        return np.asarray(fitted_image(opened_image(io.BytesIO(image)), short_side))
     if isinstance(image, Image.Image):
-        return as_it_looks(image)
+        return np.asarray(fitted_image(as_it_looks(image), short_side))
     if isinstance(image, torch.Tensor):
-        return _of_tensor(image)
-    if not isinstance(image, np.ndarray):
-        raise ValueError(f"it is a {type(image).__name__}, and no path, bytes, image of Pillow's, array or tensor")
+        return fitted(_of_tensor(image), short_side)
+    if isinstance(image, np.ndarray):
+        return fitted(_of_array(image), short_side)
+    raise ValueError(f"it is a {type(image).__name__}, and no path, bytes, image of Pillow's, array or tensor")
+
+
+def _of_array(image: np.ndarray) -> np.ndarray:
     if image.dtype != np.uint8 or not (image.ndim == 2 or image.shape[2:] == (3,)) or not image.size:
         raise ValueError(
             f"an array must be uint8 of height × width × 3, or height × width for grey; it is {image.dtype} of "
@@ -114,7 +119,7 @@ def decoded_batches(
 
     def one(position: int, image: ImageLike) -> np.ndarray | Unreadable:
         try:
-            return fitted(decoded(image), short_side)
+            return decoded(image, short_side)
         except Exception as error:  # decoders raise anything, and all bad images shall be named at once
             return unreadable(name_of(position, image), error)
 

@@ -18,8 +18,9 @@ class ArcFace(ProxyLoss):
     """Σ_i −log e^{scale·cos(θ_y+margin)} / (e^{scale·cos(θ_y+margin)} + Σ_{c≠y} e^{scale·cos θ_c}).
 
     θ_c is the angle of the sample and w_c, y its class, the margin in degrees. Where θ_y + margin exceeds 180°,
-    the cosine would rise again: there it is cos θ_y − margin·sin(margin), as in ArcFace's own code. Source:
-    Psomas, Metric Learning: A Deep Dive, eq. 2.29 and Table 4.
+    the cosine would rise again: there it is cos θ_y − margin·sin(margin), as in ArcFace's own code. The sum over the
+    samples is printed; by default it is their mean (:data:`Reduction`), as in that code. Source: Psomas, Metric
+    Learning: A Deep Dive, eq. 2.29 and Table 4.
     """
 
     def __init__(
@@ -41,6 +42,11 @@ class ArcFace(ProxyLoss):
         )
         super().__init__(num_classes=num_classes, embedding_dim=embedding_dim)
         self.margin, self.scale, self.reduction = margin, scale, reduction
+
+    @staticmethod
+    def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> torch.Tensor:
+        """N(0, 0.01²), as in the code of ArcFace's authors (InsightFace)."""
+        return 0.01 * torch.randn(num_classes, proxies_per_class, embedding_dim)
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         cosines_BC = self.similarities(embeddings_BD)

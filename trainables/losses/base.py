@@ -41,14 +41,20 @@ class Loss(nn.Module, ABC):
 
 
 class ProxyLoss(Loss):
-    """A loss with one parameter ``proxies`` of shape [C, K, D], normalised wherever it is used."""
+    """A loss with one parameter ``proxies`` of shape [C, K, D], of which a loss of cosines uses the directions."""
 
     def __init__(self, *, num_classes: int, embedding_dim: int, proxies_per_class: int = 1) -> None:
         super().__init__()
-        # Only directions matter to the loss, but the length sets how far a step of AdamW turns a proxy:
-        # this one is that of Proxy-Anchor's published code, which its learning rate of 1e-2 goes with.
-        deviation = (2 / num_classes) ** 0.5
-        self.proxies = nn.Parameter(torch.randn(num_classes, proxies_per_class, embedding_dim) * deviation)
+        self.proxies = nn.Parameter(self.initial_proxies(num_classes, proxies_per_class, embedding_dim))
+
+    @staticmethod
+    def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> torch.Tensor:
+        """The proxies before training [C, K, D]: N(0, 2/C), as in the code of Proxy-Anchor's authors.
+
+        Only directions matter to a loss of cosines, but the length sets how far a step of Adam turns a proxy. So a loss
+        whose authors begin otherwise, and whose learning rate goes with that, overrides this.
+        """
+        return (2 / num_classes) ** 0.5 * torch.randn(num_classes, proxies_per_class, embedding_dim)
 
     def similarities(self, embeddings_BD: torch.Tensor) -> torch.Tensor:
         """S_BC: the cosine similarity of every embedding to the first proxy of every class."""

@@ -7,6 +7,7 @@ import torch
 
 from trainables.losses.base import Loss, sizes
 from trainables.losses.domains import choice, real
+from trainables.losses.mining import informative_pairs
 from trainables.losses.operations import (
     REDUCTIONS,
     Reduction,
@@ -17,30 +18,46 @@ from trainables.losses.operations import (
 )
 from trainables.mistakes import raise_if_any
 
+MINING = ("all", "hard")
+EPSILON = 0.1
+
 
 class LiftedStructure(Loss):
     """Σ_i [log Σ_{p∈P_i} e^{margin−S_ip} + log Σ_{n∈N_i} e^{S_in}]₊.
 
     An anchor without a positive or without a negative gives 0; ``reduction="mean"`` divides by all anchors.
-    Source: Psomas, Metric Learning: A Deep Dive, eq. 2.21 and Table 4.
+
+    Mining "all" sums every pair, as eq. 2.21; "hard" the informative ones (:func:`informative_pairs`, epsilon 0.1).
+    Psomas, Table 5, has "hard" here and for Multi-Similarity, where it means those pairs. The code of that loss's
+    authors (Deep_Metric) mines them for both losses, and that of Sampling Wisely for this one, with this epsilon.
+    Source: Psomas, Metric Learning: A Deep Dive, eq. 2.21 and Tables 4 and 5.
     """
 
     def __init__(
-        self, *, num_classes: int, embedding_dim: int, margin: float = 0.5, reduction: Reduction = "mean"
+        self,
+        *,
+        num_classes: int,
+        embedding_dim: int,
+        margin: float = 0.5,
+        mining: str = "all",
+        reduction: Reduction = "mean",
     ) -> None:
         raise_if_any(
             [
                 *sizes(num_classes, embedding_dim),
                 *real("margin", margin, at_least=0),
+                *choice("mining", mining, MINING),
                 *choice("reduction", reduction, REDUCTIONS),
             ]
         )
         super().__init__()
-        self.margin, self.reduction = margin, reduction
+        self.margin, self.mining, self.reduction = margin, mining, reduction
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         similarities_BB = cosines(embeddings_BD)
         same_BB, different_BB = same_and_different(labels_B)
+        if self.mining == "hard":
+            same_BB, different_BB = informative_pairs(similarities_BB, same_BB, different_BB, EPSILON)
         pull_B = masked_logsumexp(self.margin - similarities_BB, same_BB, 1)
         push_B = masked_logsumexp(similarities_BB, different_BB, 1)
         return reduced((pull_B + push_B).relu().sum(), len(labels_B), self.reduction)

@@ -15,8 +15,8 @@ class MPA(MultiProxyLoss):
     pull: 1/|C⁺| Σ_{c∈C⁺} log(1 + Σ_{x∈X_c⁺} e^{−scale(S(x,c)−margin)}), C⁺ the classes in the batch;
     push: 1/|C| Σ_{c∈C} log(1 + Σ_{x∈X_c⁻} e^{scale(S(x,c)+margin)}), C all classes.
 
-    The paper gives no scale: 32 is Proxy-Anchor's. Source: Saeki et al., Multi Proxy Anchor Family Loss,
-    eq. 6 and 7.
+    The paper gives no scale: 32 is Proxy-Anchor's. Nor does it say how the proxies begin: as Proxy-Anchor's, whose
+    learning rate they share. Source: Saeki et al., Multi Proxy Anchor Family Loss, eq. 6 and 7.
     """
 
     def __init__(

@@ -8,6 +8,14 @@ from typing import Literal, get_args
 import torch
 
 Reduction = Literal["mean", "sum"]
+"""What is made of a loss's terms: "sum" is the sum that the papers print, "mean" divides it by the number of terms.
+
+A factor of the loss does not change the steps of Adam and AdamW (but for an epsilon of 1e-8), so a paper's learning
+rate holds for either; an optimiser without such a scale would want it multiplied by the number of terms. What the
+factor does change is whatever is weighed against the gradient. A mean's is as many times smaller as there are terms, so
+Adam's weight decay (AdamW's is beside the gradient), regularisers and an optimiser's larger epsilon weigh that much
+more against it, and ``training.clip_grad`` bounds less of it.
+"""
 REDUCTIONS: tuple[str, ...] = get_args(Reduction)
 
 

@@ -29,6 +29,11 @@ class PNP(Loss):
 
     f by variant: O: R; Iu: (1+R) log(1+R); Ib: (bR − log(1+bR))/b² with b = ``bound``; Ds: log(1+R);
     Dq: 1 − (1+R)^−alpha. The query is no positive of itself, and a query without positives counts nowhere.
+
+    Iu is eq. 7, which the authors' code has too. Eq. 6, printed as its derivative, is that of another function:
+    log(1+R) belongs to (1+R) log(1+R) − R, and eq. 7 has 1 + log(1+R). So at R = 0 Iu has O's derivative and not, as
+    the text says of it, none: its gradient does not fade as a ranking gets right, which Ib's does, and no learning
+    rate makes up for that.
     Source: Li et al., Rethinking the Optimization of Average Precision, eq. 2-13.
     """
 

@@ -19,7 +19,7 @@ class ProxyPush(ProxyLoss):
 
     w⁻ is every other class's proxy; s(w,w⁻) is w·w⁻ (``similarity="proxy"``) or Σ_x (w·x)(x·w⁻) over the batch
     (``similarity="data"``), a sum that grows with the batch. Source: Psomas, Metric Learning: A Deep Dive,
-    eq. 6.1 and 6.2, which gives neither margin nor scale: they are Proxy-Anchor's.
+    eq. 6.1 and 6.2, which gives neither margin nor scale nor how the proxies begin: they are Proxy-Anchor's.
     """
 
     def __init__(

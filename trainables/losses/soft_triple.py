@@ -14,8 +14,10 @@ from trainables.losses.operations import REDUCTIONS, Reduction
 class SoftTriple(MultiProxyLoss):
     """Σ_i −log e^{scale(S_iy−margin)} / (e^{scale(S_iy−margin)} + Σ_{c≠y} e^{scale·S_ic}) + tau·R.
 
-    S and R as in :class:`MultiProxyLoss`; y is the sample's class. ``reduction`` concerns the samples only, R
-    is an average. Source: Saeki et al., Multi Proxy Anchor Family Loss, eq. 1-4; scale from Psomas, Table 4.
+    S and R as in :class:`MultiProxyLoss`; y is the sample's class. Saeki et al., eq. 4, and Psomas, eq. 2.30, print
+    the sum over the samples; by default it is their mean (:data:`Reduction`). R is an average either way, so beside
+    the mean tau·R weighs B times more than in eq. 4. SoftTriple's own code has the mean, with the default's tau.
+    Source: Saeki et al., Multi Proxy Anchor Family Loss, eq. 1-4; scale from Psomas, Table 4.
     """
 
     def __init__(
@@ -41,6 +43,12 @@ class SoftTriple(MultiProxyLoss):
             problems=choice("reduction", reduction, REDUCTIONS),
         )
         self.reduction = reduction
+
+    @staticmethod
+    def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> torch.Tensor:
+        """Uniform in ±1/√(C·K), as in the code of SoftTriple's authors (idstcv/SoftTriple)."""
+        bound = (num_classes * proxies_per_class) ** -0.5
+        return torch.empty(num_classes, proxies_per_class, embedding_dim).uniform_(-bound, bound)
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         similarities_BC, regulariser = self.similarities_and_regulariser(embeddings_BD)

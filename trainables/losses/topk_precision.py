@@ -16,8 +16,10 @@ class TopKPrecision(Loss):
 
     P and N are a query's positives and negatives misplaced in the ranking by ŝ. An ideal first k holds the first
     min(k, n₊) positives and, where n₊ < k (case 1 of the paper, else case 2), the first k − n₊ negatives. In both
-    cases ŝ over N less ŝ over P is ŝ over the first k less ŝ over the ideal k. A query without positives gives 0;
-    ``reduction="mean"`` divides by all queries. Source: Lu et al., Sampling Wisely, eq. 4-10.
+    cases ŝ over N less ŝ over P is ŝ over the first k less ŝ over the ideal k. A query without positives gives 0.
+    Algorithm 1 sums over the queries; by default it is the mean over all of them (:data:`Reduction`), and the authors'
+    code averages too. Against the sum, the decay of their Adam would weigh B times less. Source: Lu et al., Sampling
+    Wisely, eq. 4-10.
     """
 
     def __init__(

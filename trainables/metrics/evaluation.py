@@ -8,9 +8,9 @@ from typing import Literal
 
 import torch
 
-from trainables.metrics.clustering import clustering_metrics
+from trainables.metrics.clustering import clustering_metrics, clusters_of, superclass_agreement
 from trainables.metrics.distances import distance_metrics
-from trainables.metrics.inputs import checked
+from trainables.metrics.inputs import checked, checked_superclasses
 from trainables.metrics.own_metric import own_metric
 from trainables.metrics.ranking import Gallery
 from trainables.metrics.retrieval import SCORES, Ranking
@@ -20,6 +20,7 @@ from trainables.metrics.table import (
     CLUSTERING,
     DISTANCES,
     KS,
+    SUPERCLASSES,
     WHOLE,
     all_metrics,
     is_retrieval,
@@ -27,6 +28,7 @@ from trainables.metrics.table import (
     name_conflicts,
     retrieval_names,
     split_at_k,
+    superclass_metrics,
 )
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.parts import is_own
@@ -48,6 +50,7 @@ def evaluate(
     exclude_singletons: bool = False,
     seed: int = 0,
     queries: int | None = None,
+    superclasses_N: torch.Tensor | None = None,
 ) -> dict[str, float]:
     """The metrics called ``names``, in their order; "all" is :func:`all_metrics` of ``ks``.
 
@@ -57,22 +60,26 @@ def evaluate(
     gallery alone; all other metrics are of the queries. None: every image is a query.
 
     ``exclude_singletons`` leaves out of the retrieval metrics the queries whose class has no other image,
-    which otherwise count as misses; ``seed`` is that of k-means.
+    which otherwise count as misses; ``seed`` is that of k-means. ``superclasses_N`` is the superclass of each image,
+    which ``nmi_super`` and ``f1_super`` need.
 
     Raises:
-        Mistakes: an unknown name, an import path without a metric, no embeddings, not finite, or labels of another
-            number.
+        Mistakes: an unknown name, an import path without a metric, no embeddings, not finite, labels of another
+            number, or no superclasses for a metric that needs them.
     """
     names = all_metrics(ks) if names == "all" else tuple(names)
     raise_if_any(name_conflicts(names))
     own = {name: own_metric(name) for name in names if is_own(name)}
-    retrieval = [name for name in names if name not in {**CLUSTERING, **DISTANCES, **own}]
+    retrieval = [name for name in names if name not in {**CLUSTERING, **SUPERCLASSES, **DISTANCES, **own}]
     values: dict[str, float] = {}
     if retrieval:
         values |= _means(embeddings_ND, labels_N, retrieval, exclude_singletons, queries)
     embeddings_ND, labels_N = embeddings_ND[:queries], labels_N[:queries]
     if not CLUSTERING.keys().isdisjoint(names):
         values |= clustering_metrics(embeddings_ND, labels_N, seed=seed)
+    if superclass_metrics(names):
+        superclasses_N = checked_superclasses(names, superclasses_N)[:queries]
+        values |= superclass_agreement(superclasses_N, clusters_of(embeddings_ND, superclasses_N, seed=seed).cpu())
     if not DISTANCES.keys().isdisjoint(names):
         values |= distance_metrics(embeddings_ND, labels_N)
     values |= {name: float(score(*checked(embeddings_ND, labels_N))) for name, score in own.items()}

@@ -3,9 +3,12 @@
 Shapes: N images, D embedding.
 """
 
+from collections.abc import Sequence
+
 import torch
 
-from trainables.mistakes import raise_if_any
+from trainables.metrics.table import superclass_metrics
+from trainables.mistakes import Mistakes, raise_if_any
 
 
 def checked(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -30,3 +33,17 @@ def checked(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tuple[torch.
         )
     raise_if_any(mistakes)
     return embeddings_ND.detach(), labels_N.to(embeddings_ND.device)
+
+
+def checked_superclasses(names: Sequence[str], superclasses_N: torch.Tensor | None) -> torch.Tensor:
+    """The superclass of each image, on the CPU, for those of the metrics ``names`` that need it.
+
+    Raises:
+        Mistakes: there are none.
+    """
+    if superclasses_N is None:
+        raise Mistakes(
+            f"{', '.join(superclass_metrics(names))} compares clusters with superclasses, and none are given: give the"
+            " superclass of each image."
+        )
+    return superclasses_N.cpu()

@@ -29,13 +29,19 @@ CLUSTERING: dict[str, str] = {
     "f1": "2PR/(P+R) of pairs of images: P of those in one cluster are in one class, R of those in one class",
 }
 
+SUPERCLASSES: dict[str, str] = {
+    "nmi_super": "nmi of k-means with as many clusters as superclasses, against the superclasses",
+    "f1_super": "f1 of the same clusters, against the superclasses",
+}
+"""Metrics of a data set that groups its classes into fewer, larger ones, as its ``superclasses`` say."""
+
 DISTANCES: dict[str, str] = {
     "dists_intra": "mean cosine distance of two images of a class, averaged over classes of two or more",
     "dists_inter": "mean cosine distance of the normalised means of two classes",
     "dists_ratio": "dists_intra / dists_inter",
 }
 
-METRICS: dict[str, str] = {**AT_K, **AT_R, **WHOLE, **CLUSTERING, **DISTANCES}
+METRICS: dict[str, str] = {**AT_K, **AT_R, **WHOLE, **CLUSTERING, **SUPERCLASSES, **DISTANCES}
 """Every metric's formula by name. ``_at_k`` stands for any whole number of at least 1: ``recall_at_1``."""
 
 
@@ -46,6 +52,14 @@ def split_at_k(name: str) -> tuple[str, int] | None:
     return (row, int(parsed[2])) if parsed and row in AT_K else None
 
 
+def split_subset(name: str) -> tuple[str, str | None]:
+    """``recall_at_1-small`` as the metric ``recall_at_1`` and ``small``, a part of the test classes that a data set
+    names; None where the metric is of all of them.
+    """
+    metric, _, subset = name.partition("-")
+    return (metric, subset) if subset and not is_own(name) else (name, None)
+
+
 def is_retrieval(name: str) -> bool:
     """Whether ``name`` is a metric of rankings, which each query has a score in."""
     return name in AT_R or name in WHOLE or split_at_k(name) is not None
@@ -53,7 +67,8 @@ def is_retrieval(name: str) -> bool:
 
 def is_bounded(name: str) -> bool:
     """Whether every value of the metric is between 0 and 1; of one's own metrics nothing is known."""
-    return is_retrieval(name) or name in CLUSTERING
+    metric, _ = split_subset(name)
+    return is_retrieval(metric) or metric in CLUSTERING or metric in SUPERCLASSES
 
 
 def retrieval_names(ks: Sequence[int]) -> tuple[str, ...]:
@@ -62,19 +77,24 @@ def retrieval_names(ks: Sequence[int]) -> tuple[str, ...]:
 
 
 def all_metrics(ks: Sequence[int] = KS) -> tuple[str, ...]:
-    """Every name there is, the metrics of the first k ranks for each of ``ks``."""
+    """Every metric that needs nothing but classes, those of the first k ranks for each of ``ks``."""
     return (*retrieval_names(ks), *CLUSTERING, *DISTANCES)
 
 
 def unknown_metrics(names: Sequence[str]) -> list[str]:
     """Those of ``names`` that are neither a metric's nor the import path of one's own."""
-    others = {**CLUSTERING, **DISTANCES}
+    others = {**CLUSTERING, **SUPERCLASSES, **DISTANCES}
     return [name for name in names if name not in others and not is_retrieval(name) and not is_own(name)]
+
+
+def superclass_metrics(names: Sequence[str]) -> list[str]:
+    """Those of ``names`` for which the superclasses of the images have to be known."""
+    return [name for name in names if split_subset(name)[0] in SUPERCLASSES]
 
 
 def largest_k(names: Sequence[str]) -> int:
     """The largest k that the ``names`` of metrics carry, 0 where none does."""
-    return max((found[1] for name in names if (found := split_at_k(name))), default=0)
+    return max((found[1] for name in names if (found := split_at_k(split_subset(name)[0]))), default=0)
 
 
 def name_conflicts(names: Sequence[str]) -> list[str]:

@@ -54,9 +54,10 @@ class TrainingConfig:
     ``sampler`` is a row of ``BATCH_SAMPLERS`` or the import path of one's own, which is looked up when it is used.
     ``head_lr=None`` means ``lr``; ``proxy_lr=None`` means that of the loss's paper. ``warmup_epochs`` train the
     head and the proxies alone. Images are resized to a short side of ``resize_size`` pixels before they are cropped
-    to ``image_size`` (``None``: 256 for 224, and in this proportion). ``clip_grad`` bounds each gradient entry, as
-    Proxy-Anchor's code does (``None``: unbounded). ``precision="auto"`` is bfloat16 autocast on CUDA and float32
-    elsewhere.
+    to ``image_size`` (``None``: 256 for 224, and in this proportion), or with ``resize_square`` to that height and
+    width, in training (but for ``resized_crop_flip``, which cuts from the whole image) and wherever a model is scored.
+    ``clip_grad`` bounds each gradient entry, as Proxy-Anchor's code does (``None``: unbounded). ``precision="auto"``
+    is bfloat16 autocast on CUDA and float32 elsewhere.
     """
 
     epochs: int = 8
@@ -65,6 +66,7 @@ class TrainingConfig:
     images_per_class: int = 5
     image_size: int = 32
     resize_size: int | None = None
+    resize_square: bool = False
     augment: str = "crop_flip"
     optimizer: str = "adamw"
     lr: float = 1e-3
@@ -112,4 +114,4 @@ class TrainingConfig:
     def frame(self) -> Frame:
         """How images are cut for the network."""
         short_side = self.resize_size or round(self.image_size * RESIZE)
-        return Frame(side=self.image_size, short_side=short_side)
+        return Frame(side=self.image_size, short_side=short_side, square=self.resize_square)

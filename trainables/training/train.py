@@ -19,6 +19,7 @@ from trainables.data.merge import merged_labels
 from trainables.data.store.resident import on_device
 from trainables.data.store.spec import opened_store
 from trainables.data.store.view import StoreView
+from trainables.data.superclasses import superclasses_for
 from trainables.data.training_half import training_half
 from trainables.files import as_path, write_json
 from trainables.inference.embed import autocast, embed
@@ -54,6 +55,9 @@ class Training:
         store = on_device(opened_store(spec.images), device)
         self._train_view = store.subset(spec.train_classes)
         self._validation_view = store.subset(spec.validation_classes) if spec.validation_classes else None
+        self._superclasses_N = None
+        if self._validation_view is not None:
+            self._superclasses_N = superclasses_for(spec.metrics, spec.images.dataset, self._validation_view)
         self._gallery_view = None if spec.gallery_seed is None else training_half(self._train_view, spec.gallery_seed)
         self._labels_N = merged_labels(torch.as_tensor(self._train_view.labels_N), spec.merge)
 
@@ -176,7 +180,9 @@ class Training:
         if self._gallery_view is not None:
             embeddings_ND = torch.cat((embeddings_ND, self._embedded(self._gallery_view)))
             labels_N = torch.cat((labels_N, self._gallery_view.labels_N + len(self._validation_view.class_names)))
-        return evaluate(embeddings_ND, labels_N, self.spec.metrics, queries=queries)
+        return evaluate(
+            embeddings_ND, labels_N, self.spec.metrics, queries=queries, superclasses_N=self._superclasses_N
+        )
 
     def _embedded(self, view: StoreView) -> Tensor:
         config = self._config

@@ -9,7 +9,7 @@ from search.report.results.loss_summary import LossSummary
 from search.report.results.seed_statistics import SeedStatistics
 from search.report.results.summary import Summary
 from search.selection.role import Role
-from trainables.metrics.table import DISTANCES
+from trainables.metrics.table import DISTANCES, split_subset
 
 ROLE, METRIC = "configuration", "metric"
 """The coordinates of a cell beside its loss and its labels."""
@@ -17,7 +17,7 @@ ROLE, METRIC = "configuration", "metric"
 
 def unit(metric: str) -> float:
     """What a table multiplies a metric by: papers print per cent, and distances as they are."""
-    return 1.0 if metric in DISTANCES else 100.0
+    return 1.0 if split_subset(metric)[0] in DISTANCES else 100.0
 
 
 def measured(campaign: Campaign, summaries: Sequence[Summary]) -> list[Cell]:

@@ -8,7 +8,7 @@ from search.campaigns.results.cells import measured
 from search.campaigns.results.comparisons import comparisons
 from search.campaigns.results.curves import campaign_curves
 from search.campaigns.results.optimism import optimism
-from search.campaigns.results.standings import standings
+from search.campaigns.results.standings import published_number, standings
 from search.campaigns.results.sweeps import sweeps
 from search.campaigns.results.types import CampaignEpochs, CampaignResult
 from search.plan.runs import RunFolder
@@ -50,6 +50,11 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[Search, Summary]
         },
         tournaments={
             role: found for role in campaign.config.table.roles if (found := standings(campaign, cells, role))
+        },
+        published_tournaments={
+            role: found
+            for role in campaign.config.table.roles
+            if (found := standings(campaign, cells, role, published_number))
         },
         optimism=optimism(campaign, summaries),
         pairs=tuple(pairs),

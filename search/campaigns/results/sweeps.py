@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from search.campaigns.campaign import Campaign
 from search.campaigns.config import VALIDATION
 
-HYPERPARAMETERS = ("space", "training", "model")
+HYPERPARAMETERS = ("space", "training", "training_by_loss", "model")
 """The sections whose settings a search could have chosen by validation."""
 
 

@@ -16,7 +16,14 @@ from search.campaigns.results.types import CampaignCurve, CampaignPair, Campaign
 from search.report.statistics.contrasts import LEVEL
 from search.report.statistics.tournament import Tournament
 from search.report.tables.anytime_table import anytime_table
-from search.report.tables.formats import NO_DIFFERENCE, parameters, verdict
+from search.report.tables.formats import (
+    NO_DIFFERENCE,
+    RANKS,
+    RANKS_BESIDE,
+    parameters,
+    ranks_beside,
+    verdict,
+)
 from search.report.tables.text_table import NOTHING, TextTable
 from search.selection.role import Role
 
@@ -32,8 +39,9 @@ def campaign_tables(campaign: Campaign, result: CampaignResult, settings: Sequen
     title = f"{result.name}: {result.study}"
     tables = [campaign_table(campaign, result.cells, title, list(_notes(campaign, result, settings)))]
     if Role.TUNED in campaign.config.table.roles:
-        tables.append(_chosen(result))
-    tables += [_tournament(role, found) for role, found in result.tournaments.items()]
+        tables.append(_chosen(campaign, result))
+    for role, found in result.tournaments.items():
+        tables.append(_tournament(role, found, result.published_tournaments.get(role)))
     if result.anytime:
         tables.append(_anytime(campaign, result.anytime))
     if result.pairs or result.left_out:
@@ -64,7 +72,7 @@ def _notes(campaign: Campaign, result: CampaignResult, settings: Sequence[str]) 
         objective = campaign.members[0].config.objective
         yield f"{VALIDATION}: {objective} on the validation classes, confirmed with fresh seeds"
     for published in campaign.config.published:
-        yield f"in brackets: {published.source}"
+        yield from published.told
     if settings:
         yield f"set: {', '.join(settings)}"
     yield from optimism_sentences(result.optimism)
@@ -74,35 +82,36 @@ def _notes(campaign: Campaign, result: CampaignResult, settings: Sequence[str]) 
     yield from result.warnings
 
 
-def _chosen(result: CampaignResult) -> TextTable:
+def _chosen(campaign: Campaign, result: CampaignResult) -> TextTable:
+    choices = campaign.config.published_choices
+    printed = {key: parameters(params) for section in choices for key, params in section.cells.items()}
+    rows = [
+        (search, loss, parameters(params), printed.get(" ".join((loss, *result.searches[search].values())), NOTHING))
+        for search, losses in result.chosen.items()
+        for loss, params in losses.items()
+    ]
+    header = ("search", LOSS, "hyperparameters", "published")
+    columns = len(header) if printed else len(header) - 1
     return TextTable(
         title="Chosen",
-        header=("search", LOSS, "hyperparameters"),
-        rows=tuple(
-            (search, loss, parameters(params))
-            for search, losses in result.chosen.items()
-            for loss, params in losses.items()
-        ),
+        header=header[:columns],
+        rows=tuple(row[:columns] for row in rows),
         labels=2,
-        prose=(2,),
+        prose=tuple(range(2, columns)),
+        notes=tuple(told.replace("in brackets", "published") for section in choices for told in section.told),
     )
 
 
-def _tournament(role: Role, found: Tournament) -> TextTable:
+def _tournament(role: Role, found: Tournament, published: Tournament | None) -> TextTable:
+    printed = {standing.loss: standing for standing in published.standings} if published else {}
     return TextTable(
         title=f"Tournament, {role}",
-        header=(LOSS, "ranks summed", "mean", "deviation"),
+        header=(LOSS, *RANKS),
         rows=tuple(
-            (
-                standing.loss,
-                f"{standing.total:g}",
-                f"{standing.mean:.2f}",
-                NOTHING if standing.std is None else f"{standing.std:.2f}",
-            )
-            for standing in found.standings
+            (standing.loss, *ranks_beside(standing, printed.get(standing.loss))) for standing in found.standings
         ),
         labels=1,
-        notes=(_worth(found),),
+        notes=(_worth(found), *((RANKS_BESIDE,) if printed else ())),
     )
 
 

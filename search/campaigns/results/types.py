@@ -97,6 +97,7 @@ class CampaignResult(Result):
     cells: tuple[Cell, ...]
     chosen: Mapping[str, Mapping[str, Mapping[str, Value]]]
     tournaments: Mapping[Role, Tournament]
+    published_tournaments: Mapping[Role, Tournament]
     optimism: Mapping[Role, Optimism]
     pairs: tuple[CampaignPair, ...]
     trends: tuple[Trend, ...]

@@ -6,7 +6,7 @@ import typer
 
 from search.cli.models.options import BatchSize, Device, Images, Model, SkipUnreadable, TrustCode
 from search.cli.options import Json
-from search.cli.output import show
+from search.cli.output import show, show_line
 
 
 def embed(
@@ -35,5 +35,7 @@ def embed(
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)
     write_embeddings(to, files.embeddings_ND, files.paths)
     count, dimensions = files.embeddings_ND.shape
-    line = f"{to} holds {count:,} embeddings of {dimensions} dimensions."
-    show(line, {"file": to, "model": loaded.address, **files.record()}, as_json)
+    if as_json:
+        show("", {"file": to, "model": loaded.address, **files.record()}, as_json)
+    else:
+        show_line(f"{to} holds {count:,} embeddings of {dimensions} dimensions.")

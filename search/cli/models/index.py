@@ -6,7 +6,7 @@ import typer
 
 from search.cli.models.options import BatchSize, Device, Images, Model, SkipUnreadable, TrustCode
 from search.cli.options import Json
-from search.cli.output import say, show
+from search.cli.output import say, show, show_line
 from trainables.inference.index.description import IndexKind
 
 
@@ -50,5 +50,7 @@ def index(
     described = made.description
     if described.recall:
         say([described.recall.sentence()])
-    line = f"{to} holds the index of {described.images:,} images ({described.kind})."
-    show(line, {"folder": to, **files.record(), **described.to_json()}, as_json)
+    if as_json:
+        show("", {"folder": to, **files.record(), **described.to_json()}, as_json)
+    else:
+        show_line(f"{to} holds the index of {described.images:,} images ({described.kind}).")

@@ -49,7 +49,7 @@ def query(
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)
     neighbours = opened.search(files.embeddings_ND, k)
     record = {"index": index, "model": address, "k": k, **files.record(), "queries": _queries(files.paths, neighbours)}
-    show("" if as_json else rendered([_table(files.paths, neighbours)]), record, as_json)
+    show("" if as_json else rendered(list(map(_table, files.paths, neighbours))), record, as_json)
 
 
 def _queries(paths: Sequence[str], neighbours: "Sequence[Sequence[Neighbour]]") -> list[dict[str, Any]]:
@@ -58,17 +58,13 @@ def _queries(paths: Sequence[str], neighbours: "Sequence[Sequence[Neighbour]]") 
     return [{"path": path, "neighbours": [asdict(one) for one in found]} for path, found in zip(paths, neighbours)]
 
 
-def _table(paths: Sequence[str], neighbours: "Sequence[Sequence[Neighbour]]") -> "TextTable":
+def _table(path: str, found: "Sequence[Neighbour]") -> "TextTable":
     from search.report.tables.text_table import TextTable
 
     return TextTable(
-        title="",
-        header=("query", "rank", "similarity", "neighbour"),
-        rows=tuple(
-            (path, str(rank), f"{neighbour.similarity:.4f}", neighbour.path)
-            for path, found in zip(paths, neighbours)
-            for rank, neighbour in enumerate(found, start=1)
-        ),
-        labels=2,
-        prose=(3,),
+        title=path,
+        header=("rank", "similarity", "neighbour"),
+        rows=tuple((str(rank), f"{one.similarity:.4f}", one.path) for rank, one in enumerate(found, start=1)),
+        labels=1,
+        prose=(2,),
     )

@@ -26,6 +26,7 @@ def campaign(
         from search.campaigns.family import campaign_family
         from search.campaigns.folder import CampaignFolder
         from search.campaigns.prepare import campaign_plans
+        from search.campaigns.published import comparable
         from search.campaigns.results.result import campaign_result
         from search.campaigns.results.text_tables import campaign_csv, campaign_tables
         from search.config.recipes import read_campaign
@@ -34,7 +35,8 @@ def campaign(
         from search.stages.synchronise import behind, synchronise_campaign, try_to_write
 
         refuse_unknown(output or [])
-        campaign = parse_campaign(read_campaign(file, settings or []))
+        content = read_campaign(file, settings or [])
+        campaign = parse_campaign(comparable(content, read_campaign(file)))
         folder = CampaignFolder(runs, campaign.name)
         plans = campaign_plans(campaign, folder)
         say([notice for plan in plans for notice in plan.notices])

@@ -147,7 +147,7 @@ model:
   embedding_dim: {sizes.embedding_dim}
 
 # How one trial trains. A batch holds images_per_class images of each of batch_size / images_per_class classes.
-# crop_flip mirrors half of the images; where left and right matter, as in writing, take augment: none.
+# crop_flip mirrors half of the images; where left and right matter, as in writing, take augment: crop.
 training:
   epochs: {sizes.epochs}
   batch_size: {sizes.batch_size}
@@ -159,6 +159,10 @@ training:
 
 # The losses that are compared. `holdout losses` shows all of them, with their papers.
 losses: [proxy_anchor, mpa, pnp]
+
+# Where a loss is trained otherwise than the training section says.
+# training_by_loss:
+#   pnp: {{lr: 5.0e-4}}
 
 # What is searched. Without this section it is everything that `holdout losses` lists, in the ranges given there; here
 # you can give ranges of your own, fix a value, or search the training's settings too.

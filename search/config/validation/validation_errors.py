@@ -141,6 +141,8 @@ class _Reader(Generic[Built]):
     def _rests_on_left_out(self, path: KeyPath, sentence: str) -> bool:
         """Whether a section's ``sentence`` names a key of it that was left out: then it speaks of the default there."""
         below = {left_out[len(path)] for left_out in self._left_out if left_out[: len(path)] == path != left_out}
+        if (start := re.match(r"\w+(\.\w+)+", sentence)) and holds(self._remaining, tuple(start[0].split("."))):
+            sentence = sentence[start.end() :]  # what it is said of is there
         return bool(below & set(re.findall(r"\w+", sentence)))
 
     def _unknown_key(self, path: KeyPath) -> str:

@@ -17,7 +17,9 @@ def study(config: CampaignConfig, result: CampaignResult) -> Section:
     for metric in config.table.metrics:
         figures += [against_number(result.cells, axis, metric) for axis in config.vary]
         figures.append(bars(result.cells, metric))
-    figures += [ranks(found, role) for role, found in result.tournaments.items()]
+    figures += [
+        ranks(found, role, result.published_tournaments.get(role)) for role, found in result.tournaments.items()
+    ]
     spent = result.epochs
     return Section(
         name="study",
@@ -28,7 +30,7 @@ def study(config: CampaignConfig, result: CampaignResult) -> Section:
             *(f"The seal: {told}." for told in result.openings.values()),
             *result.warnings,
             f"Epochs: {spent.search:,} searching, {spent.confirm:,} confirming, {spent.final:,} for the test.",
-            *(f"Published: {published.source}." for published in config.published),
+            *(f"Published, {told}." for published in config.published for told in published.told),
         ),
         tables=(_differences(result),) if result.pairs else (),
         figures=tuple(figure for figure in figures if figure),

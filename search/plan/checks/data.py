@@ -10,10 +10,13 @@ from trainables.data.batch_samplers import batch_problems
 from trainables.data.merge import merged_sizes
 from trainables.data.split import ClassSplit, check_images, make_split
 from trainables.metrics import largest_k
+from trainables.metrics.table import split_subset, superclass_metrics
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.parts import is_own
+from trainables.training.config import TrainingConfig
 
-BATCH_KEYS = ("training.sampler", "training.batch_size", "training.images_per_class")
+BY_LOSS = "training_by_loss"
+BATCH_KEYS = ("training.sampler", "training.batch_size", "training.images_per_class", BY_LOSS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,22 +74,51 @@ def check_data(found: Findings, config: SearchConfig, data: SplitClasses) -> Non
 
 
 def _batch_mistakes(config: SearchConfig, data: SplitClasses) -> Iterator[str]:
-    training = config.training
+    keys: dict[tuple[str, int, int], str] = {}
+    for loss in config.loss_names:
+        key = "training" if _batches(config.training_of(loss)) == _batches(config.training) else f"{BY_LOSS}.{loss}"
+        keys.setdefault(_batches(config.training_of(loss)), key)
     for train, _ in data.split.divisions:
         sizes = merged_sizes([len(data.classes[name]) for name in train], data.split.merge)
-        problems = batch_problems(training.sampler, sizes, training.batch_size, training.images_per_class)
-        yield from (f"training: {sentence}" for sentence in problems)
+        for (sampler, batch_size, images_per_class), key in keys.items():
+            yield from (
+                f"{key}: {sentence}" for sentence in batch_problems(sampler, sizes, batch_size, images_per_class)
+            )
+
+
+def _batches(training: TrainingConfig) -> tuple[str, int, int]:
+    return training.sampler, training.batch_size, training.images_per_class
 
 
 def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) -> Iterator[str]:
-    """Metrics that look at more images than there are; of a list whose wrong entries were left out, the others."""
+    """Metrics that look at more images than there are, or at a grouping of classes that there is not; of a list whose
+    wrong entries were left out, the others.
+    """
     objective = _given(found, "search.objective", (config.search.objective,))
     during = (*_given(found, "metrics.validation", config.metrics.validation), *objective)
-    scored: list[tuple[str, Sequence[str], Sequence[str]]] = [
-        ("validation", validation, during) for _, validation in data.split.divisions
-    ]
+    test = () if isinstance(config.metrics.test, str) else _given(found, "metrics.test", config.metrics.test)
+    dataset, source = config.dataset.name, config.dataset.source
+    if of_subset := [name for name in dict.fromkeys(during) if split_subset(name)[1]]:
+        yield (
+            f"metrics: {', '.join(of_subset)} is of a part of the test classes, and the validation has none of them; "
+            "name such metrics in metrics.test alone."
+        )
+    subsets = source.test_subsets()
+    if unknown := [name for name in test if split_subset(name)[1] not in (None, *subsets)]:
+        yield (
+            f"metrics.test: {', '.join(unknown)} is of a part of the test classes that {dataset} does not name; it "
+            f"names {', '.join(subsets) or 'none'}."
+        )
+    named = superclass_metrics(list(dict.fromkeys((*during, *test))))
+    if named and source.superclasses() is None:
+        yield (
+            f"metrics: {', '.join(named)} need a data set that groups its classes into superclasses, as sop does, and "
+            f"{dataset} does not; name nmi or f1, which are of the classes."
+        )
+    scored = [("validation", validation, during) for _, validation in data.split.divisions]
     if not isinstance(config.metrics.test, str):
-        scored.append(("test", data.split.test, (*_given(found, "metrics.test", config.metrics.test), *objective)))
+        scored.append(("test", data.split.test, (*_of_subset(test, None), *objective)))
+        scored += [(f"{subset} test", names, _of_subset(test, subset)) for subset, names in subsets.items()]
     for part, names, metrics in scored:
         images = sum(len(data.classes[name]) for name in names)
         if (k := largest_k(metrics)) >= images:
@@ -94,6 +126,11 @@ def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) 
                 f"metrics: k = {k} needs more than {k} images and the {len(names)} {part} classes have {images}; "
                 "name a smaller k."
             )
+
+
+def _of_subset(names: Sequence[str], subset: str | None) -> tuple[str, ...]:
+    """Those of the metrics ``names`` that are of a part of the test classes, or of all of them."""
+    return tuple(name for name in names if split_subset(name)[1] == subset)
 
 
 def _given(found: Findings, key: str, names: Sequence[str]) -> Sequence[str]:

@@ -13,7 +13,17 @@ from trainables.mistakes import Mistakes
 if TYPE_CHECKING:
     from search.plan.stored import StoredSearch
 
-EQUAL = ("dataset", "split", "model", "training", "losses", "space", "search.objective", "metrics")
+EQUAL = (
+    "dataset",
+    "split",
+    "model",
+    "training",
+    "losses",
+    "training_by_loss",
+    "space",
+    "search.objective",
+    "metrics",
+)
 """What a trial rests on, and so has to be the same in both searches."""
 
 EXCEPT = ("dataset.cache",)

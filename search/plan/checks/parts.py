@@ -32,8 +32,11 @@ def _own_parts(config: SearchConfig) -> Iterator[tuple[str, str, Callable[[str],
     metrics = {"metrics.validation": config.metrics.validation, "metrics.test": tested}
     for key, paths in {**metrics, "search.objective": (config.search.objective,)}.items():
         yield from ((key, path, own_metric) for path in paths if is_own(path))
-    if is_own(config.training.sampler):
-        yield "training.sampler", config.training.sampler, BATCH_SAMPLERS.__getitem__
+    samplers = {"training.sampler": config.training.sampler}
+    samplers |= {f"training_by_loss.{loss}": config.training_of(loss).sampler for loss in config.training_by_loss}
+    for key, sampler in samplers.items():
+        if is_own(sampler):
+            yield key, sampler, BATCH_SAMPLERS.__getitem__
     network = config.model.backbone
     if is_own(network) and network.partition(":")[0] not in LIBRARIES:
         yield "model.backbone", network, backbone

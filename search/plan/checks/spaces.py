@@ -1,16 +1,16 @@
 """The losses' spaces, as the search file overrides them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from search.config.search_config import SearchConfig
 from search.plan.checks.findings import Findings
 from search.plan.plan import search_budget
 from spaces.search_space import SearchSpace, search_space
+from spaces.training import TRAINING
 from trainables.mistakes import raise_if_any, suggestion
-
-TRAINING = "training"
 
 
 def spaces_of(config: SearchConfig) -> dict[str, SearchSpace]:
@@ -34,14 +34,16 @@ def check_spaces(found: Findings, config: SearchConfig, *, accepted: bool = Fals
         return {}
     found.check(lambda: raise_if_any(list(_other_losses(config))), "losses")
     for_training = config.space.get(TRAINING, {})
-    known = {name: wish for name, wish in for_training.items() if not _is_doubtful(found, name)}
     spaces = {}
     for loss in config.losses:
         wishes = config.space.get(loss.name, {})
-        space = found.check(partial(search_space, loss, config.training, wishes, known, checked=not accepted))
+        sure = partial(_sure, found, loss.name)
+        known, own = sure(for_training), {**wishes, TRAINING: sure(wishes[TRAINING])} if TRAINING in wishes else wishes
+        training = config.training_of(loss.name)
+        space = found.check(partial(search_space, loss, training, own, known, checked=not accepted))
         if space is not None:
             spaces[loss.name] = space
-            if known == for_training:
+            if (known, own) == (for_training, wishes):
                 _check_budget(found, config, loss.name, space)
     return spaces
 
@@ -56,10 +58,18 @@ def _other_losses(config: SearchConfig) -> Iterator[str]:
             )
 
 
-def _is_doubtful(found: Findings, name: str) -> bool:
+def _sure(found: Findings, loss: str, wishes: Any) -> Any:
+    """``wishes`` for the training without those that rest on an entry that was left out."""
+    if not isinstance(wishes, Mapping):
+        return wishes
+    return {name: wish for name, wish in wishes.items() if not _is_doubtful(found, loss, name)}
+
+
+def _is_doubtful(found: Findings, loss: str, name: str) -> bool:
     """Whether what may be searched of the training's ``name`` rests on an entry that was left out."""
     keys = (name, "epochs") if name == "warmup_epochs" else (name,)
-    return any(found.left_out.touched(f"{TRAINING}.{key}") for key in keys)
+    sections = (TRAINING, f"training_by_loss.{loss}")
+    return any(found.left_out.touched(f"{section}.{key}") for section in sections for key in keys)
 
 
 def _check_budget(found: Findings, config: SearchConfig, loss: str, space: SearchSpace) -> None:

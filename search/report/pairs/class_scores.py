@@ -73,6 +73,8 @@ def _models(folder: RunFolder) -> list[tuple[ScoredModel, Path]]:
 def _class_scores(model: ScoredModel, path: Path, metric: str) -> ClassScores:
     with np.load(path) as content:
         labels_N, keys_N, scores_N = content["labels"], content["keys"], content[metric]
+    of_N = ~np.isnan(scores_N)  # a metric of a part of the test classes has scores of its images alone
+    labels_N, keys_N, scores_N = labels_N[of_N], keys_N[of_N], scores_N[of_N]
     classes_N = np.unique(labels_N, return_inverse=True)[1]
     return ClassScores(
         loss=model.loss,

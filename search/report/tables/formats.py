@@ -5,10 +5,13 @@ from collections.abc import Mapping, Sequence
 from search.report.results.loss_summary import Confirmed
 from search.report.results.pair import Pair
 from search.report.results.seed_statistics import SeedInterval, SeedStatistics
+from search.report.statistics.tournament import Standing
 from search.report.tables.text_table import NOTHING
 from spaces.value import Value, value_text
 
 NO_DIFFERENCE = "indistinguishable at this budget"
+RANKS = ("ranks summed", "mean", "deviation")
+RANKS_BESIDE = "in brackets: the ranks of the published numbers"
 
 
 def spread(entry: SeedStatistics | None) -> str:
@@ -29,6 +32,17 @@ def interval(ends: tuple[float, float]) -> str:
 def parameters(params: Mapping[str, Value]) -> str:
     """Hyperparameters in a line."""
     return ", ".join(f"{name}={value_text(value)}" for name, value in params.items())
+
+
+def ranks_beside(standing: Standing, published: Standing | None) -> tuple[str, ...]:
+    """The entries below :data:`RANKS` of a loss, those of the ``published`` numbers in brackets."""
+    if published is None:
+        return _ranks(standing)
+    return tuple(f"{ours} ({theirs})" for ours, theirs in zip(_ranks(standing), _ranks(published), strict=True))
+
+
+def _ranks(standing: Standing) -> tuple[str, ...]:
+    return f"{standing.total:g}", f"{standing.mean:.2f}", NOTHING if standing.std is None else f"{standing.std:.2f}"
 
 
 def verdict(pair: Pair) -> str:

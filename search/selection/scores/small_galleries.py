@@ -12,7 +12,13 @@ from trainables.metrics import evaluate
 DRAWS = 20
 
 
-def in_small_galleries(embeddings_ND: torch.Tensor, labels_N: torch.Tensor, metric: str, classes: int) -> float:
+def in_small_galleries(
+    embeddings_ND: torch.Tensor,
+    labels_N: torch.Tensor,
+    metric: str,
+    classes: int,
+    superclasses_N: torch.Tensor | None = None,
+) -> float:
     """The mean of ``metric`` over draws of so many of the test classes, the same ones for every model.
 
     With as many classes as there are, it is the metric itself.
@@ -20,11 +26,16 @@ def in_small_galleries(embeddings_ND: torch.Tensor, labels_N: torch.Tensor, metr
     of_images_N = labels_N.cpu().numpy()
     known = np.unique(of_images_N)
     if classes >= len(known):
-        return evaluate(embeddings_ND, labels_N, [metric])[metric]
+        return evaluate(embeddings_ND, labels_N, [metric], superclasses_N=superclasses_N)[metric]
     generator = np.random.default_rng(0)
     values = []
     for _ in range(DRAWS):
         chosen = torch.from_numpy(np.isin(of_images_N, generator.choice(known, classes, replace=False)))
-        drawn = evaluate(embeddings_ND[chosen.to(embeddings_ND.device)], labels_N[chosen.to(labels_N.device)], [metric])
+        drawn = evaluate(
+            embeddings_ND[chosen.to(embeddings_ND.device)],
+            labels_N[chosen.to(labels_N.device)],
+            [metric],
+            superclasses_N=None if superclasses_N is None else superclasses_N[chosen],
+        )
         values.append(drawn[metric])
     return float(np.mean(values))

@@ -1,4 +1,4 @@
-"""Coordinate search, the thesis's way (section 5.3, Table 15): one hyperparameter after the other over its grid."""
+"""Coordinate search, the thesis's way (section 5.2, Table 15): one hyperparameter after the other over its grid."""
 
 from collections.abc import Mapping, Sequence
 

@@ -26,6 +26,7 @@ from search.verify.records import Records
 from trainables.data.store.spec import StoreSpec
 from trainables.files import as_path
 from trainables.metrics import metric_name
+from trainables.metrics.table import superclass_metrics
 
 CLOSE = 1e-9
 """Means are summed in another order than they were."""
@@ -108,9 +109,12 @@ def _metrics(
 ) -> Iterator[str]:
     import torch
 
-    from trainables.metrics.parts import from_parts
+    from search.selection.scores.subset_parts import by_subset, gathered_parts, images_of, subset_name
+    from trainables.metrics.parts import SUPERCLASS, from_parts
 
     keys, labels = _test_images(records)
+    superclasses = _test_superclasses(records, labels) if superclass_metrics(names) else None
+    class_names, test_subsets = records.plan.split.test, records.plan.config.dataset.source.test_subsets()
     for model in record["scores"]:
         file, of_model = folder / model["per_image"], f"{what} {model['per_image']}"
         if not file.is_file():
@@ -120,10 +124,21 @@ def _metrics(
         with np.load(file) as content:
             yield from differing(f"{of_model} keys", content["keys"].tolist(), keys)
             yield from differing(f"{of_model} labels", content["labels"].tolist(), labels)
-            parts = {part: torch.from_numpy(content[part]) for part in content.files if part != "keys"}
-        for name, value in from_parts(parts, parts["labels"], names).items():
-            if not math.isclose(model["metrics"][name], value, rel_tol=CLOSE):
-                yield from differing(f"{of_model} {name}", model["metrics"][name], value)
+            kept = {part: torch.from_numpy(content[part]) for part in content.files if part != "keys"}
+        for subset, of_subset in by_subset(names).items():
+            of_N = images_of(subset, kept["labels"], class_names, test_subsets)
+            parts, labels_N = gathered_parts(kept, subset, of_N), kept["labels"][of_N]
+            if superclasses is not None and SUPERCLASS in parts:
+                expected = [
+                    superclass for superclass, within in zip(superclasses, of_N.tolist(), strict=True) if within
+                ]
+                yield from differing(
+                    f"{of_model} {subset_name(SUPERCLASS, subset)}", parts[SUPERCLASS].tolist(), expected
+                )
+            for name, value in from_parts(parts, labels_N, of_subset).items():
+                stored = model["metrics"][subset_name(name, subset)]
+                if not math.isclose(stored, value, rel_tol=CLOSE):
+                    yield from differing(f"{of_model} {subset_name(name, subset)}", stored, value)
         yield from differing(f"{of_model} sha256", model["sha256"], hashlib.sha256(file.read_bytes()).hexdigest())
 
 
@@ -134,3 +149,12 @@ def _test_images(records: Records) -> tuple[list[str], list[int]]:
     classes = plan.config.dataset.source.classes()
     images = [(key, label_of[name]) for name, keys in classes.items() if name in label_of for key in keys]
     return [key for key, _ in images], [label for _, label in images]
+
+
+def _test_superclasses(records: Records, labels: Sequence[int]) -> list[int]:
+    """The superclass of each test image, by its position among the sorted names of all that have a test class."""
+    plan = records.plan
+    superclass_of = plan.config.dataset.source.superclasses() or {}
+    of_classes = [superclass_of[name] for name in plan.split.test]
+    names = sorted(set(of_classes))
+    return [names.index(of_classes[label]) for label in labels]

@@ -2,6 +2,7 @@
 
 import hashlib
 import pickle
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,12 @@ from trainables.training.config import TrainingConfig
 from trainables.training.train import train
 
 NAMES = [name for name, dataset in DATASETS.items() if issubclass(dataset, PublishedDataset)]
+TEST_LISTS = {"small": "test_list_800", "medium": "test_list_1600", "large": "test_list_2400"}
 LISTS = {
     "cub200": ("images.txt", "image_class_labels.txt", "classes.txt"),
     "cars196": ("cars_annos.mat",),
     "sop": ("Ebay_train.txt", "Ebay_test.txt"),
-    "vehicleid": ("train_test_split/train_list.txt", "train_test_split/test_list_800.txt"),
+    "vehicleid": tuple(f"train_test_split/{name}.txt" for name in ("train_list", *TEST_LISTS.values())),
     "inaturalist": ("train2018.json", "val2018.json"),
 }
 PUBLISHED = {  # (classes, images) of the training half and of the test half
@@ -34,7 +36,7 @@ PUBLISHED = {  # (classes, images) of the training half and of the test half
     "cub200": ((100, 5_864), (100, 5_924)),
     "cars196": ((98, 8_054), (98, 8_131)),
     "sop": ((11_318, 59_551), (11_316, 60_502)),
-    "vehicleid": ((13_164, 113_346), (800, 6_493)),
+    "vehicleid": ((13_164, 113_346), (800, 6_493), (800, 13_377 - 6_493), (800, 19_777 - 13_377)),
 }
 
 
@@ -69,8 +71,7 @@ def test_classes_hold_the_images_that_were_written_and_no_image_is_opened(name: 
     for path, label in WRITERS[name](tmp_path, train_sizes, test_sizes).items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).touch()
-        if label < 7:  # VehicleID's larger test sets have more
-            expected.setdefault(label, set()).add(path.removeprefix("omniglot-py/"))
+        expected.setdefault(label, set()).add(path.removeprefix("omniglot-py/"))
     halved = name in ("cub200", "cars196")
     options = {"class_list": "training.txt"} if name == "inaturalist" else {}
     dataset = part(name, tmp_path, **options)
@@ -110,6 +111,30 @@ def test_lists_of_birds_have_to_agree(path: str, tmp_path: Path) -> None:
     (root / path).write_text("".join((root / path).read_text().splitlines(keepends=True)[:-1]))
     (sentence,) = refusal(part("cub200", root))
     assert ("1 classes" if path == "classes.txt" else "1 images") in sentence
+
+
+def test_products_are_of_the_kinds_that_the_lists_say(tmp_path: Path) -> None:
+    dataset = part("sop", make_tree("sop", tmp_path))
+    kinds = dict(
+        line.split()[1:3] for list_ in LISTS["sop"] for line in (tmp_path / list_).read_text().splitlines()[1:]
+    )
+    assert dataset.superclasses() == kinds
+    assert set(kinds.values()) == {"1", "2"}
+    for folder in ("bicycle", "lamp"):  # a kind is a folder as well
+        of_folder = {name for name, keys in dataset.classes().items() if keys[0].startswith(folder)}
+        assert len({kinds[name] for name in of_folder}) == 1
+
+    shutil.rmtree(tmp_path / "lamp_final")
+    assert set(dict(replace(dataset).superclasses())) == set(replace(dataset).classes()) < set(kinds)
+
+
+def test_a_product_of_two_kinds_is_refused(tmp_path: Path) -> None:
+    root = make_tree("sop", tmp_path)
+    lines = (root / "Ebay_test.txt").read_text().splitlines()
+    image, product, _, path = lines[-1].split()
+    (root / "Ebay_test.txt").write_text("\n".join([*lines[:-1], f"{image} {product} 12 {path}"]))
+    with pytest.raises(Mistakes, match=f"1 products in .* have more than one super_class_id: {product}. Restore"):
+        part("sop", root).superclasses()
 
 
 def test_lists_that_are_not_text_are_refused(tmp_path: Path) -> None:
@@ -159,10 +184,11 @@ def test_the_identity_of_a_part_is_not_that_of_the_whole(name: str, tmp_path: Pa
 
 @pytest.mark.parametrize("name", ["cub200", "sop", "vehicleid"])  # the quickest to write
 def test_the_published_counts_are_right_and_others_are_not(name: str, tmp_path: Path) -> None:
-    (classes, images), test = PUBLISHED[name]
-    (sentence,) = refusal(DATASETS[name](root=make_published(name, tmp_path, (classes, images), test, files=False)))
-    assert f"{images + test[1]:,} of the {images + test[1]:,} listed images" in sentence  # the lists are right
-    make_published(name, tmp_path, (classes, images - 1), test, files=False)
+    (classes, images), *test = PUBLISHED[name]
+    (sentence,) = refusal(DATASETS[name](root=make_published(name, tmp_path, (classes, images), *test, files=False)))
+    total = images + sum(number for _, number in test)
+    assert f"{total:,} of the {total:,} listed images" in sentence  # the lists are right
+    make_published(name, tmp_path, (classes, images - 1), *test, files=False)
     sentence, _ = refusal(DATASETS[name](root=tmp_path))
     assert f"has {images - 1:,} training images (published: {images:,}" in sentence
 
@@ -170,8 +196,11 @@ def test_the_published_counts_are_right_and_others_are_not(name: str, tmp_path: 
 def test_wrong_counts_are_said_at_once(name: str, tmp_path: Path) -> None:
     (sentence,) = refusal(DATASETS[name](root=make_tree(name, tmp_path)))
     assert str(tmp_path) in sentence
-    published = ["5,690", "2,452", "461,939"] if name == "inaturalist" else []
-    for number in published or [f"{number:,}" for half in PUBLISHED[name] for number in half]:
+    published = {
+        "inaturalist": ["5,690", "2,452", "461,939"],
+        "vehicleid": ["13,164", "113,346", "800", "6,493", "1,600", "13,377", "2,400", "19,777"],
+    }
+    for number in published.get(name) or [f"{number:,}" for half in PUBLISHED[name] for number in half]:
         assert number in sentence
 
 
@@ -209,14 +238,45 @@ def test_a_training_step_on_each(name: str, tmp_path: Path) -> None:
     assert set(spec.images.open().image_keys) == {key for name in half for key in dataset.classes()[name]}
 
 
-@pytest.mark.parametrize(("test", "vehicles"), [("small", 4), ("medium", 6), ("large", 8)])
-def test_vehicles_of_three_test_sets(test: str, vehicles: int, tmp_path: Path) -> None:
+def listed_vehicles(root: Path, name: str) -> dict[str, list[str]]:
+    vehicles: dict[str, list[str]] = {}
+    for line in (root / "train_test_split" / f"{TEST_LISTS[name]}.txt").read_text().splitlines():
+        image, vehicle = line.split()
+        vehicles.setdefault(vehicle, []).append(f"image/{image}.jpg")
+    return vehicles
+
+
+def test_vehicles_of_three_test_lists(tmp_path: Path) -> None:
+    """They may share vehicles or not; the test classes are those of all three."""
     root = make_tree("vehicleid", tmp_path)
-    dataset = part("vehicleid", root, test=test)
-    assert [len(half) for half in dataset.published_split()] == [4, vehicles]
-    assert part("vehicleid", root).published_split() == part("vehicleid", root, test="small").published_split()
-    with pytest.raises(Mistakes, match="small, medium, large; it is '800'"):
-        part("vehicleid", root, test="800")
+    medium = root / LISTS["vehicleid"][2]
+    first = next(iter(listed_vehicles(root, "medium")))
+    medium.write_text(
+        "".join(line for line in medium.read_text().splitlines(keepends=True) if line.split()[1] != first)
+    )  # no longer nested
+    dataset = part("vehicleid", root)
+    expected = {name: listed_vehicles(root, name) for name in TEST_LISTS}
+    train, test = dataset.published_split()
+    assert (len(train), [len(vehicles) for vehicles in expected.values()]) == (4, [2, 2, 4])
+    assert set(test) == {vehicle for vehicles in expected.values() for vehicle in vehicles}
+    assert dataset.test_subsets() == {name: tuple(vehicles) for name, vehicles in expected.items()}
+    for vehicles in expected.values():
+        assert all(list(dataset.classes()[vehicle]) == keys for vehicle, keys in vehicles.items())
+
+    for key in (key for keys in expected["small"].values() for key in keys):
+        (root / key).unlink()
+    rest = {
+        name: [vehicle for vehicle in vehicles if vehicle not in expected["small"]]
+        for name, vehicles in expected.items()
+    }
+    assert replace(dataset).test_subsets() == {name: tuple(rest[name]) for name in ("medium", "large")}
+
+
+def test_a_vehicle_has_the_same_images_in_every_list(tmp_path: Path) -> None:
+    root = make_tree("vehicleid", tmp_path)
+    large = root / LISTS["vehicleid"][3]
+    large.write_text("".join(large.read_text().splitlines(keepends=True)[1:]))
+    assert "1 vehicles in train_test_split/test_list_2400.txt of " in refusal(part("vehicleid", root))[0]
 
 
 def test_a_vehicle_cannot_train_and_test(tmp_path: Path) -> None:

@@ -109,3 +109,11 @@ def test_all_wrong_hyperparameters_are_told_at_once() -> None:
 def test_an_unknown_hyperparameter_is_refused() -> None:
     with pytest.raises(TypeError, match="temperatur"):
         LOSSES["pnp"](num_classes=C, embedding_dim=D, temperatur=0.1)
+
+
+def test_a_softmax_of_dot_products_learns_lengths_too() -> None:
+    loss = built("softmax", similarity="dot").double()
+    embeddings_BD = torch.randn(10, D, dtype=torch.float64, requires_grad=True)
+    loss(embeddings_BD, torch.arange(10) % 3).backward()
+    for vectors, gradients in ((embeddings_BD, embeddings_BD.grad), (loss.proxies[:, 0], loss.proxies.grad[:, 0])):
+        assert (vectors * gradients).sum(1).abs().max() > 1e-3

@@ -41,6 +41,11 @@ def similarities(x: torch.Tensor, y: torch.Tensor) -> Matrix:
     ]
 
 
+def products(x: torch.Tensor, y: torch.Tensor) -> Matrix:
+    """Of vectors as long as they are."""
+    return [[sum(a * b for a, b in zip(u, v)) for v in y.tolist()] for u in x.tolist()]
+
+
 def mean(terms: list[float]) -> float:
     return sum(terms) / len(terms) if terms else 0.0
 
@@ -70,10 +75,23 @@ def triplet(s: Matrix, y: list[int], margin: float, mining: str) -> float:
     return mean(terms)
 
 
-def lifted_structure(s: Matrix, y: list[int], margin: float) -> float:
+def informative(s: Matrix, i: int, pairs: tuple[list[int], list[int]], epsilon: float) -> tuple[list[int], list[int]]:
+    """Those positives that are not clearly above, and negatives not clearly below, the other side's hardest."""
+    positives, negatives = pairs
+    hardest_negative = max((s[i][n] for n in negatives), default=-math.inf)
+    hardest_positive = min((s[i][p] for p in positives), default=math.inf)
+    return (
+        [p for p in positives if s[i][p] < hardest_negative + epsilon],
+        [n for n in negatives if s[i][n] > hardest_positive - epsilon],
+    )
+
+
+def lifted_structure(s: Matrix, y: list[int], margin: float, mining: str) -> float:
     terms = []
     for i in range(len(y)):
         positives, negatives = others(y, i)
+        if mining == "hard":
+            positives, negatives = informative(s, i, (positives, negatives), 0.1)
         both = positives and negatives
         pull = math.log(sum(math.exp(margin - s[i][p]) for p in positives)) if both else 0
         push = math.log(sum(math.exp(s[i][n]) for n in negatives)) if both else 0
@@ -104,10 +122,7 @@ def multi_similarity(s: Matrix, y: list[int], margin: float, a: float, b: float,
     for i in range(len(y)):
         positives, negatives = others(y, i)
         if epsilon is not None:
-            hardest_negative = max((s[i][n] for n in negatives), default=-math.inf)
-            hardest_positive = min((s[i][p] for p in positives), default=math.inf)
-            positives = [p for p in positives if s[i][p] < hardest_negative + epsilon]
-            negatives = [n for n in negatives if s[i][n] > hardest_positive - epsilon]
+            positives, negatives = informative(s, i, (positives, negatives), epsilon)
         pull = math.log(1 + sum(math.exp(-a * (s[i][p] - margin)) for p in positives)) / a
         push = math.log(1 + sum(math.exp(b * (s[i][n] - margin)) for n in negatives)) / b
         terms.append(pull + push)
@@ -185,7 +200,10 @@ EMBEDDING_LOSSES: list[tuple[str, dict[str, Any], Callable[[torch.Tensor, Matrix
         ("triplet", {"margin": 0.4, "mining": m}, lambda x, s, y, m=m: triplet(s, y, 0.4, m))
         for m in ("all", "semi_hard", "hard")
     ],
-    ("lifted_structure", {"margin": 0.5}, lambda x, s, y: lifted_structure(s, y, 0.5)),
+    *[
+        ("lifted_structure", {"margin": 0.5, "mining": m}, lambda x, s, y, m=m: lifted_structure(s, y, 0.5, m))
+        for m in ("all", "hard")
+    ],
     ("npair", {"l2": 0.02}, lambda x, s, y: npair(s, y, 0.02, x)),
     *[
         (
@@ -309,6 +327,7 @@ def proxy_push(x: torch.Tensor, w: torch.Tensor, y: list[int], margin: float, sc
 
 ONE_PROXY: list[tuple[str, dict[str, Any], Callable[[torch.Tensor, torch.Tensor, list[int]], float]]] = [
     ("softmax", {"scale": 7.0}, lambda x, w, y: cross_entropies(similarities(x, w), y, 0.0, 7.0)),
+    ("softmax", {"similarity": "dot"}, lambda x, w, y: cross_entropies(products(x, w), y, 0.0, 1.0)),
     ("proxy_nca", {}, lambda x, w, y: proxy_nca(similarities(x, w), y)),
     *[
         ("arcface", {"margin": m, "scale": 9.0}, lambda x, w, y, m=m: arcface(similarities(x, w), y, m, 9.0))

@@ -12,9 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import normalized_mutual_info_score, pair_confusion_matrix
 
-from trainables.metrics import clustering_metrics, distance_metrics
+from trainables.metrics import all_metrics, clustering_metrics, distance_metrics, evaluate
 from trainables.metrics.clustering import agreement
 from trainables.metrics.kmeans import kmeans
+from trainables.metrics.parts import from_parts, metric_parts
+from trainables.metrics.table import CLUSTERING, SUPERCLASSES
+from trainables.mistakes import Mistakes
 
 PARTS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40)
 
@@ -65,6 +68,41 @@ def test_kmeans_is_the_same_with_and_without_faiss(monkeypatch: pytest.MonkeyPat
 
 def test_as_many_clusters_as_images() -> None:
     assert clustering_metrics(torch.eye(5), torch.arange(5)) == pytest.approx({"nmi": 1.0, "f1": 1.0})
+
+
+def test_superclasses_are_found_again_by_as_many_clusters() -> None:
+    """Twelve classes of three kinds: k-means looks for three clusters, and scikit-learn compares them."""
+    embeddings_ND, labels_N = blobs(12, 20)
+    superclasses_N = labels_N % 3 + 4
+    unit_ND = torch.nn.functional.normalize(embeddings_ND.double()).float()
+    clusters_N = kmeans(unit_ND, 3, seed=0)
+    names = ["f1_super", "nmi", "nmi_super"]
+    values = evaluate(embeddings_ND, labels_N, names, superclasses_N=superclasses_N)
+    assert list(values) == names
+    assert values["nmi_super"] == pytest.approx(normalized_mutual_info_score(superclasses_N, clusters_N), abs=1e-9)
+    (_, fp), (fn, tp) = pair_confusion_matrix(superclasses_N, clusters_N)
+    assert values["f1_super"] == pytest.approx(2 * tp / (2 * tp + fp + fn))
+    assert values["nmi"] == clustering_metrics(embeddings_ND, labels_N)["nmi"]
+    of_queries = evaluate(embeddings_ND[:60], labels_N[:60], names, superclasses_N=superclasses_N[:60])
+    assert evaluate(embeddings_ND, labels_N, names, queries=60, superclasses_N=superclasses_N) == of_queries
+
+
+def test_clusterings_are_computed_once_more_from_their_parts() -> None:
+    embeddings_ND, labels_N = blobs(12, 5)
+    names = (*CLUSTERING, *SUPERCLASSES)
+    parts = metric_parts(embeddings_ND, labels_N, names, labels_N // 4)
+    expected = evaluate(embeddings_ND, labels_N, names, superclasses_N=labels_N // 4)
+    assert from_parts(parts, labels_N, names) == expected
+
+
+def test_superclasses_have_to_be_given() -> None:
+    embeddings_ND, labels_N = blobs(4, 3)
+    for compute in (evaluate, metric_parts):
+        with pytest.raises(Mistakes, match="nmi_super compares clusters with superclasses, and none are given"):
+            compute(embeddings_ND, labels_N, ["nmi", "nmi_super"])
+    with pytest.raises(Mistakes, match="Labels must be one an embedding"):
+        evaluate(embeddings_ND, labels_N, ["f1_super"], superclasses_N=labels_N[:5])
+    assert not set(SUPERCLASSES) & set(all_metrics())  # they are asked for by name
 
 
 @settings(max_examples=30, deadline=None)

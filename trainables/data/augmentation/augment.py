@@ -14,15 +14,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """What a network sees: squares of ``side`` pixels, cut from images whose short side is ``short_side`` first."""
+    """What a network sees: squares of ``side`` pixels, cut from images that are resized first.
+
+    Resized images keep their aspect and have a short side of ``short_side`` pixels, as after torchvision's
+    ``Resize(short_side)``; with ``square`` both sides are that long, whatever the aspect was, as after
+    ``Resize((short_side, short_side))``.
+    """
 
     side: int
     short_side: int
+    square: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class AugmentationRow(PartRow):
-    """The function that draws the boxes; ``resizes``: the short side is fixed first."""
+    """The function that draws the boxes; ``resizes``: the images are resized as the frame says first."""
 
     summary: str
     resizes: bool
@@ -33,6 +39,9 @@ DrawCrops: TypeAlias = "Callable[[Tensor, Frame, Generator | None], Crops]"
 _ROWS = {
     "none": AugmentationRow(
         path="trainables.data.augmentation.crop_boxes:none", summary="resize, centre crop", resizes=True
+    ),
+    "crop": AugmentationRow(
+        path="trainables.data.augmentation.crop_boxes:crop", summary="resize, random crop", resizes=True
     ),
     "crop_flip": AugmentationRow(
         path="trainables.data.augmentation.crop_boxes:crop_flip", summary="resize, random crop, flip", resizes=True

@@ -23,14 +23,16 @@ def _whole(sizes_B2: Tensor) -> Tensor:
     return torch.cat([torch.zeros_like(sizes_B2), sizes_B2], dim=1)
 
 
-def _resized(sizes_B2: Tensor, short: int) -> Tensor:
-    """Sizes after torchvision's ``Resize(short)``, whose long side is cut to an integer."""
-    return (short * sizes_B2).div(sizes_B2.amin(dim=1, keepdim=True), rounding_mode="floor")
+def _resized(sizes_B2: Tensor, frame: Frame) -> Tensor:
+    """Sizes after the frame's resize; a long side that keeps the aspect is cut to an integer, as torchvision does."""
+    if frame.square:
+        return torch.full_like(sizes_B2, frame.short_side)
+    return (frame.short_side * sizes_B2).div(sizes_B2.amin(dim=1, keepdim=True), rounding_mode="floor")
 
 
 def _crop_of_resized(sizes_B2: Tensor, frame: Frame, offset: Callable[[Tensor], Tensor], flips_B: Tensor) -> Crops:
     """Crops at ``offset(room)`` of the resized images, in stored pixels."""
-    resized_B2 = _resized(sizes_B2, frame.short_side)
+    resized_B2 = _resized(sizes_B2, frame)
     scale_B2 = sizes_B2 / resized_B2
     offset_B2 = offset(resized_B2 - frame.side)
     boxes_B4 = torch.cat([offset_B2 * scale_B2, frame.side * scale_B2], dim=1)
@@ -51,6 +53,12 @@ def none(sizes_B2: Tensor, frame: Frame, generator: torch.Generator | None) -> C
     """Resize and centre crop, as evaluation does."""
     unflipped = torch.zeros(len(sizes_B2), dtype=torch.bool)
     return _crop_of_resized(sizes_B2, frame, lambda room: (room / 2).round(), unflipped)
+
+
+def crop(sizes_B2: Tensor, frame: Frame, generator: torch.Generator | None) -> Crops:
+    """The same resize, a crop anywhere."""
+    unflipped = torch.zeros(len(sizes_B2), dtype=torch.bool)
+    return _crop_of_resized(sizes_B2, frame, lambda room: _up_to(room, generator), unflipped)
 
 
 def crop_flip(sizes_B2: Tensor, frame: Frame, generator: torch.Generator | None) -> Crops:

@@ -97,7 +97,7 @@ def resample(pixels: Tensor, crops: Crops) -> Tensor:
     if crops.exact_B.all():
         flips_B111 = crops.flips_B[:, None, None, None].to(pixels.device)
         pixels = torch.where(flips_B111, pixels.flip(1), pixels) if crops.flips_B.any() else pixels
-        return pixels.permute(0, 3, 2, 1).to(torch.float32, memory_format=torch.contiguous_format).div_(255)
+        return pixels.permute(0, 3, 2, 1).contiguous().float().div_(255)  # moved as bytes, four times fewer
     batch, width, height, _ = pixels.shape
     side = crops.side
     rows, row_weights = _taps(crops, 0)
@@ -105,7 +105,9 @@ def resample(pixels: Tensor, crops: Crops) -> Tensor:
     flips_B11 = crops.flips_B[:, None, None]
     columns, column_weights = (torch.where(flips_B11, part.flip(1), part) for part in (columns, column_weights))
     image_B11 = torch.arange(batch)[:, None, None]
-    squeezed = _sums(pixels.float().view(batch * width, height * 3), image_B11 * width + columns, column_weights)
+    squeezed = _sums(
+        pixels.contiguous().float().view(batch * width, height * 3), image_B11 * width + columns, column_weights
+    )
     table = squeezed.t().contiguous().view(height * 3 * batch, side)  # its rows: (H, 3, B); one fast transposition
     channel_311 = torch.arange(3)[:, None, None]
     bags_B3ST = (rows[:, None] * 3 + channel_311) * batch + image_B11[:, None]

@@ -32,7 +32,7 @@ _ROWS = {
     ),
     "up_to": BatchSamplerRow(
         path="trainables.data.batch_samplers.up_to:UpToSampler",
-        summary="up to images_per_class of each class, small classes whole",
+        summary="up to images_per_class of each class, small classes whole; the last class fills the batch",
         problems=up_to_problems,
     ),
 }

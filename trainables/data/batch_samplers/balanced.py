@@ -25,5 +25,5 @@ class BalancedSampler(Sampler):
             batch: list[int] = []
             for label in classes.hand(self.batch_size // self.images_per_class):
                 whole, rest = divmod(self.images_per_class, self.sizes[label])
-                batch += self.members[label] * whole + (images[label].hand(rest) if rest else [])
+                batch += [*self.members[label] * whole, *images[label].hand(rest)]
             yield torch.tensor(batch)

@@ -15,14 +15,16 @@ class Deck:
     def _shuffled(self) -> list[int]:
         return [self._cards[i] for i in torch.randperm(len(self._cards), generator=self._generator).tolist()]
 
-    def hand(self, room: int, weights: Mapping[int, int] | None = None) -> list[int]:
-        """The next cards that fit into ``room`` together, waiting ones first; without ``weights`` a card weighs 1.
+    def hand(self, room: int, weights: Mapping[int, int] | None = None) -> dict[int, int]:
+        """The next cards, and how much of each, that fill ``room``; without ``weights`` a card weighs 1.
 
-        A card that does not fit, or that the hand already has, waits for the next hand.
+        A card that does not fit, or that the hand already has, waits for the next hand. Where what is left of a round
+        has none that fits, the first one of it that waits gives a part of its weight: a new round does not begin
+        before every card of the old one was dealt.
         """
-        hand: dict[int, None] = {}
+        hand: dict[int, int] = {}
         waiting = self._waiting
-        for _ in range(2):  # what was left over, then a fresh round: now every card has had its chance
+        for _ in range(2):  # what is left of the round, then a fresh one
             left: list[int] = []
             for position, card in enumerate(waiting):
                 if room == 0:
@@ -30,12 +32,16 @@ class Deck:
                     break
                 weight = weights[card] if weights else 1
                 if weight <= room and card not in hand:
-                    hand[card] = None
+                    hand[card] = weight
                     room -= weight
                 else:
                     left.append(card)
+            too_large = next((card for card in left if card not in hand), None)
+            if room and too_large is not None:
+                left.remove(too_large)
+                hand[too_large], room = room, 0
             self._waiting = left
             if room == 0:
                 break
             waiting = left + self._shuffled()
-        return list(hand)
+        return hand

@@ -10,9 +10,10 @@ from trainables.data.batch_samplers.rules import up_to_problems
 
 
 class UpToSampler(Sampler):
-    """Up to ``images_per_class`` images a class and small classes whole (Lu et al., Sampling Wisely).
+    """Up to ``images_per_class`` images a class and small classes whole (Lu et al., Sampling Wisely, section 4.4).
 
-    No class is cut to make a batch full: where no other fits, the batch is smaller than ``batch_size``.
+    A batch has ``batch_size`` images, as the paper's has 64, which its 11 images of a class do not divide: where no
+    class that is left in the round fits, the last one gives as many images as there is room for.
     """
 
     problems = staticmethod(up_to_problems)
@@ -24,4 +25,4 @@ class UpToSampler(Sampler):
         images = [Deck(members, generator) for members in self.members]
         for _ in range(len(self)):
             hand = classes.hand(self.batch_size, shares)
-            yield torch.tensor([image for label in hand for image in images[label].hand(shares[label])])
+            yield torch.tensor([image for label, share in hand.items() for image in images[label].hand(share)])

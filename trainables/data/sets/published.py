@@ -43,7 +43,8 @@ def halved(classes: Classes) -> Halves:
     return {name: classes[name] for name in names[:middle]}, {name: classes[name] for name in names[middle:]}
 
 
-def _counted(halves: Halves) -> dict[str, int]:
+def counted(halves: Halves) -> dict[str, int]:
+    """How many classes and images there are."""
     train, test = ([len(keys) for keys in half.values()] for half in halves)
     return {
         "training classes": len(train),
@@ -83,7 +84,11 @@ class PublishedDataset(RootedDataset):
 
     @abstractmethod
     def _published(self) -> Mapping[str, tuple[int, ...]]:
-        """What is counted (as in :func:`_counted`) → the numbers that are right."""
+        """What is counted (as in :meth:`_counts`) → the numbers that are right."""
+
+    def _counts(self, halves: Halves) -> dict[str, int]:
+        """What there is, by what is counted."""
+        return counted(halves)
 
     @cached_property
     def _halves(self) -> Halves:
@@ -127,7 +132,7 @@ class PublishedDataset(RootedDataset):
         return present.intersection(keys)
 
     def _miscounts(self, halves: Halves) -> list[str]:
-        found = _counted(halves)
+        found = self._counts(halves)
         wrong = [
             f"{found[what]:,} {what} (published: {' or '.join(f'{number:,}' for number in right)})"
             for what, right in self._published().items()

@@ -4,8 +4,6 @@ Legend: N images; B images of a batch; H, W height and width, the largest ones o
 4 is (top, left, height, width).
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -19,12 +17,6 @@ class RaggedImages:
         self.sizes_N2 = sizes_N2
         lengths_N = 3 * sizes_N2.prod(dim=1)
         self.starts_N = lengths_N.cumsum(0) - lengths_N
-
-    @classmethod
-    def of(cls, images: Sequence[np.ndarray]) -> "RaggedImages":
-        """Images in memory, uint8 [H, W, 3] each."""
-        columns = [image.transpose(1, 0, 2).reshape(-1) for image in images]
-        return cls(np.concatenate(columns), torch.tensor([image.shape[:2] for image in images]))
 
     def __len__(self) -> int:
         return len(self.sizes_N2)

@@ -1,0 +1,102 @@
+"""What a paper prints, beside what a small campaign came to: in the tables and in the report."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.finished_search import run_here
+
+from search.campaigns.campaign import Campaign, parse_campaign
+from search.campaigns.family import campaign_family
+from search.campaigns.published import comparable
+from search.campaigns.results.result import campaign_result
+from search.campaigns.results.text_tables import campaign_tables
+from search.campaigns.results.types import CampaignResult
+from search.config.yaml_file import apply_settings
+from search.pages.sections.study import study
+from search.report.summary import write_summary
+from search.report.tables.text_table import NOTHING, TextTable
+from search.selection.role import Role
+
+WRITTEN: dict[str, Any] = {
+    "name": "lot",
+    "study": "two losses at two sizes",
+    "base": {
+        "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 6, "size": 20},
+        "training": {"epochs": 1, "batch_size": 10, "images_per_class": 5, "image_size": 16},
+        "losses": ["pnp", "proxy_anchor"],
+        "training_by_loss": {"proxy_anchor": {"sampler": "random"}},
+        "search": {"trials": 1},
+        "selection": {"finalists": 1, "seeds": 1},
+        "final": {"seeds": 1},
+    },
+    "vary": {"size": {"4": {"model.embedding_dim": 4}, "8": {"model.embedding_dim": 8}}},
+    "table": {"rows": ["loss"], "metrics": ["recall_at_1"]},
+    "published": [
+        {
+            "source": "Table 1",
+            "role": "default",
+            "metrics": ["recall_at_1"],
+            "cells": {"pnp 4": [50], "pnp 8": [70], "proxy_anchor 4": [60], "proxy_anchor 8": [80]},
+        },
+    ],
+    "published_choices": [{"source": "Table 2", "cells": {"proxy_anchor 4": {"margin": 0.3, "scale": 16}}}],
+}
+
+
+def as_text(table: TextTable) -> list[str]:
+    return [" | ".join(row) for row in (table.header, *table.rows)] + list(table.notes)
+
+
+@pytest.fixture(scope="module")
+def lot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Campaign, CampaignResult]]:
+    campaign = parse_campaign(WRITTEN)
+    files = [member.config.model_dump(mode="json", by_alias=True) for member in campaign.members]
+    runs: Path = tmp_path_factory.mktemp("beside") / "runs"
+    searches = run_here(runs, files, opener=campaign.name, family=campaign_family(campaign))
+    yield campaign, campaign_result(campaign, [(search, write_summary(search)) for search in searches])
+    for search in searches:
+        search.close()
+
+
+def test_numbers_ranks_and_choices_stand_beside_ours(lot: tuple[Campaign, CampaignResult]) -> None:
+    campaign, result = lot
+    tables = {table.title: as_text(table) for table in campaign_tables(campaign, result, [])}
+    table = tables["lot: two losses at two sizes"]
+    assert "in brackets: Table 1" in table
+    assert sum(line.count("(") for line in table[1:3]) == 4, table
+    chosen = tables["Chosen"]
+    assert chosen[0] == "search | loss | hyperparameters | published"
+    assert [line.rpartition(" | ")[2] for line in chosen[1:5]] == [NOTHING, "margin=0.3, scale=16", NOTHING, NOTHING]
+    assert chosen[5:] == ["published: Table 2"]
+    ranks = {line.split(" | ")[0]: line for line in tables["Tournament, default"]}
+    assert "(4)" in ranks["pnp"]
+    assert "(1.00)" in ranks["proxy_anchor"]
+    assert "in brackets: the ranks of the published numbers" in ranks
+    assert "Tournament, tuned" in tables
+    assert "(" not in tables["Tournament, tuned"][1], "no number of a tuned configuration was printed"
+    assert result.published_tournaments.keys() == {Role.DEFAULT}
+
+
+def test_the_report_says_the_same(lot: tuple[Campaign, CampaignResult]) -> None:
+    campaign, result = lot
+    section = study(campaign.config, result)
+    assert "Published, in brackets: Table 1." in section.sentences
+    (figure,) = [figure for figure in section.figures if figure.name == "ranks-default"]
+    assert "diamond: published" in str(figure.picture)
+    assert any("(1.00)" in entry for row in figure.table.rows for entry in row)
+
+
+def test_of_another_setting_nothing_stands_beside_ours(lot: tuple[Campaign, CampaignResult]) -> None:
+    """The same results, read as those of a campaign whose file says 100 epochs."""
+    _, result = lot
+    written = apply_settings(WRITTEN, ["base.training.epochs=100"])
+    campaign = parse_campaign(comparable(WRITTEN, written))
+    cells = tuple(cell.model_copy(update={"published": None}) for cell in result.cells)
+    alone = result.model_copy(update={"cells": cells, "published_tournaments": {}})
+    (first, chosen, *_) = [as_text(table) for table in campaign_tables(campaign, alone, ["base.training.epochs=1"])]
+    told = "of another setting: training.epochs is 1 here and 100 there"
+    assert f"not beside ours: Table 1; {told}" in first
+    assert chosen[0] == "search | loss | hyperparameters"
+    assert chosen[-1] == f"not beside ours: Table 2; {told}"

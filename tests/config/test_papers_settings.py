@@ -1,0 +1,262 @@
+"""The recipes and campaigns against what the papers print of their settings, typed here from the papers.
+
+What is compared is not the search file but what follows from it: how trial 0 of each loss is trained.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import filter as matching
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.trees import make_tree
+
+from search.campaigns.campaign import parse_campaign
+from search.config.recipes import campaigns, read_campaign, read_search, recipes
+from search.config.search_config import SearchConfig, parse_config
+from search.config.yaml_file import read_yaml
+from search.plan.checks.spaces import spaces_of
+from spaces.configuration import Configuration
+from trainables.losses import loss_row
+from trainables.training.config import TrainingConfig
+
+Root = Callable[[str], Path]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Trial 0 of one loss."""
+
+    config: SearchConfig
+    loss: str
+    configuration: Configuration
+
+    @property
+    def training(self) -> TrainingConfig:
+        return replace(self.config.training_of(self.loss), **self.configuration.training)
+
+    def rate(self, epoch: int) -> float:
+        """The network's learning rate in an epoch, from 1, gone through one by one."""
+        rate = self.training.lr
+        for before in range(1, epoch):
+            if before in self.training.schedule.changes(self.training.epochs):
+                rate *= self.training.schedule.gamma
+        return round(rate, 15)
+
+
+FACTS: dict[str, Callable[[Run], Any]] = {
+    "network": lambda run: run.config.model.backbone,
+    "pretrained on": lambda run: run.config.model.weights,
+    "dimensions": lambda run: run.config.model.embedding_dim,
+    "pooling": lambda run: run.config.model.pooling,
+    "optimiser": lambda run: run.training.optimizer,
+    "learning rate": lambda run: run.rate(1),
+    "learning rate of the proxies": lambda run: run.training.proxy_lr or loss_row(run.loss).proxy_lr,
+    "weight decay": lambda run: run.training.weight_decay,
+    "batch": lambda run: run.training.batch_size,
+    "sampling": lambda run: run.training.sampler,
+    "images of a class": lambda run: run.training.images_per_class,
+    "epochs": lambda run: run.training.epochs,
+    "resized to": lambda run: run.training.frame.short_side,
+    "crop": lambda run: run.training.frame.side,
+    "precision": lambda run: run.training.precision,
+    "part that trains": lambda run: run.config.split.ratio,
+    "folds": lambda run: run.config.split.folds,
+    "classes merged": lambda run: run.config.split.merge,
+    "trainings": lambda run: run.config.final.seeds,
+}
+
+
+def fact(run: Run, what: str) -> Any:
+    """``what`` of a run: a row of ``FACTS``, ``rate in epoch 21``, or a hyperparameter of its loss."""
+    if what.startswith("rate in epoch "):
+        return run.rate(int(what.rpartition(" ")[2]))
+    return FACTS[what](run) if what in FACTS else run.configuration[what]
+
+
+MPA, TOPK, PNP, THESIS = "Saeki et al. 2023", "Lu et al. 2019", "Li et al. 2022", "Psomas 2020"
+CODE = "Kim et al. 2020, released code"
+FAMILY = ("mpa", "mpa_dw", "mpa_ap")
+ALL: Sequence[str] = ()
+PAIRS = ("contrastive", "triplet", "lifted_structure", "npair", "margin", "multi_similarity")
+PROXIES = ("proxy_nca", "arcface", "soft_triple", "proxy_anchor", "proxy_push")
+
+# paper, section or table, recipes, losses (all where none is named), settings
+PRINTED: list[tuple[str, str, str, Sequence[str], dict[str, Any]]] = [
+    (MPA, "4.2", "mpa-*", ALL, {"network": "bninception", "pretrained on": "imagenet", "dimensions": 512}),
+    (MPA, "4.2", "mpa-*", ALL, {"pooling": "gem", "crop": 224, "resized to": 256, "optimiser": "adamw"}),
+    (MPA, "4.2", "mpa-*", ALL, {"learning rate": 1e-4, "learning rate of the proxies": 1e-2, "sampling": "random"}),
+    (MPA, "4.2", "mpa-*", ALL, {"rate in epoch 20": 1e-4, "rate in epoch 21": 5e-5, "rate in epoch 41": 2.5e-5}),
+    (MPA, "4.2", "mpa-cub200", ALL, {"batch": 180, "epochs": 60}),
+    (MPA, "4.2", "mpa-cars196", ALL, {"batch": 64, "epochs": 60}),
+    (MPA, "4.2", "mpa-sop", ALL, {"batch": 32, "epochs": 100}),
+    (MPA, "4.2", "mpa-*", FAMILY, {"tau": 0.2, "gamma": 0.1, "margin": 0.1}),
+    (MPA, "4.2", "mpa-c*", (*FAMILY, "soft_triple"), {"proxies_per_class": 10}),
+    (MPA, "4.2", "mpa-sop", (*FAMILY, "soft_triple"), {"proxies_per_class": 2}),
+    (MPA, "4.2", "mpa-*", ALL, {"trainings": 3}),
+    (TOPK, "4.4, Table 1", "topk-*", ALL, {"network": "densenet201", "pretrained on": "imagenet"}),
+    (TOPK, "4.4", "topk-c*", ALL, {"dimensions": 64}),
+    (TOPK, "4.4", "topk-sop", ALL, {"dimensions": 512}),
+    (TOPK, "4.4", "topk-*", ALL, {"resized to": 256, "crop": 227, "optimiser": "adam"}),
+    (TOPK, "4.4", "topk-*", ALL, {"batch": 64, "images of a class": 11, "sampling": "up_to"}),
+    (TOPK, "4.4", "topk-*", ("topk_precision",), {"margin": 0.1, "k": 5}),
+    (PNP, "set-up", "pnp-*", ALL, {"network": "resnet50", "pretrained on": "imagenet", "optimiser": "adam"}),
+    (PNP, "set-up", "pnp-*", ALL, {"learning rate": 1e-5, "weight decay": 4e-4, "resized to": 256, "crop": 224}),
+    (PNP, "set-up", "pnp-*", ("pnp", "smooth_ap"), {"temperature": 0.01}),
+    (PNP, "set-up, Figure 8 (c)", "pnp-*", ALL, {"sampling": "balanced", "images of a class": 4}),
+    (PNP, "SOP, VehicleID, INaturalist", "pnp-*", ALL, {"dimensions": 512}),
+    (PNP, "Tables 1 and 2", "pnp-[sv]*", ALL, {"batch": 112}),
+    (PNP, "Table 5", "pnp-inaturalist", ALL, {"batch": 224}),
+    (PNP, "Tables 3 to 5", "pnp-*", ("pnp",), {"variant": "Dq"}),
+    (THESIS, "3.4", "thesis-*", ALL, {"epochs": 100, "optimiser": "adamw", "pretrained on": "imagenet"}),
+    (THESIS, "3.5.1", "thesis-*", ALL, {"resized to": 256, "crop": 224}),
+    (THESIS, "5.2", "thesis-*", ALL, {"part that trains": 0.9}),
+    (THESIS, "4.2.2", "thesis-*", ALL, {"dimensions": 512}),
+    (THESIS, "3.2, 3.4", "thesis-*-resnet50", ALL, {"network": "resnet50", "batch": 100}),
+    (THESIS, "3.2, 3.4", "thesis-*-bninception", ALL, {"network": "bninception", "batch": 180}),
+    (THESIS, "3.2, 3.4", "thesis-*-googlenet", ALL, {"network": "googlenet", "batch": 180}),
+    (THESIS, "3.4", "thesis-*", PAIRS, {"sampling": "balanced", "images of a class": 5}),
+    (THESIS, "3.4", "thesis-*", PROXIES, {"sampling": "random"}),
+    (THESIS, "Table 3", "thesis-cub200-resnet50", ALL, {"rate in epoch 5": 1e-4, "rate in epoch 6": 1e-5}),
+    (THESIS, "Table 3", "thesis-cub200-[bg]*", ALL, {"rate in epoch 10": 1e-4, "rate in epoch 11": 1e-5}),
+    (THESIS, "Table 3", "thesis-cars196-resnet50", ALL, {"rate in epoch 10": 1e-4, "rate in epoch 11": 1e-5}),
+    (THESIS, "Table 3", "thesis-cars196-[bg]*", ALL, {"rate in epoch 20": 1e-4, "rate in epoch 21": 1e-5}),
+    (THESIS, "Table 3", "thesis-sop-resnet50", ALL, {"rate in epoch 10": 6e-4, "rate in epoch 21": 3.75e-5}),
+    (THESIS, "Table 3", "thesis-sop-[bg]*", ALL, {"rate in epoch 20": 6e-4, "rate in epoch 41": 3.75e-5}),
+    (THESIS, "Table 4", "thesis-*", ("contrastive", "lifted_structure"), {"margin": 0.5}),
+    (THESIS, "Table 4", "thesis-*", ("triplet",), {"margin": 0.1}),
+    (THESIS, "Table 4", "thesis-*", ("npair",), {"l2": 0.02}),
+    (THESIS, "Table 4", "thesis-*", ("proxy_nca",), {"learning rate of the proxies": 1e-5}),
+    (THESIS, "Table 4", "thesis-*", ("margin",), {"margin": 0.5, "beta": 1.2}),
+    (THESIS, "Table 4", "thesis-*", ("arcface",), {"margin": 28.6, "scale": 64, "learning rate of the proxies": 1e-4}),
+    (THESIS, "Table 4", "thesis-*", ("multi_similarity",), {"margin": 0.5, "pos_scale": 2, "neg_scale": 50}),
+    (THESIS, "Table 4", "thesis-*", ("multi_similarity",), {"epsilon": 0.1}),
+    # its gamma multiplies where ours divides
+    (THESIS, "Table 4", "thesis-*", ("soft_triple",), {"margin": 0.1, "scale": 20, "gamma": 1 / 10, "tau": 0.2}),
+    (THESIS, "Table 4", "thesis-*", ("proxy_anchor",), {"margin": 0.1, "scale": 32}),
+    (THESIS, "Table 5", "thesis-*", ("triplet",), {"mining": "semi_hard"}),
+    (THESIS, "Table 5", "thesis-*", ("margin",), {"mining": "distance_weighted"}),
+    (THESIS, "6, Tables 17 to 19", "thesis-*", ("proxy_push",), {"similarity": "data"}),
+    (CODE, "--lr 1e-4, × 100", "thesis-c*", ("proxy_anchor",), {"learning rate of the proxies": 1e-2}),
+    (CODE, "--lr 6e-4, × 100", "thesis-sop-*", ("proxy_anchor",), {"learning rate of the proxies": 6e-2}),
+    ("all", "no other is named", "[mpt]*-*", ALL, {"precision": "float32"}),
+]  # fmt: skip
+
+# paper, section or table, campaigns, losses, what varies, its values over all searches
+VARIED: list[tuple[str, str, str, Sequence[str], str, set[Any]]] = [
+    (MPA, "4.4", "proxies-c*", ("mpa",), "proxies_per_class", {1, 4, 8, 12, 16}),
+    (TOPK, "4.2", "sampling-*", ("triplet",), "mining", {"uniform", "hard", "semi_hard", "distance_weighted"}),
+    (PNP, "Tables 1 and 2", "pnp-variants-[sv]*", ("pnp",), "variant", {"O", "Iu", "Ib", "Ds", "Dq"}),
+    (PNP, "Tables 6 and 7, and the text", "multi-centre-[sv]*", ("pnp",), "variant", {"Iu", "Ib", "Dq"}),
+    (PNP, "Table 6", "multi-centre-sop", ALL, "classes merged", {None, 3}),
+    (PNP, "Table 7", "multi-centre-vehicleid", ALL, "classes merged", {3}),
+    (THESIS, "3.2", "loss-benchmark-c*", ALL, "dimensions", {64, 128, 512, 1024}),
+    (THESIS, "3.2", "loss-benchmark-c*", ALL, "network", {"resnet50", "bninception", "googlenet"}),
+    (THESIS, "3.4", "loss-benchmark-c*", ALL, "batch", {100, 180}),
+    (THESIS, "Table 3", "loss-benchmark-cub200", ALL, "rate in epoch 10", {1e-5, 1e-4}),
+    (THESIS, "Table 3", "loss-benchmark-cars196", ALL, "rate in epoch 20", {1e-5, 1e-4}),
+    (THESIS, "Table 14", "split-ratio-cub200", ALL, "part that trains", {0.7, 0.8, 0.9, 0.95}),
+    (THESIS, "5.1", "cross-validation-cub200", ALL, "folds", {None, 10}),
+]  # fmt: skip
+
+_TENTHS = [0.1 * step for step in range(11)]
+_EVEN = [2.0 * step for step in range(1, 51)]
+
+# Table 15: every hyperparameter's range of search and its step.
+GRIDS: dict[str, dict[str, list[float]]] = {
+    "multi_similarity": {"margin": _TENTHS, "pos_scale": _EVEN, "neg_scale": _EVEN, "epsilon": _TENTHS},
+    "soft_triple": {
+        "margin": _TENTHS,
+        "scale": _EVEN,
+        "training.proxy_lr": [1e-5 * step for step in range(1, 11)],
+        "gamma": [1 / (10 * step) for step in range(1, 11)],
+        "tau": _TENTHS,
+    },
+    "proxy_anchor": {"margin": _TENTHS, "scale": _EVEN},
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
+    above = tmp_path_factory.mktemp("trees")
+    return cache(lambda name: make_tree(name, above / name, classes_per_half=4, images_per_class=3))
+
+
+def searched(content: dict[str, Any], root: Root) -> SearchConfig:
+    dataset = {**content["dataset"], "root": str(root(content["dataset"]["name"])), "subset": True}
+    return parse_config({**content, "dataset": dataset})
+
+
+def runs(config: SearchConfig, losses: Sequence[str]) -> Iterator[Run]:
+    for loss, space in spaces_of(config).items():
+        if loss in (losses or config.loss_names):
+            yield Run(config=config, loss=loss, configuration=space.default)
+
+
+def varied(campaign: str, root: Root) -> list[SearchConfig]:
+    """The searches of a campaign on a small tree of its data set."""
+    content = read_campaign(Path(campaign))
+    dataset = read_yaml(recipes()[content["recipe"]])["dataset"]["name"]
+    content["base"]["dataset"] = {"root": str(root(dataset)), "subset": True}
+    return [member.config for member in parse_campaign(content).members]
+
+
+@pytest.mark.parametrize(("paper", "where", "pattern", "losses", "settings"), PRINTED)
+def test_trial_0_is_trained_as_the_paper_prints(
+    paper: str, where: str, pattern: str, losses: Sequence[str], settings: dict[str, Any], root: Root
+) -> None:
+    names = matching(recipes(), pattern)
+    assert names
+    for name in names:
+        found = list(runs(searched(read_search(Path(name)), root), losses))
+        assert len(found) >= 1
+        assert {run.loss for run in found} >= {loss for loss in losses if loss in read_search(Path(name))["losses"]}
+        for run in found:
+            assert {what: fact(run, what) for what in settings} == settings, f"{name}, {run.loss}: {paper}, {where}"
+
+
+@pytest.mark.parametrize(("paper", "where", "pattern", "losses", "what", "values"), VARIED)
+def test_campaigns_vary_what_the_paper_varies(
+    paper: str, where: str, pattern: str, losses: Sequence[str], what: str, values: set[Any], root: Root
+) -> None:
+    names = matching(campaigns(), pattern)
+    assert names
+    for name in names:
+        found = {fact(run, what) for config in varied(name, root) for run in runs(config, losses)}
+        assert found == values, f"{name}: {paper}, {where}"
+
+
+@pytest.mark.parametrize("loss", GRIDS)
+def test_the_search_goes_over_the_printed_grids(loss: str, root: Root) -> None:
+    for config in varied("hyperparameter-search-cub200", root):
+        space = spaces_of(config)[loss]
+        assert space.searched.keys() == GRIDS[loss].keys()
+        if config.search.sampler == "coordinate":
+            for name, grid in GRIDS[loss].items():
+                assert space.parameters[name].grid == pytest.approx(grid), name
+
+
+def test_the_optima_beside_ours_are_the_printed_ones() -> None:
+    (choices,) = read_campaign(Path("hyperparameter-search-cub200"))["published_choices"]
+    assert choices["cells"] == {
+        "multi_similarity coordinate": {"margin": 0.8, "pos_scale": 18, "neg_scale": 76, "epsilon": 0.4},
+        "soft_triple coordinate": {
+            "margin": 0.4,
+            "scale": 78,
+            "training.proxy_lr": 5e-5,
+            "gamma": pytest.approx(1 / 58, abs=1e-5),
+            "tau": 0.4,
+        },
+        "proxy_anchor coordinate": {"margin": 0.1, "scale": 32},
+    }
+
+
+def test_what_follows_of_the_schedule_hardly_trains(root: Root) -> None:
+    """The hyperparameter search ends after 30 of Table 3's 100 epochs."""
+    whole = next(runs(searched(read_search(Path("thesis-cub200-bninception")), root), ("proxy_anchor",)))
+    (short, _) = varied("hyperparameter-search-cub200", root)
+    assert (short.training.epochs, short.training.schedule) == (30, whole.training.schedule)
+    rates = [whole.rate(epoch) for epoch in range(1, 101)]
+    assert sum(rates[30:]) / sum(rates) == pytest.approx(0.001, rel=0.01)

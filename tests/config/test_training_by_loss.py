@@ -1,0 +1,133 @@
+"""A loss may be trained otherwise than the ``training`` section says, and search settings of the training alone."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from optuna.trial import create_trial
+
+from search.config.changeable import settled_digest, settled_entries
+from search.config.recipes import read_search
+from search.config.search_config import parse_config
+from search.plan.checks import make_plan
+from search.plan.plan import Plan
+from search.plan.trainings import training_of
+from search.study.names import Stage
+from trainables.mistakes import Mistakes
+from trainables.spec import TrialSpec
+from trainables.training.config import Schedule
+
+SearchFile = Callable[..., dict[str, Any]]
+LOSSES = ["mpa", "pnp", "multi_similarity"]
+OWN = {"mpa": {"sampler": "random", "proxy_lr": 6e-2, "schedule": {"step": 2}}, "pnp": {"images_per_class": 4}}
+
+
+@pytest.fixture
+def plan(search_file: SearchFile, tmp_path: Path) -> Callable[..., Plan]:
+    return lambda **changes: make_plan(parse_config(search_file(losses=LOSSES, **changes)), tmp_path / "runs")
+
+
+def specs(made: Plan, params: Mapping[str, Any] | None = None) -> dict[str, TrialSpec]:
+    trials = {
+        loss: create_trial(value=0.0, user_attrs={"params": {**space.default, **(params or {})}, "seed": 0})
+        for loss, space in made.spaces.items()
+    }
+    return {loss: training_of(made, loss, Stage.SEARCH, trial) for loss, trial in trials.items()}
+
+
+def test_each_loss_is_trained_with_its_own_settings_over_the_shared_ones(plan: Callable[..., Plan]) -> None:
+    made = plan(training_by_loss=OWN)
+    shared = made.config.training
+    found = {loss: spec.training for loss, spec in specs(made).items()}
+    schedule = Schedule(step=2, gamma=shared.schedule.gamma)
+    assert found["mpa"] == replace(shared, sampler="random", proxy_lr=6e-2, schedule=schedule)
+    assert found["pnp"] == replace(shared, images_per_class=4)
+    assert found["multi_similarity"] == shared
+
+
+def test_what_a_trial_proposes_stands_over_a_loss_s_own_settings(plan: Callable[..., Plan]) -> None:
+    made = plan(training_by_loss={"mpa": {"lr": 2e-3}}, space={"training": {"lr": [2e-3, 5e-3]}})
+    assert made.spaces["mpa"].default["training.lr"] == 2e-3
+    assert {spec.training.lr for spec in specs(made, {"training.lr": 5e-3}).values()} == {5e-3}
+
+
+def test_they_are_frozen_with_the_search_and_said_where_its_settings_are(search_file: SearchFile) -> None:
+    plain, own = (parse_config(search_file(losses=LOSSES, **changes)) for changes in ({}, {"training_by_loss": OWN}))
+    assert settled_digest(plain) != settled_digest(own)
+    assert settled_entries(own)["training_by_loss.mpa.sampler"] == "random"
+    of_mpa = settled_entries(own.of_loss("mpa"))
+    assert of_mpa["training.sampler"] == "random"
+    assert of_mpa["training.proxy_lr"] == 6e-2
+    assert not any(name.startswith("training_by_loss") for name in of_mpa)
+    assert settled_entries(own.of_loss("multi_similarity")) == settled_entries(plain)
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ({"mpaa": {"lr": 1e-3}}, ["training_by_loss.mpaa: this is none of the search's losses (mpa, pnp, multi"]),
+        ({"mpa": {"epochs": 3}}, ["training_by_loss.mpa.epochs: it is the same for all losses of a search"]),
+        ({"mpa": {"lrr": 3}}, ["training_by_loss.mpa.lrr: no such key (did you mean lr?); mend it, or remove it."]),
+        ({"mpa": {"lr": "x"}}, ["training_by_loss.mpa.lr: must be a number; it is 'x'."]),
+        ({"mpa": {"schedule": {"stepp": 1}}}, ["training_by_loss.mpa.schedule.stepp: no such key"]),
+        ({"mpa": 3}, ["training_by_loss.mpa: must be keys and values; it is 3."]),
+        ({"pnp": {"sampler": "balance"}}, ["training_by_loss.pnp: sampler must be one of"]),
+        ({"pnp": {"batch_size": 9995}}, ["training_by_loss.pnp: A balanced batch of 9995"]),
+        ({"pnp": {"warmup_epochs": 99}}, ["training_by_loss.pnp over training: warmup_epochs must lie between 0 and"]),
+        (
+            {"mpa": {"lr": -1, "image_size": 8, "clip_grad": 0}, "pnp": {"optimizer": "sdg"}},
+            [
+                "training_by_loss.mpa.image_size: it is the same for all",
+                "training_by_loss.mpa: clip_grad must be positive",
+                "training_by_loss.mpa: lr must be positive and finite; it is -1.0.",
+                "training_by_loss.pnp: optimizer must be one of",
+            ],
+        ),
+    ],
+)
+def test_a_mistake_is_one_clear_sentence(plan: Callable[..., Plan], own: dict[str, Any], expected: list[str]) -> None:
+    with pytest.raises(Mistakes) as caught:
+        plan(training_by_loss=own)
+    for found, start in zip(sorted(caught.value.sentences), expected, strict=True):
+        assert found.startswith(start)
+
+
+def test_a_training_that_is_wrong_itself_is_not_blamed_on_a_loss(plan: Callable[..., Plan]) -> None:
+    with pytest.raises(Mistakes) as caught:
+        plan(training={"epochs": "many"}, training_by_loss={"mpa": {"warmup_epochs": 99}})
+    assert caught.value.sentences == ("training.epochs: must be a whole number; it is 'many'.",)
+
+
+def test_a_loss_s_space_may_hold_settings_of_its_training(plan: Callable[..., Plan]) -> None:
+    wish = {"low": 1e-5, "high": 1e-4, "step": 1e-5}
+    made = plan(space={"mpa": {"scale": 8, "training": {"proxy_lr": wish}}, "training": {"lr": [1e-3, 1e-2]}})
+    assert list(made.spaces["mpa"].searched)[-2:] == ["training.lr", "training.proxy_lr"]
+    assert made.spaces["mpa"].parameters["training.proxy_lr"].grid == tuple(round(n * 1e-5, 12) for n in range(1, 11))
+    assert "training.proxy_lr" not in made.spaces["multi_similarity"].parameters
+
+
+@pytest.mark.parametrize(
+    ("space", "expected"),
+    [
+        ({"pnp": {"training": {"proxy_lr": 0.1}}}, "space.pnp.training.proxy_lr: there is no such hyperparameter to"),
+        ({"pnp": {"training": {"lr": -1}}}, "space.pnp.training.lr: lr must be positive and finite; it is -1."),
+        ({"pnp": {"training": 3}}, "space.pnp.training must be keys and values, such as {lr: …}; it is 3."),
+    ],
+)
+def test_a_mistake_in_such_a_space_is_said(plan: Callable[..., Plan], space: dict[str, Any], expected: str) -> None:
+    with pytest.raises(Mistakes) as caught:
+        plan(space=space)
+    (found,) = caught.value.sentences
+    assert found.startswith(expected)
+
+
+def test_losses_that_a_setting_leaves_out_take_their_own_settings_with_them(tmp_path: Path) -> None:
+    file = tmp_path / "search.yaml"
+    file.write_text(yaml.safe_dump({"losses": LOSSES, "training_by_loss": OWN, "space": {"pnp": {"alpha": 2}}}))
+    fewer = read_search(file, ["losses=[mpa]", "space.mpaa.tau=0.1"])
+    assert fewer["training_by_loss"] == {"mpa": OWN["mpa"]}
+    assert fewer["space"] == {"mpaa": {"tau": 0.1}}, "a mistake stays one"
+    assert read_search(file)["training_by_loss"] == OWN

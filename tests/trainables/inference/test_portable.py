@@ -1,0 +1,100 @@
+"""A network in other forms embeds as the model does; where it cannot, there is no file and a reason."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnxruntime import InferenceSession
+
+from trainables.data.augmentation.augment import Frame
+from trainables.files import as_path
+from trainables.inference.embedder import Embedder
+from trainables.inference.embedder_spec import EmbedderSpec
+from trainables.inference.portable import ONNX_PACKAGES, TOLERANCE, write_programs
+from trainables.models.backbones import BACKBONES
+from trainables.models.config import ModelConfig
+from trainables.models.embedding import EmbeddingModel
+
+SIDE = 64
+PT2, ONNX = "model.pt2", "model.onnx"
+
+
+def embedder_of(backbone: str, **changes: object) -> Embedder:
+    """A model with random weights."""
+    torch.manual_seed(0)
+    model = ModelConfig(backbone=backbone, embedding_dim=8, **changes)  # type: ignore[arg-type]
+    frame = Frame(side=SIDE, short_side=SIDE)
+    spec = EmbedderSpec(model=model, decoded_side=SIDE, frame=frame, batch_size=8, origin={})
+    return Embedder(EmbeddingModel(model), spec, "", torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def images() -> list[np.ndarray]:
+    """Three of noise at the size that networks see, so that an array divided by 255 is what they take."""
+    generator = np.random.default_rng(0)
+    return [generator.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8) for _ in range(3)]
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_both_forms_embed_as_the_model_whatever_its_backbone(
+    backbone: str, images: list[np.ndarray], tmp_path: Path
+) -> None:
+    embedder = embedder_of(backbone, layer_norm=True)
+    programs = write_programs(tmp_path, embedder, images)
+    assert [(program.file, program.reason) for program in programs] == [(PT2, None), (ONNX, None)]
+    assert all(program.difference is not None and program.difference <= TOLERANCE for program in programs)
+
+    batch = np.stack([image.transpose(2, 0, 1) for image in images]).astype(np.float32) / 255
+    with torch.inference_mode():
+        of_pt2 = torch.export.load(tmp_path / PT2).module()(torch.from_numpy(batch)).numpy()
+    session = InferenceSession((tmp_path / ONNX).read_bytes(), providers=["CPUExecutionProvider"])
+    (of_onnx,) = session.run(["embeddings"], {"images": batch})
+    expected = embedder.embed(images)
+    np.testing.assert_allclose(of_pt2, expected, atol=TOLERANCE)
+    np.testing.assert_allclose(of_onnx, expected, atol=TOLERANCE)
+
+    installed = str(Path(torch.__file__).parents[1]).encode()
+    assert not any(place in (tmp_path / file).read_bytes() for file in (PT2, ONNX) for place in (installed, b"/home/"))
+
+
+def test_the_onnx_program_takes_any_batch_and_names_what_it_takes(images: list[np.ndarray]) -> None:
+    folder = as_path("memory://portable/model")
+    write_programs(folder, embedder_of("convnet"), images)
+    program = onnx.load_from_string((folder / ONNX).read_bytes())
+    onnx.checker.check_model(program, full_check=True)
+    (taken,), (given,) = program.graph.input, program.graph.output
+    shapes = [[dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in (taken, given)]
+    assert (taken.name, given.name, shapes) == ("images", "embeddings", [["batch", 3, SIDE, SIDE], ["batch", 8]])
+
+
+def test_a_network_that_cannot_be_followed_has_no_file(images: list[np.ndarray], tmp_path: Path) -> None:
+    for file in (PT2, ONNX):
+        (tmp_path / file).write_bytes(b"of another model")
+    programs = write_programs(tmp_path, embedder_of("support.odd_networks:Branching"), images)
+    for program in programs:
+        assert program.difference is None
+        assert program.reason is not None
+        assert program.reason.startswith("torch.export does not take this network (")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_program_that_embeds_otherwise_is_not_written(images: list[np.ndarray], tmp_path: Path) -> None:
+    programs = write_programs(tmp_path, embedder_of("support.odd_networks:Noisy"), images)
+    for program in programs:
+        assert program.difference is not None
+        assert program.difference > TOLERANCE
+        assert program.reason is not None
+        assert program.reason.endswith("more than 1e-05")
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_the_packages_of_onnx_there_is_the_other_form(
+    images: list[np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, ONNX_PACKAGES[1], None)  # as Python notes what cannot be imported
+    _, program = write_programs(tmp_path, embedder_of("convnet"), images)
+    assert program.reason == "not installed: onnxscript; pip install onnx onnxscript onnxruntime"
+    assert [path.name for path in tmp_path.iterdir()] == [PT2]

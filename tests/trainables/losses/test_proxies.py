@@ -1,0 +1,61 @@
+"""Where a loss's proxies begin.
+
+Shapes: C classes, K proxies a class, D embedding.
+"""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from trainables.losses import LOSSES
+from trainables.losses.base import ProxyLoss
+
+C, D = 50, 512
+
+# Of each entry of the proxies: the deviation, and the largest value, where there is one. One kind of draw a line, with
+# what the authors' code calls; K is 1 but for the losses of several proxies, which have 10.
+BEGINNINGS: dict[str, tuple[float, float]] = {
+    "softmax": (1 / math.sqrt(3 * D), 1 / math.sqrt(D)),  # nn.Linear(D, C)
+    "proxy_nca": (1 / math.sqrt(D), math.inf),  # torch.randn(C, 64) / 8
+    "arcface": (0.01, math.inf),  # mx.init.Normal(0.01)
+    "soft_triple": (1 / math.sqrt(3 * C * 10), 1 / math.sqrt(C * 10)),  # kaiming_uniform_([D, C·K], a=√5)
+    **dict.fromkeys(("proxy_anchor", "mpa", "mpa_dw", "mpa_ap", "proxy_push"), (math.sqrt(2 / C), math.inf)),
+}
+
+
+def beginning(name: str) -> torch.Tensor:
+    torch.manual_seed(0)
+    loss = LOSSES[name](num_classes=C, embedding_dim=D)
+    assert isinstance(loss, ProxyLoss)
+    return loss.proxies.detach()
+
+
+def test_every_loss_with_proxies_is_here() -> None:
+    assert set(BEGINNINGS) == {name for name, row in LOSSES.rows.items() if row.proxy_lr is not None}
+
+
+@pytest.mark.parametrize("name", BEGINNINGS)
+def test_proxies_begin_as_the_authors_have_them(name: str) -> None:
+    proxies_CKD, (deviation, largest) = beginning(name), BEGINNINGS[name]
+    assert proxies_CKD.mean().abs() < 4 * deviation / math.sqrt(proxies_CKD.numel())
+    assert proxies_CKD.std().item() == pytest.approx(deviation, rel=0.02)
+    assert proxies_CKD.abs().max().item() <= largest
+    # a uniform draw of this many comes near its bound, a normal one passes 3 deviations
+    assert proxies_CKD.abs().max().item() > min(0.99 * largest, 3 * deviation)
+
+
+@pytest.mark.parametrize(
+    ("name", "authors"),
+    [
+        ("softmax", lambda: nn.Linear(D, C, bias=False).weight.detach()),
+        ("soft_triple", lambda: nn.init.kaiming_uniform_(torch.empty(D, C * 10), a=math.sqrt(5))),
+        ("proxy_anchor", lambda: nn.init.kaiming_normal_(torch.empty(C, D), mode="fan_out")),
+    ],
+)
+def test_the_draw_is_torchs(name: str, authors: Callable[[], torch.Tensor]) -> None:
+    """The same quantiles as what the authors' code calls gives: their draw, and not only its width."""
+    ours, theirs = (values.quantile(torch.linspace(0.05, 0.95, 19)) for values in (beginning(name), authors()))
+    assert (ours - theirs).abs().max() < 0.03 * theirs.max()

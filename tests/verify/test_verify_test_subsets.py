@@ -1,0 +1,116 @@
+"""A search on vehicles whose test has three lists: each model is scored on each of them, and recomputed.
+
+Shapes: N test images.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import small_search
+from support.commands import holdout_here
+from support.finished_search import run_here
+from support.trees import make_vehicleid
+
+from search.plan.runs import RunFolder
+from search.report.pairs.class_scores import class_scores
+from search.selection.scores.retrieval_file import FOLDER, RetrievalFile
+
+LISTS = {"small": "test_list_800", "medium": "test_list_1600", "large": "test_list_2400"}
+METRICS = ["recall_at_1", "map_at_r", "recall_at_1-small", "map_at_r-small", "recall_at_2-medium", "nmi-medium",
+           "dists_intra-large", "recall_at_1-large"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve vehicles to test: four of them in the small list, eight in the medium one, all in the large one."""
+    return make_vehicleid(tmp_path_factory.mktemp("vehicles"), classes_per_half=12, images_per_class=4)
+
+
+@pytest.fixture(scope="module")
+def runs(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs folder of a search; not to be changed."""
+    runs = tmp_path_factory.mktemp("finished") / "runs"
+    content = small_search(
+        root,
+        dataset={"name": "vehicleid", "root": str(root), "subset": True},
+        losses=["pnp"],
+        training={"epochs": 1, "batch_size": 12, "images_per_class": 3, "image_size": 16},
+        search={"trials": 1},
+        metrics={"validation": ["recall_at_1"], "test": METRICS},
+        selection={"finalists": 1, "seeds": 1},
+        final={"seeds": 2},
+    )
+    for search in run_here(runs, [content]):
+        search.close()
+    return runs
+
+
+def vehicles_of(root: Path, name: str) -> set[str]:
+    return {line.split()[1] for line in (root / "train_test_split" / f"{LISTS[name]}.txt").read_text().splitlines()}
+
+
+def test_one_training_is_scored_on_three_lists(runs: Path, root: Path) -> None:
+    """Against plain loops over the neighbours that were kept: the nearest one that is in the list."""
+    (opening,) = json.loads((runs / "small" / "test.json").read_text())["openings"]
+    assert len(opening["scores"]) == 2
+    test = json.loads((runs / "small" / "split.json").read_text())["test"]
+    folder = runs / "small" / "test" / opening["id"]
+    for model in opening["scores"]:
+        assert list(model["metrics"]) == METRICS
+        neighbours = RetrievalFile.read(folder / FOLDER / model["per_image"]).neighbours_QK
+        with np.load(folder / model["per_image"]) as content:
+            names = [test[label] for label in content["labels"]]
+            kept = {name: content[name] for name in METRICS if name in content.files}
+        for subset in LISTS:
+            within = [name in vehicles_of(root, subset) for name in names]
+            assert sum(within) == {"small": 16, "medium": 32, "large": 48}[subset]
+            hits = []
+            for query, ranked in enumerate(neighbours):
+                in_list = [row for row in ranked if within[row]]
+                if within[query] and in_list:
+                    hits.append((query, names[in_list[0]] == names[query]))
+            assert len(hits) > 0.8 * sum(within), "eight neighbours are kept"
+            if (name := f"recall_at_1-{subset}") in METRICS:
+                assert all(kept[name][query] == hit for query, hit in hits)
+                assert np.isnan(kept[name]).tolist() == [not inside for inside in within]
+                assert model["metrics"][name] == pytest.approx(np.nanmean(kept[name]))
+        assert model["metrics"]["recall_at_1-large"] == model["metrics"]["recall_at_1"], "the large list has them all"
+        assert model["metrics"]["recall_at_1-small"] >= model["metrics"]["recall_at_1"], "a smaller gallery is easier"
+
+
+def test_classes_of_a_list_are_what_its_differences_are_tested_on(runs: Path) -> None:
+    folder = RunFolder(runs, "small")
+    counts = {
+        metric: [entry.counts_C.tolist() for entry in class_scores(folder, metric)]
+        for metric in ("map_at_r", "map_at_r-small")
+    }
+    assert counts == {"map_at_r": [[4] * 12] * 2, "map_at_r-small": [[4] * 4] * 2}
+    for entry in class_scores(folder, "map_at_r-small"):
+        assert np.isfinite(entry.sums_C).all()
+
+
+def test_the_result_has_them(runs: Path) -> None:
+    test = json.loads((runs / "small" / "summary.json").read_text())["losses"]["pnp"]["test"]
+    assert set(test) == set(METRICS)
+    assert 0 <= test["recall_at_1-small"]["mean"] <= 1
+
+
+def test_it_is_recomputed(runs: Path) -> None:
+    lines = holdout_here("verify", "small", "--runs", runs).stdout.splitlines()
+    assert all(line.startswith("ok  ") for line in lines), lines
+
+
+@pytest.mark.parametrize("name", ["recall_at_1-small", "nmi-medium", "dists_intra-large"])
+def test_another_value_is_found(runs: Path, name: str) -> None:
+    path = runs / "small" / "test.json"
+    before = path.read_text()
+    content = json.loads(before)
+    content["openings"][0]["scores"][0]["metrics"][name] += 0.25
+    path.write_text(json.dumps(content))
+    try:
+        said = holdout_here("verify", "small", "--runs", runs, code=1)
+    finally:
+        path.write_text(before)
+    assert name in said.stdout + said.stderr

@@ -1,0 +1,188 @@
+"""A model's network as programs that run without this package: one of ``torch.export``, and ONNX.
+
+Both take float32 images [B, 3, S, S] in 0 … 1, resized and cropped already, for any B, and return embeddings [B, D] of
+length 1: the normalisation of colours and of embeddings is inside.
+
+``torch.export.load`` unpickles what a file asks it to, so loading a stranger's file can run any code. Here it only
+reads back, from memory, what was written a moment ago.
+
+Shapes: B images of a batch; S pixels a side; D embedding dimensions.
+"""
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+from torch.nn.functional import normalize
+
+from trainables.data.augmentation.load import load
+from trainables.data.store.in_memory import ImagesInMemory
+from trainables.files import AnyPath, write_whole
+from trainables.inference.embedder import Embedder
+from trainables.inference.images import decoded
+from trainables.models.embedding import EmbeddingModel
+
+TOLERANCE = 1e-5
+"""How far a program's embeddings, of length 1, may be from the model's: kernels that add in another order differ by
+some 1e-7."""
+
+BATCHES = (1, 7)
+ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """What became of a network in one form: ``file`` is there, or ``reason`` says why it is not.
+
+    ``difference`` is the largest absolute one between its embeddings and the model's; None where it could not be run.
+    """
+
+    form: str
+    file: str
+    difference: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Form:
+    """``write`` makes the content of ``file``, ``read`` makes of the content what embeds a batch."""
+
+    name: str
+    file: str
+    write: Callable[[ExportedProgram], bytes]
+    read: Callable[[bytes], Callable[[Tensor], NDArray[np.float32]]]
+    packages: tuple[str, ...] = ()
+
+
+class _UnitLength(nn.Module):
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        return normalize(self.network(images))
+
+
+def write_programs(folder: AnyPath, embedder: Embedder, images: Sequence[np.ndarray]) -> tuple[Program, ...]:
+    """Write ``model.pt2`` and ``model.onnx`` into ``folder``, each only once it was read back and embeds as the model.
+
+    A file of that name which was there before does not stay where there is no new one.
+
+    Args:
+        folder: a path or a URL.
+        embedder: the model.
+        images: real ones to compare with, uint8 [H, W, 3], at least one; the first seven are used.
+
+    Returns:
+        What became of each form, in this order.
+    """
+    # A GPU may round what convolutions multiply to 10 bits (TF32), so both sides of the comparison are on the CPU.
+    model = Embedder(_network_of(embedder), embedder.spec, embedder.card, torch.device("cpu"))
+    chosen = [[images[at % len(images)] for at in range(batch)] for batch in BATCHES]
+    checks = [(_as_input(model, of_batch), model.embed(of_batch, batch_size=len(of_batch))) for of_batch in chosen]
+    exported: ExportedProgram | str
+    try:
+        exported = _exported(model)
+    except Exception as error:  # a network of one's own does anything, and what cannot follow it raises anything
+        exported = _reason("torch.export", error)
+    programs = []
+    for form in FORMS:
+        program, content = _made(form, exported, checks)
+        programs.append(program)
+        if program.reason is None:
+            write_whole(folder / form.file, lambda file, content=content: file.write(content))  # type: ignore[misc]
+        else:
+            (folder / form.file).unlink(missing_ok=True)
+    return tuple(programs)
+
+
+def _network_of(embedder: Embedder) -> EmbeddingModel:
+    """The network once more, on the CPU; torchvision's would lose a hook where they are copied."""
+    network = EmbeddingModel(replace(embedder.spec.model, weights=None))
+    network.load_state_dict(embedder.network.state_dict())
+    return network
+
+
+def _as_input(model: Embedder, images: Sequence[np.ndarray]) -> Tensor:
+    """What the network sees of ``images``, float32 [B, 3, S, S]."""
+    images_B = ImagesInMemory([decoded(image, model.spec.decoded_side) for image in images])
+    return load(images_B, torch.arange(len(images)), "none", model.spec.frame, device=model.device)
+
+
+def _made(
+    form: _Form, exported: ExportedProgram | str, checks: Sequence[tuple[Tensor, NDArray[np.float32]]]
+) -> tuple[Program, bytes]:
+    """What became of a form, and the content of its file; the content counts only where there is no reason."""
+
+    def without_file(reason: str, difference: float | None = None) -> tuple[Program, bytes]:
+        return Program(form=form.name, file=form.file, difference=difference, reason=reason), b""
+
+    if isinstance(exported, str):
+        return without_file(exported)
+    if missing := [package for package in form.packages if find_spec(package) is None]:
+        return without_file(f"not installed: {', '.join(missing)}; pip install {' '.join(form.packages)}")
+    try:
+        content = form.write(exported)
+        embed = form.read(content)
+        differences = [np.abs(embed(batch_B3SS) - expected_BD).max() for batch_B3SS, expected_BD in checks]
+    except Exception as error:
+        return without_file(_reason(form.name, error))
+    difference = float(np.max(differences))
+    if not difference <= TOLERANCE:  # NaN is too far as well
+        return without_file(f"its embeddings differ by {difference:.1g}, more than {TOLERANCE:g}", difference)
+    return Program(form=form.name, file=form.file, difference=difference), content
+
+
+def _reason(exporter: str, error: Exception) -> str:
+    first_line = str(error).strip().partition("\n")[0]
+    return f"{exporter} does not take this network ({type(error).__name__}: {first_line})"
+
+
+def _exported(model: Embedder) -> ExportedProgram:
+    # Weights that lie channels-last are saved with a warning, and mean nothing to who reads them.
+    network = _UnitLength(_network_of(model)).eval().requires_grad_(False).to(memory_format=torch.contiguous_format)
+    side = model.spec.frame.side
+    # The file keeps its example: zeros show nobody's images. A size of 1 would be taken for a constant.
+    program = torch.export.export(network, (torch.zeros(2, 3, side, side),), dynamic_shapes=({0: Dim("batch")},))
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # paths of this machine
+    return program
+
+
+def _pt2_bytes(exported: ExportedProgram) -> bytes:
+    content = io.BytesIO()
+    torch.export.save(exported, content)
+    return content.getvalue()
+
+
+def _read_pt2(content: bytes) -> Callable[[Tensor], NDArray[np.float32]]:
+    network = torch.export.load(io.BytesIO(content)).module()
+    return lambda batch_B3SS: network(batch_B3SS).numpy()
+
+
+def _onnx_bytes(exported: ExportedProgram) -> bytes:
+    program = torch.onnx.export(
+        exported, dynamo=True, verbose=False,
+        input_names=["images"], output_names=["embeddings"], dynamic_shapes=({0: "batch"},),
+    )  # fmt: skip
+    assert program is not None
+    return program.model_proto.SerializeToString()
+
+
+def _read_onnx(content: bytes) -> Callable[[Tensor], NDArray[np.float32]]:
+    from onnxruntime import InferenceSession
+
+    session = InferenceSession(content, providers=["CPUExecutionProvider"])
+    return lambda batch_B3SS: session.run(None, {"images": batch_B3SS.numpy()})[0]
+
+
+FORMS = (
+    _Form(name="torch.export", file="model.pt2", write=_pt2_bytes, read=_read_pt2),
+    _Form(name="ONNX", file="model.onnx", write=_onnx_bytes, read=_read_onnx, packages=ONNX_PACKAGES),
+)
