@@ -167,11 +167,11 @@ def postgres(folder: Path, *databases: str) -> Iterator[Postgres]:
 
 
 class MlflowServer:
-    """The server of ``mlflow/serve.sh``, which asks for a user and a password."""
+    """The server of ``mlflow/serve.sh`` on what lies in ``folder``, started with further ``options``."""
 
-    def __init__(self, folder: Path, database: str) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self.port = free_port()
-        self._command = [ROOT / "mlflow" / "serve.sh", "--database", database, "--auth", folder, str(self.port)]
+        self._command = [ROOT / "mlflow" / "serve.sh", *options, folder, str(self.port)]
         self._log = folder / "mlflow.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -207,13 +207,13 @@ class MlflowServer:
 
 @contextmanager
 def mlflow_server(folder: Path, database: str) -> Iterator[MlflowServer]:
-    """An MLflow server on ``database``; this process, and those that it starts, know the password."""
+    """An MLflow server on ``database`` with a password, which this process and those that it starts know."""
     folder.mkdir(parents=True, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(folder))  # where serve.sh keeps its key
         password = secrets.token_hex(16)
         patch.setenv("MLFLOW_AUTH_ADMIN_PASSWORD", password)
-        server = MlflowServer(folder, database)
+        server = MlflowServer(folder, "--database", database, "--auth")
         try:
             server.start()
             patch.delenv("MLFLOW_AUTH_ADMIN_PASSWORD")

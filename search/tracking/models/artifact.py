@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from trainables.inference.model_folder import DESCRIPTION
 
@@ -46,12 +47,25 @@ def log_artifact(client: "MlflowClient", model: "LoggedModel", folder: Path) -> 
             ),
             loader_module="served_model",
             data_path=str(Path(place) / FOLDER),
-            code_paths=[str(files("trainables")), str(Path(__file__).with_name("served_model.py"))],
+            code_paths=[str(_zipped_code(Path(place))), str(Path(__file__).with_name("served_model.py"))],
             pip_requirements=_requirements(folder),
             signature=ModelSignature(images, embeddings),
             input_example=pd.DataFrame({"image": [_drawn_image()]}),
         )
         client.log_model_artifacts(model.model_id, str(artifact))
+
+
+def _zipped_code(folder: Path) -> Path:
+    """The package ``trainables`` in one file below ``folder``: a server takes a request for each file, and a password.
+
+    The same code makes the same file.
+    """
+    package = Path(str(files("trainables")))
+    path = folder / "trainables.zip"
+    with ZipFile(path, "w", ZIP_DEFLATED) as archive:
+        for module in sorted(package.rglob("*.py")):
+            archive.writestr(ZipInfo(str(module.relative_to(package.parent))), module.read_bytes(), ZIP_DEFLATED)
+    return path
 
 
 def _requirements(folder: Path) -> list[str]:

@@ -1,27 +1,31 @@
-"""A model of ours as MLflow loads and serves it. This file and the package ``trainables`` are copied into its code."""
+"""A model of ours as MLflow loads and serves it. This file is copied into the model, and ``trainables`` beside it."""
 
 import base64
-from typing import Any
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 
-from trainables.inference.embedder import Embedder
-from trainables.inference.load_model import load_model
-from trainables.mistakes import Mistakes
+if TYPE_CHECKING:
+    from trainables.inference.embedder import Embedder
 
 
 def _load_pyfunc(path: str) -> "ServedModel":
     """What MLflow calls with the model's folder. The code beside it runs already, so its network's is trusted too."""
+    sys.path.insert(0, str(Path(__file__).with_name("trainables.zip")))
+    from trainables.inference.load_model import load_model
+
     return ServedModel(load_model(path, trust_code=True))
 
 
 class ServedModel:
     """Images in, embeddings out, as MLflow asks."""
 
-    def __init__(self, embedder: Embedder) -> None:
+    def __init__(self, embedder: "Embedder") -> None:
         self.embedder = embedder
 
     def predict(self, model_input: pd.DataFrame, params: Any = None) -> pd.DataFrame:
@@ -36,6 +40,8 @@ class ServedModel:
             MlflowException: images that cannot be read, all of them. MLflow's server answers with its sentence, and to
                 other errors with a traceback.
         """
+        from trainables.mistakes import Mistakes
+
         try:
             embeddings_ND = self.embedder.embed([_image(given) for given in model_input["image"]])
         except Mistakes as error:
