@@ -1,7 +1,7 @@
 """A loss may be trained otherwise than the ``training`` section says, and search settings of the training alone."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,14 @@ from optuna.trial import create_trial
 from search.config.changeable import settled_digest, settled_entries
 from search.config.recipes import read_search
 from search.config.search_config import parse_config
+from search.config.sections.training_by_loss import SHARED
 from search.plan.checks import make_plan
 from search.plan.plan import Plan
 from search.plan.trainings import training_of
 from search.study.names import Stage
 from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
-from trainables.training.config import Schedule
+from trainables.training.config import Schedule, TrainingConfig
 
 SearchFile = Callable[..., dict[str, Any]]
 LOSSES = ["mpa", "pnp", "multi_similarity"]
@@ -93,6 +94,10 @@ def test_a_mistake_is_one_clear_sentence(plan: Callable[..., Plan], own: dict[st
         plan(training_by_loss=own)
     for found, start in zip(sorted(caught.value.sentences), expected, strict=True):
         assert found.startswith(start)
+
+
+def test_what_is_shared_are_settings_of_a_training() -> None:
+    assert {*SHARED} < {field.name for field in fields(TrainingConfig)}
 
 
 def test_a_training_that_is_wrong_itself_is_not_blamed_on_a_loss(plan: Callable[..., Plan]) -> None:
