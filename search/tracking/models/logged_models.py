@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from search.tracking.described import DescribedModel
 from search.tracking.models.artifact import log_artifact
 from search.tracking.summary_runs import TAG_LENGTH
-from search.tracking.tags import MODEL, NOTE
+from search.tracking.tags import MODEL, NOTE, origin_tags
 from trainables.inference.model_folder import DESCRIPTION
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def keep_model(client: "MlflowClient", run_id: str, name: str, wanted: Described
         run.info.experiment_id,
         name=_allowed(name),
         source_run_id=run_id,
-        tags={MODEL: digest, **_tags(wanted)},
+        tags={**origin_tags(), MODEL: digest, **_tags(wanted)},
         params={key: str(value) for key, value in wanted.params.items()},
         model_type=KIND_OF_MODEL,
     )
