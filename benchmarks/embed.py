@@ -83,7 +83,10 @@ def saved_photographs(folder: Path | None, scratch: Path) -> list[Path]:
     """JPEG files of photograph size."""
     if folder is None:
         draw_photographs(scratch)
-        return sorted(scratch.rglob("*.jpg"))
+        paths = sorted(scratch.rglob("*.jpg"))
+        for path in paths[IMAGES:]:
+            path.unlink()
+        return paths[:IMAGES]
     paths = []
     (scratch / "photographs").mkdir()
     for number, key in enumerate(islice(images_below(folder, folder), IMAGES)):
