@@ -40,6 +40,8 @@ PANELS: dict[str, tuple[Callable[..., Any], ...]] = {
     "What there is": (losses.losses, datasets.datasets, backbones.backbones, check.check, doctor.doctor),
 }
 NAMES: dict[Callable[..., Any], str] = {cluster.list_searches: "list"}  # `list` is Python's own word
+GO_ON = {"run", "select", "test", "audit", "campaign", "sync"}
+"""The commands that begin where they were interrupted."""
 for panel, commands in PANELS.items():
     for command in commands:
         app.command(NAMES.get(command), rich_help_panel=panel)(command)
@@ -78,6 +80,7 @@ def main() -> None:
 
 def _interrupt(*_: object) -> None:
     """End, at once and in one line, which comes first: who asked may wait for seconds (Ray: three) and then kill."""
-    say(["Interrupted. The same command goes on where this one stopped."], "yellow")
+    goes_on = " The same command goes on where this one stopped." if GO_ON.intersection(sys.argv[1:2]) else ""
+    say([f"Interrupted.{goes_on}"], "yellow")
     logging.disable()  # libraries complain of being torn out of their work
     raise KeyboardInterrupt

@@ -123,10 +123,10 @@ def comparison_of(stored: StoredSearch) -> Comparison:
 
 
 def _images(stored: StoredSearch) -> str:
-    """The data set in words: that of a folder of one's own is the folder's name."""
+    """The data set in words: of images of one's own, the name of their folder."""
     dataset = stored.config["dataset"]
     name: str = dataset["name"]
-    return f"the images of {Path(dataset['root']).name}" if name == "folder" else name
+    return f"the image folder {Path(dataset['root']).name}" if name == "folder" else name
 
 
 def _scored(stored: StoredSearch, per_image: str) -> ScoredModel | None:
