@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import pytest
 import torch
 import yaml
 from conftest import draw_folder, small_search
+from onnxruntime import InferenceSession
 from optuna.trial import FrozenTrial, TrialState, create_trial
+from PIL import Image
+from support.commands import holdout_here, plain
 from support.finished_search import run_here
 from support.services import ROOT
 
@@ -23,6 +27,8 @@ from search.selection.confirmation import Confirmation
 from search.selection.exported import exported_trial
 from search.selection.scores.retrieval_file import RetrievalFile
 from search.selection.selection import Selection
+from trainables.data.augmentation.augment import Frame
+from trainables.inference.embedder import Embedder
 from trainables.spec import derived_seed
 
 TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 16}
@@ -184,3 +190,53 @@ def test_there_is_none_before_the_choice_and_of_no_other_loss(runs: Path, tmp_pa
         holdout.open("small", runs=tmp_path / "runs").best_model("pnp")
     with pytest.raises(Mistakes, match="is the folder of a search, and no model"):
         holdout.load(str(runs / "small"))
+
+
+def test_an_exported_model_embeds_as_the_chosen_one_in_every_form(runs: Path, tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    said = json.loads(holdout_here("export", "small", "--to", tmp_path / "mine", "--runs", runs, "--json").stdout)
+    chosen = holdout.open("small", runs=runs).best_model(device="cpu")
+    model = holdout.load(tmp_path / "mine", device="cpu")
+    _, images = kept_of(runs, chosen)
+    expected_ND = chosen.embed(images)
+    assert np.array_equal(model.embed(images), expected_ND)
+    assert (model.spec, model.spec.origin["loss"]) == (chosen.spec, said["loss"])
+    for program in said["programs"]:
+        assert (program["reason"], program["difference"] <= 1e-5) == (None, True)
+        assert f"| {program['file']} " in model.card.replace("\\_", "_")
+    pixels = np.stack([np.asarray(Image.open(path).convert("RGB").resize((16, 16))) for path in images[:5]])
+    frames = Frame(side=16, short_side=16)
+    plain = Embedder(model.network, replace(model.spec, frame=frames, decoded_side=16), "", torch.device("cpu"))
+    (of_onnx,) = InferenceSession(tmp_path / "mine/model.onnx").run(
+        None, {"images": pixels.transpose(0, 3, 1, 2).astype(np.float32) / 255}
+    )
+    np.testing.assert_allclose(of_onnx, plain.embed(pixels), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (("--to", "there"), "--to is 'there', which is there already; give a folder that is not."),
+        (("--to", "new", "--loss", "mpq"), "small has no loss 'mpq'"),
+        (("--to", "images/new/deeper", "--loss", "pnp"), ""),
+    ],
+)
+def test_what_is_exported_is_there_whole_or_not_at_all(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...], says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    done = holdout_here("export", "small", *more, "--runs", runs, code=2 if says else 0)
+    assert says in plain(done.stderr)
+    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if not path.is_dir())
+    names = ("README.md", "model.json", "model.onnx", "model.pt2", "model.safetensors")
+    assert found == ([] if says else [f"images/new/deeper/{name}" for name in names])
+
+
+def test_without_the_training_images_nothing_can_be_checked(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs, tmp_path / "runs")
+    file = tmp_path / "runs/small/search.yaml"
+    file.write_text(file.read_text().replace(str(runs.parent / "images"), str(tmp_path / "gone")))
+    done = holdout_here("export", "small", "--to", tmp_path / "mine", "--runs", tmp_path / "runs", code=2)
+    assert "dataset.root" in plain(done.stderr)
+    assert not (tmp_path / "mine").exists()
