@@ -89,5 +89,5 @@ def test_embeddings_from_anywhere_are_scored() -> None:
 
 
 def test_an_unknown_attribute_names_what_there_is() -> None:
-    with pytest.raises(AttributeError, match="it has Failure, Mistakes"):
+    with pytest.raises(AttributeError, match="it has Embedder, Failure, ImageIndex, Mistakes"):
         holdout.serach  # noqa: B018
