@@ -63,8 +63,6 @@ class Training:
 
         torch.manual_seed(spec.seed)
         self._model = EmbeddingModel(spec.model).to(device)
-        if device.type == "cuda":
-            self._model = self._model.to(memory_format=torch.channels_last)
         # Frozen batch-norm stays frozen after the warm-up, so what learns is remembered now.
         self._backbone_parameters = [p for p in self._model.backbone.parameters() if p.requires_grad]
         self._loss = LOSSES[spec.loss](
