@@ -73,4 +73,6 @@ def _problems(what: str, trial: FrozenTrial, spec: TrialSpec, threads: int) -> I
             of_epoch = f"{what}{fold} epoch {record['epoch']}, trained again,"
             yield from differing(f"{of_epoch} loss", stored["loss"], record["loss"])
             yield from differing(f"{of_epoch} metrics", stored["metrics"], record["metrics"])
+            yield from differing(f"{of_epoch} batches", stored["batches"], record["batches"])
+            yield from differing(f"{of_epoch} used", stored.get("used"), record.get("used"))
         training.wait_for_checkpoints()
