@@ -57,6 +57,7 @@ def value_by_used(searches: Sequence[StoredSearch], summaries: Sequence[Summary]
     curves = list(_curves(searches, summaries))
     units = [unit for unit in _each(curve.totals for curve in curves) if unit not in ALWAYS]
     metrics = _metrics(curves, summaries[0].objective)
+    notes = (*_NOTES, *([_OF_FOLDS] if any(summary.split.folds for summary in summaries) else []))
     if not (units and metrics):
         return None
     return Figure(
@@ -64,7 +65,7 @@ def value_by_used(searches: Sequence[StoredSearch], summaries: Sequence[Summary]
         title="Values while training, by what the losses used",
         finding=_finding(curves, units, metrics[0]),
         picture=plotted(_traces(curves, metrics[0]), _layout(curves, units, metrics), height=440),
-        table=_table(curves, units, metrics[0], (*_NOTES, *([_OF_FOLDS] if summaries[0].split.folds else []))),
+        table=_table(curves, units, metrics[0], notes),
         wide=True,
     )
 
@@ -150,15 +151,16 @@ def _titles(unit: str) -> str:
 def _finding(curves: Sequence[_Curve], units: Sequence[str], metric: str) -> str:
     """The best trials where the one that used least had ended, by each unit, and by iterations for all of them."""
     best = [curve for curve in curves if curve.is_best] or list(curves)
-    said = [_compared([curve for curve in best if unit in curve.totals], unit, metric) for unit in units]
+    said = []
+    for unit in units:
+        of_best, of_any = ([curve for curve in among if unit in curve.totals] for among in (best, curves))
+        said.append(_compared(of_best or of_any, unit, metric))
     if len(best) > 1:
         said.append(_compared(best, ITERATIONS, metric))
-    return " ".join(filter(None, said))
+    return " ".join(said)
 
 
 def _compared(curves: Sequence[_Curve], unit: str, metric: str) -> str:
-    if not curves:  # only trials that are not the best say it
-        return ""
     if len(curves) == 1:
         (only,) = curves
         total, iterations = only.totals[unit][-1], only.totals[ITERATIONS][-1]
@@ -172,7 +174,7 @@ def _compared(curves: Sequence[_Curve], unit: str, metric: str) -> str:
     values = {loss: value for loss, value in reached.items() if value is not None}
     first, last = max(values, key=lambda loss: values[loss]), min(values, key=lambda loss: values[loss])
     ended = "all" if all(curve.totals[unit][-1] == most for curve in curves) else least.loss
-    said = f"At {most:,} {unit}, where {ended} ended, {first} has the highest {metric}, {values[first]:.4f}"
+    said = f"At {most:,} {unit}, where {ended} ended, {first} has the highest {metric} so far, {values[first]:.4f}"
     if last != first:
         said += f", and {last} the lowest, {values[last]:.4f}"
     early = [loss for loss in reached if loss not in values]
