@@ -20,6 +20,7 @@ from search.study.trial_queue import TrialQueue
 
 Opened = Callable[..., Search]
 EPOCHS = 4
+TRAINING = {"epochs": EPOCHS, "batch_size": 20}
 USED = {
     "triplet": lambda number, epoch: {"triplets": 50 - number - epoch},
     "topk_precision": lambda number, epoch: {"triplets": 20 - epoch},
@@ -68,7 +69,7 @@ def button(plot: dict[str, Any], menu: int, label: str) -> list[Any]:
 @pytest.fixture
 def search(opened: Opened) -> Search:
     losses = ["triplet", "topk_precision", "contrastive", "proxy_anchor"]
-    return trained(opened(losses=losses, search={"trials": 2, "pruner": "none"}, training={"epochs": EPOCHS}))
+    return trained(opened(losses=losses, search={"trials": 2, "pruner": "none"}, training=TRAINING))
 
 
 def test_curves_are_the_records_of_the_default_and_the_best(search: Search) -> None:
@@ -126,14 +127,14 @@ def test_the_sentence_and_the_table_hold_the_numbers(search: Search) -> None:
 
 
 def test_where_no_loss_counts_there_is_no_figure(opened: Opened) -> None:
-    search = trained(opened(losses=["proxy_anchor"], search={"trials": 1}, training={"epochs": EPOCHS}))
+    search = trained(opened(losses=["proxy_anchor"], search={"trials": 1}, training=TRAINING))
     assert figure_of(search) is None
 
 
 def test_the_searches_of_a_campaign_are_one_figure(search_made: Opened, tmp_path: Any) -> None:
     """Each has the same loss with another mining, or another loss; only the default was trained."""
     searches = [
-        trained(search_made(tmp_path, name=name, losses=[loss], search={"trials": 1}, training={"epochs": EPOCHS}))
+        trained(search_made(tmp_path, name=name, losses=[loss], search={"trials": 1}, training=TRAINING))
         for name, loss in (("s-uniform", "triplet"), ("s-top", "topk_precision"))
     ]
     section = effort([StoredSearch(entry.plan.folder) for entry in searches], list(map(write_summary, searches)))
@@ -144,7 +145,7 @@ def test_the_searches_of_a_campaign_are_one_figure(search_made: Opened, tmp_path
 
 
 def test_of_a_cross_validation_the_first_fold_is_drawn(opened: Opened) -> None:
-    search = opened(losses=["triplet"], split={"folds": 2}, search={"trials": 1}, training={"epochs": 2})
+    search = opened(losses=["triplet"], split={"folds": 2}, search={"trials": 1}, training={**TRAINING, "epochs": 2})
     queue = TrialQueue(only(search_stage(search)))
     job = queue.next_trial()
     assert job is not None
@@ -164,9 +165,7 @@ def test_an_epoch_that_ends_later_than_another_loss_is_said(search_made: Opened,
     USED["triplet"] = lambda number, epoch: {"triplets": 500}
     try:
         search = trained(
-            search_made(
-                tmp_path, losses=["triplet", "topk_precision"], search={"trials": 1}, training={"epochs": EPOCHS}
-            )
+            search_made(tmp_path, losses=["triplet", "topk_precision"], search={"trials": 1}, training=TRAINING)
         )
     finally:
         USED["triplet"] = saved
