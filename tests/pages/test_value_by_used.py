@@ -106,17 +106,16 @@ def test_the_sentence_and_the_table_hold_the_numbers(search: Search) -> None:
     # topk_precision's best trial used 19 + 18 + 17 + 16; triplet's had used 48 after one epoch, 95 after two
     triplet, best = value_of("triplet", 1, 1), value_of("topk_precision", 1, 3)
     assert (
-        f"At 70 triplets, where topk_precision ended, topk_precision has the highest map_at_r so far, {best:.4f}, "
-        f"and triplet the lowest, {triplet:.4f}."
+        f"With at most 70 triplets the highest map_at_r is {best:.4f} (topk_precision), the lowest {triplet:.4f} "
+        f"(triplet); an iteration used {70 / 20:.1f} (topk_precision) to {(48 + 47 + 46 + 45) / 20:.1f} (triplet)."
     ) in figure.finding
     pairs = value_of("contrastive", 1, 3)
     assert (
         f"contrastive, trial 1, used 760 pairs in 20 iterations (38.0 each) and came to a map_at_r of {pairs:.4f}."
-        in (figure.finding)
-    )
+    ) in figure.finding
     assert (
-        f"At 20 iterations, where all ended, topk_precision has the highest map_at_r so far, {best:.4f}, "
-        f"and contrastive the lowest, {pairs:.4f}."
+        f"With at most 20 iterations the highest map_at_r is {best:.4f} (topk_precision), the lowest {pairs:.4f} "
+        "(contrastive)."
     ) in figure.finding
     assert figure.table.header == (
         "loss", "trial", "epochs", "iterations", "triplets", "pairs", "highest map_at_r", "after epoch",
@@ -141,7 +140,7 @@ def test_the_searches_of_a_campaign_are_one_figure(search_made: Opened, tmp_path
     (figure,) = [entry for entry in section.figures if entry.name == "value-by-used"]
     names = [trace["name"] for trace in plot_of(figure)["data"]]
     assert names == ["s-uniform/triplet, default and best", "s-top/topk_precision, default and best"]
-    assert "where s-top/topk_precision ended" in figure.finding
+    assert "(s-top/topk_precision) to " in figure.finding
 
 
 def test_of_a_cross_validation_the_first_fold_is_drawn(opened: Opened) -> None:
@@ -159,16 +158,15 @@ def test_of_a_cross_validation_the_first_fold_is_drawn(opened: Opened) -> None:
     assert "of a cross-validation it is the first fold" in figure.table.notes
 
 
-def test_an_epoch_that_ends_later_than_another_loss_is_said(search_made: Opened, tmp_path: Any) -> None:
-    """Uniform mining is made to use in one epoch more than top-k in all of them."""
-    saved = USED["triplet"]
-    USED["triplet"] = lambda number, epoch: {"triplets": 500}
-    try:
-        search = trained(
-            search_made(tmp_path, losses=["triplet", "topk_precision"], search={"trials": 1}, training=TRAINING)
-        )
-    finally:
-        USED["triplet"] = saved
-    figure = figure_of(search)
+def test_what_is_compared_has_a_value_of_every_loss(
+    search_made: Opened, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One loss uses more in an epoch than the other one in its whole training."""
+    monkeypatch.setitem(USED, "triplet", lambda number, epoch: {"triplets": 500})
+    losses = ["triplet", "topk_precision"]
+    figure = figure_of(trained(search_made(tmp_path, losses=losses, search={"trials": 1}, training=TRAINING)))
     assert figure is not None
-    assert "; no epoch of triplet had ended there." in figure.finding
+    triplet, best = value_of("triplet", 0, 1), value_of("topk_precision", 0, 3)
+    assert figure.finding.startswith(
+        f"With at most 500 triplets the highest map_at_r is {best:.4f} (topk_precision), the lowest {triplet:.4f} "
+    )

@@ -43,10 +43,10 @@ class _Curve:
     def is_best(self) -> bool:
         return self.word != "default"
 
-    def highest(self, metric: str, unit: str, most: int) -> float | None:
-        """The highest value after epochs that ended with at most so many units; None where none did."""
+    def highest(self, metric: str, unit: str, most: int) -> float:
+        """The highest value after epochs that ended with at most so many units, which the first one did."""
         pairs = zip(self.totals[unit], self.values[metric], strict=True)
-        return max((value for total, value in pairs if total <= most), default=None)
+        return max(value for total, value in pairs if total <= most)
 
 
 def value_by_used(searches: Sequence[StoredSearch], summaries: Sequence[Summary]) -> Figure | None:
@@ -64,7 +64,7 @@ def value_by_used(searches: Sequence[StoredSearch], summaries: Sequence[Summary]
         name="value-by-used",
         title="Values while training, by what the losses used",
         finding=_finding(curves, units, metrics[0]),
-        picture=plotted(_traces(curves, metrics[0]), _layout(curves, units, metrics), height=440),
+        picture=plotted(_traces(curves, metrics[0]), _layout(curves, units, metrics), height=480),
         table=_table(curves, units, metrics[0], notes),
         wide=True,
     )
@@ -135,11 +135,13 @@ def _layout(curves: Sequence[_Curve], units: Sequence[str], metrics: Sequence[st
     menus = buttons(*map(by, (ITERATIONS, *units, EPOCHS)))
     if len(metrics) > 1:
         (menu,) = buttons(*((escape(name), method, args) for name, method, args in map(of, metrics)))
-        menus.append({**menu, "type": "dropdown", "direction": "down", "x": 1, "xanchor": "right"})
+        above = {"x": 1, "xanchor": "right", "pad": {"b": 42}}  # on a telephone there is no room beside the buttons
+        menus.append({**menu, "type": "dropdown", "direction": "down", **above})
     return {
         "xaxis": {"title": {"text": _titles(ITERATIONS)}, "rangemode": "tozero"},
         "yaxis": {"title": {"text": escape(metrics[0])}},
         "legend": {"x": 0, "xanchor": "left", "y": -0.2, "yanchor": "top"},
+        "margin": {"t": 100},
         "updatemenus": menus,
     }
 
@@ -149,7 +151,7 @@ def _titles(unit: str) -> str:
 
 
 def _finding(curves: Sequence[_Curve], units: Sequence[str], metric: str) -> str:
-    """The best trials where the one that used least had ended, by each unit, and by iterations for all of them."""
+    """The best trials with equally many of each unit, and all of them after equally many iterations."""
     best = [curve for curve in curves if curve.is_best] or list(curves)
     said = []
     for unit in units:
@@ -168,17 +170,16 @@ def _compared(curves: Sequence[_Curve], unit: str, metric: str) -> str:
             f"{only.loss}, trial {only.number}, used {total:,} {unit} in {iterations:,} iterations "
             f"({total / iterations:,.1f} each) and came to a {metric} of {max(only.values[metric]):.4f}."
         )
-    least = min(curves, key=lambda curve: curve.totals[unit][-1])
-    most = least.totals[unit][-1]
-    reached = {curve.loss: curve.highest(metric, unit, most) for curve in curves}
-    values = {loss: value for loss, value in reached.items() if value is not None}
-    first, last = max(values, key=lambda loss: values[loss]), min(values, key=lambda loss: values[loss])
-    ended = "all" if all(curve.totals[unit][-1] == most for curve in curves) else least.loss
-    said = f"At {most:,} {unit}, where {ended} ended, {first} has the highest {metric} so far, {values[first]:.4f}"
-    if last != first:
-        said += f", and {last} the lowest, {values[last]:.4f}"
-    early = [loss for loss in reached if loss not in values]
-    return f"{said}; no epoch of {', '.join(early)} had ended there." if early else f"{said}."
+    # so many that every loss has a value, and one of them its whole training
+    most = max(*(curve.totals[unit][0] for curve in curves), min(curve.totals[unit][-1] for curve in curves))
+    values = sorted((curve.highest(metric, unit, most), curve.loss) for curve in curves)
+    (low, last), (high, first) = values[0], values[-1]
+    said = f"With at most {most:,} {unit} the highest {metric} is {high:.4f} ({first}), the lowest {low:.4f} ({last})"
+    if unit == ITERATIONS:
+        return f"{said}."
+    each = sorted((curve.totals[unit][-1] / curve.totals[ITERATIONS][-1], curve.loss) for curve in curves)
+    (few, frugal), (many, lavish) = each[0], each[-1]
+    return f"{said}; an iteration used {few:,.1f} ({frugal}) to {many:,.1f} ({lavish})."
 
 
 def _table(curves: Sequence[_Curve], units: Sequence[str], metric: str, notes: tuple[str, ...]) -> TextTable:
