@@ -9,6 +9,7 @@ from trainables.losses.base import Loss, sizes
 from trainables.losses.domains import choice, real
 from trainables.losses.mining import MINERS
 from trainables.losses.operations import REDUCTIONS, Reduction, cosines, reduced, same_and_different
+from trainables.losses.used import Used
 from trainables.mistakes import raise_if_any
 
 
@@ -43,5 +44,6 @@ class Triplet(Loss):
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         similarities_BB = cosines(embeddings_BD)
         anchor_T, positive_T, negative_T = self._mine(similarities_BB.detach(), *same_and_different(labels_B))
+        self.used = Used("triplets", len(anchor_T))
         terms_T = similarities_BB[anchor_T, negative_T] - similarities_BB[anchor_T, positive_T] + self.margin
         return reduced(terms_T.relu().sum(), len(terms_T), self.reduction)
