@@ -48,7 +48,7 @@ class TopKPrecision(Loss):
 
     def terms(self, similarities_QB: torch.Tensor, same_QB: torch.Tensor, different_QB: torch.Tensor) -> torch.Tensor:
         """The loss of each query [Q], whose positives and negatives two masks tell."""
-        scores_QB = similarities_QB + self.margin * different_QB
+        scores_QB = torch.where(different_QB, similarities_QB + self.margin, similarities_QB)
         candidates_QB = same_QB | different_QB
         with torch.no_grad():
             order_QB = scores_QB.masked_fill(~candidates_QB, -torch.inf).argsort(stable=True, dim=1, descending=True)

@@ -62,7 +62,7 @@ def pnp_1(figure: "Figure") -> Shown:
             f"The loss is {found.loss_PN[:, 0].max():g} where no negative is before the positive, whatever R(i, P), "
             f"and nowhere else (smallest at R(i, N) = 1: {found.loss_PN[:, 1].min():.3f}). More positives before it "
             f"lower the loss too: with {MOST} negatives and no positive before it the steepest way down goes "
-            f"{corner.by_positives_PN.item() / corner.by_negatives_PN.item():.0f} in R(i, P) for −1 in R(i, N)."
+            f"{-corner.by_positives_PN.item() / corner.by_negatives_PN.item():+.0f} in R(i, P) for −1 in R(i, N)."
         ),
         table=TextTable(
             title="",

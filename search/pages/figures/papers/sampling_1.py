@@ -105,9 +105,12 @@ def sampling_1(figure: "Figure") -> Shown:
     called = ("before", f"{steps} steps of top-{K} precision", f"{steps} steps of the triplet {{query, E, F}}")
     shown = (before_N3, wisely_N3, triplet_N3)
     precisions = [precision(points_N3) for points_N3 in shown]
-    for axes, title, points_N3, found in zip(figure.subplots(1, 3), called, shown, precisions, strict=True):
+    panels = figure.subplots(1, 3)
+    for axes, title, points_N3, found in zip(panels, called, shown, precisions, strict=True):
         _panel(axes, before_N3, points_N3)
         axes.set_title(f"{title}: precision at {K} is {found:g}")
+    panels[0].set_xlabel("distance from the middle: angle to the query")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     moved = [
         [name for name, angle in zip(NAMES, _angles(before_N3, points_N3), strict=True) if name and angle > 1e-6]
         for points_N3 in shown[1:]
@@ -153,18 +156,22 @@ def _panel(axes: "Axes", before_N3: torch.Tensor, points_N3: torch.Tensor) -> No
     from_N2, places_N2 = _places(before_N3), _places(points_N3)
     ranked = np.sort(np.hypot(*places_N2.T))
     axes.add_patch(Circle((0, 0), (ranked[K - 1] + ranked[K]) / 2, fill=False, linestyle="--", edgecolor=FAINT))
+    axes.plot([], [], "--", color=FAINT, label=f"the first {K} are within")
+    axes.plot([], [], "o", color=POSITIVE, markersize=8, label="positive")
+    axes.plot([], [], "s", color=NEGATIVE, markersize=8, label="negative")
+    axes.plot([], [], "o", color=FAINT, markersize=5, markerfacecolor="none", label="where it was")
     axes.plot([0], [0], "*", color=INK, markersize=13)
-    axes.annotate("query", (0, 0), (6, -12), textcoords="offset points", color=INK)
+    axes.annotate("query", (0, 0), (6, -13), textcoords="offset points", color=INK)
     for name, same, before_2, place_2 in zip(NAMES, SAME_N, from_N2, places_N2, strict=True):
         if np.abs(before_2 - place_2).max() > 1e-6:
             axes.annotate("", place_2, before_2, arrowprops={"arrowstyle": "->", "color": INK, "shrinkB": 5})
             axes.plot(*before_2, "o" if same else "s", color=FAINT, markersize=5, markerfacecolor="none")
         axes.plot(*place_2, "o" if same else "s", color=POSITIVE if same else NEGATIVE, markersize=8)
-        axes.annotate(name, place_2, (7, 5), textcoords="offset points", fontweight="bold")
+        aside_2 = 14 * np.array([-place_2[1], place_2[0]]) / np.hypot(*place_2)  # candidates move towards the middle
+        axes.annotate(name, place_2, aside_2, textcoords="offset points", ha="center", va="center", fontweight="bold")
     axes.set_aspect("equal")
-    axes.set_xlim(-1.35, 1.35)
-    axes.set_ylim(-1.35, 1.35)
+    axes.set_xlim(-1.3, 1.3)
+    axes.set_ylim(-1.2, 1.2)
     axes.set_xticks([])
     axes.set_yticks([])
-    axes.set_xlabel(f"distance from the middle: angle to the query; dashed: the first {K}")
     axes.spines[["left", "bottom"]].set_visible(False)

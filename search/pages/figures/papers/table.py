@@ -34,8 +34,8 @@ FIGURES: Final = {
         path=f"{_HERE}.pnp_1:pnp_1",
         source=f"{_PNP}, Fig. 1",
         title="The loss of average precision by the positives and the negatives before a positive",
-        width=560,
-        height=420,
+        width=680,
+        height=480,
     ),
     "pnp-3": FigureRow(
         path=f"{_HERE}.pnp_3:pnp_3",
@@ -63,7 +63,7 @@ FIGURES: Final = {
         source=f"{_SAMPLING}, Fig. 1",
         title="What top-k precision and a triplet far from the boundary move",
         width=1120,
-        height=460,
+        height=470,
     ),
     "sampling-2": FigureRow(
         path=f"{_HERE}.worked_ranking:sampling_2",

@@ -9,6 +9,8 @@ test two lie upright and two level, and telling them apart takes both.
 Shapes: N points; 2 is (x, y), of the plane or of an embedding.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,6 +64,17 @@ def _drawn(lines: tuple[tuple[tuple[float, float], tuple[float, float]], ...], d
     )
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch with one thread: over so few numbers several wait for each other ten times as long as they compute."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def network(seed: int) -> nn.Module:
     """Two layers of 30 units before the two dimensions of the embedding, as they begin."""
     with torch.random.fork_rng(devices=[]):
@@ -71,6 +84,7 @@ def network(seed: int) -> nn.Module:
         )
 
 
+@one_thread()
 def trained(loss: Loss, train: Points, seed: int) -> nn.Module:
     """The network of ``seed`` after training, on batches that the seed draws from all classes."""
     model = network(seed)

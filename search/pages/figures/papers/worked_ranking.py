@@ -79,7 +79,7 @@ def worked(ranking: Ranking) -> Mapping[str, Worked]:
 
 def _worked(ranking: Ranking, terms: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]) -> Worked:
     same_1N = torch.tensor([ranking.relevant], dtype=torch.bool)
-    similarities_1N = torch.tensor([ranking.scores], dtype=torch.float64) - MARGIN * ~same_1N
+    similarities_1N = torch.tensor([ranking.scores], dtype=torch.float64) - MARGIN * (~same_1N).double()
     similarities_1N.requires_grad_()
     loss = terms(similarities_1N, same_1N, ~same_1N).sum()
     (pull_1N,) = torch.autograd.grad(loss, similarities_1N)
@@ -111,7 +111,9 @@ def _draw(figure: "Figure", ranking: Ranking) -> Shown:
         axes.texts[-1].set_fontweight(weight)
         for row, entry in enumerate(losses.values(), start=1):
             pull = entry.pull_N[place]
-            axes.text(place, row, f"{pull:+g}" if pull else "·", ha="center", va="center", color=colour)
+            axes.text(
+                place, row, f"{pull:+g}".replace("-", "−") if pull else "·", ha="center", va="center", color=colour
+            )
             axes.texts[-1].set_fontweight("bold" if pull else "normal")
     axes.axvline(ranking.k - 0.5, ymin=0.02, ymax=0.98, color=INK, linewidth=1.2)
     axes.text(ranking.k - 0.56, -0.72, f"top {ranking.k}", ha="right", va="center", color=INK)
