@@ -14,7 +14,7 @@ import typer
 
 from search import __version__
 from search.cli import cluster, doctor
-from search.cli.catalogue import backbones, check, datasets, losses
+from search.cli.catalogue import backbones, check, datasets, draw, losses
 from search.cli.models import embed, export, index, query, register
 from search.cli.output import say, set_up_logging
 from search.cli.searches import campaign, compare, disk, init, report, run, serve, status, trials, verify
@@ -33,7 +33,7 @@ app = typer.Typer(
 PANELS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Search": (init.init, run.run, run.select, run.test, run.audit, campaign.campaign),
     "Results": (status.status, trials.trials, trials.show, compare.compare, verify.verify, run.sync),
-    "Pictures": (report.report, serve.serve),
+    "Pictures": (report.report, serve.serve, draw.draw),
     "Models": (export.export, embed.embed, index.index, query.query, register.register),
     "Disk": (disk.disk, disk.remove),
     "Cluster": (cluster.submit, cluster.list_searches, cluster.logs, cluster.stop, cluster.wait),

@@ -47,17 +47,25 @@ class Canvas:
 
 
 @contextmanager
-def drawn(name: str, height: int) -> Iterator[Canvas]:
-    """A canvas ``height`` pixels high; when the block is left, its ``drawing`` is there.
+def style(name: str) -> Iterator[None]:
+    """The look of every still picture, in which it has to be drawn and written.
 
     ``name`` is the figure's, so that the names inside are its own and the same figure is the same text.
     """
     import matplotlib
+
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+        yield
+
+
+@contextmanager
+def drawn(name: str, height: int) -> Iterator[Canvas]:
+    """A canvas ``height`` pixels high for the figure ``name``; when the block is left, its ``drawing`` is there."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     canvas = Canvas()
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+    with style(name):
         figure = Figure(figsize=(WIDTH / 72, height / 72), layout="constrained")
         FigureCanvasSVG(figure)
         canvas.axes = figure.add_subplot()

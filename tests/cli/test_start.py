@@ -82,6 +82,8 @@ def test_help_and_a_mistyped_command_load_nothing(arguments: list[str], code: in
         (["losses"], 0),
         (["backbones"], 0),
         (["datasets"], 0),
+        (["draw"], 0),
+        (["draw", "pnp-3", "--to", "no/folder.svg"], 2),
         (["list", "--address", "nonsense"], 2),
         (["run", "no-such-recipe"], 2),
     ],

@@ -61,5 +61,8 @@ class PNP(Loss):
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         pairs = positive_pairs(cosines(embeddings_BD), labels_B, temperature=self.temperature, among_positives=False)
-        penalty = VARIANTS[self.variant]
-        return pairs.mean_of_query_means(penalty(pairs.negatives_before_P, self.bound, self.alpha))
+        return pairs.mean_of_query_means(self.penalty(pairs.negatives_before_P))
+
+    def penalty(self, negatives_before: torch.Tensor) -> torch.Tensor:
+        """f(R) of each R, in any shape."""
+        return VARIANTS[self.variant](negatives_before, self.bound, self.alpha)

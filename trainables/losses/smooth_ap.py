@@ -28,5 +28,9 @@ class SmoothAP(Loss):
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         pairs = positive_pairs(cosines(embeddings_BD), labels_B, temperature=self.temperature, among_positives=True)
         assert pairs.positives_before_P is not None
-        ahead_P = 1 + pairs.positives_before_P + pairs.negatives_before_P
-        return pairs.mean_of_query_means(pairs.negatives_before_P / ahead_P)
+        return pairs.mean_of_query_means(self.penalty(pairs.positives_before_P, pairs.negatives_before_P))
+
+    @staticmethod
+    def penalty(positives_before: torch.Tensor, negatives_before: torch.Tensor) -> torch.Tensor:
+        """R(i,N) / (1 + R(i,P) + R(i,N)) of each R(i,P) and R(i,N), in any shape."""
+        return negatives_before / (1 + positives_before + negatives_before)

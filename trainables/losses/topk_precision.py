@@ -1,6 +1,6 @@
 """Top-k precision: the samples at the wrong side of the k-th rank, and no others.
 
-Shapes: B batch (every sample a query), D embedding.
+Shapes: B batch (every sample a query), D embedding, Q queries.
 """
 
 import torch
@@ -45,23 +45,25 @@ class TopKPrecision(Loss):
         self.margin, self.k, self.reduction = margin, k, reduction
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        same_BB, different_BB = same_and_different(labels_B)
-        similarities_BB = cosines(embeddings_BD)
-        scores_BB = similarities_BB + self.margin * different_BB
-        candidates_BB = same_BB | different_BB
+        terms_B = self.terms(cosines(embeddings_BD), *same_and_different(labels_B))
+        return reduced(terms_B.sum(), len(terms_B), self.reduction)
+
+    def terms(self, similarities_QB: torch.Tensor, same_QB: torch.Tensor, different_QB: torch.Tensor) -> torch.Tensor:
+        """The loss of each query [Q], whose positives and negatives two masks tell."""
+        scores_QB = torch.where(different_QB, similarities_QB + self.margin, similarities_QB)
+        candidates_QB = same_QB | different_QB
         with torch.no_grad():
-            order_BB = scores_BB.masked_fill(~candidates_BB, -torch.inf).argsort(stable=True, dim=1, descending=True)
-            same_in_order_BB = same_BB.gather(1, order_BB)
-            different_in_order_BB = different_BB.gather(1, order_BB)
-            rank_B = torch.arange(1, len(labels_B) + 1, device=labels_B.device)
-            positives_B1 = same_BB.sum(1, keepdim=True)
-            in_first_k_BB = (rank_B <= self.k) & (same_in_order_BB | different_in_order_BB)
-            ideal_BB = torch.where(
-                same_in_order_BB,
-                same_in_order_BB.cumsum(1) <= self.k,
-                different_in_order_BB & (different_in_order_BB.cumsum(1) <= self.k - positives_B1),
+            order_QB = scores_QB.masked_fill(~candidates_QB, -torch.inf).argsort(stable=True, dim=1, descending=True)
+            same_in_order_QB = same_QB.gather(1, order_QB)
+            different_in_order_QB = different_QB.gather(1, order_QB)
+            rank_B = torch.arange(1, order_QB.shape[1] + 1, device=order_QB.device)
+            positives_Q1 = same_QB.sum(1, keepdim=True)
+            in_first_k_QB = (rank_B <= self.k) & (same_in_order_QB | different_in_order_QB)
+            ideal_QB = torch.where(
+                same_in_order_QB,
+                same_in_order_QB.cumsum(1) <= self.k,
+                different_in_order_QB & (different_in_order_QB.cumsum(1) <= self.k - positives_Q1),
             )
-            misplaced_BB = in_first_k_BB.to(scores_BB.dtype) - ideal_BB.to(scores_BB.dtype)
-            self.used = Used("triplets", (misplaced_BB > 0).sum())
-        total = (scores_BB.gather(1, order_BB) * misplaced_BB).sum()
-        return reduced(total, len(labels_B), self.reduction)
+            misplaced_QB = in_first_k_QB.to(scores_QB.dtype) - ideal_QB.to(scores_QB.dtype)
+            self.used = Used("triplets", (misplaced_QB > 0).sum())
+        return (scores_QB.gather(1, order_QB) * misplaced_QB).sum(1)

@@ -1,6 +1,6 @@
 """Triplet: an anchor's positive must be more similar than its negative, by a margin.
 
-Shapes: B batch, D embedding, T triplets.
+Shapes: B batch, D embedding, A anchors, T triplets.
 """
 
 import torch
@@ -42,8 +42,11 @@ class Triplet(Loss):
         self._mine = MINERS[mining](embedding_dim)
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        similarities_BB = cosines(embeddings_BD)
-        anchor_T, positive_T, negative_T = self._mine(similarities_BB.detach(), *same_and_different(labels_B))
-        self.used = Used("triplets", len(anchor_T))
-        terms_T = similarities_BB[anchor_T, negative_T] - similarities_BB[anchor_T, positive_T] + self.margin
-        return reduced(terms_T.relu().sum(), len(terms_T), self.reduction)
+        terms_T = self.terms(cosines(embeddings_BD), *same_and_different(labels_B))
+        self.used = Used("triplets", len(terms_T))
+        return reduced(terms_T.sum(), len(terms_T), self.reduction)
+
+    def terms(self, similarities_AB: torch.Tensor, same_AB: torch.Tensor, different_AB: torch.Tensor) -> torch.Tensor:
+        """The loss of each triplet that is mined for some anchors, whose positives and negatives two masks tell."""
+        anchor_T, positive_T, negative_T = self._mine(similarities_AB.detach(), same_AB, different_AB)
+        return (similarities_AB[anchor_T, negative_T] - similarities_AB[anchor_T, positive_T] + self.margin).relu()

@@ -1,0 +1,1 @@
+"""The analytic figures of the papers, drawn with this project's own losses."""

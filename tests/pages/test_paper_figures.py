@@ -1,0 +1,213 @@
+"""The papers' figures: their numbers against closed forms, loops and the papers' print, and their files.
+
+Shapes: P points, N candidates or points.
+"""
+
+import io
+import math
+from collections.abc import Callable
+from itertools import product
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
+
+from search.pages.drawing import style
+from search.pages.figures.papers import pnp_6
+from search.pages.figures.papers.picture import SUFFIXES, picture
+from search.pages.figures.papers.pnp_1 import pnp_1, surface
+from search.pages.figures.papers.pnp_3 import PRINTED, built, named, pnp_3
+from search.pages.figures.papers.pnp_5 import ap_slope, pnp_5
+from search.pages.figures.papers.sampling_1 import (
+    NAMES,
+    SAME_N,
+    descended,
+    precision,
+    start,
+    top_k_terms,
+    triplet_terms,
+)
+from search.pages.figures.papers.slopes import curve
+from search.pages.figures.papers.table import FIGURES, Shown
+from search.pages.figures.papers.toy import POINTS, embedded, network, points, trained
+from search.pages.figures.papers.worked_ranking import FIG_2, FIG_3, Ranking, sampling_2, worked
+from trainables.losses.pnp import VARIANTS
+
+AT = [0.0, 0.01, 0.5, 1.0, 3.0, 40.0]
+B, ALPHA = 2.5, 3.0
+
+# f and its derivative by hand, of R alone
+CLOSED: dict[str, tuple[Callable[[float], float], Callable[[float], float]]] = {
+    "O": (lambda r: r, lambda r: 1.0),
+    "Iu": (lambda r: (1 + r) * math.log(1 + r), lambda r: 1 + math.log(1 + r)),
+    "Ib": (lambda r: r / B - math.log(1 + B * r) / B**2, lambda r: r / (1 + B * r)),
+    "Ds": (lambda r: math.log(1 + r), lambda r: 1 / (1 + r)),
+    "Dq": (lambda r: 1 - (1 + r) ** -ALPHA, lambda r: ALPHA / (1 + r) ** (ALPHA + 1)),
+}
+
+
+def shown(draw: Callable[[Figure], Shown]) -> Shown:
+    with style("test"):
+        return draw(Figure(layout="constrained"))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_variant_and_its_derivative(variant: str) -> None:
+    function, derivative = CLOSED[variant]
+    found = curve(built(variant, bound=B, alpha=ALPHA).penalty, np.array(AT))
+    assert found.value_P == pytest.approx([function(r) for r in AT], rel=1e-12, abs=1e-15)
+    assert found.slope_P == pytest.approx([derivative(r) for r in AT], rel=1e-12)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_loss_of_a_batch_is_what_is_drawn(variant: str) -> None:
+    """Both samples of the class, at 0° and at 60°, have three negatives between them, so R is 3 for each."""
+    degrees = torch.tensor([0.0, 60.0, 1.0, 2.0, 3.0], dtype=torch.float64)
+    embeddings = torch.stack((degrees.deg2rad().cos(), degrees.deg2rad().sin()), dim=1)
+    value = built(variant, bound=B, alpha=ALPHA, temperature=1e-4)(embeddings, torch.tensor([0, 0, 1, 2, 3]))
+    assert value.item() == pytest.approx(CLOSED[variant][0](3.0), rel=1e-6)
+
+
+def test_the_print_contradicts_itself_at_iu_alone() -> None:
+    for variant, (_, printed) in PRINTED.items():
+        loss = built(variant, bound=B, alpha=ALPHA)
+        apart = printed(np.array(AT), loss) - [CLOSED[variant][1](r) for r in AT]
+        assert apart == pytest.approx([-1.0 if variant == "Iu" else 0.0] * len(AT), abs=1e-12)
+    found = shown(pnp_3)
+    assert "PNP-Iu's by 1 (eq. 6);" in found.finding
+    assert "derivatives of Iu and Ib rise with R, those of Ds and Dq fall" in found.finding
+    assert [row[-1] for row in found.table.rows] == ["the same", "differs by 1", "the same", "the same", "the same"]
+
+
+def test_average_precision_and_its_derivatives() -> None:
+    positives, negatives = [0.0, 1.0, 3.0, 10.0], [0.0, 1.0, 10.0]
+    found = surface(np.array(positives), np.array(negatives))
+    for (p, positive), (n, negative) in product(enumerate(positives), enumerate(negatives)):
+        ahead = 1 + positive + negative
+        assert found.loss_PN[p, n] == pytest.approx(1 - (1 + positive) / ahead, abs=1e-15)  # eq. 4
+        assert found.by_negatives_PN[p, n] == pytest.approx((1 + positive) / ahead**2)  # eq. 14
+        assert found.by_positives_PN[p, n] == pytest.approx(-negative / ahead**2)
+        assert ap_slope(int(positive), np.array(negatives))[n] == pytest.approx((1 + positive) / ahead**2)
+    assert "goes +10 in R(i, P) for −1 in R(i, N)" in shown(pnp_1).finding
+    assert "falls to 1/36 with no positive before, and to 1/5.1 with 3" in shown(pnp_5).finding
+    assert "from 2 to 1/216 of it" in shown(pnp_5).finding
+
+
+@pytest.mark.parametrize(
+    ("ranking", "loss", "negatives", "positives"),
+    [
+        (FIG_2, 0.65 + 0.6 - (0.55 + 0.4), {0.65, 0.6}, {0.55, 0.4}),
+        (FIG_3, 0.8 + 0.65 - (0.55 + 0.53), {0.8, 0.65}, {0.55, 0.53}),
+    ],
+)
+def test_a_worked_ranking(ranking: Ranking, loss: float, negatives: set[float], positives: set[float]) -> None:
+    """The losses and the sets that the captions print; the triplets by loops."""
+    assert set(ranking.printed) >= negatives | positives
+    found = worked(ranking)
+    topk = found[f"top-{ranking.k} precision"]
+    assert topk.loss == pytest.approx(loss)
+    for score, pull in zip(ranking.scores, topk.pull_N, strict=True):
+        assert pull == (score in negatives) - (score in positives)
+    pairs = [
+        (p, n)
+        for p, n in product(range(len(ranking.scores)), repeat=2)
+        if ranking.relevant[p] and not ranking.relevant[n]
+    ]
+    terms = {(p, n): max(ranking.scores[n] - ranking.scores[p], 0.0) for p, n in pairs}
+    assert found["all triplets"].loss == pytest.approx(sum(terms.values()))
+    worst = min(s for s, y in zip(ranking.scores, ranking.relevant, strict=True) if y)
+    nearest = max(s for s, y in zip(ranking.scores, ranking.relevant, strict=True) if not y)
+    assert found["hard triplet"].loss == pytest.approx(nearest - worst)
+    semi_hard = 0.0
+    for p in {p for p, _ in pairs}:
+        below = [n for q, n in pairs if q == p and ranking.scores[n] - 0.1 < ranking.scores[p] - 1e-9]
+        semi_hard += max((terms[p, n] for n in below), default=0.0)
+    assert found["semi-hard triplets"].loss == pytest.approx(semi_hard)
+
+
+def test_a_worked_ranking_is_printed_beside_the_papers() -> None:
+    found = shown(sampling_2)
+    assert found.table.rows[0] == ("top-6 precision", "0.65, 0.6", "0.55, 0.4", "0.30", "0.30")
+    assert "(0.65 + 0.6) − (0.55 + 0.4) = 0.30; the paper's is 0.30, of the same candidates" in found.finding
+
+
+def test_what_is_moved_beside_the_boundary() -> None:
+    before = start()
+    assert before.norm(dim=1).numpy() == pytest.approx(np.ones(len(NAMES)))
+    order = sorted(range(len(NAMES)), key=lambda at: -before[at, 2].item())
+    assert sum(SAME_N[at] for at in order[:5]) == 3
+    assert precision(before) == 0.6
+    wisely, steps = descended(top_k_terms, None)
+    assert precision(wisely) == 1
+    assert precision(descended(top_k_terms, steps - 1)[0]) < 1
+    triplet, done = descended(triplet_terms, steps)
+    assert done == steps
+    assert precision(triplet) == 0.6
+    for after, moved in ((wisely, "ABCD"), (triplet, "EF")):
+        nearer = (after - before)[:, 2]
+        for name, same, gain in zip(NAMES, SAME_N, nearer.tolist(), strict=True):
+            assert (gain > 1e-12) == (bool(name) and name in moved and same), name
+            assert (gain < -1e-12) == (bool(name) and name in moved and not same), name
+
+
+def test_the_toys_points_and_network() -> None:
+    train, test = points(0)
+    for some in (train, test):
+        assert some.labels_N.bincount().tolist() == [POINTS] * 4 == [150] * 4
+        assert torch.equal(some.places_N2, points(0)[0 if some is train else 1].places_N2)
+    assert torch.equal(train.places_N2[:, 0], train.places_N2[:, 1])
+    low, high = (limit(train.places_N2[:, 0].reshape(4, 150), dim=1).values for limit in (torch.min, torch.max))
+    assert (low[1:] > high[:-1]).all()
+    assert (test.places_N2 == torch.tensor(0.2)).any(dim=1).all()
+    assert sum(entry.numel() for entry in network(0).parameters()) == 3 * 30 + 31 * 30 + 31 * 2
+
+
+def test_the_toy_is_trained_and_always_alike() -> None:
+    train, _ = points(3)
+    loss = built("Ds")
+    state = torch.get_rng_state()
+    models = [trained(loss, train, 3) for _ in range(2)]
+    assert torch.equal(torch.get_rng_state(), state)
+    first, second = (embedded(model, train) for model in models)
+    assert torch.equal(first, second)
+    assert first.norm(dim=1).numpy() == pytest.approx(np.ones(600), abs=1e-6)
+    before, after = (loss(found, train.labels_N).item() for found in (embedded(network(3), train), first))
+    assert after < before / 2
+
+
+@pytest.mark.parametrize("name", sorted(FIGURES.keys() - {"pnp-6"}))
+def test_files_of_both_kinds(name: str) -> None:
+    row = FIGURES[name]
+    contents = {suffix: picture(name, suffix) for suffix in SUFFIXES}
+    svg = contents[".svg"][0].decode()
+    root = ElementTree.fromstring(svg)
+    assert root.attrib["viewBox"] == f"0 0 {row.width} {row.height}"
+    texts = "".join(root.itertext())
+    assert row.source in texts
+    assert "var(" not in svg  # colours of a page that is not there
+    with Image.open(io.BytesIO(contents[".png"][0])) as image:
+        assert image.size == (2 * row.width, 2 * row.height)
+        assert image.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
+    assert contents[".svg"][1] == contents[".png"][1]
+    assert picture(name, ".png")[0] == contents[".png"][0]
+
+
+def test_the_toy_is_drawn_with_every_variant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two seeds, since each trains five networks."""
+    monkeypatch.setattr(pnp_6, "SEEDS", (4, 5))
+    content, said = picture("pnp-6", ".svg")
+    texts = "".join(ElementTree.fromstring(content.decode()).itertext())
+    for title in ("training and test data", "before training", *(named(built(variant)) for variant in VARIANTS)):
+        assert title in texts
+    rows = {row[0]: row[1:] for row in said.table.rows}
+    assert len(rows) == 6
+    train, _ = points(4)
+    unit_N2 = embedded(trained(built("Ib"), train, 4), train)
+    within = [1 - (one @ one.T)[~torch.eye(150, dtype=torch.bool)].mean().item() for one in unit_N2.split(150)]
+    scored = pnp_6.scores(trained(built("Ib"), train, 4), train)
+    assert scored["dists_intra"] == pytest.approx(np.mean(within), abs=1e-5)
+    mean, deviation = map(float, rows["PNP-Ib, b = 4"][2].split("\n±"))
+    assert abs(mean - scored["dists_intra"]) == pytest.approx(deviation / 2**0.5, abs=1.5e-3)
