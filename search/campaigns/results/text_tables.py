@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from search.campaigns.campaign import Campaign
-from search.campaigns.config import LOSS, VALIDATION
-from search.campaigns.results.cells import unit
+from search.campaigns.config import LOSS, VALIDATION, CampaignConfig
+from search.campaigns.results.cells import digits, unit
 from search.campaigns.results.curves import search_axes
 from search.campaigns.results.differences import PAIRED
 from search.campaigns.results.optimism import optimism_sentences
@@ -32,7 +32,7 @@ MANY = 20
 
 
 def campaign_tables(campaign: Campaign, result: CampaignResult, settings: Sequence[str]) -> list[TextTable]:
-    """The table, what was chosen, the tournaments, the curves, the differences and the trends.
+    """The table, what was chosen, what the paper quotes, the tournaments, the curves, the differences and the trends.
 
     ``settings`` are those of the command line.
     """
@@ -40,6 +40,7 @@ def campaign_tables(campaign: Campaign, result: CampaignResult, settings: Sequen
     tables = [campaign_table(campaign, result.cells, title, list(_notes(campaign, result, settings)))]
     if Role.TUNED in campaign.config.table.roles:
         tables.append(_chosen(campaign, result))
+    tables += quoted_tables(campaign.config)
     for role, found in result.tournaments.items():
         tables.append(_tournament(role, found, result.published_tournaments.get(role)))
     if result.anytime:
@@ -49,6 +50,23 @@ def campaign_tables(campaign: Campaign, result: CampaignResult, settings: Sequen
     if result.trends:
         tables.append(_trends(result.trends))
     return tables
+
+
+def quoted_tables(config: CampaignConfig) -> list[TextTable]:
+    """What the paper prints beside which there is nothing of ours, in its units."""
+    return [
+        TextTable(
+            title=f"Printed, {quoted.source}",
+            header=("", *quoted.metrics),
+            rows=tuple((name, *map(_printed, quoted.metrics, values)) for name, values in quoted.rows.items()),
+            labels=1,
+        )
+        for quoted in config.quoted
+    ]
+
+
+def _printed(metric: str, value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.{digits(metric)}f}"
 
 
 def campaign_csv(result: CampaignResult) -> str:
