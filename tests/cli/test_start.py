@@ -82,6 +82,7 @@ def test_help_and_a_mistyped_command_load_nothing(arguments: list[str], code: in
         (["losses"], 0),
         (["backbones"], 0),
         (["datasets"], 0),
+        (["papers"], 0),
         (["list", "--address", "nonsense"], 2),
         (["run", "no-such-recipe"], 2),
     ],
