@@ -27,6 +27,7 @@ from search.config.yaml_file import read_yaml
 from search.plan.checks.spaces import spaces_of
 from search.plan.resume import read_plan
 from search.study.names import Stage, short_study_name
+from trainables.data import DATASETS
 from trainables.mistakes import Mistakes
 
 ROOT = Path(__file__).parents[2]
@@ -126,10 +127,14 @@ def configs_of(line: str, root: Root) -> dict[str, SearchConfig]:
             config = made[params["name"]]
             studies = {short_study_name(loss, stage) for loss in config.loss_names for stage in Stage}
             assert params["loss"] in studies
+        elif command == "datasets":
+            assert params["picture"]
+            assert (str(params["root"]) == "DIR") == (params["name"] != "glyphs")
+            assert params["name"] in DATASETS
         elif command.startswith("make "):
             assert command.removeprefix("make ") in TARGETS
         else:
-            assert command in ("losses", "datasets", "backbones")
+            assert command == "losses"
     for config in made.values():
         assert spaces_of(config).keys() == set(config.loss_names)
     return made

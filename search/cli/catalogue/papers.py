@@ -39,7 +39,7 @@ def _tables(name: str, paper: "Paper") -> Iterator["TextTable"]:
         title=title,
         header=("", "shows", "small", "full", "found in"),
         rows=tuple(
-            (entry.item, entry.title, entry.small, entry.full, entry.shown)
+            (entry.item, entry.title, _lines(entry.small), _lines(entry.full), entry.shown)
             for entry in paper.items
             if entry.small and entry.full and entry.shown
         ),
@@ -61,3 +61,8 @@ def _tables(name: str, paper: "Paper") -> Iterator["TextTable"]:
         labels=1,
         prose=(1, 2),
     )
+
+
+def _lines(commands: str) -> str:
+    """Several commands, each on a line of its own."""
+    return commands.replace(" && ", " &&\n")
