@@ -26,7 +26,6 @@ from search.config.validation.validation_errors import validate
 from search.config.yaml_file import read_yaml
 from search.plan.checks.spaces import spaces_of
 from search.plan.resume import read_plan
-from search.study.names import Stage, short_study_name
 from trainables.data import DATASETS
 from trainables.mistakes import Mistakes
 
@@ -123,10 +122,6 @@ def configs_of(line: str, root: Root) -> dict[str, SearchConfig]:
         elif command == "report":
             assert set(params["names"]) <= made.keys()
             reported |= set(params["names"])
-        elif command == "trials":
-            config = made[params["name"]]
-            studies = {short_study_name(loss, stage) for loss in config.loss_names for stage in Stage}
-            assert params["loss"] in studies
         elif command == "datasets":
             assert params["picture"]
             assert (str(params["root"]) == "DIR") == (params["name"] != "glyphs")
