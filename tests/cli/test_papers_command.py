@@ -111,7 +111,6 @@ def campaign_of(params: dict[str, Any], root: Root) -> Campaign:
 def configs_of(line: str, root: Root) -> dict[str, SearchConfig]:
     """Every search that a line makes, by name, once all its commands have been read and found to be right."""
     made: dict[str, SearchConfig] = {}
-    reported: set[str] = set()
     for command, params in parsed(line):
         if command == "run":
             config = parse_config(search_of(params, root))
@@ -121,7 +120,6 @@ def configs_of(line: str, root: Root) -> dict[str, SearchConfig]:
             made |= {member.config.name: member.config for member in campaign.members}
         elif command == "report":
             assert set(params["names"]) <= made.keys()
-            reported |= set(params["names"])
         elif command == "datasets":
             assert params["picture"]
             assert (str(params["root"]) == "DIR") == (params["name"] != "glyphs")
