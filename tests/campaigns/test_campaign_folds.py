@@ -21,8 +21,8 @@ WRITTEN: dict[str, Any] = {
     "name": "dealt",
     "study": "one part that validates, or three folds",
     "base": {
-        "dataset": {"name": "glyphs", "num_classes": 24, "images_per_class": 6, "size": 20},
-        "training": {"epochs": 2, "batch_size": 10, "images_per_class": 5, "image_size": 16},
+        "dataset": {"name": "glyphs", "num_classes": 18, "images_per_class": 6, "size": 20},
+        "training": {"epochs": 1, "batch_size": 10, "images_per_class": 5, "image_size": 16},
         "losses": ["pnp"],
         "search": {"trials": 1, "objective": "recall_at_1"},
         "selection": {"finalists": 1, "seeds": 1},

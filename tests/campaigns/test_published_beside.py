@@ -105,7 +105,7 @@ def test_what_is_quoted_stands_as_it_is_printed(lot: tuple[Campaign, CampaignRes
 
 def test_a_quoted_row_has_a_number_a_metric() -> None:
     wrong = {**WRITTEN, "quoted": [{"source": "p", "metrics": ["recall_at_1"], "rows": {"HTL": [57.1, 60.0]}}]}
-    with pytest.raises(Mistakes, match=r"quoted.0: each row needs 1 numbers \(recall_at_1\); see HTL"):
+    with pytest.raises(Mistakes, match=r"quoted: each row needs 1 numbers \(recall_at_1\); see HTL"):
         parse_campaign(wrong)
 
 
