@@ -1,4 +1,4 @@
-.PHONY: setup run test test-slow test-cluster test-browser check bench-losses bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-initial-proxies docs pictures clean
+.PHONY: setup run test test-slow test-cluster test-browser check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-initial-proxies docs pictures clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -46,6 +46,13 @@ test-browser: setup
 
 bench-losses: setup
 	$(BIN)/python -m benchmarks.losses
+
+# Tables 2 and 3 of Multi Proxy Anchor.
+bench-complexity: setup
+	$(BIN)/python -m benchmarks.complexity
+
+bench-rankings: setup
+	$(BIN)/python -m benchmarks.rankings
 
 bench-metrics: setup
 	$(BIN)/python -m benchmarks.metrics
