@@ -24,6 +24,8 @@ from search.config.recipes import read_campaign, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.config.validation.validation_errors import validate
 from search.config.yaml_file import read_yaml
+from search.pages.figures.papers.picture import SUFFIXES
+from search.pages.figures.papers.table import FIGURES
 from search.plan.checks.spaces import spaces_of
 from search.plan.resume import read_plan
 from trainables.data import DATASETS
@@ -43,7 +45,8 @@ OF_DATA = {
         "Table 7": "cub200", "Table 8": "cars196",
     },
     "sampling": {
-        "Figure 4 (c, f)": "cub200", "Figure 5": "sop", "Figure 6": "cub200 cars196", "Table 1": "cub200 cars196 sop",
+        "Figure 4 (a, b)": "cub200 cars196", "Figure 4 (c, f)": "cub200", "Figure 4 (d, e)": "cub200 cars196",
+        "Figure 5": "sop", "Figure 6": "cub200 cars196", "Table 1": "cub200 cars196 sop",
     },
     "pnp": {
         "Figure 7": "sop vehicleid inaturalist", "Figure 8": "sop vehicleid", "Table 1": "sop", "Table 2": "vehicleid",
@@ -120,6 +123,9 @@ def configs_of(line: str, root: Root) -> dict[str, SearchConfig]:
             made |= {member.config.name: member.config for member in campaign.members}
         elif command == "report":
             assert set(params["names"]) <= made.keys()
+        elif command == "draw":
+            assert params["figure"] in FIGURES
+            assert params["to"].suffix in SUFFIXES
         elif command == "datasets":
             assert params["picture"]
             assert (str(params["root"]) == "DIR") == (params["name"] != "glyphs")
