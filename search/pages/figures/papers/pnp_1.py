@@ -45,7 +45,7 @@ def pnp_1(figure: "Figure") -> Shown:
     levels = np.linspace(0, 1, 11)
     filled = axes.contourf(fine, fine, surface(fine, fine).loss_PN, levels=levels, cmap="YlGnBu")
     bar = figure.colorbar(filled, ax=axes, label="1 − (1 + R(i, P)) / (1 + R(i, P) + R(i, N))")
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
     _, by_positives_PN, by_negatives_PN = surface(coarse, coarse)
     length_PN = np.hypot(by_positives_PN, by_negatives_PN)
     arrows = (-by_negatives_PN / length_PN, -by_positives_PN / length_PN)

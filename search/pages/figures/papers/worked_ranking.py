@@ -69,11 +69,11 @@ class Worked(NamedTuple):
 
 def worked(ranking: Ranking) -> Mapping[str, Worked]:
     """Each loss of the ranking: top-k precision's, and the sum of the triplets that each mining finds."""
-    sizes = {"num_classes": 1, "embedding_dim": 1}
-    topk = TopKPrecision(margin=MARGIN, k=ranking.k, **sizes)
+    topk = TopKPrecision(num_classes=1, embedding_dim=1, margin=MARGIN, k=ranking.k)
     found = {f"top-{ranking.k} precision": _worked(ranking, topk.terms)}
     for mining, called in {"hard": "hard triplet", "semi_hard": "semi-hard triplets", "all": "all triplets"}.items():
-        found[called] = _worked(ranking, Triplet(margin=MARGIN, mining=mining, **sizes).terms)
+        triplet = Triplet(num_classes=1, embedding_dim=1, margin=MARGIN, mining=mining)
+        found[called] = _worked(ranking, triplet.terms)
     return found
 
 
