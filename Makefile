@@ -1,4 +1,4 @@
-.PHONY: setup run test test-cluster test-browser check bench-losses bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-initial-proxies docs pictures clean
+.PHONY: setup run test test-slow test-cluster test-browser check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-initial-proxies docs pictures clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -36,12 +36,23 @@ test: check
 test-cluster: setup
 	$(BIN)/pytest -m cluster
 
+# What takes a minute for one test, such as a network of 201 layers in every form.
+test-slow: setup
+	$(BIN)/pytest -m slow
+
 # Pages in Debian's Chromium (`apt-get install chromium`), one of them while a search runs.
 test-browser: setup
 	$(BIN)/pytest -m browser
 
 bench-losses: setup
 	$(BIN)/python -m benchmarks.losses
+
+# Tables 2 and 3 of Multi Proxy Anchor.
+bench-complexity: setup
+	$(BIN)/python -m benchmarks.complexity
+
+bench-rankings: setup
+	$(BIN)/python -m benchmarks.rankings
 
 bench-metrics: setup
 	$(BIN)/python -m benchmarks.metrics

@@ -38,7 +38,7 @@ class SleepingTrial(tune.Trainable):
         time.sleep(self._seconds)
         value = (self._spec.seed % 1000) / 1000 * (1 - 2.0**-self._epoch)
         record = {
-            "epoch": self._epoch, "loss": 1 - value, "metrics": {"map_at_r": value, "recall_at_1": value},
+            "epoch": self._epoch, "loss": 1 - value, "batches": 1, "metrics": {"map_at_r": value, "recall_at_1": value},
             "start": start, "end": time.time(), "checkpoint": None,
         }  # fmt: skip
         return {"news": [{"records": [record], "finished": self._epoch == self._spec.training.epochs}]}

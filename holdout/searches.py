@@ -80,7 +80,8 @@ class Search:
     def history(self, loss: str, number: int) -> "pandas.DataFrame":
         """The epochs of one trial, a row each: ``epoch``, the training ``loss``, the validation's metrics, ``seconds``.
 
-        Under cross-validation ``fold`` says whose epoch it is.
+        ``batches`` is the number of training steps. A loss that mines or samples has a column more, ``triplets`` or
+        ``pairs``: how many it used in the epoch. Under cross-validation ``fold`` says whose epoch it is.
 
         Raises:
             Mistakes: the search has no such loss or trial.
@@ -93,6 +94,8 @@ class Search:
                     **({"fold": record["fold"]} if "fold" in record else {}),
                     "epoch": record["epoch"],
                     "loss": record["loss"],
+                    "batches": record["batches"],
+                    **record.get("used", {}),
                     **record["metrics"],
                     "seconds": record["end"] - record["start"],
                 }

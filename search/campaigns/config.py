@@ -81,6 +81,20 @@ class PublishedChoicesSection(Printed):
     cells: dict[str, dict[str, Value]]
 
 
+class QuotedSection(Section):
+    """Rows of a paper's table beside which no cell of ours stands, as printed; ``null`` where it prints nothing."""
+
+    source: str
+    metrics: Names
+    rows: dict[str, tuple[float | None, ...]]
+
+    @model_validator(mode="after")
+    def _whole(self) -> "QuotedSection":
+        if wrong := [key for key, values in self.rows.items() if len(values) != len(self.metrics)]:
+            raise ValueError(f"each row needs {len(self.metrics)} numbers ({', '.join(self.metrics)}); see {wrong[0]}")
+        return self
+
+
 class CampaignConfig(Section):
     """A whole campaign file.
 
@@ -95,6 +109,7 @@ class CampaignConfig(Section):
     table: TableSection
     published: tuple[PublishedSection, ...] = ()
     published_choices: tuple[PublishedChoicesSection, ...] = ()
+    quoted: tuple[QuotedSection, ...] = ()
 
     def search_name(self, labels: Sequence[str]) -> str:
         """What the search at ``labels``, one an axis, is called."""

@@ -14,7 +14,7 @@ import typer
 
 from search import __version__
 from search.cli import cluster, doctor
-from search.cli.catalogue import backbones, check, datasets, draw, losses
+from search.cli.catalogue import backbones, check, datasets, draw, losses, papers
 from search.cli.models import embed, export, index, query, register
 from search.cli.output import say, set_up_logging
 from search.cli.searches import campaign, compare, disk, init, report, run, serve, status, trials, verify
@@ -37,7 +37,14 @@ PANELS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Models": (export.export, embed.embed, index.index, query.query, register.register),
     "Disk": (disk.disk, disk.remove),
     "Cluster": (cluster.submit, cluster.list_searches, cluster.logs, cluster.stop, cluster.wait),
-    "What there is": (losses.losses, datasets.datasets, backbones.backbones, check.check, doctor.doctor),
+    "What there is": (
+        losses.losses,
+        datasets.datasets,
+        backbones.backbones,
+        papers.papers,
+        check.check,
+        doctor.doctor,
+    ),
 }
 NAMES: dict[Callable[..., Any], str] = {cluster.list_searches: "list"}  # `list` is Python's own word
 GO_ON = {"run", "select", "test", "audit", "campaign", "sync"}

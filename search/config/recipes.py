@@ -14,12 +14,12 @@ BY_LOSS = ("space", "training_by_loss")
 
 def recipes() -> dict[str, Path]:
     """Every recipe by name."""
-    return _shipped("recipes")
+    return shipped("recipes")
 
 
 def campaigns() -> dict[str, Path]:
     """Every campaign by name."""
-    return _shipped("campaigns")
+    return shipped("campaigns")
 
 
 def recipe_or_file(given: Path) -> Path:
@@ -94,7 +94,8 @@ def read_campaign(given: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     return apply_settings(content, settings)
 
 
-def _shipped(folder: str) -> dict[str, Path]:
+def shipped(folder: str) -> dict[str, Path]:
+    """The YAML files in ``folder`` of the package ``spaces``, by name."""
     return {path.stem: path for path in sorted(Path(str(files("spaces") / folder)).glob("*.yaml"))}
 
 

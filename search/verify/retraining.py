@@ -67,10 +67,14 @@ def _problems(what: str, trial: FrozenTrial, spec: TrialSpec, threads: int) -> I
     torch.set_num_threads(threads)
     with tempfile.TemporaryDirectory(prefix="holdout-verify-") as folder:
         training = begin(replace(spec, directory=folder), torch.device("cpu"))
-        for stored in epochs_of(trial):
-            record = training.run_epoch()
-            fold = f" fold {record['fold']}" if "fold" in record else ""
-            of_epoch = f"{what}{fold} epoch {record['epoch']}, trained again,"
-            yield from differing(f"{of_epoch} loss", stored["loss"], record["loss"])
-            yield from differing(f"{of_epoch} metrics", stored["metrics"], record["metrics"])
-        training.wait_for_checkpoints()
+        try:
+            for stored in epochs_of(trial):
+                record = training.run_epoch()
+                fold = f" fold {record['fold']}" if "fold" in record else ""
+                of_epoch = f"{what}{fold} epoch {record['epoch']}, trained again,"
+                yield from differing(f"{of_epoch} loss", stored["loss"], record["loss"])
+                yield from differing(f"{of_epoch} metrics", stored["metrics"], record["metrics"])
+                yield from differing(f"{of_epoch} batches", stored["batches"], record["batches"])
+                yield from differing(f"{of_epoch} used", stored.get("used"), record.get("used"))
+        finally:  # also where nobody asks beyond the first problem: the folder goes, and may not be written to
+            training.wait_for_checkpoints()

@@ -6,7 +6,7 @@ Shapes: B batch, D embedding.
 import inspect
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from optuna.distributions import CategoricalDistribution
@@ -18,6 +18,7 @@ from spaces.value import Value
 from trainables.losses import LOSSES, loss_row
 from trainables.losses.base import Loss
 from trainables.losses.loss_part import LossPart, loss_part
+from trainables.losses.used import Unit, Used
 from trainables.mistakes import raise_if_any
 
 CLASSES, DIMENSIONS = 12, 16
@@ -75,6 +76,7 @@ class _LossContract:
             "Half precision is computed in float32.": self._half_problem,
             "Labels may be of any whole type.": self._labels_problem,
             "It is saved and loaded whole.": self._state_problem,
+            "What it says that it used is pairs, triplets or samples.": self._used_problem,
             "Its gradients agree with finite differences.": self._gradient_problem,
         }
 
@@ -190,6 +192,19 @@ class _LossContract:
         second.load_state_dict(first.state_dict())
         pairs = zip(first.parameters(), second.parameters(), strict=True)
         return "" if all(torch.equal(*pair) for pair in pairs) else "A parameter is not in its state_dict."
+
+    def _used_problem(self) -> str:
+        loss = self._built()
+        _value(loss, torch.randn(10, DIMENSIONS), torch.arange(10) % 4)
+        used: object = loss.used
+        if used is None:
+            return ""
+        if not isinstance(used, Used) or used.unit not in get_args(Unit):
+            return f"Its attribute used is {used!r}: leave it None, or set a Used of {', '.join(get_args(Unit))}."
+        count = torch.as_tensor(used.count)
+        if count.shape != () or count.is_floating_point() or count.requires_grad:
+            return f"The count in its attribute used is {used.count!r}: give a whole number, or a 0-dim tensor of one."
+        return ""
 
     def _gradient_problem(self) -> str:
         labels_B = torch.tensor([0, 0, 0, 1, 1, 2, 3, 3, 3, 3, 4])

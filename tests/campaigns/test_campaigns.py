@@ -9,6 +9,7 @@ import pytest
 import yaml
 from conftest import draw_folder
 from support.commands import holdout_here, plain
+from support.cost import AFFORDABLE, images_seen
 from support.summaries import chosen, improvements, made_loss, made_summary
 from support.trees import make_tree
 from support.widths import WIDTHS, check
@@ -22,7 +23,7 @@ from search.campaigns.results.curves import campaign_curves, search_axes
 from search.campaigns.results.standings import measured_mean, published_number, standings
 from search.campaigns.results.table import campaign_table, columns_of
 from search.config.recipes import campaigns
-from search.config.search_config import SearchConfig, parse_config
+from search.config.search_config import parse_config
 from search.config.yaml_file import read_yaml
 from search.plan.checks.spaces import spaces_of
 from search.plan.plan import Plan
@@ -39,7 +40,6 @@ from trainables.mistakes import Mistakes
 
 SMALL = [name for name, path in campaigns().items() if "recipe" not in read_yaml(path)]
 OTHERS = ("mpa-losses-", "pnp-losses-")  # comparisons that loss-benchmark stands for
-AFFORDABLE = 1_000_000  # images seen in all trainings of a small campaign
 Root = Callable[[str], Path]
 
 
@@ -97,19 +97,25 @@ def test_published_numbers_are_numbers_of_a_paper(name: str, root: Root) -> None
             assert row == sorted(row)
 
 
+@pytest.mark.parametrize("name", campaigns())
+def test_quoted_numbers_are_shares_that_grow_with_k(name: str, root: Root) -> None:
+    for quoted in shipped(name, root).config.quoted:
+        by_subset: dict[str | None, list[int]] = {}
+        for position, (metric, subset) in enumerate(map(split_subset, quoted.metrics)):
+            if metric.startswith("recall_at_") and VALIDATION not in quoted.metrics:
+                by_subset.setdefault(subset, []).append(position)
+        for values in quoted.rows.values():
+            assert all(value is None or 0 < value < 100 for value in values)
+            for positions in by_subset.values():
+                row = [value for position in positions if (value := values[position]) is not None]
+                assert row == sorted(row)
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_a_small_campaign_can_be_run_and_is_affordable(name: str, root: Root, tmp_path: Path) -> None:
     campaign = shipped(name, root)
     assert len(campaign_plans(campaign, CampaignFolder(tmp_path, name))) == len(campaign.members)
     assert sum(images_seen(member.config) for member in campaign.members) < AFFORDABLE
-
-
-def images_seen(config: SearchConfig) -> float:
-    """An upper bound: nothing is pruned, and every default is confirmed and tested too."""
-    classes = config.dataset.source.classes()
-    images = sum(len(keys) for keys in classes.values()) / 2
-    each = config.search.trials + (config.selection.finalists + 1) * config.selection.seeds + 2 * config.final.seeds
-    return len(config.loss_names) * each * config.training.epochs * images
 
 
 def test_a_small_campaign_stands_beside_those_in_the_papers_settings() -> None:

@@ -18,6 +18,7 @@ from search.pages.sections.study import study
 from search.report.summary import write_summary
 from search.report.tables.text_table import NOTHING, TextTable
 from search.selection.role import Role
+from trainables.mistakes import Mistakes
 
 WRITTEN: dict[str, Any] = {
     "name": "lot",
@@ -42,6 +43,13 @@ WRITTEN: dict[str, Any] = {
         },
     ],
     "published_choices": [{"source": "Table 2", "cells": {"proxy_anchor 4": {"margin": 0.3, "scale": 16}}}],
+    "quoted": [
+        {
+            "source": "Table 3",
+            "metrics": ["recall_at_1", "dists_intra"],
+            "rows": {"HTL": [57.1, 0.25], "MIC": [None, 0.3]},
+        },
+    ],
 }
 
 
@@ -86,6 +94,19 @@ def test_the_report_says_the_same(lot: tuple[Campaign, CampaignResult]) -> None:
     (figure,) = [figure for figure in section.figures if figure.name == "ranks-default"]
     assert "diamond: published" in str(figure.picture)
     assert any("(1.00)" in entry for row in figure.table.rows for entry in row)
+
+
+def test_what_is_quoted_stands_as_it_is_printed(lot: tuple[Campaign, CampaignResult]) -> None:
+    campaign, result = lot
+    (table,) = [table for table in campaign_tables(campaign, result, []) if table.title == "Printed, Table 3"]
+    assert as_text(table) == [" | recall_at_1 | dists_intra", "HTL | 57.10 | 0.250", f"MIC | {NOTHING} | 0.300"]
+    assert table in study(campaign.config, result).tables
+
+
+def test_a_quoted_row_has_a_number_a_metric() -> None:
+    wrong = {**WRITTEN, "quoted": [{"source": "p", "metrics": ["recall_at_1"], "rows": {"HTL": [57.1, 60.0]}}]}
+    with pytest.raises(Mistakes, match=r"quoted: each row needs 1 numbers \(recall_at_1\); see HTL"):
+        parse_campaign(wrong)
 
 
 def test_of_another_setting_nothing_stands_beside_ours(lot: tuple[Campaign, CampaignResult]) -> None:

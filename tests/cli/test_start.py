@@ -84,6 +84,7 @@ def test_help_and_a_mistyped_command_load_nothing(arguments: list[str], code: in
         (["datasets"], 0),
         (["draw"], 0),
         (["draw", "pnp-3", "--to", "no/folder.svg"], 2),
+        (["papers"], 0),
         (["list", "--address", "nonsense"], 2),
         (["run", "no-such-recipe"], 2),
     ],

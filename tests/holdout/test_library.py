@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
+from support.driving import only, record
 
 import holdout
 from examples import search_from_python
+from search.plan.search import Search
+from search.stages.queued_stages import search_stage
+from search.study.trial_queue import TrialQueue
 from trainables.losses import LOSSES
 
 Files = Callable[..., dict[str, Any]]
@@ -71,6 +75,19 @@ def test_mistakes_come_all_at_once_and_nothing_is_created(search_file: Files, tm
         holdout.open("birds", runs=tmp_path)
 
 
+def test_a_history_says_what_a_loss_used(opened: Callable[..., Search]) -> None:
+    search = opened(losses=["triplet", "pnp"], search={"trials": 1})
+    queue = TrialQueue(only(search_stage(search)))
+    while job := queue.next_trial():
+        for epoch in (1, 2, 3):
+            used = {"used": {"triplets": 100 * epoch}} if job.loss == "triplet" else {}
+            queue.on_trial_result(job, {"records": [{**record(epoch, 0.1), **used}], "finished": epoch == 3})
+    read = holdout.open("small", runs=search.plan.folder.runs)
+    assert list(read.history("triplet", 0)["triplets"]) == [100, 200, 300]
+    assert list(read.history("triplet", 0)["batches"]) == [5, 5, 5]
+    assert "triplets" not in read.history("pnp", 0)
+
+
 def test_losses_are_described_without_being_loaded() -> None:
     described = holdout.losses()
     assert list(described) == list(LOSSES)
@@ -89,5 +106,5 @@ def test_embeddings_from_anywhere_are_scored() -> None:
 
 
 def test_an_unknown_attribute_names_what_there_is() -> None:
-    with pytest.raises(AttributeError, match="it has Failure, Mistakes"):
+    with pytest.raises(AttributeError, match="it has Embedder, Failure, ImageIndex, Mistakes"):
         holdout.serach  # noqa: B018

@@ -15,7 +15,9 @@ from trainables.training.epoch_record import EpochRecord
 def trial(number: int, state: TrialState, epochs: list[tuple[float, float]]) -> FrozenTrial:
     """A trial with epochs given as (end, value)."""
     records = [
-        EpochRecord(epoch=epoch, loss=1.0, metrics={"map_at_r": value}, start=end - 1, end=end, checkpoint=None)
+        EpochRecord(
+            epoch=epoch, loss=1.0, batches=5, metrics={"map_at_r": value}, start=end - 1, end=end, checkpoint=None
+        )
         for epoch, (end, value) in enumerate(epochs, start=1)
     ]
     made = create_trial(

@@ -60,7 +60,8 @@ def selection(**changes: Any) -> Selection:
     content: dict[str, Any] = {
         "id": "1", "search": "s", "objective": "map_at_r", "test_metrics": ("recall_at_1",), "family": FAMILY,
         "split_digest": "a", "test_digest": "b", "studies": {"s/mpa": "c"},
-        "rule": RULES["mean"], "chosen": {"mpa": confirmation(3, 0.5, 0.7)}, "defaults": {"mpa": confirmation(0, 0.4)},
+        "rule": RULES["mean"], "exported": "the first",
+        "chosen": {"mpa": confirmation(3, 0.5, 0.7)}, "defaults": {"mpa": confirmation(0, 0.4)},
         "reasons": {"mpa": "best"},
     }  # fmt: skip
     return Selection(**{**content, **changes})

@@ -29,7 +29,7 @@ def test_backbones_keep_the_contract(name: str) -> None:
     assert [outcome for outcome in check_backbone(name, 32) if not outcome.ok] == []
 
 
-@pytest.mark.parametrize("name", ["Pull", "Greys", "Grouped", "Tiny", "TINY", "Shuffled", "spread"])
+@pytest.mark.parametrize("name", ["Pull", "Counting", "Greys", "Grouped", "Tiny", "TINY", "Shuffled", "spread"])
 def test_a_good_part_of_one_s_own(name: str) -> None:
     assert wrong(f"{OWN}:{name}") == {}
 
@@ -51,6 +51,7 @@ def test_a_good_part_of_one_s_own(name: str) -> None:
             "ShortRange",
             {"names": "bend, which its constructor does not take", "ends": r"power = -1\.0 lies in its space"},
         ),
+        ("CountingWrong", {"used is pairs": "give a whole number, or a 0-dim tensor of one"}),
         ("Proxies", {"learned": "names no learning rate for its proxies"}),
         ("Misfit", {"maps of": r"must become maps \[2, 7, h, w\]; they become \[2, 5, 4, 4\]"}),
         (

@@ -14,6 +14,7 @@ from trainables.data import Dataset
 from trainables.data.batch_samplers.base import Sampler
 from trainables.data.sets.folder import Folder
 from trainables.losses.base import Loss, ProxyLoss
+from trainables.losses.used import Used
 from trainables.models.backbone import Backbone
 
 NOT_A_PART = 3
@@ -69,6 +70,23 @@ class ShortRange(Pull):
         "power": Parameter(distribution=FloatDistribution(-1, 2), default=1.0, source="chosen"),
         "bend": Parameter(distribution=FloatDistribution(0, 1), default=0.0, source="chosen"),
     }
+
+
+class Counting(Pull):
+    """A loss that says what it used."""
+
+    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        self.used = Used("samples", len(labels_B))
+        return super().compute(embeddings_BD, labels_B)
+
+
+class CountingWrong(Pull):
+    """A loss whose count has a gradient."""
+
+    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        value = super().compute(embeddings_BD, labels_B)
+        self.used = Used("pairs", value)
+        return value
 
 
 class Proxies(ProxyLoss):

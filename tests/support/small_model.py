@@ -6,9 +6,9 @@ from pathlib import Path
 from support.small_training import drawn_images, small_spec
 
 from trainables.data.store.spec import StoreSpec
-from trainables.inference.load_model import load_model
+from trainables.inference.embedder_spec import EmbedderSpec
 from trainables.inference.model_folder import write_model
-from trainables.inference.tensors_file import network_bytes
+from trainables.inference.tensors_file import network_file
 from trainables.training.train import train
 
 
@@ -28,5 +28,6 @@ def small_model(path: Path, *, seed: int = 7) -> SmallModel:
     spec = replace(small_spec(store, path, epochs=1), seed=seed)
     *_, record = train(spec)
     checkpoint = Path(spec.directory) / str(record["checkpoint"])
-    write_model(path / "model", network_bytes(checkpoint.read_bytes()), load_model(str(checkpoint)).spec, "# A model\n")
+    weights, description = network_file(checkpoint)
+    write_model(path / "model", weights, EmbedderSpec.from_json(description, checkpoint), "# A model\n")
     return SmallModel(folder=path / "model", checkpoint=checkpoint, images=path / "images", store=store)

@@ -56,6 +56,26 @@ def test_what_a_killed_process_left_is_completed(opened: Opened) -> None:
     assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
 
 
+def test_what_a_loss_used_is_a_metric_of_its_training(opened: Opened) -> None:
+    search = opened(losses=["triplet", "pnp"], search={"trials": 1})
+    queue = TrialQueue(only(search_stage(search)))
+    while job := queue.next_trial():
+        for epoch in (1, 2, 3):
+            used = {"used": {"triplets": 100 * epoch}} if job.loss == "triplet" else {}
+            queue.on_trial_result(job, {"records": [{**record(epoch, 0.1), **used}], "finished": epoch == 3})
+    synchronise(recorded_outcome(search), make_projection(search.plan))
+    client = MlflowClient(search.plan.folder.tracking)
+    (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
+    found = {
+        run.data.params["loss"]: [
+            (metric.step, metric.value) for metric in client.get_metric_history(run.info.run_id, "train/triplets")
+        ]
+        for run in client.search_runs([experiment.experiment_id])
+        if run.data.tags.get("holdout.trial")
+    }
+    assert found == {"triplet": [(1, 100), (2, 200), (3, 300)], "pnp": []}
+
+
 def test_tables_whose_making_was_killed_are_made_anew(search: Search) -> None:
     database = search.plan.folder.tracking.removeprefix("sqlite:///")
     draft = Path(f"{database}.draft")

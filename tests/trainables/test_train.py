@@ -129,6 +129,37 @@ def test_a_resumed_training_is_the_same_training(spec: TrialSpec, tmp_path: Path
     assert states[0]["schedule"]["_last_lr"] == states[1]["schedule"]["_last_lr"]
 
 
+@pytest.mark.parametrize(
+    ("loss", "hyperparameters", "unit"),
+    [
+        ("triplet", {"mining": "uniform"}, "triplets"),
+        ("topk_precision", {"k": 3}, "triplets"),
+        ("lifted_structure", {"mining": "hard"}, "pairs"),
+        ("mpa", {}, None),
+    ],
+)
+def test_an_epoch_holds_what_its_batches_used(
+    spec: TrialSpec, loss: str, hyperparameters: dict[str, Any], unit: str | None
+) -> None:
+    """The sums over an epoch's batches, also of one that is resumed."""
+    spec = replace(spec, loss=loss, hyperparameters=hyperparameters)
+    told: list[list[int]] = []
+    for _ in range(2):
+        training = Training(spec, CPU)
+        counts: list[int] = []
+        training._loss.register_forward_hook(
+            lambda module, batch, value, counts=counts: counts.append(int(module.used.count) if module.used else 0)
+        )
+        training.run_epoch()
+        training.wait_for_checkpoints()
+        told.append(counts)
+    for record, counts in zip(training.records, told, strict=True):
+        assert record["batches"] == len(counts) == 3  # of 60 images, 20 a batch
+        assert record.get("used") == (None if unit is None else {unit: sum(counts)})
+        if loss == "triplet":  # 4 classes of 5 images: each has 4 positives
+            assert sum(counts) == 3 * 20 * 4
+
+
 def test_another_training_s_checkpoint_is_not_taken(spec: TrialSpec) -> None:
     one_epoch(spec)
     assert Training(replace(spec, seed=8), CPU).records == []

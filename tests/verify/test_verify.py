@@ -493,6 +493,18 @@ def test_a_training_that_comes_out_otherwise_is_found(images: Path, tmp_path: Pa
     )
 
 
+def test_a_count_that_comes_out_otherwise_is_found(images: Path, tmp_path: Path) -> None:
+    content = small_search(images, training=TRAINING, losses=["triplet"], search={"trials": 1}, stages=["search"])
+    (search,) = run_here(tmp_path / "runs", [content])
+    search.close()
+    assert "trained again, 4 epochs with the same bits" in verified(tmp_path / "runs", "--retrain", "triplet:0")
+    copied = Copied(tmp_path / "runs", tmp_path / "copied")
+    copied.epoch("triplet", 0, 2, used={"triplets": 7})
+    assert "small/triplet trial 0 epoch 2, trained again, used triplets: 7 is stored" in verified(
+        copied.runs, "--retrain", "triplet:0", code=1
+    )
+
+
 @pytest.mark.parametrize(
     ("asked", "says"),
     [

@@ -1,7 +1,8 @@
 """Named tensors in one file (safetensors) with what describes them; nothing in it is ever executed."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from trainables.files import AnyPath
@@ -33,15 +34,11 @@ def read_tensors(path: AnyPath) -> "tuple[dict[str, Tensor], Any]":
         OSError: it cannot be read.
         Mistakes: it is no such file.
     """
-    from safetensors import SafetensorError
     from safetensors.torch import load
 
     content = path.read_bytes()
-    try:
-        tensors = load(content)
-        return tensors, description_of(content)
-    except (SafetensorError, ValueError) as error:
-        raise Mistakes(f"{path} holds no tensors in the form of safetensors ({error}); restore the file.") from error
+    with _readable(path):
+        return load(content), _description_of(content)
 
 
 def network_tensors(path: AnyPath) -> "dict[str, Tensor]":
@@ -50,15 +47,27 @@ def network_tensors(path: AnyPath) -> "dict[str, Tensor]":
     return {name: tensor for name, tensor in tensors.items() if not name.startswith(LOSS)}
 
 
-def network_bytes(checkpoint: bytes) -> bytes:
-    """The content of a file of the network's tensors alone; made without torch."""
+def network_file(path: AnyPath) -> tuple[bytes, Any]:
+    """A file's content with a checkpoint's network alone, and what describes it, without torch; errors as above."""
     from safetensors.numpy import load, save
 
-    tensors = {name: tensor for name, tensor in load(checkpoint).items() if not name.startswith(LOSS)}
-    return save(tensors, {"format": "pt"})
+    content = path.read_bytes()
+    with _readable(path):
+        tensors = {name: tensor for name, tensor in load(content).items() if not name.startswith(LOSS)}
+        return save(tensors, {"format": "pt"}), _description_of(content)
 
 
-def description_of(content: bytes) -> Any:
+@contextmanager
+def _readable(path: AnyPath) -> Iterator[None]:
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (SafetensorError, ValueError) as error:
+        raise Mistakes(f"{path} holds no tensors in the form of safetensors ({error}); restore the file.") from error
+
+
+def _description_of(content: bytes) -> Any:
     """What the head of a file of tensors says of them: its first 8 bytes are the length of the JSON that follows."""
     head = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     text = head.get("__metadata__", {}).get(_KEY)

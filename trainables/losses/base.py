@@ -12,6 +12,7 @@ from torch import nn
 from trainables.losses.domains import whole
 from trainables.losses.operations import promoted, unit
 from trainables.losses.proxy_cosines import proxy_cosines
+from trainables.losses.used import Used
 from trainables.mistakes import Mistakes
 
 
@@ -21,7 +22,12 @@ class Loss(nn.Module, ABC):
     What is known of a built-in loss stands in its row of ``LOSSES`` and in ``SPACES``. One's own loss says it in class
     attributes: ``space``, its hyperparameters by name (:class:`spaces.space.Parameter`), and where they apply
     ``name``, ``paper``, ``equation`` and ``proxy_lr``, the learning rate of its proxies.
+
+    A loss that mines, samples or sums plain pairs says in ``used`` what the last batch came to: ``compute`` sets it.
+    It stays None where a loss always takes the whole batch, through proxies, a ranking or a logarithm of all.
     """
+
+    used: Used | None = None
 
     def forward(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         """The loss of a batch: raw embeddings of any floating type, whole labels in [0, C), in any order."""

@@ -8,6 +8,7 @@ import torch
 from trainables.losses.base import Loss, sizes
 from trainables.losses.domains import choice, real
 from trainables.losses.operations import REDUCTIONS, Reduction, cosines, reduced
+from trainables.losses.used import Used
 from trainables.mistakes import raise_if_any
 
 
@@ -34,5 +35,6 @@ class Contrastive(Loss):
         similarities_BB = cosines(embeddings_BD)
         same_BB = labels_B[:, None] == labels_B[None, :]
         terms_BB = torch.where(same_BB, -similarities_BB, (similarities_BB - self.margin).relu())
-        batch = len(labels_B)
-        return reduced(terms_BB.triu(1).sum(), batch * (batch - 1) // 2, self.reduction)
+        pairs = len(labels_B) * (len(labels_B) - 1) // 2
+        self.used = Used("pairs", pairs)
+        return reduced(terms_BB.triu(1).sum(), pairs, self.reduction)

@@ -16,6 +16,7 @@ from trainables.losses.operations import (
     reduced,
     same_and_different,
 )
+from trainables.losses.used import Used
 from trainables.mistakes import raise_if_any
 
 MINING = ("all", "hard")
@@ -58,6 +59,8 @@ class LiftedStructure(Loss):
         same_BB, different_BB = same_and_different(labels_B)
         if self.mining == "hard":
             same_BB, different_BB = informative_pairs(similarities_BB, same_BB, different_BB, EPSILON)
+        both_B1 = same_BB.any(1, keepdim=True) & different_BB.any(1, keepdim=True)
+        self.used = Used("pairs", (both_B1 & (same_BB | different_BB)).sum())
         pull_B = masked_logsumexp(self.margin - similarities_BB, same_BB, 1)
         push_B = masked_logsumexp(similarities_BB, different_BB, 1)
         return reduced((pull_B + push_B).relu().sum(), len(labels_B), self.reduction)

@@ -12,6 +12,7 @@ from trainables.losses.base import Loss, sizes
 from trainables.losses.domains import choice, real
 from trainables.losses.mining import distance_weighted
 from trainables.losses.operations import REDUCTIONS, Reduction, cosines, reduced, same_and_different
+from trainables.losses.used import Used
 from trainables.mistakes import raise_if_any
 
 DISTANCES = ("euclidean", "similarity")
@@ -65,10 +66,12 @@ class Margin(Loss):
         same_BB, different_BB = same_and_different(labels_B)
         beyond_BB = self._beyond(similarities_BB)
         if self.mining == "all":
-            batch = len(labels_B)
+            pairs = len(labels_B) * (len(labels_B) - 1) // 2
+            self.used = Used("pairs", pairs)
             terms_BB = (self.margin + torch.where(same_BB, beyond_BB, -beyond_BB)).relu()
-            return reduced(terms_BB.triu(1).sum(), batch * (batch - 1) // 2, self.reduction)
+            return reduced(terms_BB.triu(1).sum(), pairs, self.reduction)
         anchor_T, positive_T, negative_T = self._mine(similarities_BB.detach(), same_BB, different_BB)
+        self.used = Used("triplets", len(anchor_T))
         pull_T = (self.margin + beyond_BB[anchor_T, positive_T]).relu()
         push_T = (self.margin - beyond_BB[anchor_T, negative_T]).relu()
         return reduced((pull_T + push_T).sum(), 2 * len(anchor_T), self.reduction)

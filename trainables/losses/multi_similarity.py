@@ -9,6 +9,7 @@ from trainables.losses.base import Loss, sizes
 from trainables.losses.domains import real
 from trainables.losses.mining import informative_pairs
 from trainables.losses.operations import cosines, log1p_sum_exp, same_and_different
+from trainables.losses.used import Used
 from trainables.mistakes import raise_if_any
 
 
@@ -47,6 +48,7 @@ class MultiSimilarity(Loss):
         same_BB, different_BB = same_and_different(labels_B)
         if self.epsilon is not None:
             same_BB, different_BB = informative_pairs(similarities_BB, same_BB, different_BB, self.epsilon)
+        self.used = Used("pairs", (same_BB | different_BB).sum())
         above_BB = similarities_BB - self.margin
         pull_B = log1p_sum_exp((-self.pos_scale * above_BB).masked_fill(~same_BB, -torch.inf), 1)
         push_B = log1p_sum_exp((self.neg_scale * above_BB).masked_fill(~different_BB, -torch.inf), 1)

@@ -8,6 +8,7 @@ import torch
 from trainables.losses.base import Loss, sizes
 from trainables.losses.domains import choice, real, whole
 from trainables.losses.operations import REDUCTIONS, Reduction, cosines, reduced, same_and_different
+from trainables.losses.used import Used
 from trainables.mistakes import raise_if_any
 
 
@@ -18,7 +19,8 @@ class TopKPrecision(Loss):
     min(k, n₊) positives and, where n₊ < k (case 1 of the paper, else case 2), the first k − n₊ negatives. In both
     cases ŝ over N less ŝ over P is ŝ over the first k less ŝ over the ideal k. A query without positives gives 0.
     Algorithm 1 sums over the queries; by default it is the mean over all of them (:data:`Reduction`), and the authors'
-    code averages too. Against the sum, the decay of their Adam would weigh B times less. Source: Lu et al., Sampling
+    code averages too. Against the sum, the decay of their Adam would weigh B times less. P and N are equally many, and
+    |N| over all queries is the number of triplets used, as in the paper's section 4.5. Source: Lu et al., Sampling
     Wisely, eq. 4-10.
     """
 
@@ -63,4 +65,5 @@ class TopKPrecision(Loss):
                 different_in_order_QB & (different_in_order_QB.cumsum(1) <= self.k - positives_Q1),
             )
             misplaced_QB = in_first_k_QB.to(scores_QB.dtype) - ideal_QB.to(scores_QB.dtype)
+            self.used = Used("triplets", (misplaced_QB > 0).sum())
         return (scores_QB.gather(1, order_QB) * misplaced_QB).sum(1)

@@ -9,6 +9,7 @@ from trainables.losses.base import Loss, sizes
 from trainables.losses.domains import choice, real
 from trainables.losses.mining import MINERS
 from trainables.losses.operations import REDUCTIONS, Reduction, cosines, reduced, same_and_different
+from trainables.losses.used import Used
 from trainables.mistakes import raise_if_any
 
 
@@ -42,6 +43,7 @@ class Triplet(Loss):
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         terms_T = self.terms(cosines(embeddings_BD), *same_and_different(labels_B))
+        self.used = Used("triplets", len(terms_T))
         return reduced(terms_T.sum(), len(terms_T), self.reduction)
 
     def terms(self, similarities_AB: torch.Tensor, same_AB: torch.Tensor, different_AB: torch.Tensor) -> torch.Tensor:

@@ -49,6 +49,8 @@ class EmbeddingModel(nn.Module):
             self._frozen = []
         for module in self._frozen:
             module.requires_grad_(False)
+        # A CPU's convolutions are up to 1.4 times as fast with it, and a GPU's faster too.
+        self.to(memory_format=torch.channels_last)
         self.train()
 
     def train(self, mode: bool = True) -> "EmbeddingModel":

@@ -13,14 +13,19 @@ class DeviceMemory(TypedDict):
 class EpochRecord(TypedDict):
     """What one epoch came to. ``start`` and ``end`` are seconds since 1970, ``metrics`` are of the validation.
 
+    ``batches`` is the number of training steps, and ``used`` how many pairs, triplets or samples the loss took of them
+    (:class:`trainables.losses.used.Used`); a loss that does not say it has none.
+
     In a cross-validation ``fold`` (from 1) says whose epoch it is. On a GPU ``memory`` is what the training has taken.
     """
 
     epoch: int
     loss: float
+    batches: int
     metrics: dict[str, float]
     start: float
     end: float
     checkpoint: str | None
+    used: NotRequired[dict[str, int]]
     fold: NotRequired[int]
     memory: NotRequired[DeviceMemory]

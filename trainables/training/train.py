@@ -25,6 +25,7 @@ from trainables.files import as_path, write_json
 from trainables.inference.embed import autocast, embed
 from trainables.inference.tensors_file import LOSS
 from trainables.losses import LOSSES, loss_row
+from trainables.losses.used import Used, summed
 from trainables.metrics.evaluation import evaluate
 from trainables.metrics.table import metric_name
 from trainables.models.embedding import EmbeddingModel
@@ -63,8 +64,6 @@ class Training:
 
         torch.manual_seed(spec.seed)
         self._model = EmbeddingModel(spec.model).to(device)
-        if device.type == "cuda":
-            self._model = self._model.to(memory_format=torch.channels_last)
         # Frozen batch-norm stays frozen after the warm-up, so what learns is remembered now.
         self._backbone_parameters = [p for p in self._model.backbone.parameters() if p.requires_grad]
         self._loss = LOSSES[spec.loss](
@@ -123,9 +122,14 @@ class Training:
         assert not self.finished, "all epochs are trained already"
         epoch = len(self.records) + 1
         start = time.time()
-        loss = self._train(epoch)
+        loss, batches, used = self._train(epoch)
         metrics = self._validate()
-        record = EpochRecord(epoch=epoch, loss=loss, metrics=metrics, start=start, end=time.time(), checkpoint=None)
+        record = EpochRecord(
+            epoch=epoch, loss=loss, batches=batches,
+            metrics=metrics, start=start, end=time.time(), checkpoint=None,
+        )  # fmt: skip
+        if used:
+            record["used"] = used
         if self._device.type == "cuda":
             total = torch.cuda.get_device_properties(self._device).total_memory
             record["memory"] = DeviceMemory(peak=torch.cuda.max_memory_reserved(self._device), total=total)
@@ -134,7 +138,8 @@ class Training:
             self.wait_for_checkpoints()
         return record
 
-    def _train(self, epoch: int) -> float:
+    def _train(self, epoch: int) -> tuple[float, int, dict[str, int]]:
+        """The mean loss of the epoch's batches, how many there were, and what the loss used of them."""
         config = self._config
         torch.manual_seed(derived_seed(self.spec.seed, epoch, "torch"))
         generator = torch.Generator().manual_seed(derived_seed(self.spec.seed, epoch, "augment"))
@@ -143,12 +148,14 @@ class Training:
         for parameter in self._backbone_parameters:
             parameter.requires_grad_(epoch > config.warmup_epochs)
         losses: list[Tensor] = []
+        used: list[Used | None] = []
         for indices_B in self._sampler.batches(epoch):
             losses.append(self._step(indices_B, generator))
+            used.append(self._loss.used)
             if len(losses) > 1:  # the step before: reading this one's loss would make the device wait
                 self._check(losses[-2], epoch)
         self._check(losses[-1], epoch)
-        return torch.stack(losses).mean().item()
+        return torch.stack(losses).mean().item(), len(losses), summed(used)
 
     def _step(self, indices_B: Tensor, generator: torch.Generator) -> Tensor:
         labels_B = self._labels_N[indices_B].to(self._device)

@@ -20,6 +20,11 @@ def unit(metric: str) -> float:
     return 1.0 if split_subset(metric)[0] in DISTANCES else 100.0
 
 
+def digits(metric: str) -> int:
+    """How many digits after the point a table prints of ``metric``, in that unit."""
+    return 2 if unit(metric) > 1 else 3
+
+
 def measured(campaign: Campaign, summaries: Sequence[Summary]) -> list[Cell]:
     """All cells, from the summaries of the campaign's searches."""
     return [

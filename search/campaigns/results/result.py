@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from search.campaigns.campaign import Campaign
 from search.campaigns.family import campaign_family
+from search.campaigns.folds import fold_models
 from search.campaigns.results.cells import measured
 from search.campaigns.results.comparisons import comparisons
 from search.campaigns.results.curves import campaign_curves
@@ -60,6 +61,7 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[Search, Summary]
         pairs=tuple(pairs),
         trends=tuple(trends),
         left_out=tuple(left_out),
+        folds=tuple(model for search in searches for model in fold_models(campaign, search)),
         anytime=tuple(campaign_curves(campaign, summaries)),
         epochs=CampaignEpochs(
             search=_epochs(searches, Stage.SEARCH),

@@ -5,7 +5,7 @@ from itertools import product
 
 from search.campaigns.campaign import Campaign
 from search.campaigns.config import LOSS, VALIDATION
-from search.campaigns.results.cells import METRIC, ROLE, unit
+from search.campaigns.results.cells import METRIC, ROLE, digits, unit
 from search.campaigns.results.sweeps import sweeps
 from search.campaigns.results.types import Cell
 from search.report.tables.text_table import NOTHING, TextTable, best_of
@@ -67,9 +67,9 @@ def _best(found: Cells, down: Sequence[Key], across: Sequence[Key], labels: int)
 def _text(cell: Cell | None) -> str:
     if cell is None or cell.mean is None:
         return NOTHING
-    scale = unit(cell.coordinates[METRIC])
-    digits = 2 if scale > 1 else 3
-    text = f"{cell.mean * scale:.{digits}f}"
+    metric = cell.coordinates[METRIC]
+    scale, shown = unit(metric), digits(metric)
+    text = f"{cell.mean * scale:.{shown}f}"
     if cell.std is not None:
-        text += f" ± {cell.std * scale:.{digits}f}"
-    return text if cell.published is None else f"{text} ({cell.published * scale:.{digits}f})"
+        text += f" ± {cell.std * scale:.{shown}f}"
+    return text if cell.published is None else f"{text} ({cell.published * scale:.{shown}f})"

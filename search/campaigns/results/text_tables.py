@@ -2,17 +2,17 @@
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from search.campaigns.campaign import Campaign
-from search.campaigns.config import LOSS, VALIDATION
-from search.campaigns.results.cells import unit
+from search.campaigns.config import LOSS, VALIDATION, CampaignConfig
+from search.campaigns.results.cells import digits, unit
 from search.campaigns.results.curves import search_axes
 from search.campaigns.results.differences import PAIRED
 from search.campaigns.results.optimism import optimism_sentences
 from search.campaigns.results.table import campaign_table
-from search.campaigns.results.types import CampaignCurve, CampaignPair, CampaignResult, Trend
+from search.campaigns.results.types import CampaignCurve, CampaignPair, CampaignResult, FoldModel, Trend
 from search.report.statistics.contrasts import LEVEL
 from search.report.statistics.tournament import Tournament
 from search.report.tables.anytime_table import anytime_table
@@ -32,7 +32,7 @@ MANY = 20
 
 
 def campaign_tables(campaign: Campaign, result: CampaignResult, settings: Sequence[str]) -> list[TextTable]:
-    """The table, what was chosen, the tournaments, the curves, the differences and the trends.
+    """The table, what was chosen, folds, what the paper quotes, tournaments, curves, differences and trends.
 
     ``settings`` are those of the command line.
     """
@@ -40,6 +40,9 @@ def campaign_tables(campaign: Campaign, result: CampaignResult, settings: Sequen
     tables = [campaign_table(campaign, result.cells, title, list(_notes(campaign, result, settings)))]
     if Role.TUNED in campaign.config.table.roles:
         tables.append(_chosen(campaign, result))
+    if result.folds:
+        tables.append(_folds(campaign, result.folds))
+    tables += quoted_tables(campaign.config)
     for role, found in result.tournaments.items():
         tables.append(_tournament(role, found, result.published_tournaments.get(role)))
     if result.anytime:
@@ -49,6 +52,23 @@ def campaign_tables(campaign: Campaign, result: CampaignResult, settings: Sequen
     if result.trends:
         tables.append(_trends(result.trends))
     return tables
+
+
+def quoted_tables(config: CampaignConfig) -> list[TextTable]:
+    """What the paper prints beside which there is nothing of ours, in its units."""
+    return [
+        TextTable(
+            title=f"Printed, {quoted.source}",
+            header=("", *quoted.metrics),
+            rows=tuple((name, *map(_printed, quoted.metrics, values)) for name, values in quoted.rows.items()),
+            labels=1,
+        )
+        for quoted in config.quoted
+    ]
+
+
+def _printed(metric: str, value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.{digits(metric)}f}"
 
 
 def campaign_csv(result: CampaignResult) -> str:
@@ -100,6 +120,38 @@ def _chosen(campaign: Campaign, result: CampaignResult) -> TextTable:
         prose=tuple(range(2, columns)),
         notes=tuple(told.replace("in brackets", "published") for section in choices for told in section.told),
     )
+
+
+def _folds(campaign: Campaign, folds: Sequence[FoldModel]) -> TextTable:
+    """A row a fold: its best value on its own validation classes, and the test metrics of that model."""
+    objective = campaign.members[0].config.objective
+    metrics = list(folds[0].test)
+    named: dict[str, Callable[[FoldModel], str]] = {
+        "search": lambda model: model.search,
+        "configuration": lambda model: model.role.value,
+        "training": lambda model: str(model.training),
+    }
+    varying = {name: of for name, of in named.items() if len({of(model) for model in folds}) > 1}
+    return TextTable(
+        title="Folds",
+        header=(LOSS, *varying, "fold", VALIDATION, *metrics),
+        rows=tuple(
+            (
+                model.loss,
+                *(of(model) for of in varying.values()),
+                str(model.fold),
+                _in_unit(objective, model.validation),
+                *(_in_unit(metric, model.test[metric]) for metric in metrics),
+            )
+            for model in folds
+        ),
+        labels=len(varying) + 2,
+        notes=(f"{VALIDATION}: {objective} on the classes that the fold leaves out, of the best epoch",),
+    )
+
+
+def _in_unit(metric: str, value: float | None) -> str:
+    return _printed(metric, None if value is None else unit(metric) * value)
 
 
 def _tournament(role: Role, found: Tournament, published: Tournament | None) -> TextTable:

@@ -67,6 +67,22 @@ class Trend(Result):
     differ: bool
 
 
+class FoldModel(Result):
+    """The model of one ``fold``, from 1, of a search's cross-validation; ``training`` numbers the seeds from 1.
+
+    ``validation`` is the objective of its best epoch on the classes that the fold leaves out, and ``test`` the metrics
+    of the table on the test classes, both in our unit.
+    """
+
+    search: str
+    loss: str
+    role: Role
+    training: int
+    fold: int
+    validation: float | None
+    test: Mapping[str, float]
+
+
 class CampaignCurve(ComparedCurve):
     """The curve of one ``way`` to search, named by its labels."""
 
@@ -87,8 +103,9 @@ class CampaignResult(Result):
     ``searches`` maps each search to its label on each axis, ``chosen`` each search and loss to the hyperparameters
     that were chosen. ``tournaments`` ranks the losses and ``optimism`` follows the objective, by role. ``trends``
     are along the axes of numbers, ``pairs`` between the rows of a column. ``left_out`` says which rows could not be
-    paired. ``openings`` maps the digest of each test set to how often it was opened. ``warnings`` says what was trained
-    on images of an opened test set or chosen after opening, and which axes are nothing to choose by.
+    paired. ``folds`` has each model of a cross-validation. ``openings`` maps the digest of each test set to how often
+    it was opened. ``warnings`` says what was trained on images of an opened test set or chosen after opening, and which
+    axes are nothing to choose by.
     """
 
     name: str
@@ -102,6 +119,7 @@ class CampaignResult(Result):
     pairs: tuple[CampaignPair, ...]
     trends: tuple[Trend, ...]
     left_out: tuple[str, ...]
+    folds: tuple[FoldModel, ...]
     anytime: tuple[CampaignCurve, ...]
     epochs: CampaignEpochs
     openings: Mapping[str, str]

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from search.cli.options import Json
-from search.cli.output import show
+from search.cli.output import say, show
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from trainables.data.dataset import Dataset
+    from trainables.data.split import ClassSplit
 
+PICTURES = (".png", ".webp")
 INDENT = (0, 0, 0, 2)
 
 
@@ -25,6 +27,10 @@ def datasets(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Set one option of the data set.")
     ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", metavar="FILE", help="Show random images of the training half in a .png or .webp."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Every data set: what it is, who publishes it and how it lies on disk; with --root, whether a folder is right."""
@@ -32,14 +38,25 @@ def datasets(
     from search.config.yaml_file import apply_settings
     from trainables.data import DATASETS
 
-    if root is None and not settings:
+    if root is None and not settings and picture is None:
         entries = [_described(entry) for entry in (DATASETS if name is None else [known_name(name)])]
         show("" if as_json else _rendered(entries), entries, as_json)
         return
     if name is None:
-        raise Mistakes("--root and --set need the name of a data set, as in `holdout datasets cub200 --root DIR`.")
+        raise Mistakes(
+            "--root, --set and --picture need the name of a data set, as in `holdout datasets cub200 --root DIR`."
+        )
+    if picture is not None and picture.suffix not in PICTURES:
+        raise Mistakes(
+            f"--picture {picture}: the file's suffix says its format and must be one of {', '.join(PICTURES)}; it is "
+            f"{picture.suffix!r}."
+        )
     options = apply_settings({} if root is None else {"root": str(root)}, settings or [])
-    counts = _counts(build_dataset(name, options))
+    dataset = build_dataset(name, options)
+    split = _split(dataset)
+    counts = _counts(dataset, split)
+    if picture is not None:
+        _draw(dataset, split, picture)
     show("" if as_json else _counted(name, counts), {"name": name, **counts}, as_json)
 
 
@@ -87,8 +104,8 @@ def _entry(entry: dict[str, Any]) -> tuple["RenderableType", ...]:
     )
 
 
-def _counts(dataset: "Dataset") -> dict[str, Any]:
-    """Classes and images of each part, by the default split."""
+def _split(dataset: "Dataset") -> "ClassSplit":
+    """The default split."""
     from search.config.search_config import SplitSection
     from trainables.data.split import check_images, make_split
 
@@ -96,6 +113,30 @@ def _counts(dataset: "Dataset") -> dict[str, Any]:
     published = dataset.published_split()
     split = make_split(dataset.identity(), list(classes), published, ratio=defaults.ratio, seed=defaults.seed)
     check_images(split, classes)
+    return split
+
+
+def _draw(dataset: "Dataset", split: "ClassSplit", file: Path) -> None:
+    """Random images of the training half: nobody looks at test classes before a choice is frozen."""
+    from search.pages.figures.data.random_images import chosen, random_images
+    from trainables.files import write_whole
+
+    classes = dataset.classes()
+    keys = [key for name in split.train + split.validation for key in classes[name]]
+    shown = chosen(keys)
+    picture = random_images(dataset, shown)
+    try:
+        write_whole(file, lambda opened: picture.save(opened, file.suffix.removeprefix(".")))
+    except OSError as error:
+        raise Mistakes(
+            f"--picture {file}: it cannot be written ({error.strerror or error}); name another file."
+        ) from error
+    say([f"{len(shown)} of {len(keys):,} images of the training half are in {file}."])
+
+
+def _counts(dataset: "Dataset", split: "ClassSplit") -> dict[str, Any]:
+    """Classes and images of each part of the split."""
+    classes = dataset.classes()
 
     def count(names: Sequence[str]) -> dict[str, int]:
         return {"classes": len(names), "images": sum(len(classes[name]) for name in names)}

@@ -16,7 +16,7 @@ from search.study.names import Stage, short_study_name
 from trainables.files import as_path
 from trainables.inference.embedder_spec import EmbedderSpec
 from trainables.inference.model_folder import write_model
-from trainables.inference.tensors_file import description_of, network_bytes
+from trainables.inference.tensors_file import network_file
 from trainables.mistakes import Mistakes
 
 
@@ -55,12 +55,12 @@ def chosen_model(stored: StoredSearch, selection: Selection, loss: str) -> Chose
     fold = trial.user_attrs.get("fold")
     directory = stored.trial_directory(study, trial.number) + (f"/fold-{fold}" if fold else "")
     address = best_checkpoint(trial, directory)
-    content = as_path(address).read_bytes()
-    found = EmbedderSpec.from_json(description_of(content), address)
+    weights, description = network_file(as_path(address))
+    found = EmbedderSpec.from_json(description, address)
     return ChosenModel(
         loss=loss,
         selection=selection,
-        weights=network_bytes(content),
+        weights=weights,
         spec=replace(found, origin={**found.origin, "dataset": _images(stored), "selection": selection.digest}),
         scored=_scored(stored, f"{study}-{trial.number}.npz"),
     )

@@ -15,13 +15,15 @@ class _Stored(BaseModel):
 class ScoredModel(_Stored):
     """One trained model on the test classes.
 
-    ``configuration`` is the trial that was trained again with ``seed``, ``per_image`` the file of its per-image
-    results. ``in_small_galleries`` is the objective among as many test classes as validate.
+    ``configuration`` is the trial that was trained again with ``seed``, on this ``fold`` where there are folds;
+    ``per_image`` is the file of its per-image results. ``in_small_galleries`` is the objective among as many test
+    classes as validate.
     """
 
     loss: str
     configuration: int
     seed: int
+    fold: int | None
     metrics: Mapping[str, float]
     in_small_galleries: float | None
     per_image: str

@@ -22,8 +22,8 @@ from trainables.data.sets.folder import Folder
 from trainables.data.store.build import build_store
 from trainables.data.store.resident import ResidentStore
 from trainables.data.store.view import Store, StoreView
+from trainables.inference.embed import embed
 from trainables.training.config import TrainingConfig
-from trainables.training.train import embed
 
 SIZES = [(40, 40), (37, 61), (90, 33), (24, 24), (16, 70)]
 
@@ -155,7 +155,8 @@ def test_none_is_torchvisions_resize_and_centre_crop(
 def test_a_model_is_scored_on_images_resized_as_in_training(view: StoreView, square: bool) -> None:
     training = TrainingConfig(image_size=24, resize_size=30, resize_square=square, augment="resized_crop_flip")
     transform = v2.Compose([v2.Resize([30, 30] if square else 30), v2.CenterCrop(24)])
-    embeddings = embed(torch.nn.Flatten(), view, training, CPU)  # a model whose embeddings are the pixels
+    pixels = torch.nn.Flatten()  # a network whose embeddings are the pixels
+    embeddings = embed(pixels, view, training.frame, batch_size=4, device=CPU, precision="float32")
     close(embeddings, torch.stack([transform(image.float() / 255) for image in IMAGES]).flatten(1))
 
 

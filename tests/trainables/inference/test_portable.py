@@ -19,6 +19,8 @@ from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel
 
 SIDE = 64
+DEEP = ("densenet201",)
+"""Their hundreds of layers take a minute to follow."""
 PT2, ONNX = "model.pt2", "model.onnx"
 
 
@@ -38,7 +40,9 @@ def images() -> list[np.ndarray]:
     return [generator.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8) for _ in range(3)]
 
 
-@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.parametrize(
+    "backbone", [pytest.param(name, marks=pytest.mark.slow if name in DEEP else ()) for name in BACKBONES]
+)
 def test_both_forms_embed_as_the_model_whatever_its_backbone(
     backbone: str, images: list[np.ndarray], tmp_path: Path
 ) -> None:

@@ -72,8 +72,8 @@ def worked(ranking: Ranking) -> Mapping[str, Worked]:
     topk = TopKPrecision(num_classes=1, embedding_dim=1, margin=MARGIN, k=ranking.k)
     found = {f"top-{ranking.k} precision": _worked(ranking, topk.terms)}
     for mining, called in {"hard": "hard triplet", "semi_hard": "semi-hard triplets", "all": "all triplets"}.items():
-        triplet = Triplet(num_classes=1, embedding_dim=1, margin=MARGIN, mining=mining)
-        found[called] = _worked(ranking, triplet.terms)
+        mined = Triplet(num_classes=1, embedding_dim=1, margin=MARGIN, mining=mining)
+        found[called] = _worked(ranking, mined.terms)
     return found
 
 

@@ -1,0 +1,72 @@
+"""The folds of a cross-validation in a campaign's result, against what the search itself kept of each model."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+from support.finished_search import run_here
+
+from search.campaigns.campaign import Campaign, parse_campaign
+from search.campaigns.family import campaign_family
+from search.campaigns.results.result import campaign_result
+from search.campaigns.results.text_tables import campaign_tables
+from search.campaigns.results.types import CampaignResult
+from search.report.summary import write_summary
+
+FOLDS, SEEDS = 3, 2
+WRITTEN: dict[str, Any] = {
+    "name": "dealt",
+    "study": "one part that validates, or three folds",
+    "base": {
+        "dataset": {"name": "glyphs", "num_classes": 18, "images_per_class": 6, "size": 20},
+        "training": {"epochs": 1, "batch_size": 10, "images_per_class": 5, "image_size": 16},
+        "losses": ["pnp"],
+        "search": {"trials": 1, "objective": "recall_at_1"},
+        "selection": {"finalists": 1, "seeds": 1},
+    },
+    "vary": {
+        "protocol": {"fixed": {"final.seeds": 1}, "folds": {"split.folds": FOLDS, "final.seeds": SEEDS}},
+    },
+    "table": {"rows": ["loss"], "metrics": ["validation", "recall_at_1"], "roles": ["default"]},
+}
+
+
+@pytest.fixture(scope="module")
+def dealt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Campaign, CampaignResult, Path]]:
+    campaign = parse_campaign(WRITTEN)
+    files = [member.config.model_dump(mode="json", by_alias=True) for member in campaign.members]
+    runs: Path = tmp_path_factory.mktemp("folds") / "runs"
+    searches = run_here(runs, files, opener=campaign.name, family=campaign_family(campaign))
+    yield campaign, campaign_result(campaign, [(search, write_summary(search)) for search in searches]), runs
+    for search in searches:
+        search.close()
+
+
+def test_each_fold_has_its_own_validation_and_test(dealt: tuple[Campaign, CampaignResult, Path]) -> None:
+    _, result, runs = dealt
+    assert {model.search for model in result.folds} == {"dealt-folds"}, "a fixed part has no folds"
+    found = {(model.training, model.fold): model for model in result.folds}
+    assert found.keys() == {(training, fold) for training in (1, 2) for fold in (1, 2, 3)}
+    (opening,) = json.loads((runs / "dealt-folds" / "test.json").read_text())["openings"]
+    seeds = sorted({score["seed"] for score in opening["scores"]}, key=[s["seed"] for s in opening["scores"]].index)
+    for score in opening["scores"]:
+        model = found[seeds.index(score["seed"]) + 1, score["fold"]]
+        assert model.test == {"recall_at_1": score["metrics"]["recall_at_1"]}
+    entry = json.loads((runs / "dealt-folds" / "summary.json").read_text())["losses"]["pnp"]["default"]
+    assert sorted(model.validation or 0 for model in result.folds) == sorted(entry["final"]["values"])
+    mean = fmean(model.test["recall_at_1"] for model in result.folds)
+    assert mean == pytest.approx(entry["test"]["recall_at_1"]["mean"])
+
+
+def test_the_table_has_a_row_a_fold(dealt: tuple[Campaign, CampaignResult, Path]) -> None:
+    campaign, result, _ = dealt
+    (table,) = [table for table in campaign_tables(campaign, result, []) if table.title == "Folds"]
+    assert table.header == ("loss", "training", "fold", "validation", "recall_at_1")
+    model = result.folds[-1]
+    assert model.validation is not None
+    per_cent = [f"{100 * value:.2f}" for value in (model.validation, model.test["recall_at_1"])]
+    assert table.rows[-1] == ("pnp", "2", "3", *per_cent)
+    assert len(table.rows) == FOLDS * SEEDS

@@ -1,0 +1,265 @@
+"""``holdout papers``: nothing of a paper is left out, and what it names can be run."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from support.commands import holdout_here, plain
+from support.cost import AFFORDABLE, images_seen
+from support.trees import make_tree
+
+from search.campaigns.campaign import Campaign, parse_campaign
+from search.campaigns.folder import CampaignFolder
+from search.campaigns.prepare import campaign_plans
+from search.campaigns.published import comparable
+from search.cli.main import app
+from search.config.papers import PaperItem, papers
+from search.config.recipes import read_campaign, read_search, recipes
+from search.config.search_config import SearchConfig, parse_config
+from search.config.validation.validation_errors import validate
+from search.config.yaml_file import read_yaml
+from search.plan.checks.spaces import spaces_of
+from search.plan.resume import read_plan
+from trainables.data import DATASETS
+from trainables.mistakes import Mistakes
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+# Figures and tables, counted in the papers.
+COUNTED = {"mpa": (3, 8), "sampling": (6, 1), "pnp": (8, 7), "thesis": (32, 21)}
+
+# The data sets that the captions name, and the sections of those that name none.
+OF_DATA = {
+    "mpa": {
+        "Figure 2": "cub200", "Figure 3": "cars196", "Table 4": "cub200", "Table 5": "cars196", "Table 6": "sop",
+        "Table 7": "cub200", "Table 8": "cars196",
+    },
+    "sampling": {
+        "Figure 4 (c, f)": "cub200", "Figure 5": "sop", "Figure 6": "cub200 cars196", "Table 1": "cub200 cars196 sop",
+    },
+    "pnp": {
+        "Figure 7": "sop vehicleid inaturalist", "Figure 8": "sop vehicleid", "Table 1": "sop", "Table 2": "vehicleid",
+        "Table 3": "sop", "Table 4": "vehicleid", "Table 5": "inaturalist", "Table 6": "sop", "Table 7": "vehicleid",
+    },
+    "thesis": {
+        "Figure 1": "cars196", "Figure 27": "cub200", "Figure 28": "cub200", "Figure 29": "cub200",
+        "Figure 30": "cub200", "Figure 31": "cub200", "Table 6": "cub200", "Table 7": "cub200", "Table 8": "cub200",
+        "Table 9": "cars196", "Table 10": "sop", "Table 11": "cub200", "Table 12": "cub200", "Table 13": "cub200",
+        "Table 14": "cub200", "Table 15": "cub200", "Table 16": "cub200", "Table 17": "cub200", "Table 18": "cars196",
+        "Table 19": "sop", "Table 20": "cars196", "Table 21": "cars196",
+    },
+}  # fmt: skip
+
+ITEMS = [(name, entry) for name, paper in papers().items() for entry in paper.items]
+SMALL = sorted({entry.small for _, entry in ITEMS if entry.small})
+FULL = sorted({entry.full for _, entry in ITEMS if entry.full})
+Root = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
+    above = tmp_path_factory.mktemp("trees")
+    return cache(lambda name: make_tree(name, above / name, classes_per_half=8, images_per_class=3))
+
+
+def parsed(line: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each command of a line with its arguments, as the program itself reads them; those of make have none."""
+    for words in map(shlex.split, line.split(" && ")):
+        program, command, *arguments = words
+        if program == "make":
+            assert not arguments
+            yield f"make {command}", {}
+        else:
+            assert program == "holdout"
+            context = COMMANDS[command].make_context(command, arguments)
+            assert not context.params.get("as_json")
+            yield command, context.params
+
+
+def on_tree(content: dict[str, Any], name: str, root: Root) -> dict[str, Any]:
+    """The ``dataset`` section of a search of the data set ``name``, on a small tree of it where it takes a folder."""
+    section = {**content.get("dataset", {}), "name": name}
+    assert (section.get("root") == "DIR") == (name != "glyphs"), "DIR stands for the folder of a published data set"
+    return section if name == "glyphs" else {**section, "root": str(root(name)), "subset": True}
+
+
+def search_of(params: dict[str, Any], root: Root) -> dict[str, Any]:
+    """The search file of a ``holdout run``."""
+    content = read_search(params["file"], params["settings"] or [])
+    return {**content, "dataset": on_tree(content, content["dataset"]["name"], root)}
+
+
+def campaign_of(params: dict[str, Any], root: Root) -> Campaign:
+    """The campaign of a ``holdout campaign``, with the published numbers that stay under its settings."""
+    content, written = read_campaign(params["file"], params["settings"] or []), read_campaign(params["file"])
+    base = content["base"]
+    of_data = read_yaml(recipes()[content["recipe"]]) if content.get("recipe") else base
+    dataset = on_tree(base, of_data["dataset"]["name"], root)
+    for file in (content, written):
+        file["base"] = {**file["base"], "dataset": dataset}
+    return parse_campaign(comparable(content, written))
+
+
+def configs_of(line: str, root: Root) -> dict[str, SearchConfig]:
+    """Every search that a line makes, by name, once all its commands have been read and found to be right."""
+    made: dict[str, SearchConfig] = {}
+    for command, params in parsed(line):
+        if command == "run":
+            config = parse_config(search_of(params, root))
+            made[config.name] = config
+        elif command == "campaign":
+            campaign = campaign_of(params, root)
+            made |= {member.config.name: member.config for member in campaign.members}
+        elif command == "report":
+            assert set(params["names"]) <= made.keys()
+        elif command == "datasets":
+            assert params["picture"]
+            assert (str(params["root"]) == "DIR") == (params["name"] != "glyphs")
+            assert params["name"] in DATASETS
+        elif command.startswith("make "):
+            assert command.removeprefix("make ") in TARGETS
+        else:
+            assert command == "losses"
+    for config in made.values():
+        assert spaces_of(config).keys() == set(config.loss_names)
+    return made
+
+
+@pytest.mark.parametrize("paper", COUNTED)
+def test_no_table_and_no_figure_is_left_out(paper: str) -> None:
+    figures, tables = COUNTED[paper]
+    wanted = [
+        *(f"Figure {number + 1}" for number in range(figures)),
+        *(f"Table {number + 1}" for number in range(tables)),
+    ]
+    listed = [entry.item for entry in papers(paper)[paper].items]
+    assert len(set(listed)) == len(listed)
+    numbered = [item.partition(" (")[0] for item in listed if not item.startswith("Supplement: ")]
+    assert list(dict.fromkeys(numbered)) == wanted
+    whole = {item for item in listed if "(" not in item}
+    for item in set(wanted) - whole:
+        parts = sorted(
+            letter
+            for entry in listed
+            if entry.startswith(f"{item} (")
+            for letter in entry[len(item) + 2 : -1].split(", ")
+        )
+        assert parts == ["a", "b", "c", "d", "e", "f"], item
+
+
+def test_all_papers_are_there() -> None:
+    assert papers().keys() == COUNTED.keys()
+    assert len([entry for _, entry in ITEMS if entry.item.startswith("Supplement: ")]) == 4
+
+
+@pytest.mark.parametrize("line", SMALL)
+def test_a_small_command_begins_without_a_data_set_and_is_affordable(line: str, root: Root, tmp_path: Path) -> None:
+    """It is planned as the command itself would, up to the first training."""
+    made = configs_of(line, root)
+    assert sum(images_seen(config) for config in made.values()) < AFFORDABLE
+    for command, params in parsed(line):
+        if command == "run":
+            read_plan(search_of(params, root), tmp_path)
+        elif command == "campaign":
+            campaign = campaign_of(params, root)
+            assert not campaign.config.published, "a paper's numbers beside another setting"
+            campaign_plans(campaign, CampaignFolder(tmp_path, campaign.name))
+
+
+@pytest.mark.parametrize("line", FULL)
+def test_a_full_command_is_of_the_paper_s_setting(line: str, root: Root) -> None:
+    made = configs_of(line, root)
+    for command, params in parsed(line):
+        if command == "campaign" and (published := campaign_of(params, root).config.published):
+            left_out = {section.left_out for section in published}
+            if any("backbone" in setting and not setting.startswith("vary") for setting in params["settings"]):
+                assert None not in left_out, "numbers of another network"
+            else:
+                assert left_out == {None}
+                assert any(section.cells for section in published)
+    assert all(config.dataset.name != "glyphs" for config in made.values())
+
+
+@pytest.mark.parametrize("paper", OF_DATA)
+def test_a_full_command_is_on_the_data_that_the_caption_names(paper: str, root: Root) -> None:
+    """What is on no data set has no line here: drawings, formulas, and settings."""
+    found = {}
+    for entry in papers(paper)[paper].items:
+        made = configs_of(entry.full, root) if entry.full else {}
+        if made and not entry.item.startswith("Supplement: "):
+            found[entry.item] = " ".join(dict.fromkeys(config.dataset.name for config in made.values()))
+    assert found == OF_DATA[paper]
+
+
+def test_the_bars_of_a_figure_are_those_of_its_caption(root: Root) -> None:
+    """Thesis, Figures 27 to 31: one network or one size of twelve experiments, ten losses in each."""
+    captions = {
+        "Figure 27": ({"resnet50"}, {128}),
+        "Figure 28": ({"resnet50"}, {64, 128, 512, 1024}),
+        "Figure 29": ({"bninception"}, {64, 128, 512, 1024}),
+        "Figure 30": ({"googlenet"}, {64, 128, 512, 1024}),
+        "Figure 31": ({"resnet50", "bninception", "googlenet"}, {512}),
+    }
+    items = {entry.item: entry for entry in papers("thesis")["thesis"].items}
+    for item, (networks, sizes) in captions.items():
+        full = items[item].full
+        assert full
+        made = configs_of(full, root).values()
+        assert {config.model.backbone for config in made} == networks, item
+        assert {config.model.embedding_dim for config in made} == sizes, item
+        assert len(made) == len(networks) * len(sizes)
+        assert all(len(set(config.loss_names) - {"proxy_push"}) == 10 for config in made)
+        batches = {config.model.backbone: config.training.batch_size for config in made}
+        assert batches == {network: 100 if network == "resnet50" else 180 for network in networks}, "section 3.4"
+
+
+def test_programs_get_every_item() -> None:
+    listed = json.loads(holdout_here("papers", "--json").stdout)
+    assert len(listed) == len(ITEMS)
+    for entry in listed:
+        assert entry.keys() >= {"paper", "item", "small", "full", "conceptual"}
+        assert entry["paper"]
+        assert entry["title"]
+        made = bool(entry["small"] and entry["full"] and entry["shown"])
+        assert made + bool(entry["conceptual"]) + bool(entry["missing"] and not made) == 1, entry["item"]
+    (one,) = {entry["paper"] for entry in json.loads(holdout_here("papers", "pnp", "--json").stdout)}
+    assert "Li et al." in one
+
+
+def test_people_get_every_command_and_every_reason() -> None:
+    shown = plain(holdout_here("papers").stdout)
+    only = plain(holdout_here("papers", "mpa").stdout)
+    for name, entry in ITEMS:
+        assert entry.item in shown
+        if entry.small and name == "mpa":  # in a column of its own, where another paper's could be broken
+            assert entry.small in only
+    assert "Saeki et al." in only
+    assert "Psomas" not in only
+    assert "Psomas" in shown
+
+
+def test_a_mistyped_paper_is_a_sentence() -> None:
+    said = plain(holdout_here("papers", "thesus", code=2).stderr)
+    assert said == "thesus is no paper (did you mean thesis?); there are mpa, pnp, sampling, thesis."
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({}, "Figure 1 needs its commands, or conceptual or missing with a reason."),
+        ({"small": "holdout losses"}, "Figure 1 needs small, full and shown together, or none of them."),
+        ({"conceptual": "a drawing", "missing": "a command"}, "Figure 1 is conceptual, so it has no command"),
+        ({"concept": "a drawing"}, "concept: no such"),
+    ],
+)
+def test_an_entry_is_of_one_kind(more: dict[str, str], told: str) -> None:
+    with pytest.raises(Mistakes, match=told):
+        validate(PaperItem, {"item": "Figure 1", "title": "a test", **more}).result()

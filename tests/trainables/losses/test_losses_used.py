@@ -1,0 +1,177 @@
+"""What losses say that they used of a batch, counted by plain loops over its samples.
+
+Shapes: B batch, D embedding.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from trainables.losses import LOSSES
+from trainables.losses.base import Loss
+from trainables.losses.used import Used, summed
+
+D = 5
+Matrix = list[list[float]]
+Count = Callable[[Matrix, list[int]], int]
+
+
+def batch_of(labels: list[int], seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(len(labels), D, generator=generator, dtype=torch.float64), torch.tensor(labels)
+
+
+def similarities(x: torch.Tensor) -> Matrix:
+    rows = x.tolist()
+    return [[sum(a * b for a, b in zip(u, v)) / (math.hypot(*u) * math.hypot(*v)) for v in rows] for u in rows]
+
+
+def others(labels: list[int], i: int) -> tuple[list[int], list[int]]:
+    """The positives and the negatives of i."""
+    rest = [j for j in range(len(labels)) if j != i]
+    return [j for j in rest if labels[j] == labels[i]], [j for j in rest if labels[j] != labels[i]]
+
+
+def positive_pairs(y: list[int]) -> list[tuple[int, int]]:
+    return [(a, p) for a in range(len(y)) for p in others(y, a)[0]]
+
+
+def all_pairs(s: Matrix, y: list[int]) -> int:
+    return len([(i, j) for j in range(len(y)) for i in range(j)])
+
+
+def all_triplets(s: Matrix, y: list[int]) -> int:
+    return len([(a, p, n) for a, p in positive_pairs(y) for n in others(y, a)[1]])
+
+
+def one_negative(s: Matrix, y: list[int]) -> int:
+    return len([(a, p) for a, p in positive_pairs(y) if others(y, a)[1]])
+
+
+def semi_hard(s: Matrix, y: list[int]) -> int:
+    return len([(a, p) for a, p in positive_pairs(y) if any(s[a][n] < s[a][p] for n in others(y, a)[1])])
+
+
+def hard(s: Matrix, y: list[int]) -> int:
+    return len([a for a in range(len(y)) if all(others(y, a))])
+
+
+def ordered_pairs(s: Matrix, y: list[int]) -> int:
+    return len([(i, j) for i in range(len(y)) for j in range(len(y)) if i != j])
+
+
+def pairs_of_whole_anchors(s: Matrix, y: list[int]) -> int:
+    return len([(i, j) for i in range(len(y)) if all(others(y, i)) for j in range(len(y)) if i != j])
+
+
+def informative(s: Matrix, y: list[int]) -> int:
+    count = 0
+    for i in range(len(y)):
+        positives, negatives = others(y, i)
+        if positives and negatives:
+            count += sum(s[i][p] < max(s[i][n] for n in negatives) + 0.1 for p in positives)
+            count += sum(s[i][n] > min(s[i][p] for p in positives) - 0.1 for n in negatives)
+    return count
+
+
+def misplaced(k: int) -> Count:
+    """Lu et al.: case 1 (eq. 6 and 7) and case 2 (eq. 9 and 10), in which P and N are equally many."""
+
+    def count(s: Matrix, y: list[int]) -> int:
+        found = 0
+        for i in range(len(y)):
+            positives, negatives = others(y, i)
+            hat = {j: s[i][j] + (0.1 if y[j] != y[i] else 0) for j in (*positives, *negatives)}
+            ranked = sorted(hat, key=lambda j: -hat[j])
+            top, out = ranked[:k], ranked[k:]
+            if len(positives) < k:
+                wrong_out = [j for j in out if j in positives]
+                wrong_in = [j for j in top if j in negatives][k - len(positives) :]
+            else:
+                wrong_in = [j for j in top if j in negatives]
+                wrong_out = [j for j in out if j in positives][: len(wrong_in)]
+            assert len(wrong_in) == len(wrong_out)
+            found += len(wrong_in)
+        return found
+
+    return count
+
+
+COUNTS: dict[str, tuple[str, dict[str, Any], str, Count]] = {
+    "contrastive": ("contrastive", {}, "pairs", all_pairs),
+    "triplet, all": ("triplet", {"mining": "all"}, "triplets", all_triplets),
+    "triplet, semi-hard": ("triplet", {"mining": "semi_hard"}, "triplets", semi_hard),
+    "triplet, hard": ("triplet", {"mining": "hard"}, "triplets", hard),
+    "triplet, uniform": ("triplet", {"mining": "uniform"}, "triplets", one_negative),
+    "triplet, distance-weighted": ("triplet", {"mining": "distance_weighted"}, "triplets", one_negative),
+    "margin, distance-weighted": ("margin", {"mining": "distance_weighted"}, "triplets", one_negative),
+    "margin, all": ("margin", {"mining": "all"}, "pairs", all_pairs),
+    "Multi-Similarity": ("multi_similarity", {"epsilon": 0.1}, "pairs", informative),
+    "Multi-Similarity, all": ("multi_similarity", {"epsilon": None}, "pairs", ordered_pairs),
+    "lifted structure": ("lifted_structure", {"mining": "all"}, "pairs", pairs_of_whole_anchors),
+    "lifted structure, hard": ("lifted_structure", {"mining": "hard"}, "pairs", informative),
+    "top-5 precision": ("topk_precision", {"k": 5}, "triplets", misplaced(5)),
+    "top-1 precision": ("topk_precision", {"k": 1}, "triplets", misplaced(1)),
+}
+
+
+def built(name: str, **hyperparameters: Any) -> Loss:
+    return LOSSES[name](num_classes=6, embedding_dim=D, **hyperparameters).double()
+
+
+@pytest.mark.parametrize("case", COUNTS)
+@settings(max_examples=40, deadline=None)
+@example(labels=[2] * 5, seed=2)
+@example(labels=[4, 1, 0, 5], seed=3)
+@example(labels=[1], seed=0)
+@given(labels=st.lists(st.integers(0, 4), min_size=1, max_size=16), seed=st.integers(0, 10_000))
+def test_a_loss_counts_what_loops_count(case: str, labels: list[int], seed: int) -> None:
+    name, hyperparameters, unit, count = COUNTS[case]
+    embeddings_BD, labels_B = batch_of(labels, seed)
+    loss = built(name, **hyperparameters)
+    loss(embeddings_BD, labels_B)
+    assert loss.used is not None
+    assert loss.used.unit == unit
+    assert int(loss.used.count) == count(similarities(embeddings_BD), labels)
+
+
+def test_every_loss_that_counts_is_counted_here_and_no_other_counts() -> None:
+    embeddings_BD, labels_B = batch_of([0, 0, 1, 1, 2, 2, 3, 3], 0)
+    counting = set()
+    for name in LOSSES:
+        loss = built(name)
+        assert loss.used is None
+        loss(embeddings_BD, labels_B)
+        if loss.used is not None:
+            counting.add(name)
+    assert counting == {name for name, *_ in COUNTS.values()}
+
+
+@pytest.mark.parametrize("name", sorted({name for name, *_ in COUNTS.values()}))
+def test_a_count_is_of_the_last_batch_has_no_gradient_and_is_not_kept(name: str) -> None:
+    loss = built(name)
+    state = set(loss.state_dict())
+    for labels in ([0, 0, 1, 1, 2, 2, 0, 1], [1, 1, 1, 2, 2]):
+        embeddings_BD, labels_B = batch_of(labels, 1)
+        loss(embeddings_BD.requires_grad_(), labels_B).backward()
+    last = loss.used
+    alone = built(name)
+    alone(embeddings_BD, labels_B)
+    assert last is not None
+    assert alone.used is not None
+    assert int(last.count) == int(alone.used.count)
+    if isinstance(last.count, torch.Tensor):
+        assert (last.count.shape, last.count.dtype, last.count.requires_grad) == ((), torch.int64, False)
+    assert set(loss.state_dict()) == state
+
+
+def test_a_sum_is_by_unit_and_leaves_out_what_does_not_say_it() -> None:
+    batches = [Used("triplets", 3), None, Used("triplets", torch.tensor(4)), Used("pairs", 2), Used("triplets", 0)]
+    assert summed(batches) == {"triplets": 7, "pairs": 2}
+    assert all(type(total) is int for total in summed(batches).values())
+    assert summed([None, None]) == {}
