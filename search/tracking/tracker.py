@@ -81,7 +81,8 @@ class Tracker(TrialListener):
                 if self._waiting[key][1] is trial:  # else it has changed meanwhile
                     del self._waiting[key]
             # What MLflow's library computes, the driver's reports wait for: it has the rest of the time when all ended.
-            self._closing.wait((time.monotonic() - start) * (1 / SHARE - 1))
+            # Its import, which takes seconds, comes once: an outage is to be seen soon after it.
+            self._closing.wait(min((time.monotonic() - start) * (1 / SHARE - 1), RETRY_S))
 
     def _next(self) -> tuple[str, int] | None:
         """The trial that has waited longest; None when all is written and no more will come."""
