@@ -31,7 +31,7 @@ from trainables.data.augmentation.augment import Frame
 from trainables.inference.embedder import Embedder
 from trainables.spec import derived_seed
 
-TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 16}
+TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     content = small_search(
         draw_folder(path / "images", classes=16),
         training=TRAINING,
-        search={"trials": 3},
+        search={"trials": 2},
         selection={"finalists": 2, "seeds": 1},
         split={"folds": 2},
     )

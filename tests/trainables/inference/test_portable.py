@@ -19,8 +19,8 @@ from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel
 
 SIDE = 64
-DEEP = ("densenet201",)
-"""Their hundreds of layers take a minute to follow."""
+DEEP = ("resnet50", "googlenet", "bninception", "densenet201")
+"""Their many layers take up to a minute to follow."""
 PT2, ONNX = "model.pt2", "model.onnx"
 
 
