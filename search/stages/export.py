@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search.config.search_config import parse_config
-from search.plan.runs import stored_config, stored_split
+from search.plan.runs import stored_split
 from search.plan.stored import StoredSearch
 from search.report.models.model_folders import comparison_of, model_to_hand_out
 from search.report.tables.markdown import rows_as_markdown
 from search.report.tables.text_table import NOTHING, TextTable
+from trainables.files import write_text
+from trainables.inference.model_folder import CARD
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
         model.write(draft, comparison)
         embedder = load_model(str(draft), device="cpu", trust_code=True)
         programs = write_programs(draft, embedder, images)
-        model.write(draft, comparison, rows_as_markdown(programs_table(programs)))
+        write_text(draft / CARD, model.card(comparison, rows_as_markdown(programs_table(programs))))
         draft.rename(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -81,7 +83,7 @@ def programs_table(programs: "Sequence[Program]") -> TextTable:
 
 def _training_images(stored: StoredSearch) -> "list[ndarray]":
     """One image of each of the first classes that validate or train, and then a second one, and so on."""
-    dataset = parse_config(dict(stored_config(stored.folder))).dataset.source
+    dataset = parse_config(dict(stored.config)).dataset.source
     split, classes = stored_split(stored.folder), dataset.classes()
     of_classes = [classes[name] for name in (*split.validation, *split.train) if name in classes]
     keys = [images[at] for at in range(CHECKED) for images in of_classes if at < len(images)]

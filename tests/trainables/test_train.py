@@ -12,7 +12,7 @@ from trainables.data.sets.folder import Folder
 from trainables.data.store.spec import StoreSpec
 from trainables.data.training_half import training_half
 from trainables.inference.embed import embed
-from trainables.inference.tensors_file import network_tensors, read_tensors
+from trainables.inference.tensors_file import read_network, read_tensors
 from trainables.losses import LOSSES
 from trainables.mistakes import Mistakes
 from trainables.models import EmbeddingModel, ModelConfig
@@ -79,7 +79,7 @@ def test_validation_images_may_be_ranked_among_half_of_the_training_images(spec:
     (alone,) = train(replace(trained(spec, epochs=1), directory=f"{spec.directory}-alone"))
     assert record["loss"] == alone["loss"], "what is learned is the same"
     model = EmbeddingModel(spec.model)
-    model.load_state_dict(network_tensors(Path(spec.directory) / str(record["checkpoint"])))
+    model.load_state_dict(read_network(Path(spec.directory) / str(record["checkpoint"]))[0])
     store = spec.images.open()
     queries, others = store.subset(spec.validation_classes), training_half(store.subset(spec.train_classes), 3)
     views = [

@@ -13,7 +13,7 @@ from trainables.files import AnyPath, given_path
 from trainables.inference.embedder import Embedder
 from trainables.inference.embedder_spec import EmbedderSpec
 from trainables.inference.model_folder import CARD, DESCRIPTION, WEIGHTS
-from trainables.inference.tensors_file import LOSS, read_tensors
+from trainables.inference.tensors_file import parsed_tensors, read_network
 from trainables.mistakes import Mistakes
 from trainables.models.backbones import LIBRARIES
 from trainables.models.embedding import EmbeddingModel
@@ -62,8 +62,9 @@ def _device(asked: str | torch.device | None) -> torch.device:
 def _folder(path: AnyPath) -> tuple[dict[str, Tensor], Any, str]:
     try:
         content = json.loads((path / DESCRIPTION).read_text())
-        digest = hashlib.sha256((path / WEIGHTS).read_bytes()).hexdigest()
-        tensors, _ = read_tensors(path / WEIGHTS)
+        weights = (path / WEIGHTS).read_bytes()
+        digest = hashlib.sha256(weights).hexdigest()
+        tensors, _ = parsed_tensors(weights, path / WEIGHTS)
         card = (path / CARD).read_text() if (path / CARD).is_file() else ""
     except OSError as error:
         raise Mistakes(_no_model(path, error)) from error
@@ -95,14 +96,14 @@ def _no_model(path: AnyPath, error: OSError) -> str:
 
 def _checkpoint(path: AnyPath) -> tuple[dict[str, Tensor], Any, str]:
     try:
-        tensors, content = read_tensors(path)
+        tensors, content = read_network(path)
     except OSError as error:
         raise Mistakes(f"There is no model {path} ({error.strerror or error}).") from error
     if content is None:
         raise Mistakes(
             f"{path} does not say which network it is of; give a model's folder, or a checkpoint of a search."
         )
-    return {name: tensor for name, tensor in tensors.items() if not name.startswith(LOSS)}, content, ""
+    return tensors, content, ""
 
 
 def _check_code(backbone: str, address: str, trusted: bool) -> None:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainables.files import AnyPath
 from trainables.mistakes import Mistakes
@@ -15,6 +15,9 @@ LOSS = "loss."
 """A checkpoint holds what the loss learned beside the network: the names of its tensors begin so."""
 
 _KEY = "holdout"
+
+Array = TypeVar("Array")
+"""PyTorch's tensor or NumPy's array."""
 
 
 def tensors_bytes(tensors: "Mapping[str, Tensor]", description: Mapping[str, Any] | None = None) -> bytes:
@@ -34,17 +37,21 @@ def read_tensors(path: AnyPath) -> "tuple[dict[str, Tensor], Any]":
         OSError: it cannot be read.
         Mistakes: it is no such file.
     """
+    return parsed_tensors(path.read_bytes(), path)
+
+
+def parsed_tensors(content: bytes, path: AnyPath) -> "tuple[dict[str, Tensor], Any]":
+    """As :func:`read_tensors`, of the ``content`` of the file at ``path``."""
     from safetensors.torch import load
 
-    content = path.read_bytes()
     with _readable(path):
         return load(content), _description_of(content)
 
 
-def network_tensors(path: AnyPath) -> "dict[str, Tensor]":
-    """The tensors of the network in a checkpoint, without those of the loss it was trained with; errors as above."""
-    tensors, _ = read_tensors(path)
-    return {name: tensor for name, tensor in tensors.items() if not name.startswith(LOSS)}
+def read_network(path: AnyPath) -> "tuple[dict[str, Tensor], Any]":
+    """The tensors of a checkpoint's network, without those of its loss, and their description; errors as above."""
+    tensors, description = read_tensors(path)
+    return _of_network(tensors), description
 
 
 def network_file(path: AnyPath) -> tuple[bytes, Any]:
@@ -53,8 +60,11 @@ def network_file(path: AnyPath) -> tuple[bytes, Any]:
 
     content = path.read_bytes()
     with _readable(path):
-        tensors = {name: tensor for name, tensor in load(content).items() if not name.startswith(LOSS)}
-        return save(tensors, {"format": "pt"}), _description_of(content)
+        return save(_of_network(load(content)), {"format": "pt"}), _description_of(content)
+
+
+def _of_network(tensors: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: tensor for name, tensor in tensors.items() if not name.startswith(LOSS)}
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """What a checkpoint says of itself."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -22,12 +23,12 @@ def origin_of(spec: TrialSpec) -> dict[str, Any]:
     }
 
 
-def embedder_spec(spec: TrialSpec, epoch: int) -> EmbedderSpec:
-    """The network that the training ``spec`` has after ``epoch``."""
+def embedder_spec(spec: TrialSpec, origin: Mapping[str, Any], epoch: int) -> EmbedderSpec:
+    """The network that the training ``spec``, of this ``origin``, has after ``epoch``."""
     return EmbedderSpec(
         model=replace(spec.model, weights=None),  # the training has changed them
         decoded_side=spec.images.short_side,
         frame=spec.training.frame,
         batch_size=spec.training.embedding_batch,
-        origin={**origin_of(spec), "epoch": epoch},
+        origin={**origin, "epoch": epoch},
     )

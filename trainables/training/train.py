@@ -81,7 +81,8 @@ class Training:
         schedule = self._config.schedule
         self._schedule = MultiStepLR(self._optimizer, schedule.changes(self._config.epochs), schedule.gamma)
         self._checkpoints = Checkpoints(spec.directory, spec.digest)
-        write_json(as_path(spec.directory) / "trial.json", origin_of(spec))
+        self._origin = origin_of(spec)
+        write_json(as_path(spec.directory) / "trial.json", self._origin)
         self._best = -math.inf
         self.records: list[EpochRecord] = []
         self._resume()
@@ -209,7 +210,7 @@ class Training:
         if value > self._best:
             self._best = value
             best = {**weights["model"], **{f"{LOSS}{name}": tensor for name, tensor in weights["loss"].items()}}
-            description = embedder_spec(self.spec, record["epoch"]).to_json()
+            description = embedder_spec(self.spec, self._origin, record["epoch"]).to_json()
             record["checkpoint"] = self._checkpoints.best
         self._schedule.step()
         self.records.append(record)

@@ -30,16 +30,13 @@ class ChosenModel:
     spec: EmbedderSpec
     scored: ScoredModel | None
 
-    def write(self, folder: Path, comparison: Comparison, programs: str = "") -> None:
-        """Write it into ``folder``.
+    def card(self, comparison: Comparison, programs: str = "") -> str:
+        """Its card, from the comparison of its search alone and a table of further files, in Markdown."""
+        return model_card(comparison, self.selection, self.loss, self.spec, self.scored, programs)
 
-        Args:
-            folder: may be there.
-            comparison: that of its search alone.
-            programs: a table of what else will be there, in Markdown.
-        """
-        card = model_card(comparison, self.selection, self.loss, self.spec, self.scored, programs)
-        write_model(folder, self.weights, self.spec, card)
+    def write(self, folder: Path, comparison: Comparison) -> None:
+        """Write it into ``folder``, which may be there."""
+        write_model(folder, self.weights, self.spec, self.card(comparison))
 
 
 def chosen_model(stored: StoredSearch, selection: Selection, loss: str) -> ChosenModel | None:
@@ -89,7 +86,7 @@ def model_to_hand_out(stored: StoredSearch, loss: str | None) -> ChosenModel:
     if loss is not None:
         stored.trials_of(loss)
     selection = Selection.load(stored.folder.selection)
-    name = loss or max(selection.chosen, key=lambda entry: selection.chosen[entry].mean)
+    name = loss or _best(selection)
     model = chosen_model(stored, selection, name) if name in selection.chosen else None
     if model is None:
         raise Mistakes(
@@ -105,12 +102,15 @@ def model_folder(stored: StoredSearch, loss: str | None) -> Path:
     Raises:
         Mistakes: as there.
     """
-    if loss is None or not stored.folder.model(loss).is_dir():
-        model = model_to_hand_out(stored, loss)
-        loss = model.loss
-        if not stored.folder.model(loss).is_dir():
-            model.write(stored.folder.model(loss), comparison_of(stored))
-    return stored.folder.model(loss)
+    folder = stored.folder.model(loss or _best(Selection.load(stored.folder.selection)))
+    if not folder.is_dir():
+        model_to_hand_out(stored, loss).write(folder, comparison_of(stored))
+    return folder
+
+
+def _best(selection: Selection) -> str:
+    """The loss with the highest confirmed mean on the validation classes."""
+    return max(selection.chosen, key=lambda loss: selection.chosen[loss].mean)
 
 
 def comparison_of(stored: StoredSearch) -> Comparison:

@@ -17,7 +17,7 @@ from trainables.data.store.spec import opened_store
 from trainables.data.superclasses import superclasses_for
 from trainables.files import as_path
 from trainables.inference.embed import embed
-from trainables.inference.tensors_file import network_tensors
+from trainables.inference.tensors_file import read_network
 from trainables.metrics import evaluate, metric_name
 from trainables.metrics.parts import from_parts, metric_parts
 from trainables.models import EmbeddingModel
@@ -35,7 +35,7 @@ def score(scoring: Scoring) -> tuple[dict[str, Any], dict[str, bytes]]:
     view = store.subset(scoring.images.class_names)
     model = EmbeddingModel(replace(spec.model, weights=None)).to(device)
     checkpoint = as_path(scoring.checkpoint)
-    model.load_state_dict(network_tensors(checkpoint))
+    model.load_state_dict(read_network(checkpoint)[0])
     training = spec.training
     embeddings_ND = embed(
         model, view, training.frame, batch_size=training.embedding_batch, device=device, precision="float32"

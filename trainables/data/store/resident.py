@@ -19,16 +19,16 @@ class ResidentStore(Store):
 
     def __init__(self, path: Path, device: torch.device) -> None:
         super().__init__(path)
-        size = len(self.images.pixels)
+        size = len(self._pixels)
         mapped = torch.from_file(str(path / PIXELS), shared=False, size=size, dtype=torch.uint8)
         self._flat_P3 = mapped.to(device).view(-1, 3)
 
     def gather(self, rows_B: Tensor, windows_B4: Tensor) -> Tensor:
-        """As :meth:`RaggedImages.gather`, but pixels beyond a window are whatever lies there."""
+        """As :meth:`Store.gather`, but pixels beyond a window are whatever lies there."""
         device = self._flat_P3.device
         heights_B = self.sizes_N2[rows_B, 0]
         top_B, left_B, _, _ = windows_B4.unbind(1)
-        first_B = self.images.starts_N[rows_B] // 3 + left_B * heights_B + top_B
+        first_B = self._starts_N[rows_B] // 3 + left_B * heights_B + top_B
         height, width = windows_B4[:, 2:].amax(dim=0).tolist()
         columns_BW = first_B[:, None] + heights_B[:, None] * torch.arange(width)
         pixels_BWH = columns_BW.to(device)[:, :, None] + torch.arange(height, device=device)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from trainables.data.listing import listed
 from trainables.data.store.contents import read_contents
-from trainables.data.store.ragged import RaggedImages
 from trainables.mistakes import Mistakes
 
 
@@ -26,9 +26,10 @@ class Store:
         contents = read_contents(path)
         self.labels_N = torch.from_numpy(contents.labels_N)
         self.sizes_N2 = torch.from_numpy(contents.sizes_N2)
+        self._pixels = contents.pixels
         self.class_names = contents.class_names
         self.image_keys = contents.image_keys
-        self.images = RaggedImages(contents.pixels, self.sizes_N2)
+        self._starts_N = torch.from_numpy(np.cumsum(contents.lengths_N) - contents.lengths_N)
 
     @classmethod
     def open(cls, path: str | Path) -> "Store":
@@ -57,8 +58,14 @@ class Store:
         return StoreView(store=self, class_names=tuple(class_names), rows_N=rows, labels_N=labels_N[rows])
 
     def gather(self, rows_B: Tensor, windows_B4: Tensor) -> Tensor:
-        """As :meth:`RaggedImages.gather`."""
-        return self.images.gather(rows_B, windows_B4)
+        """The pixels of a window (int64, inside the image) of some images: uint8 [B, W, H, 3], zero beyond each."""
+        height, width = windows_B4[:, 2:].amax(dim=0).tolist()
+        batch = np.zeros((len(rows_B), width, height, 3), dtype=np.uint8)
+        images = zip(batch, self._starts_N[rows_B].tolist(), self.sizes_N2[rows_B].tolist(), windows_B4.tolist())
+        for target, start, (h, w), (top, left, tall, wide) in images:
+            image = self._pixels[start : start + 3 * h * w].reshape(w, h, 3)
+            target[:wide, :tall] = image[left : left + wide, top : top + tall]
+        return torch.from_numpy(batch)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
