@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 import yaml
+from conftest import draw_folder
 
+from search.config.recipes import read_search
 from search.config.search_config import parse_config
 from search.config.yaml_file import apply_settings, parse_yaml
 from search.plan.checks import make_plan
+from trainables.losses import loss_row
 from trainables.mistakes import Mistakes
 
 SearchFile = Callable[..., dict[str, Any]]
@@ -51,6 +54,16 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         {"name": "quickstart", "dataset": {"name": "glyphs"}, "losses": ["proxy_anchor", "mpa", "pnp"]}
     )
     assert shortest == parse_config(parse_yaml(CONTRACT, "contract"))
+
+
+def test_the_example_of_equal_budgets_searches_the_same_of_every_training(tmp_path: Path) -> None:
+    file = Path(__file__).parents[2] / "examples" / "equal_budgets.yaml"
+    content = read_search(file, [f"dataset.root={draw_folder(tmp_path / 'images', classes=32)}"])
+    plan = make_plan(parse_config(content), tmp_path / "runs")
+    assert len(plan.spaces) == 14
+    for loss, space in plan.spaces.items():
+        assert "training.lr" in space.searched
+        assert ("training.proxy_lr" in space.searched) == (loss_row(loss).proxy_lr is not None)
 
 
 def test_the_resolved_file_is_read_back_as_itself(search_file: SearchFile) -> None:
