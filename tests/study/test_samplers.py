@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.driving import drive, only, train
 
 from search.config.search_config import parse_config
@@ -150,6 +152,37 @@ def test_trials_side_by_side_differ(make: Make, sampler: str) -> None:
     found = proposals(search)
     assert len({str(values) for values in found}) > len(found) / 2
     assert search.is_done(Stage.SEARCH)
+
+
+def test_tpe_keeps_away_from_what_is_being_tried(make: Make) -> None:
+    """Proposals for the same trials with the same seeds, where the best point is being tried again and where not."""
+    search = make("tpe", trials=40, losses=["proxy_anchor"])
+    space = search.plan.spaces["proxy_anchor"]
+    tpe = SAMPLERS["tpe"](loss="proxy_anchor", space=space, seed=0, trials=40)
+    distributions = {name: parameter.distribution for name, parameter in space.parameters.items()}
+    best = {"margin": 0.5, "scale": 50.0}
+
+    def complete(margin: float, scale: float) -> FrozenTrial:
+        """A trial that is worth more the nearer it is to the best point."""
+        value = -abs(margin - best["margin"]) - abs(scale - best["scale"]) / 100
+        return create_trial(params={"margin": margin, "scale": scale}, distributions=distributions, value=value)
+
+    def distance(number: int, running: int) -> float:
+        study = optuna.create_study(direction="maximize")
+        study.add_trials(
+            [complete(margin / 10, float(scale)) for margin in range(0, 11, 2) for scale in range(10, 100, 20)]
+        )
+        study.add_trials(
+            [create_trial(params=best, distributions=distributions, state=TrialState.RUNNING) for _ in range(running)]
+        )
+        study.sampler = tpe.build(number, study.trials)
+        proposed = study.ask(distributions).params
+        return abs(proposed["margin"] - best["margin"]) + abs(proposed["scale"] - best["scale"]) / 100
+
+    numbers = range(30, 60)
+    assert np.mean([distance(number, 10) for number in numbers]) > 1.2 * np.mean(
+        [distance(number, 0) for number in numbers]
+    )
 
 
 def test_the_grid_has_every_cell_once(make: Make) -> None:

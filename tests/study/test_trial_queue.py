@@ -57,6 +57,16 @@ def test_bad_trials_are_pruned_with_a_reason_and_never_the_default(opened: Opene
     )
 
 
+def test_the_default_goes_on_where_better_rivals_were_there_before(opened: Opened) -> None:
+    search = opened(search={"trials": 4}, losses=["mpa"], training={"epochs": 4, "batch_size": 20})
+    queue = TrialQueue(only(search_stage(search)))
+    jobs = [job for _ in range(4) if (job := queue.next_trial())]
+    for job in reversed(jobs):
+        train(queue, job, lambda job, epoch: job.number / 10)
+    states = [trial.state for trial in search.study("mpa", Stage.SEARCH).trials()]
+    assert states == [TrialState.COMPLETE, TrialState.PRUNED, TrialState.PRUNED, TrialState.COMPLETE]
+
+
 def test_failures_are_named_and_count(opened: Opened) -> None:
     search = opened(search={"trials": 2}, losses=["mpa"])
     queue = TrialQueue(only(search_stage(search)))
