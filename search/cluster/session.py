@@ -4,6 +4,7 @@ import logging
 import os
 import secrets
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -109,9 +110,11 @@ def _connect(ray: ModuleType, address: str | None) -> None:
             )
         except Exception as error:  # Ray raises its most general one when it is late
             reason = str(error).strip().splitlines()[0]
+            if not address:
+                ray.shutdown()
+                _end_half_started(ray)
             if left:
                 logger.warning("Ray did not start (%s); starting it again.", reason)
-                ray.shutdown()  # what of it did start
                 continue
             mend = (
                 "see that a cluster runs there and that its token is here"
@@ -120,3 +123,13 @@ def _connect(ray: ModuleType, address: str | None) -> None:
             )
             raise NoRay(f"Ray did not start at {address or 'this machine'} ({reason}); {mend}.") from error
         return
+
+
+def _end_half_started(ray: ModuleType) -> None:
+    """End the processes of a start that failed: Ray forgets them, and they would make the next one later still."""
+    package = str(Path(str(ray.__file__)).parent)
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
+    for process in listed.stdout.splitlines():
+        pid, parent, args = process.split(maxsplit=2)
+        if int(parent) == os.getpid() and package in args:
+            os.kill(int(pid), signal.SIGKILL)

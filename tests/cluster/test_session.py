@@ -1,6 +1,8 @@
 """Starting Ray: what fails on a busy machine is tried again, and nothing of it stays."""
 
+import os
 import signal
+import subprocess
 import sys
 from typing import Any
 
@@ -12,6 +14,8 @@ from search.cluster.session import ATTEMPTS, NoRay, ray_session
 
 class FakeRay:
     """Ray that does not start the first times."""
+
+    __file__ = "/somewhere/ray/__init__.py"
 
     def __init__(self, failures: int) -> None:
         self.failures = failures
@@ -49,6 +53,35 @@ def test_what_did_not_start_is_started_again(started: Any, caplog: pytest.LogCap
     assert caplog.messages == ["Ray did not start (Timed out waiting for the node.); starting it again."] * (
         ATTEMPTS - 1
     )
+
+
+FAILS_ONCE = """
+import os
+import subprocess
+from search.cluster.session import import_ray, ray_session
+from ray._private import services
+
+get_node = services.get_node
+
+def late(*args):
+    services.get_node = get_node
+    raise TimeoutError("The node did not answer.")
+
+services.get_node = late  # Ray asks it at the end of a start, when all its processes run
+with ray_session() as ray:
+    listed = subprocess.run(["ps", "-A", "-o", "ppid=,stat=,comm="], capture_output=True, text=True, check=True).stdout
+    own = [line.split() for line in listed.splitlines()]
+    print(sorted(name for parent, state, name in own if parent == str(os.getpid()) and not state.startswith("Z")))
+"""
+
+
+def test_a_start_that_failed_leaves_no_process() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    done = subprocess.run(
+        [sys.executable, "-c", FAILS_ONCE], env=environment, capture_output=True, text=True, check=True, timeout=300
+    )
+    assert "Ray did not start (The node did not answer.); starting it again." in done.stderr
+    assert done.stdout.count("gcs_server") == done.stdout.count("raylet") == 1
 
 
 def test_it_is_given_up_in_the_end(started: Any) -> None:
