@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 
 from trainables.data.decode import Unreadable, fitted, fitted_image, unreadable
-from trainables.data.images import as_it_looks, opened_image
+from trainables.data.images import as_it_looks, open_file, opened_image
 from trainables.data.sets.rooted import images_below
 from trainables.mistakes import Mistakes
 
@@ -73,7 +73,7 @@ def decoded(image: ImageLike, short_side: int) -> np.ndarray:
         ValueError: an array of another shape or type, or no image at all.
     """
     if isinstance(image, str | os.PathLike):
-        with Path(image).open("rb") as file:
+        with open_file(Path(image)) as file:
             return np.asarray(fitted_image(opened_image(file), short_side))
     if isinstance(image, bytes):
         return np.asarray(fitted_image(opened_image(io.BytesIO(image)), short_side))

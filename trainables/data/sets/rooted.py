@@ -39,6 +39,13 @@ class RootedDataset(Dataset):
     def read(self, key: str) -> np.ndarray:
         return read_image(self._root / key)
 
+    def damage(self, key: str) -> str | None:
+        if type(self).read is not RootedDataset.read:
+            return None  # files of another kind, which only their reader knows
+        from trainables.data.header import damage_in  # imports parts of Pillow that who only lists does not need
+
+        return damage_in(self._root / key)
+
     def __getstate__(self) -> dict[str, Any]:
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # what is cached stays at home
 
