@@ -33,10 +33,11 @@ def found_images(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
     found: list[Path] = []
     sentences = []
     for path in map(Path, paths):
-        below = [path] if path.is_file() else sorted(path / key for key in images_below(path, path))
         if not path.exists():
             sentences.append(f"There is no image and no folder {str(path)!r}.")
-        elif not below:
+            continue
+        below = sorted(path / key for key in images_below(path, path)) if path.is_dir() else [path]
+        if not below:
             sentences.append(f"The folder {str(path)!r} holds no image.")
         found += below
     if sentences:
