@@ -6,6 +6,7 @@ A row says how a good tree is changed and what is said then; "" where it works. 
 
 import json
 import os
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from conftest import draw_folder, small_search
 from scipy.io import loadmat, savemat
 from support.commands import holdout_here, plain, write_search
 from support.trees import WRITERS, make_tree
+from support.without_ray import without_ray
 
 IMAGE = "class-00/00.png"
 RESTORE = "Restore the published"
@@ -83,7 +85,9 @@ FOLDERS: dict[str, Tree] = {
         change=lambda root: copied(root, ".DS_Store", "class-00/.DS_Store", "class-00/._00.png", ".git/0.png")
     ),
     "files that are no images": Tree(
-        change=lambda root: copied(root, "class-00/Thumbs.db", "class-00/desktop.ini", "readme.md", "images.zip", "0.png")
+        change=lambda root: copied(
+            root, "class-00/Thumbs.db", "class-00/desktop.ini", "readme.md", "images.zip", "0.png"
+        )
     ),
     "nested folders": Tree(change=lambda root: copied(root, "class-00/deeper/still/00.png")),
     "a folder called as an image": Tree(change=lambda root: copied(root, "class-00/more.jpg/00.png")),
@@ -123,7 +127,9 @@ FOLDERS: dict[str, Tree] = {
     "a class of a line break and markup": Tree(change=named("a\n[red]b[/red]"[:-6])),
     "a class that clears the terminal": Tree(change=named("\x1b[2J")),
     "a class of 255 bytes": Tree(change=named("ü" * 127)),
-    "a class that is not UTF-8": Tree(change=named(b"\xff\xfe"), said="5 file names are not UTF-8: '\\udcff\\udcfe/00.png'"),
+    "a class that is not UTF-8": Tree(
+        change=named(b"\xff\xfe"), said="5 file names are not UTF-8: '\\udcff\\udcfe/00.png'"
+    ),
     "an empty class that is not UTF-8": Tree(
         change=lambda root: os.mkdir(os.fsencode(root) + b"/\xff"), said="hold no image: \\udcff."
     ),
@@ -132,12 +138,11 @@ FOLDERS: dict[str, Tree] = {
 
 
 def refused(*arguments: object) -> str:
-    """What a command that is refused says: one line without a terminal's commands."""
+    """What a command that is refused says, without a terminal's commands: a line a sentence."""
     done = holdout_here(*map(str, arguments), code=2)
     assert done.stdout == ""
-    (line,) = done.stderr.splitlines()
-    assert line.isprintable()
-    return line
+    assert done.stderr.replace("\n", "").isprintable()
+    return done.stderr
 
 
 @pytest.mark.parametrize("name", FOLDERS)
@@ -273,7 +278,8 @@ LISTED: dict[str, dict[str, Tree]] = {
             said="1 images of CUB-200-2011 in {root!r} are listed more than once: images/001.Bird_1/Bird_1_0001_0.jpg.",
         ),
         "two classes of one name": Tree(
-            change=swapped("classes.txt", "2 002.Bird_2", "2 001.Bird_1"), said="are of more than one class: 001.Bird_1."
+            change=swapped("classes.txt", "2 002.Bird_2", "2 001.Bird_1"),
+            said="are of more than one class: 001.Bird_1.",
         ),
         "a class that is not named": Tree(
             change=swapped("image_class_labels.txt", "1 1\n", "1 999\n"), said="not in classes.txt: 999."
@@ -295,12 +301,17 @@ LISTED: dict[str, dict[str, Tree]] = {
             change=swapped("images.txt", "001.Bird_1/", f"{'x' * 5000}/"), said="cannot be read: File name too long"
         ),
         "an empty list": Tree(change=content("images.txt", b""), said="are in only one of images.txt and"),
-        "a list of zeros": Tree(change=content("images.txt", bytes(4096)), said="are not `image_id image_name`: line 1"),
-        "a list that is a pipe": Tree(change=pipe("images.txt"), said="images.txt of CUB-200-2011 in {root!r} is no file"),
+        "a list of zeros": Tree(
+            change=content("images.txt", bytes(4096)), said="are not `image_id image_name`: line 1"
+        ),
+        "a list that is a pipe": Tree(
+            change=pipe("images.txt"), said="images.txt of CUB-200-2011 in {root!r} is no file"
+        ),
         "a list that is a folder": Tree(change=folder("images.txt"), said="images.txt' cannot be read: Is a directory"),
         "a list as Windows writes it": Tree(change=as_windows_writes("images.txt")),
         "a list of terminal commands": Tree(
-            change=swapped("image_class_labels.txt", "1 1\n", "\x1b[2J 1\n"), said="image_class_labels.txt: 1, \\x1b[2J"
+            change=swapped("image_class_labels.txt", "1 1\n", "\x1b[2J 1\n"),
+            said="image_class_labels.txt: \\x1b[2J, 1.",
         ),
     },
     "cars196": {
@@ -321,7 +332,9 @@ LISTED: dict[str, dict[str, Tree]] = {
         "annotations that are a folder": Tree(change=folder("cars_annos.mat"), said=DAMAGED),
     },
     "sop": {
-        "a line twice": Tree(change=doubled("Ebay_train.txt"), said="1 images of Stanford Online Products in {root!r} are"),
+        "a line twice": Tree(
+            change=doubled("Ebay_train.txt"), said="1 images of Stanford Online Products in {root!r} are"
+        ),
         "a product in both lists": Tree(
             change=lambda root: lines(
                 root / "Ebay_test.txt",
@@ -383,9 +396,13 @@ LISTED: dict[str, dict[str, Tree]] = {
         "a category without end": Tree(
             change=of_entry("annotations", "category_id", float("inf")), said="(OverflowError: "
         ),
-        "an image that is not listed": Tree(change=of_entry("annotations", "image_id", 10**9), said="(KeyError: 1000000000)"),
+        "an image that is not listed": Tree(
+            change=of_entry("annotations", "image_id", 10**9), said="(KeyError: 1000000000)"
+        ),
         "an image of two categories": Tree(
-            change=inaturalist(lambda found: found["annotations"].append({**found["annotations"][0], "category_id": 3})),
+            change=inaturalist(
+                lambda found: found["annotations"].append({**found["annotations"][0], "category_id": 3})
+            ),
             said="1 images of iNaturalist 2018 in {root!r} are listed more than once",
         ),
         "annotations that are a pipe": Tree(change=pipe("val2018.json"), said="is no file"),
@@ -447,3 +464,40 @@ def test_a_search_over_a_hostile_folder_creates_nothing(name: str, tmp_path: Pat
     before = {path for path in tmp_path.rglob("*") if path.parent != root}
     assert FOLDERS[name].said.format(root=str(root)) in refused("run", file, "--runs", tmp_path / "runs")
     assert {path for path in tmp_path.rglob("*") if path.parent != root} == before
+
+
+def test_a_search_over_hostile_images_names_them_all_and_creates_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody writes to the pipe and the device never ends: neither is waited for."""
+    without_ray(monkeypatch)
+    root, cache = draw_folder(tmp_path / "images", images=5), tmp_path / "cache"
+    training, test = root / "class-00", root / "class-15"
+    for held in (training, test):
+        os.mkfifo(held / "a.jpg")
+        (held / "b.jpg").symlink_to("/dev/zero")
+        (held / "c.jpg").symlink_to("nowhere")
+        (held / "d.jpg").write_bytes((held / "00.png").read_bytes()[:200])
+        (held / "e.jpg").touch()
+        (held / "f\n\x1b[2J.jpg").write_text("<html>")
+    dataset = {"name": "folder", "root": str(root), "cache": str(cache)}
+    file = write_search(tmp_path / "small.yaml", small_search(root, dataset=dataset))
+    told = refused("run", file, "--runs", tmp_path / "runs")
+    assert told.splitlines()[-1] == (
+        "6 of 46 images cannot be read: class-00/a.jpg (a pipe and no file); class-00/b.jpg (a device and no file); "
+        "class-00/c.jpg (No such file or directory); class-00/d.jpg (image file is truncated); class-00/e.jpg (the "
+        "file is empty); class-00/f\\n\\x1b[2J.jpg (not an image of a known format). Replace or remove them."
+    )
+    assert not (tmp_path / "runs").exists()
+    assert {path.suffix for path in cache.iterdir()} <= {".lock"}
+
+
+def test_a_very_large_image_is_no_mistake_and_pillow_does_not_talk_into_it(tmp_path: Path) -> None:
+    """The header is looked at alone, so that its hundred million pixels need not be there."""
+    root = draw_folder(tmp_path / "images", classes=8, images=5)
+    size = (10_000).to_bytes(4, "big")
+    content = (root / "class-00" / "00.png").read_bytes()
+    header = b"IHDR" + size + size + content[24:29]
+    large = content[:12] + header + zlib.crc32(header).to_bytes(4, "big") + content[33:]
+    (root / "class-00" / "00.png").write_bytes(large)
+    assert holdout_here("datasets", "folder", "--root", root).stderr == ""

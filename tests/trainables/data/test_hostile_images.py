@@ -1,7 +1,7 @@
 """The table of hostile images: each is decoded as it looks, or is one clause that says what is wrong with it.
 
-A row says how a file is made, what a search says of it in a class that trains (which is decoded when the search starts),
-and what shows of it in a test class, whose files are only looked at from outside. None: nothing, it works.
+A row says how a file is made, what a search says of it in a class that trains (which is decoded when it starts), and
+what shows of it in a test class, whose files are only looked at from outside. None: nothing, it works.
 """
 
 import io
@@ -182,7 +182,9 @@ CASES: dict[str, Case] = {
     "name that clears the terminal": Case(
         make=holds(b"x"), decoded="\\x1b[2J.jpg (not", seen=UNKNOWN, file="\x1b[2J.jpg"
     ),
-    "name of rich's markup": Case(make=holds(b"x"), decoded="[red]a[blink].jpg (not", seen=UNKNOWN, file="[red]a[blink].jpg"),
+    "name of rich's markup": Case(
+        make=holds(b"x"), decoded="[red]a[blink].jpg (not", seen=UNKNOWN, file="[red]a[blink].jpg"
+    ),
     "name that turns writing round": Case(
         make=holds(b"x"), decoded="\\u202egpj.jpg (not", seen=UNKNOWN, file="\u202egpj.jpg"
     ),

@@ -41,8 +41,8 @@ images/001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg"""
         sentences = []
         if shared := sorted(name for name, count in Counter(names.values()).items() if count > 1):
             sentences.append(
-                f"{len(shared)} names in classes.txt of {str(self.root)!r} are of more than one class: {listed(shared)}. "
-                "Restore the published files."
+                f"{len(shared)} names in classes.txt of {str(self.root)!r} are of more than one class: "
+                f"{listed(shared)}. Restore the published files."
             )
         if odd := sorted(paths.keys() ^ labels.keys()):
             sentences.append(

@@ -32,7 +32,9 @@ def grouped(pairs: Iterable[tuple[str, str]]) -> Classes:
 def read_list(path: Path) -> list[str]:
     """The lines of a text file."""
     if os.path.exists(path) and not (path.is_file() or path.is_dir()):
-        raise Mistakes(f"{str(path)!r} cannot be read: it is no file. Give a readable file.")  # a pipe would be waited for
+        raise Mistakes(
+            f"{str(path)!r} cannot be read: it is no file. Give a readable file."
+        )  # a pipe would be waited for
     try:
         return path.read_text(encoding="utf-8-sig").splitlines()  # some editors begin a text with a mark
     except (OSError, UnicodeDecodeError) as error:
@@ -178,13 +180,12 @@ class PublishedDataset(RootedDataset):
     def _table(self, name: str, form: str) -> dict[str, str]:
         """The rows of a list file of two fields, the second by the first, of which none may come twice."""
         rows = self._rows(name, form)
-        table = {first: second for first, second in rows}
         if doubled := [first for first, count in Counter(first for first, _ in rows).items() if count > 1]:
             raise Mistakes(
                 f"{len(doubled)} lines of {name} in {str(self.root)!r} have a {form.split()[0]} that came before: "
                 f"{listed(doubled, shown=FEW)}. Restore the published file."
             )
-        return table
+        return dict(rows)
 
     def classes(self) -> Classes:
         """Class name → paths below ``root``; the training half comes first.
