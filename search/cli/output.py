@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,7 @@ def set_up_logging() -> None:
     logging.basicConfig(level=logging.ERROR, format="%(message)s", handlers=[_Handler()], force=True)
     for package in ("search", "spaces", "trainables"):
         logging.getLogger(package).setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # what it cannot decode is refused with its reason
 
 
 class _Handler(logging.Handler):

@@ -15,10 +15,13 @@ from search.cluster.session import NoRay, ray_session, token_path
 from search.config.search_config import SearchConfig
 from search.plan.checks import make_plan
 from search.plan.plan import Plan
+from search.selection.seal import MEND
 from search.study.samplers.chance import is_blind, left_to_chance
+from trainables.data.look import look_at
 from trainables.mistakes import Mistakes
 from trainables.models import EmbeddingModel
 
+LOOK_S = 60
 PROCESS_BYTES = 700_000_000
 """What an actor takes of the memory before its first batch: Python, torch, Ray."""
 
@@ -91,6 +94,26 @@ def _data(plan: Plan) -> Iterator[CheckResult]:
     yield CheckResult(check="data", state="ok", found=f"{plan.config.dataset.name}: {found}")
 
 
+def _images(plan: Plan) -> Iterator[CheckResult]:
+    """The images' files from outside; decoding those of training classes would take too long here."""
+    source = plan.config.dataset.source
+    classes = source.classes()
+    parts = {
+        "training": (plan.images.class_names, "Replace them; a search refuses to begin with what it cannot decode."),
+        "test": (plan.split.test, MEND),
+    }
+    for part, (names, mend) in parts.items():
+        keys = [key for name in names for key in classes[name]]
+        look = look_at(source, keys, seconds=LOOK_S)
+        found = look.sentence(f"{part} classes") or f"none of {len(keys):,} looks damaged, and none was decoded"
+        yield CheckResult(
+            check=f"{part} images",
+            state="warning" if look.damaged else "ok",
+            found=found.rstrip("."),
+            mend=mend if look.damaged else "",
+        )
+
+
 def _disk(plan: Plan) -> Iterator[CheckResult]:
     """Space for the image store, three bytes a pixel, and for each trial's best model, four bytes a weight."""
     classes = plan.config.dataset.source.classes()
@@ -145,7 +168,7 @@ def _sampling(plan: Plan) -> Iterator[CheckResult]:
         yield CheckResult(check="sampling", state="warning" if blind else "ok", found=text.rstrip("."))
 
 
-SEARCH_CHECKS: tuple[Callable[[Plan], Iterator[CheckResult]], ...] = (_data, _disk, _memory, _sampling)
+SEARCH_CHECKS: tuple[Callable[[Plan], Iterator[CheckResult]], ...] = (_data, _images, _disk, _memory, _sampling)
 
 
 def _slots(config: SearchConfig) -> int:

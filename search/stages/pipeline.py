@@ -35,6 +35,7 @@ from search.stages.listeners.gpu_memory_check import GpuMemoryCheck
 from search.stages.outcome import Outcome, recorded_outcome
 from search.stages.progress.phase import phase
 from search.stages.progress.progress import Progress
+from search.stages.progress.sealed_images import SealedImagesLook
 from search.stages.queued_stages import (
     audit_stage,
     confirm_stages,
@@ -118,7 +119,11 @@ def run_stages(
         for search in searches:
             search.begin_session(started, concurrent)
         phases.begin(f"Starting {concurrent} {'worker' if concurrent == 1 else 'workers'} …")
-        return _carry_out(searches, left, console, opener, reason, family, concurrent, started, [phases, *listeners])
+        look = SealedImagesLook([search.plan for search in _undone(searches, Stage.TEST)])
+        followed = [phases, *listeners]
+        outcomes = _carry_out(searches, left, console, opener, reason, family, concurrent, started, followed)
+        look.wait()
+        return outcomes
 
 
 def _databases(plans: Sequence[Plan]) -> dict[str, list[str]]:

@@ -27,10 +27,12 @@ from search.study.configurations import configuration_of
 from search.study.names import Stage, short_study_name, study_name
 from trainables.data import Dataset
 from trainables.files import write_json, write_whole
-from trainables.mistakes import raise_if_any
+from trainables.mistakes import Mistakes, raise_if_any
 from trainables.spec import TrialSpec
 
 logger = logging.getLogger(__name__)
+
+GOES_ON = "The trainings are kept, and this opening counts once: when this is mended, the same command goes on."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +139,10 @@ def _score(
     images = plan.sealed_test.images(candidate.selection, opening)
     console.print(f"Opening the test classes for {plan.config.name} …", style="dim", highlight=False)
     ledger = Ledger(plan.folder.openings)
-    store = images.make(StoreProgress(console))
+    try:
+        store = images.make(StoreProgress(console))
+    except Mistakes as error:
+        raise Mistakes([*error.sentences, GOES_ON]) from error
     opening = ledger.read(opening, images_in(store))
     if known := ledger.before(opening):
         logger.warning("%s: %s.", plan.config.name, known)

@@ -101,6 +101,8 @@ class _DatasetContract:
                 return f"read({key!r}) must give height × width × 3 (RGB); it gives {pixels.shape}."
             if not np.array_equal(pixels, self._dataset.read(key)):
                 return f"read({key!r}) gives other pixels when it is asked again."
+            if damage := self._dataset.damage(key):
+                return f"damage({key!r}) is {damage!r} of an image that read() gives: it has to be None then."
             stamp = self._dataset.stamp(key)
             if not isinstance(stamp, str) or stamp != self._dataset.stamp(key):
                 return f"stamp({key!r}) must be a text that changes only when the image does; it is {stamp!r}."

@@ -109,3 +109,15 @@ def test_mistakes_exit_with_2(
     assert expected in plain(done.stderr)
     assert not plain(done.stderr).startswith(":")
     assert done.stdout == ""
+
+
+def test_images_that_look_damaged_are_told_of_each_half(tmp_path: Path) -> None:
+    root = draw_folder(tmp_path / "images", images=4)
+    (root / "class-00" / "03.png").write_bytes((root / "class-00" / "03.png").read_bytes()[:-100])
+    (root / "class-15" / "00.png").write_bytes(b"<html>404</html>")
+    done = holdout_here("datasets", "folder", "--root", root)
+    assert plain(done.stderr) == (
+        "1 of 32 images of training classes looks damaged: class-00/03.png (the file is cut off). "
+        "1 of 32 images of test classes looks damaged: class-15/00.png (not an image of a known format)."
+    )
+    assert "test half │ 8 │ 32" in plain(done.stdout)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import draw_folder, small_search
 from support.commands import holdout, holdout_here, plain, write_search
 
 from search.cluster import doctor
@@ -66,3 +67,17 @@ def test_a_token_that_others_may_read_is_found(tmp_path: Path, monkeypatch: pyte
     assert found(list(examine(None, tmp_path)), "token").mend == f"chmod 600 {token}"
     token.chmod(0o600)
     assert found(list(examine(None, tmp_path)), "token").state == "ok"
+
+
+@pytest.mark.usefixtures("without_ray")
+def test_damaged_images_are_told_of_before_a_search(tmp_path: Path) -> None:
+    root = draw_folder(tmp_path / "images", images=5)
+    (root / "class-12" / "01.png").write_bytes(b"")
+    findings = list(examine(parse_config(small_search(root)), tmp_path / "runs"))
+    training, test = found(findings, "training images"), found(findings, "test images")
+    assert (training.state, training.found) == ("ok", "none of 40 looks damaged, and none was decoded")
+    assert (test.state, test.found) == (
+        "warning",
+        "1 of 40 images of test classes looks damaged: class-12/01.png (the file is empty)",
+    )
+    assert test.mend.startswith("Mend them before the test")

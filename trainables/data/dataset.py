@@ -36,6 +36,13 @@ class Dataset(ABC):
     def read(self, key: str) -> "np.ndarray":
         """The image as it looks: uint8, height × width × 3 (RGB). An unreadable one raises anything."""
 
+    def damage(self, key: str) -> str | None:
+        """What shows to be wrong with the image before it is decoded; None where nothing does, or nobody can tell.
+
+        It is asked of test classes too, before they are opened: it must not decode a pixel. It may raise anything.
+        """
+        return None
+
     def superclasses(self) -> Mapping[str, str] | None:
         """Class name → the larger class that it belongs to; None where the data set does not group its classes."""
         return None

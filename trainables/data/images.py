@@ -1,5 +1,6 @@
 """One image file as it looks: upright, 8 bits a channel, RGB on white."""
 
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -9,6 +10,14 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 # torchvision's list, without waiting seconds for the import of torchvision.
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
+
+_NO_FILE = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
 
 TIFF_BITS_PER_SAMPLE, TIFF_PHOTOMETRIC, TIFF_WHITE_IS_ZERO = 258, 262, 0
 
@@ -29,17 +38,43 @@ def read_image(path: Path) -> np.ndarray:
     Raises:
         Exception: whatever Pillow meets in a damaged file; ValueError for grey without a known white.
     """
-    with path.open("rb") as file:  # given a path, Pillow 13 maps uncompressed TIFFs and garbles rotated grey ones
+    with open_file(path) as file:  # given a path, Pillow 13 maps uncompressed TIFFs and garbles rotated grey ones
         return np.asarray(opened_image(file))
+
+
+def open_file(path: Path) -> IO[bytes]:
+    """The file at ``path``, open for reading.
+
+    Raises:
+        OSError: it cannot be opened.
+        ValueError: it is empty, or no file: whoever reads a pipe that nobody writes to waits without end.
+    """
+    status = path.stat()
+    if kind := _NO_FILE.get(stat.S_IFMT(status.st_mode)):
+        raise ValueError(f"{kind} and no file")
+    if not status.st_size:
+        raise ValueError("the file is empty")
+    return path.open("rb")
 
 
 def opened_image(file: IO[bytes]) -> Image.Image:
     """The image in an open file, decoded, as :func:`as_it_looks`; errors as above."""
+    return as_it_looks(identified(file))
+
+
+def identified(file: IO[bytes]) -> Image.Image:
+    """The image in an open file, of which no pixel is decoded yet: format and size are those of its header.
+
+    Raises:
+        ValueError: its format is not known, or it claims to be so large that decoding it would fill the memory.
+    """
     try:
-        image = Image.open(file)
+        return Image.open(file)
     except UnidentifiedImageError:
         raise ValueError("not an image of a known format") from None  # Pillow's words show Python objects
-    return as_it_looks(image)
+    except Image.DecompressionBombError:
+        most = 2 * (Image.MAX_IMAGE_PIXELS or 0)  # Pillow warns from the half
+        raise ValueError(f"its header says that it has more than {most:,} pixels") from None
 
 
 def as_it_looks(image: Image.Image) -> Image.Image:

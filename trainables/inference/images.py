@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 
 from trainables.data.decode import Unreadable, fitted, fitted_image, unreadable
-from trainables.data.images import as_it_looks, opened_image
+from trainables.data.images import as_it_looks, open_file, opened_image
 from trainables.data.sets.rooted import images_below
 from trainables.mistakes import Mistakes
 
@@ -33,10 +33,11 @@ def found_images(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
     found: list[Path] = []
     sentences = []
     for path in map(Path, paths):
-        below = [path] if path.is_file() else sorted(path / key for key in images_below(path, path))
         if not path.exists():
             sentences.append(f"There is no image and no folder {str(path)!r}.")
-        elif not below:
+            continue
+        below = sorted(path / key for key in images_below(path, path)) if path.is_dir() else [path]
+        if not below:
             sentences.append(f"The folder {str(path)!r} holds no image.")
         found += below
     if sentences:
@@ -73,7 +74,7 @@ def decoded(image: ImageLike, short_side: int) -> np.ndarray:
         ValueError: an array of another shape or type, or no image at all.
     """
     if isinstance(image, str | os.PathLike):
-        with Path(image).open("rb") as file:
+        with open_file(Path(image)) as file:
             return np.asarray(fitted_image(opened_image(file), short_side))
     if isinstance(image, bytes):
         return np.asarray(fitted_image(opened_image(io.BytesIO(image)), short_side))

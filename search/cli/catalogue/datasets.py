@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from trainables.data.split import ClassSplit
 
 PICTURES = (".png", ".webp")
+LOOK_S = 60
 INDENT = (0, 0, 0, 2)
 
 
@@ -57,6 +58,7 @@ def datasets(
     counts = _counts(dataset, split)
     if picture is not None:
         _draw(dataset, split, picture)
+    _say_damage(dataset, split)
     show("" if as_json else _counted(name, counts), {"name": name, **counts}, as_json)
 
 
@@ -114,6 +116,17 @@ def _split(dataset: "Dataset") -> "ClassSplit":
     split = make_split(dataset.identity(), list(classes), published, ratio=defaults.ratio, seed=defaults.seed)
     check_images(split, classes)
     return split
+
+
+def _say_damage(dataset: "Dataset", split: "ClassSplit") -> None:
+    """Say which files look damaged from outside; none is decoded, also because nobody looks at test classes."""
+    from trainables.data.look import look_at
+
+    classes = dataset.classes()
+    for part, names in {"training classes": split.train + split.validation, "test classes": split.test}.items():
+        keys = [key for name in names for key in classes[name]]
+        if sentence := look_at(dataset, keys, seconds=LOOK_S).sentence(part):
+            say([sentence], "yellow")
 
 
 def _draw(dataset: "Dataset", split: "ClassSplit", file: Path) -> None:

@@ -1,16 +1,13 @@
 """What can be seen of a data set before anything is decided: its classes, their images, and how large these are."""
 
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from PIL import Image
-
 from trainables.data.dataset import Dataset
-from trainables.data.images import IMAGE_SUFFIXES
+from trainables.data.images import IMAGE_SUFFIXES, identified, open_file
 from trainables.data.sets.folder import Folder
 from trainables.data.sets.rooted import RootedDataset
 from trainables.data.split import FEWEST_CLASSES, FEWEST_IMAGES, ClassSplit, check_images, make_split
@@ -166,8 +163,8 @@ def _side_of(dataset: Dataset, key: str) -> int:
     if not isinstance(dataset, RootedDataset):
         return min(dataset.read(key).shape[:2])
     try:
-        with warnings.catch_warnings(), Image.open(os.path.join(str(dataset.root), key)) as image:
+        with warnings.catch_warnings(), open_file(Path(dataset.root or "", key)) as file:
             warnings.simplefilter("ignore")  # of images that are very large
-            return min(image.size)
+            return min(identified(file).size)
     except Exception:  # image decoders raise anything
         return 0

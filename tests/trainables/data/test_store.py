@@ -158,7 +158,7 @@ def test_all_unreadable_images_are_named_and_nothing_is_left(folder: Dataset, tm
     with pytest.raises(Mistakes) as mistake:
         build(folder, tmp_path / "cache")
     (sentence,) = mistake.value.sentences
-    assert sentence.startswith("3 of 10 images cannot be read: a/0.png (not an image of a known format); ")
+    assert sentence.startswith("3 of 10 images cannot be read: a/0.png (the file is empty); ")
     assert "c/3.png (image file is truncated" in sentence
     assert "c/gone.png (No such file or directory)" in sentence
     assert {path.suffix for path in (tmp_path / "cache").iterdir()} <= {".lock"}

@@ -1,5 +1,6 @@
 """From images in a store to a batch that a network takes: only what is seen is read, and resampled where it is used."""
 
+from collections.abc import Iterator
 from typing import Protocol
 
 import torch
@@ -9,6 +10,7 @@ from trainables.data.augmentation.augment import AUGMENTATIONS, Frame
 from trainables.data.augmentation.resample import resample
 
 CHUNK = 8 * 224**2  # output pixels that a CPU resamples at once: what they are made of stays in its cache
+PADDED = 1 << 29  # bytes of windows that are gathered at once, and four times as many when they are resampled
 
 
 class Images(Protocol):
@@ -46,12 +48,29 @@ def load(
         float32 [B, 3, S, S] in 0 … 1.
     """
     crops = AUGMENTATIONS[augmentation](images.sizes(indices_B), frame, generator)
-    if device.type != "cpu":
+    if device.type != "cpu" and _padded(crops.windows_B4) <= PADDED:
         return resample(images.gather(indices_B, crops.windows_B4).to(device), crops)
-    batch = torch.empty(len(indices_B), 3, frame.side, frame.side)
+    batch = torch.empty(len(indices_B), 3, frame.side, frame.side, device=device)
     # Images of like width together, for a chunk is as wide as its widest; what needs no resampling is apart.
     order = torch.where(crops.exact_B, 0, crops.windows_B4[:, 3]).argsort(stable=True)
-    for rows in order.split(max(1, CHUNK // frame.side**2)):
-        of_rows = crops.of(rows)
-        batch[rows] = resample(images.gather(indices_B[rows], of_rows.windows_B4), of_rows)
+    size = CHUNK // frame.side**2 if device.type == "cpu" else len(order)
+    for chunk in order.split(max(1, size)):
+        for rows in _fitting(chunk, crops.windows_B4):
+            of_rows = crops.of(rows)
+            batch[rows] = resample(images.gather(indices_B[rows], of_rows.windows_B4).to(device), of_rows)
     return batch
+
+
+def _padded(windows_B4: Tensor) -> int:
+    """The bytes of windows that all are as high and as wide as the largest."""
+    height, width = windows_B4[:, 2:].amax(dim=0).tolist()
+    return 3 * len(windows_B4) * height * width
+
+
+def _fitting(rows: Tensor, windows_B4: Tensor) -> Iterator[Tensor]:
+    """``rows``, halved until the windows of each part fill no memory: a flat and a thin image side by side would."""
+    if len(rows) == 1 or _padded(windows_B4[rows]) <= PADDED:
+        yield rows
+        return
+    for half in rows.tensor_split(2):
+        yield from _fitting(half, windows_B4)

@@ -38,9 +38,13 @@ car_ims/000001.jpg"""
         try:
             content = loadmat(self._root / ANNOTATIONS, squeeze_me=True)
             names = [str(name) for name in content["class_names"]]
+            if len(set(names)) < len(names):
+                raise ValueError("two classes have one name")
             classes: dict[str, list[str]] = {name: [] for name in names}
             annotations = content["annotations"]
             for path, label in zip(annotations["relative_im_path"], annotations["class"], strict=True):
+                if not 1 <= label <= len(names):
+                    raise ValueError(f"a class is {label}, and there are {len(names)}")
                 classes[names[label - 1]].append(str(path))
         except Exception as error:  # scipy raises anything when a file is damaged
             raise Mistakes(

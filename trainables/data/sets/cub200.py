@@ -1,5 +1,6 @@
 """CUB-200-2011 (Wah et al. 2011): 200 species of birds, of which the first hundred train."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -34,10 +35,15 @@ images/001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg"""
         }
 
     def _listed(self) -> Halves:
-        names = dict(self._rows("classes.txt", "class_id class_name"))
-        paths = dict(self._rows("images.txt", "image_id image_name"))
-        labels = dict(self._rows("image_class_labels.txt", "image_id class_id"))
+        names = self._table("classes.txt", "class_id class_name")
+        paths = self._table("images.txt", "image_id image_name")
+        labels = self._table("image_class_labels.txt", "image_id class_id")
         sentences = []
+        if shared := sorted(name for name, count in Counter(names.values()).items() if count > 1):
+            sentences.append(
+                f"{len(shared)} names in classes.txt of {str(self.root)!r} are of more than one class: "
+                f"{listed(shared)}. Restore the published files."
+            )
         if odd := sorted(paths.keys() ^ labels.keys()):
             sentences.append(
                 f"{len(odd)} images in {str(self.root)!r} are in only one of images.txt and image_class_labels.txt: "

@@ -1,11 +1,12 @@
 """Images in one sub-folder a class, as torchvision's ``ImageFolder`` reads them."""
 
+import os
 from dataclasses import dataclass
 from typing import ClassVar
 
 from trainables.data.images import IMAGE_SUFFIXES
 from trainables.data.listing import listed
-from trainables.data.sets.rooted import RootedDataset, images_below
+from trainables.data.sets.rooted import RootedDataset, images_below, leads_nowhere
 from trainables.mistakes import Mistakes
 
 
@@ -34,16 +35,34 @@ kestrel/anything.jpg"""
             raise Mistakes(f"dataset.root is {str(self.root)!r}, which has no sub-folder. Give it one a class.")
 
     def _class_names(self) -> list[str]:
-        return sorted(entry.name for entry in self._root.iterdir() if entry.is_dir() and entry.name[0] != ".")
+        return sorted(entry.name for entry in self._entries() if os.path.isdir(entry.path))
+
+    def _entries(self) -> list[os.DirEntry[str]]:
+        """What ``root`` holds, hidden entries left out."""
+        try:
+            with os.scandir(self._root) as entries:
+                return [entry for entry in entries if not entry.name.startswith(".")]
+        except OSError as error:
+            raise Mistakes(
+                f"dataset.root is {str(self.root)!r}, which cannot be read: {error.strerror}. Permit reading it."
+            ) from error
 
     def classes(self) -> dict[str, tuple[str, ...]]:
         """Class name → paths below ``root``.
 
         Raises:
-            Mistakes: classes without an image, or names that are not UTF-8.
+            Mistakes: classes without an image, folders that cannot be read or have two names, links that lead nowhere,
+                or names that are not UTF-8.
         """
-        classes = {name: tuple(sorted(images_below(self._root / name, self._root))) for name in self._class_names()}
+        seen: dict[tuple[int, int], str] = {}  # two classes may not be one folder
+        classes = {
+            name: tuple(sorted(images_below(self._root / name, self._root, seen))) for name in self._class_names()
+        }
         sentences = []
+        if lost := sorted(entry.name for entry in self._entries() if leads_nowhere(entry.path)):
+            sentences.append(
+                f"{len(lost)} links in {str(self.root)!r} lead nowhere: {listed(lost)}. Mend or remove them."
+            )
         if empty := [name for name, keys in classes.items() if not keys]:
             sentences.append(
                 f"{len(empty)} of the {len(classes)} class folders in {str(self.root)!r} hold no image: "

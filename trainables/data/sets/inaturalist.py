@@ -70,8 +70,11 @@ train_val2018/Plantae/7477/3b60c9486db1d2ee875f11a669fbde4a.jpg"""
             content = json.loads((self._root / name).read_bytes())
             paths = {image["id"]: image["file_name"] for image in content["images"]}
             for annotation in content["annotations"]:
-                yield str(int(annotation["category_id"])), paths[annotation["image_id"]]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+                path = paths[annotation["image_id"]]
+                if not isinstance(path, str):
+                    raise TypeError(f"a file_name is {path!r}")
+                yield str(int(annotation["category_id"])), path
+        except Exception as error:  # what should be a table may be anything, as deeply nested as one likes
             raise Mistakes(
                 f"{name} in {str(self.root)!r} is damaged or not that of {self.title} "
                 f"({type(error).__name__}: {error}). Restore the published file."

@@ -3,7 +3,8 @@
 import hashlib
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -30,8 +31,12 @@ def grouped(pairs: Iterable[tuple[str, str]]) -> Classes:
 
 def read_list(path: Path) -> list[str]:
     """The lines of a text file."""
+    if os.path.exists(path) and not (path.is_file() or path.is_dir()):
+        raise Mistakes(
+            f"{str(path)!r} cannot be read: it is no file. Give a readable file."
+        )  # a pipe would be waited for
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        return path.read_text(encoding="utf-8-sig").splitlines()  # some editors begin a text with a mark
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise Mistakes(f"{str(path)!r} cannot be read: {reason}. Give a readable file.") from error
@@ -93,11 +98,14 @@ class PublishedDataset(RootedDataset):
     @cached_property
     def _halves(self) -> Halves:
         root = str(self.root)
-        if missing := [name for name in self._needed() if not (self._root / name).exists()]:
+        needed = {name: self._root / name for name in self._needed()}
+        if missing := [name for name, path in needed.items() if not os.path.exists(path)]:
             raise Mistakes(
                 f"dataset.root is {root!r}, which lacks {listed(missing)} of {self.title}. "
                 "Give the folder that holds them, or unpack the data set again."
             )
+        if odd := [name for name, path in needed.items() if not (path.is_file() or path.is_dir())]:
+            raise Mistakes(f"{listed(odd)} of {self.title} in {root!r} is no file. Unpack the data set again.")
         train, test = self._listed()
         if both := [name for name in train if name in test]:
             raise Mistakes(
@@ -107,6 +115,7 @@ class PublishedDataset(RootedDataset):
         keys = [key for half in (train, test) for images in half.values() for key in images]
         if not keys:
             raise Mistakes(f"{self.title} in {root!r} has no image. Unpack the data set again.")
+        raise_if_any(list(self._key_mistakes(keys)))
         present = self._present(keys)
         if self.subset and present:
             return _only(train, present), _only(test, present)
@@ -118,6 +127,19 @@ class PublishedDataset(RootedDataset):
             )
         raise_if_any(sentences)
         return train, test
+
+    def _key_mistakes(self, keys: Sequence[str]) -> Iterator[str]:
+        """A key names one image below ``root``, of one class."""
+        if outside := [key for key in keys if key.startswith("/") or ".." in key.split("/") or "\0" in key]:
+            yield (
+                f"{len(outside)} listed images of {self.title} do not lie below {str(self.root)!r}: "
+                f"{listed(outside, shown=FEW)}. Restore the published lists."
+            )
+        if doubled := [key for key, count in Counter(keys).items() if count > 1]:
+            yield (
+                f"{len(doubled)} images of {self.title} in {str(self.root)!r} are listed more than once: "
+                f"{listed(doubled, shown=FEW)}. Restore the published lists."
+            )
 
     def _present(self, keys: Sequence[str]) -> set[str]:
         """Those of ``keys`` that are on disk, by one look into each folder."""
@@ -154,6 +176,16 @@ class PublishedDataset(RootedDataset):
                 f"line {wrong[0]} is {lines[wrong[0] - 1]!r:.80}. Restore the published file."
             )
         return [row for row in rows if row and row != heading]
+
+    def _table(self, name: str, form: str) -> dict[str, str]:
+        """The rows of a list file of two fields, the second by the first, of which none may come twice."""
+        rows = self._rows(name, form)
+        if doubled := [first for first, count in Counter(first for first, _ in rows).items() if count > 1]:
+            raise Mistakes(
+                f"{len(doubled)} lines of {name} in {str(self.root)!r} have a {form.split()[0]} that came before: "
+                f"{listed(doubled, shown=FEW)}. Restore the published file."
+            )
+        return dict(rows)
 
     def classes(self) -> Classes:
         """Class name → paths below ``root``; the training half comes first.

@@ -11,6 +11,7 @@ import numpy as np
 
 from trainables.data.dataset import Dataset
 from trainables.data.images import IMAGE_SUFFIXES, read_image
+from trainables.data.listing import listed
 from trainables.mistakes import Mistakes
 
 
@@ -23,8 +24,8 @@ class RootedDataset(Dataset):
     def __post_init__(self) -> None:
         if self.root is None:
             raise Mistakes("dataset.root is missing: give the folder that holds the images.")
-        if not self._root.is_dir():
-            what = "is not a folder" if self._root.exists() else "does not exist"
+        if not os.path.isdir(self._root):
+            what = "is not a folder" if os.path.exists(self._root) else "does not exist"
             raise Mistakes(f"dataset.root is {str(self.root)!r}, which {what}. Give the folder that holds the images.")
 
     @cached_property
@@ -39,15 +40,52 @@ class RootedDataset(Dataset):
     def read(self, key: str) -> np.ndarray:
         return read_image(self._root / key)
 
+    def damage(self, key: str) -> str | None:
+        if type(self).read is not RootedDataset.read:
+            return None  # files of another kind, which only their reader knows
+        from trainables.data.header import damage_in  # imports parts of Pillow that who only lists does not need
+
+        return damage_in(self._root / key)
+
     def __getstate__(self) -> dict[str, Any]:
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # what is cached stays at home
 
 
-def images_below(folder: Path, root: Path) -> Iterator[str]:
-    """Paths below ``root`` of the images in ``folder``, hidden ones left out, links followed."""
-    for path, folders, files in os.walk(folder, followlinks=True):
+def images_below(folder: Path, root: Path, seen: dict[tuple[int, int], str] | None = None) -> Iterator[str]:
+    """Paths below ``root`` of the images in ``folder``, hidden ones left out, links followed.
+
+    ``seen`` are the folders that were read before, by what the file system calls them.
+
+    Raises:
+        Mistakes: a folder that cannot be read, that is met twice by links, or links that lead nowhere.
+    """
+    seen = {} if seen is None else seen
+    lost = []
+    for path, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
+        status = os.stat(path)
+        first = seen.setdefault((status.st_dev, status.st_ino), path)
+        if first != path:
+            raise Mistakes(
+                f"{path!r} is the folder {first!r} by another name, so that its images would be read twice; remove the "
+                "link."
+            )
         folders[:] = [name for name in folders if not name.startswith(".")]
         below = Path(path).relative_to(root).as_posix()
         for name in files:
-            if not name.startswith(".") and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES:
+            if name.startswith("."):
+                continue
+            if os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES:
                 yield f"{below}/{name}"
+            elif leads_nowhere(f"{path}/{name}"):
+                lost.append(f"{below}/{name}")
+    if lost:
+        raise Mistakes(f"{len(lost)} links in {str(folder)!r} lead nowhere: {listed(lost)}. Mend or remove them.")
+
+
+def leads_nowhere(path: str | os.PathLike[str]) -> bool:
+    """Whether ``path`` is a link to what is not there."""
+    return os.path.islink(path) and not os.path.exists(path)
+
+
+def _refuse(error: OSError) -> None:
+    raise Mistakes(f"{error.filename!r} cannot be read: {error.strerror}. Mend or remove it.") from error

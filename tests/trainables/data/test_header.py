@@ -1,0 +1,179 @@
+"""Images looked at from outside: what is cut off anywhere is found, and no pixel is decoded."""
+
+import io
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import draw_folder
+from PIL import Image, ImageFile
+
+from trainables.data.header import damage_in
+from trainables.data.images import read_image
+from trainables.data.look import Look, look_at
+from trainables.data.sets.folder import Folder
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL")  # of headers that are cut off
+
+NOISE = np.random.default_rng(0).integers(0, 256, (12, 15, 3), dtype=np.uint8)
+COLOUR = Image.fromarray(NOISE)
+
+
+def encoded(image: Image.Image, form: str, **options: object) -> bytes:
+    file = io.BytesIO()
+    image.save(file, form, **options)
+    return file.getvalue()
+
+
+def with_preview(jpeg: bytes) -> bytes:
+    """A photograph with a smaller one in its header, as cameras write them."""
+    segment = b"Preview" + jpeg
+    return jpeg[:2] + b"\xff\xe1" + (len(segment) + 2).to_bytes(2, "big") + segment + jpeg[2:]
+
+
+JPEG = encoded(COLOUR, "JPEG")
+PNG = encoded(COLOUR, "PNG")
+# Each with how many of its last bytes hold no pixel, so that it can be decoded without them.
+FILES: dict[str, tuple[bytes, int]] = {
+    "JPEG": (JPEG, 0),
+    "progressive JPEG": (encoded(COLOUR, "JPEG", progressive=True), 0),
+    "CMYK JPEG": (encoded(COLOUR.convert("CMYK"), "JPEG"), 0),
+    "JPEG with a preview": (with_preview(JPEG), 0),
+    "JPEG padded with zeros": (JPEG + bytes(100), 0),
+    "JPEG with a camera's trailer": (JPEG + b"trailer" * 30, 0),
+    "JPEG of two pictures": (encoded(COLOUR, "MPO", save_all=True, append_images=[COLOUR]), 0),
+    "PNG": (PNG, 20),
+    "PNG padded with zeros": (PNG + bytes(100), 120),
+    "BMP": (encoded(COLOUR, "BMP"), 2),
+    "PPM": (encoded(COLOUR, "PPM"), 0),
+    "PGM of 16 bits": (encoded(Image.fromarray(NOISE[..., 0].astype(np.uint16) * 257), "PPM"), 0),
+    "PBM": (encoded(COLOUR.convert("1"), "PPM"), 0),
+    "TIFF": (encoded(COLOUR, "TIFF"), 0),
+    "compressed TIFF": (encoded(COLOUR, "TIFF", compression="tiff_lzw"), 0),
+    "WebP": (encoded(COLOUR, "WEBP"), 0),
+    "GIF": (encoded(COLOUR, "GIF"), 2),
+}
+
+
+def is_damaged(path: Path) -> bool:
+    try:
+        return damage_in(path) is not None
+    except Exception:  # image decoders raise anything
+        return True
+
+
+def is_decoded(path: Path) -> bool:
+    try:
+        return bool(read_image(path).size)
+    except Exception:  # image decoders raise anything
+        return False
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_is_cut_anywhere_is_found(name: str, tmp_path: Path) -> None:
+    """The oracle is the decoder itself, over lengths that the file can be cut to."""
+    content, without_pixels = FILES[name]
+    path = tmp_path / "image.jpg"
+    path.write_bytes(content)
+    assert damage_in(path) is None
+    for length in [*range(0, len(content), 7), *range(len(content) - 30, len(content))]:
+        path.write_bytes(content[:length])
+        damaged, decoded = is_damaged(path), is_decoded(path)
+        assert damaged or decoded, f"nothing was seen of a file cut to {length} of {len(content)} bytes"
+        if damaged and decoded:
+            assert len(content) - length <= without_pixels, f"{length} of {len(content)} bytes are an image"
+
+
+def test_no_pixel_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def decoding(*_: object) -> None:
+        pytest.fail("pixels were decoded")
+
+    paths = []
+    for name, (content, _) in FILES.items():
+        paths.append(tmp_path / f"{name}.jpg")
+        paths[-1].write_bytes(content)
+    kinds = {Image.Image, ImageFile.ImageFile}
+    for content, _ in FILES.values():
+        with Image.open(io.BytesIO(content)) as image:
+            kinds.add(type(image))
+    for kind in kinds:
+        monkeypatch.setattr(kind, "load", decoding)
+    assert [damage_in(path) for path in paths] == [None] * len(FILES)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda path: path.touch(), "the file is empty"),
+        (lambda path: path.mkdir(), "a folder and no file"),
+        (os.mkfifo, "a pipe and no file"),
+        (lambda path: path.symlink_to("/dev/zero"), "a device and no file"),
+        (lambda path: path.symlink_to("nowhere"), "No such file or directory"),
+        (lambda path: path.symlink_to(path.name), "Too many levels of symbolic links"),
+        (lambda path: path.write_text("<html>404</html>"), "not an image of a known format"),
+    ],
+)
+def test_what_is_no_image_says_what_it_is(make: Callable[[Path], None], reason: str, tmp_path: Path) -> None:
+    make(tmp_path / "a.jpg")
+    for read in (damage_in, read_image):
+        with pytest.raises((OSError, ValueError), match=reason):
+            read(tmp_path / "a.jpg")
+
+
+def test_all_that_are_damaged_are_counted_and_the_first_are_named(tmp_path: Path) -> None:
+    root = draw_folder(tmp_path / "images", classes=4)
+    dataset = Folder(root=str(root))
+    keys = [key for keys in dataset.classes().values() for key in keys]
+    assert look_at(dataset, keys, seconds=60) == Look(looked=40, total=40, seconds=60, damaged=())
+    assert look_at(dataset, keys, seconds=60).sentence("test classes") is None
+    for key in keys[3::4]:
+        (root / key).write_bytes((root / key).read_bytes()[:300])
+    look = look_at(dataset, keys, seconds=60)
+    assert [image.key for image in look.damaged] == keys[3::4]
+    said = look.sentence("test classes")
+    assert said is not None
+    assert said.startswith(f"10 of 40 images of test classes look damaged: {keys[3]} (the file is cut off); ")
+    assert said.endswith("; and 5 more.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hanging(Folder):
+    """Images on a file system that answers for all but one class."""
+
+    def damage(self, key: str) -> str | None:
+        if key.startswith("class-01"):
+            threading.Event().wait()
+        return super().damage(key)
+
+
+def test_a_file_system_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
+    dataset = Hanging(root=str(draw_folder(tmp_path / "images", classes=2)))
+    keys = [key for keys in dataset.classes().values() for key in keys]
+    begun = time.monotonic()
+    look = look_at(dataset, keys, seconds=1)
+    assert time.monotonic() - begun < 10
+    assert look.looked == 10
+    assert look.sentence("test classes") == (
+        "None of the 10 of 20 images of test classes that could be looked at in 1 s looks damaged."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrays(Folder):
+    """Files of another kind than Pillow's."""
+
+    def read(self, key: str) -> np.ndarray:
+        return NOISE
+
+
+def test_who_reads_files_of_its_own_is_not_told_that_they_are_no_images(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "0.png").write_bytes(b"rows of numbers")
+    assert Arrays(root=str(tmp_path)).damage("a/0.png") is None
+    with pytest.raises(ValueError, match="not an image of a known format"):
+        Folder(root=str(tmp_path)).damage("a/0.png")

@@ -1,0 +1,312 @@
+"""The table of hostile images: each is decoded as it looks, or is one clause that says what is wrong with it.
+
+A row says how a file is made, what a search says of it in a class that trains (which is decoded when it starts), and
+what shows of it in a test class, whose files are only looked at from outside. None: nothing, it works.
+"""
+
+import io
+import os
+import stat
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from trainables.data import DATASETS, Dataset
+from trainables.data.augmentation.augment import AUGMENTATIONS, Frame
+from trainables.data.augmentation.load import load
+from trainables.data.look import look_at
+from trainables.data.store.build import build_store
+from trainables.data.store.contents import read_contents
+from trainables.data.store.view import Store
+from trainables.mistakes import Mistakes
+
+# Pillow's own warnings: of very large images, and of headers that are cut off. The command line keeps them quiet.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL", "ignore::PIL.Image.DecompressionBombWarning")
+
+NOISE = np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8)
+COLOUR = Image.fromarray(NOISE)
+UNKNOWN = "not an image of a known format"
+CUT = "the file is cut off"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A file that ``make`` puts at a path, what it says when it is ``decoded``, and what is ``seen`` without."""
+
+    make: Callable[[Path], object]
+    decoded: str | None = None
+    seen: str | None = None
+    file: str = "0.jpg"
+
+
+def encoded(form: str, image: Image.Image = COLOUR, **options: object) -> bytes:
+    file = io.BytesIO()
+    image.save(file, form, **options)
+    return file.getvalue()
+
+
+def holds(content: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(content)
+
+
+def png(width: int, height: int, *chunks: tuple[bytes, bytes]) -> bytes:
+    """A PNG by hand, whose header may claim what it likes."""
+    header = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([8, 2, 0, 0, 0])
+    parts = [(b"IHDR", header), *chunks, (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        len(content).to_bytes(4, "big") + kind + content + zlib.crc32(kind + content).to_bytes(4, "big")
+        for kind, content in parts
+    )
+
+
+def one_colour(width: int, height: int) -> bytes:
+    """A PNG of so many pixels in a few bytes."""
+    packer = zlib.compressobj(9)
+    row = bytes(1 + 3 * width)
+    rows = b"".join(packer.compress(row) for _ in range(height)) + packer.flush()
+    return png(width, height, (b"IDAT", rows))
+
+
+def with_orientation(number: int) -> bytes:
+    exif = Image.Exif()
+    exif[0x0112] = number
+    return encoded("JPEG", exif=exif)
+
+
+def zipped() -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("0.jpg", encoded("JPEG"))
+    return file.getvalue()
+
+
+def linked_outside(path: Path) -> None:
+    outside = path.parents[2] / "outside.jpg"
+    outside.write_bytes(encoded("JPEG"))
+    path.symlink_to(outside)
+
+
+def device(path: Path) -> None:
+    try:
+        os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5))  # /dev/zero, which never ends
+    except PermissionError:
+        path.symlink_to("/dev/zero")
+
+
+def damaged_inside(form: str) -> bytes:
+    content = bytearray(encoded(form))
+    content[400:500] = bytes(100)
+    return bytes(content)
+
+
+MORE = [COLOUR.rotate(90, expand=True).resize(COLOUR.size)]
+PALETTE = COLOUR.quantize(4)
+CASES: dict[str, Case] = {
+    "JPEG": Case(make=holds(encoded("JPEG"))),
+    "truncated JPEG": Case(make=holds(encoded("JPEG")[:-200]), decoded="image file is truncated", seen=CUT),
+    "JPEG without its last two bytes": Case(make=holds(encoded("JPEG")[:-2]), decoded="truncated", seen=CUT),
+    "JPEG of half a header": Case(make=holds(encoded("JPEG")[:100]), decoded="Truncated", seen="Truncated"),
+    "truncated PNG": Case(make=holds(encoded("PNG")[:-500]), decoded="truncated", seen=CUT, file="0.png"),
+    "truncated WebP": Case(make=holds(encoded("WEBP")[:-50]), decoded="decoder", seen="decoder", file="0.webp"),
+    "truncated TIFF": Case(make=holds(encoded("TIFF")[:-50]), decoded="truncated", seen=CUT, file="0.tif"),
+    "PNG damaged inside": Case(make=holds(damaged_inside("PNG")), decoded="", file="0.png"),
+    "empty file": Case(make=holds(b""), decoded="the file is empty", seen="the file is empty"),
+    "one byte": Case(make=holds(b"\xff"), decoded=UNKNOWN, seen=UNKNOWN),
+    "zeros, as after a power cut": Case(make=holds(bytes(5000)), decoded=UNKNOWN, seen=UNKNOWN),
+    "one pixel": Case(make=holds(encoded("PNG", Image.new("RGB", (1, 1)))), file="0.png"),
+    "no pixel": Case(make=holds(png(0, 5, (b"IDAT", b""))), decoded=UNKNOWN, seen=UNKNOWN, file="0.png"),
+    "100 megapixels": Case(make=holds(one_colour(10_000, 10_000)), file="0.png"),
+    "a bomb of 60,000 × 60,000": Case(
+        make=holds(png(60_000, 60_000, (b"IDAT", b"x"))),
+        decoded="its header says that it has more than 178,956,970 pixels",
+        seen="its header says that it has more than 178,956,970 pixels",
+        file="0.png",
+    ),
+    "a bomb of text": Case(
+        make=holds(png(5, 5, (b"zTXt", b"a\0\0" + zlib.compress(bytes(1 << 25), 9)), (b"IDAT", b"x"))),
+        decoded="too large",
+        seen="too large",
+        file="0.png",
+    ),
+    "1 × 20,000": Case(make=holds(encoded("PNG", Image.new("RGB", (1, 20_000)))), file="0.png"),
+    "20,000 × 1": Case(make=holds(encoded("PNG", Image.new("RGB", (20_000, 1)))), file="0.png"),
+    "CMYK JPEG": Case(make=holds(encoded("JPEG", COLOUR.convert("CMYK")))),
+    "16-bit grey PNG": Case(
+        make=holds(encoded("PNG", Image.fromarray(NOISE[..., 0].astype(np.uint16) * 257))), file="0.png"
+    ),
+    "palette with transparency": Case(make=holds(encoded("PNG", PALETTE, transparency=bytes([0, 99]))), file="0.png"),
+    "32-bit float TIFF": Case(
+        make=holds(encoded("TIFF", Image.fromarray(NOISE[..., 0].astype(np.float32) * 1000))),
+        decoded="nothing says how much is white",
+        file="0.tif",
+    ),
+    "animated GIF called .png": Case(make=holds(encoded("GIF", save_all=True, append_images=MORE)), file="0.png"),
+    "animated WebP": Case(make=holds(encoded("WEBP", save_all=True, append_images=MORE)), file="0.webp"),
+    "animated PNG": Case(make=holds(encoded("PNG", save_all=True, append_images=MORE)), file="0.png"),
+    "JPEG of two pictures": Case(make=holds(encoded("MPO", save_all=True, append_images=MORE))),
+    **{f"EXIF orientation {number}": Case(make=holds(with_orientation(number))) for number in range(1, 9)},
+    "EXIF orientation 77": Case(make=holds(with_orientation(77))),
+    "EXIF of garbage": Case(make=holds(encoded("JPEG", exif=b"Exif\0\0" + b"garbage" * 9))),
+    "zip called .jpg": Case(make=holds(zipped()), decoded=UNKNOWN, seen=UNKNOWN),
+    "HTML called .jpg": Case(make=holds(b"<!doctype html><title>404</title>"), decoded=UNKNOWN, seen=UNKNOWN),
+    "SVG called .png": Case(
+        make=holds(b'<svg xmlns="http://www.w3.org/2000/svg"/>'), decoded=UNKNOWN, seen=UNKNOWN, file="0.png"
+    ),
+    "PNG called .jpg": Case(make=holds(encoded("PNG"))),
+    "symbolic link out of the folder": Case(make=linked_outside),
+    "dangling symbolic link": Case(
+        make=lambda path: path.symlink_to("nowhere"),
+        decoded="No such file or directory",
+        seen="No such file or directory",
+    ),
+    "symbolic link to itself": Case(
+        make=lambda path: path.symlink_to(path.name),
+        decoded="Too many levels of symbolic links",
+        seen="Too many levels of symbolic links",
+    ),
+    "pipe": Case(make=os.mkfifo, decoded="a pipe and no file", seen="a pipe and no file"),
+    "device": Case(make=device, decoded="a device and no file", seen="a device and no file"),
+    "socket": Case(
+        make=lambda path: os.mknod(path, 0o600 | stat.S_IFSOCK),
+        decoded="a socket and no file",
+        seen="a socket and no file",
+    ),
+    "name of a line break": Case(make=holds(b"x"), decoded="a\\nb.jpg (not", seen=UNKNOWN, file="a\nb.jpg"),
+    "name that clears the terminal": Case(
+        make=holds(b"x"), decoded="\\x1b[2J.jpg (not", seen=UNKNOWN, file="\x1b[2J.jpg"
+    ),
+    "name of rich's markup": Case(
+        make=holds(b"x"), decoded="[red]a[blink].jpg (not", seen=UNKNOWN, file="[red]a[blink].jpg"
+    ),
+    "name that turns writing round": Case(
+        make=holds(b"x"), decoded="\\u202egpj.jpg (not", seen=UNKNOWN, file="\u202egpj.jpg"
+    ),
+    "name of 255 bytes": Case(make=holds(encoded("JPEG")), file="ü" * 125 + "a.jpg"),
+    "good image under a hostile name": Case(make=holds(encoded("JPEG")), file="[b]'\"\n\x1b[31m;$(x)`.jpg"),
+}
+
+
+def folder_with(case: Case, root: Path) -> Dataset:
+    """Two classes of good images, and the hostile one in the first."""
+    for name in ("a", "b"):
+        (root / name).mkdir(parents=True)
+        for number in range(1, 3):
+            (root / name / f"{number}.jpg").write_bytes(encoded("JPEG"))
+    case.make(root / "a" / case.file)
+    return DATASETS["folder"](root=str(root))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_in_a_class_that_trains(name: str, tmp_path: Path) -> None:
+    """It is decoded at the start: what cannot be is refused in one sentence, and nothing is left of the store."""
+    case = CASES[name]
+    dataset, cache = folder_with(case, tmp_path / "images"), tmp_path / "cache"
+    if case.decoded is None:
+        contents = read_contents(build_store(dataset, ["a", "b"], short_side=32, cache=cache, workers=2))
+        assert f"a/{case.file}" in contents.image_keys
+        assert len(contents.image_keys) == 5
+        return
+    with pytest.raises(Mistakes) as mistake:
+        build_store(dataset, ["a", "b"], short_side=32, cache=cache, workers=2)
+    (sentence,) = mistake.value.sentences
+    assert sentence.startswith("1 of 5 images cannot be read: a/")
+    assert sentence.endswith("). Replace or remove them.")
+    assert case.decoded in sentence
+    assert sentence.isprintable()
+    assert {path.suffix for path in cache.iterdir()} <= {".lock"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_in_a_test_class(name: str, tmp_path: Path) -> None:
+    """It is looked at from outside: what shows is said, and nothing ends."""
+    case = CASES[name]
+    dataset = folder_with(case, tmp_path / "images")
+    sentence = look_at(dataset, dataset.classes()["a"], seconds=60).sentence("test classes")
+    if case.seen is None:
+        assert sentence is None
+    else:
+        assert sentence is not None
+        assert sentence.startswith("1 of 3 images of test classes looks damaged: a/")
+        assert case.seen in sentence
+        assert sentence.isprintable()
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_orientation_is_applied_and_torchvision_would_not(number: int, tmp_path: Path) -> None:
+    """As a viewer shows it: that of a JPEG turned by hand; torchvision's loader gives what is stored."""
+    from torchvision.datasets.folder import default_loader
+
+    path = tmp_path / "0.jpg"
+    path.write_bytes(with_orientation(number))
+    with Image.open(path) as image:
+        stored = np.asarray(image)
+    mirrored = stored[:, ::-1] if number in (2, 4, 5, 7) else stored
+    turns = {1: 0, 2: 0, 3: 2, 4: 2, 5: 1, 6: 3, 7: 3, 8: 1}[number]  # by 90° against the clock
+    dataset = DATASETS["folder"](root=str(tmp_path.parent))
+    assert np.array_equal(dataset.read(f"{tmp_path.name}/0.jpg"), np.rot90(mirrored, turns))
+    assert np.array_equal(np.asarray(default_loader(str(path))), stored)
+
+
+@pytest.mark.parametrize("form", ["GIF", "WEBP", "PNG"])
+def test_of_an_animation_the_first_picture_is_taken(form: str, tmp_path: Path) -> None:
+    first, second = Image.new("RGB", (20, 30), (200, 10, 10)), Image.new("RGB", (20, 30), (10, 10, 200))
+    options = {"lossless": True} if form == "WEBP" else {}
+    (tmp_path / "a").mkdir()
+    path = tmp_path / "a" / "0.webp"
+    path.write_bytes(encoded(form, first, save_all=True, append_images=[second], **options))
+    with Image.open(path) as image:
+        assert image.n_frames == 2
+    assert np.array_equal(DATASETS["folder"](root=str(tmp_path)).read("a/0.webp"), np.asarray(first))
+
+
+@pytest.mark.parametrize("square", [False, True])
+@pytest.mark.parametrize("augmentation", AUGMENTATIONS)
+def test_a_batch_of_thin_and_flat_images_fills_no_memory(augmentation: str, square: bool, tmp_path: Path) -> None:
+    """Each colour comes out as it is, and nothing of 20,000 × 20,000 pixels is made on the way."""
+    (tmp_path / "images" / "a").mkdir(parents=True)
+    sizes = [(1, 20_000), (20_000, 1), (1, 1), (30, 40)]
+    for number, size in enumerate(sizes):
+        Image.new("RGB", size, (50 * number, 0, 255)).save(tmp_path / "images" / "a" / f"{number}.png")
+    dataset = DATASETS["folder"](root=str(tmp_path / "images"))
+    store = Store.open(build_store(dataset, ["a"], short_side=32, cache=tmp_path / "cache", workers=1))
+    assert store.sizes_N2.tolist() == [[height, width] for width, height in sizes]
+    view, frame = store.subset(["a"]), Frame(side=16, short_side=20, square=square)
+    gathered = []
+    with pytest.MonkeyPatch.context() as patch:
+        gather = type(view).gather
+        patch.setattr(type(view), "gather", lambda *given: gathered.append(gather(*given)) or gathered[-1])
+        batch = load(view, torch.arange(4), augmentation, frame, device=torch.device("cpu"))
+    assert max(pixels.numel() for pixels in gathered) < 10**7
+    expected_B3 = torch.tensor([[50 * number / 255, 0, 1] for number in range(4)])
+    assert torch.allclose(batch, expected_B3[:, :, None, None].expand_as(batch), atol=1e-3)
+
+
+def test_a_file_that_is_cut_while_it_is_listed(tmp_path: Path) -> None:
+    """The classes were listed, then the file was cut, as by a copy that is under way."""
+    dataset = folder_with(CASES["JPEG"], tmp_path / "images")
+    dataset.classes()
+    os.truncate(tmp_path / "images" / "a" / "0.jpg", 900)
+    with pytest.raises(Mistakes, match=r"1 of 5 images cannot be read: a/0\.jpg \(image file is truncated"):
+        build_store(dataset, ["a", "b"], short_side=32, cache=tmp_path / "cache", workers=1)
+
+
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    """Root reads every file, so that it becomes another user for as long as the file is read."""
+    dataset = folder_with(CASES["JPEG"], tmp_path)
+    (tmp_path / "a" / "0.jpg").chmod(0)
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(folder.stat().st_mode | 0o055)
+    user = os.geteuid()
+    os.seteuid(65534 if user == 0 else user)
+    try:
+        look = look_at(dataset, ["a/0.jpg", "a/1.jpg"], seconds=60)
+    finally:
+        os.seteuid(user)
+    assert [(image.key, image.reason) for image in look.damaged] == [("a/0.jpg", "Permission denied")]
