@@ -52,6 +52,7 @@ from search.study.samplers.chance import left_to_chance
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialListener, TrialQueue
 from search.tracking.projection import Projection
 from search.tracking.tracker import Tracker
+from trainables.files import DiskFull, full_disk_said
 from trainables.mistakes import Mistakes
 
 logger = logging.getLogger(__name__)
@@ -86,9 +87,11 @@ def run_stages(
         Mistakes: what only shows now: images that cannot be read, a cluster that is too small, a search that another
             process runs. Nothing is created then.
         NothingToSelect: no trial of any search could be confirmed.
+        DiskFull: there was no space left in the middle. The same call goes on.
     """
     phases = Phases(console, started)
     with ExitStack() as stack:
+        stack.enter_context(full_disk_said(plans[0].folder.runs.absolute()))
         stack.enter_context(folder_if_needed(plans[0].folder.runs))
         is_new = not all(plan.folder.config.exists() for plan in plans)
         if is_new:
@@ -194,7 +197,7 @@ def _write_models(outcome: Outcome) -> None:
     try:
         with closing(StoredSearch(folder)) as stored:
             write_model_folders(stored, outcome.comparison)
-    except (Mistakes, OSError) as error:
+    except (Mistakes, OSError, DiskFull) as error:
         logger.warning("The models of %s cannot be written: %s", folder.name, error)
 
 

@@ -5,10 +5,12 @@ import logging
 from pathlib import Path
 
 import pytest
+from support.small_disk import small_disk
 
-from search.selection.openings.ledger import Ledger
+from search.selection.openings.ledger import NAME, Ledger
 from search.selection.openings.opened_images import Fingerprint, OpenedImages
 from search.selection.openings.opening import Opening
+from trainables.files import DiskFull
 from trainables.mistakes import Mistakes
 
 
@@ -160,3 +162,24 @@ def test_a_damaged_ledger_is_one_sentence_and_the_user_s_a_warning(
     (tmp_path / "runs" / "test_openings.jsonl").write_text("{half a li")
     with pytest.raises(Mistakes, match=r"Line 1 of the ledger of test openings, .* is damaged"):
         ledger.openings()
+
+
+def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
+    """The file system gives out pages, so that a line may be written in part."""
+    with small_disk(tmp_path / "disk") as disk:
+        ledger = Ledger(disk.path / NAME)
+        open_next = lambda: ledger.open(  # noqa: E731
+            test_digest="d", search="s", selections={"s": "x"}, configurations={"s": 1}, reason="r" * 1500
+        )
+        open_next()
+        disk.leave(0)
+        opened = 1
+        with pytest.raises(DiskFull, match=f"no space left for {disk.path / NAME}, where 0.0 MB are free"):
+            while opened < 9:
+                open_next()
+                opened += 1
+        assert len(ledger.openings()) == opened > 1
+        assert len((disk.path / NAME).read_text().splitlines()) == opened
+        disk.clear()
+        open_next()
+        assert len(ledger.openings()) == opened + 1

@@ -17,7 +17,7 @@ from trainables.data.dataset import Dataset
 from trainables.data.decode import Unreadable, cannot_be_read, fitted, unreadable
 from trainables.data.store.files import ARRAYS, FORMAT, INDEX, PIXELS
 from trainables.data.store.image_digests import image_digest
-from trainables.files import write_json, write_whole
+from trainables.files import DiskFull, is_full, write_json, write_whole
 from trainables.mistakes import Mistakes
 
 logger = logging.getLogger(__name__)
@@ -116,6 +116,7 @@ def build_store(
 
     Raises:
         Mistakes: images that cannot be read, all of them; or a cache that cannot be written.
+        DiskFull: there is no space for the store; nothing of it is left.
     """
     wanted = set(class_names)
     # In the data set's order, so that every split of the same training half shares one store.
@@ -139,8 +140,10 @@ def build_store(
                 finally:
                     shutil.rmtree(draft, ignore_errors=True)
     except OSError as error:
+        if is_full(error):
+            raise DiskFull.at(store, "set dataset.cache to another folder") from error
         raise Mistakes(
             f"The image store cannot be written below {str(cache)!r}: {error.strerror or error}. "
-            "Free space or permit writing there, or set dataset.cache to another folder."
+            "Permit writing there, or set dataset.cache to another folder."
         ) from error
     return store
