@@ -46,7 +46,8 @@ class TrainingTrial(tune.Trainable):
     ``{"records": […], "finished": bool}``, the epochs that were not yet reported, or
     ``{"failure": {"cause": …, "reason": …}}``. Failures are results and not exceptions: the actor lives on, and the
     study learns the name of the failure. ``{"disk_full": sentence}`` is no failure of the training, which goes on when
-    there is room. Only an actor that dies reports nothing. Each attempt keeps a log of its own in the trial's directory.
+    there is room. Only an actor that dies reports nothing. Each attempt keeps a log of its own in the trial's
+    directory.
     """
 
     def setup(self, config: dict[str, Any]) -> None:

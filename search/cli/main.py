@@ -37,7 +37,7 @@ PANELS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Results": (status.status, trials.trials, trials.show, compare.compare, verify.verify, run.sync),
     "Pictures": (report.report, serve.serve, draw.draw),
     "Models": (export.export, embed.embed, index.index, query.query, register.register),
-    "Disk": (disk.disk, disk.remove),
+    "Disk": (disk.disk, disk.remove, disk.trim),
     "Cluster": (cluster.submit, cluster.list_searches, cluster.logs, cluster.stop, cluster.wait),
     "What there is": (
         losses.losses,

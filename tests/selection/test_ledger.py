@@ -165,21 +165,22 @@ def test_a_damaged_ledger_is_one_sentence_and_the_user_s_a_warning(
 
 
 def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
-    """The file system gives out pages, so that a line may be written in part."""
+    """The file system gives out pages, so that some lines would be written in part."""
     with small_disk(tmp_path / "disk") as disk:
-        ledger = Ledger(disk.path / NAME)
-        open_next = lambda: ledger.open(  # noqa: E731
-            test_digest="d", search="s", selections={"s": "x"}, configurations={"s": 1}, reason="r" * 1500
-        )
-        open_next()
+        path = disk.path / NAME
+        ledger = Ledger(path)
+
+        def open_next(length: int) -> None:
+            selections = {"s": "x" * length}
+            ledger.open(test_digest="d", search="s", selections=selections, configurations={"s": 1}, reason="r")
+
+        open_next(1)
         disk.leave(0)
-        opened = 1
-        with pytest.raises(DiskFull, match=f"no space left for {disk.path / NAME}, where 0.0 MB are free"):
-            while opened < 9:
-                open_next()
-                opened += 1
-        assert len(ledger.openings()) == opened > 1
-        assert len((disk.path / NAME).read_text().splitlines()) == opened
+        before = path.read_bytes()
+        with pytest.raises(DiskFull, match=f"no space left for {path}, where 0.0 MB are free"):
+            open_next(5000)
+        assert path.read_bytes() == before
+        open_next(10)  # there is room in the page
         disk.clear()
-        open_next()
-        assert len(ledger.openings()) == opened + 1
+        open_next(5000)
+        assert len(ledger.openings()) == 3
