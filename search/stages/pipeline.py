@@ -19,6 +19,7 @@ from search.cluster.driver_lock import only_driver_of
 from search.config.secrets import expand
 from search.config.sections.resources import ResourcesSection
 from search.plan.copied_trials import copy_trials
+from search.plan.disk.space import check_space
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import Search, open_search
@@ -84,8 +85,8 @@ def run_stages(
         listeners: further ones, which follow every trial.
 
     Raises:
-        Mistakes: what only shows now: images that cannot be read, a cluster that is too small, a search that another
-            process runs. Nothing is created then.
+        Mistakes: what only shows now: a disk on which it cannot fit, images that cannot be read, a cluster that is too
+            small, a search that another process runs. Nothing is created then.
         NothingToSelect: no trial of any search could be confirmed.
         DiskFull: there was no space left in the middle. The same call goes on.
     """
@@ -95,6 +96,7 @@ def run_stages(
         stack.enter_context(folder_if_needed(plans[0].folder.runs))
         is_new = not all(plan.folder.config.exists() for plan in plans)
         if is_new:
+            _say_space(plans, console)
             concurrent = get_ready(plans, console, phases, stack)
             plans = [with_training_images(plan) for plan in plans]
         for plan in plans:
@@ -115,6 +117,7 @@ def run_stages(
             with phase(console, "Reading the result …"):
                 return [recorded_outcome(search) for search in searches]
         if not is_new:
+            _say_space(plans, console)
             concurrent = get_ready(plans, console, phases, stack)
             for plan in plans:
                 with_training_images(plan)  # refuses others than before
@@ -122,6 +125,11 @@ def run_stages(
             search.begin_session(started, concurrent)
         phases.begin(f"Starting {concurrent} {'worker' if concurrent == 1 else 'workers'} …")
         return _carry_out(searches, left, console, opener, reason, family, concurrent, started, [phases, *listeners])
+
+
+def _say_space(plans: Sequence[Plan], console: Console) -> None:
+    for sentence in check_space(plans):
+        console.print(sentence, style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
 def _databases(plans: Sequence[Plan]) -> dict[str, list[str]]:

@@ -195,7 +195,7 @@ def _build(
         logger.info("Building the image store %s.", store)
         shutil.rmtree(draft, ignore_errors=True)
         keys = [key for keys in classes.values() for key in keys]
-        make_room(store.parent, expected_size(dataset, keys, short_side).expected)
+        make_room(store.parent, lambda: expected_size(dataset, keys, short_side).expected)
         draft.mkdir()
         try:
             _write(draft, dataset, classes, short_side, workers, on_progress)

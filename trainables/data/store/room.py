@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,17 +80,23 @@ def limit_of(cache: Path) -> int:
     return round(gigabytes * 1e9)
 
 
-def make_room(cache: Path, needed: int = 0, limit: int | None = None) -> list[CachedStore]:
-    """Remove stores that nobody uses until ``needed`` bytes more are within the limit, and free; what was removed.
+def make_room(cache: Path, needed: Callable[[], int] = lambda: 0, limit: int | None = None) -> list[CachedStore]:
+    """Remove stores that nobody uses until so many bytes more are within the limit, and free; what was removed.
 
-    ``limit`` in bytes is that of :func:`limit_of` where it is None. Drafts that nobody makes go in any case.
+    Drafts that nobody makes go in any case.
+
+    Args:
+        cache: the folder of the stores.
+        needed: gives the bytes; asked where there is something that can be removed.
+        limit: in bytes; None: that of :func:`limit_of`.
     """
     limit = limit_of(cache) if limit is None else limit
     stores = stores_in(cache)
     total = sum(store.size for store in stores)
+    more = needed() if any(not store.is_draft for store in stores) else 0
     removed = []
     for store in stores:
-        if not store.is_draft and total + needed <= limit and needed <= _free(cache):
+        if not store.is_draft and total + more <= limit and more <= _free(cache):
             break
         if _remove(store.path):
             logger.info("Removed the image store %s (%.1f GB).", store.path, store.size / 1e9)
