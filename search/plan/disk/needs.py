@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from search.config.search_config import SearchConfig
-from search.plan.disk.folder_size import folder_size
+from search.plan.disk.folder_size import file_size, folder_size
 from search.plan.plan import Plan
 from search.plan.progress.work import planned_budgets
 from search.selection.scores.retrieval_file import MOST_NEIGHBOURS
@@ -35,6 +35,7 @@ OF_SEARCH, OF_MLFLOW, OF_REPORT = 200_000, 1_200_000, 5_300_000
 OF_CURVES, OF_TEST_IMAGE, OF_METRIC, OF_NEIGHBOURS = 20_000, 16, 6, 20
 """Bytes of a model's results: its curves and a sample of its embeddings; of each test image its label and key, each
 metric, and its neighbours."""
+
 SURE = 0.9
 """Of the bytes that are certain: a margin for what is rounded here."""
 
@@ -69,10 +70,20 @@ def disk_needs(plans: Sequence[Plan]) -> list[Need]:
 
     Images are those of the training half, some of which are looked at; those of the test are taken to be like them.
     """
-    needs = [*_images(plans)]
+    needs = [*_images(plans), _shared(plans[0])]
     for plan in plans:
         needs += _written(plan, slots_here(plan.config))
     return [need for need in _together(needs) if need.expected]
+
+
+def _shared(plan: Plan) -> Need:
+    """What is written once, however many searches a campaign has: its report, and MLflow's tables and copy of it."""
+    there = file_size(plan.folder.report)
+    expected = OF_REPORT
+    if plan.config.tracking.uri is None:
+        there += file_size(plan.folder.runs / "mlflow.db")
+        expected += OF_MLFLOW + OF_REPORT
+    return Need(what=What.RESULTS, place=str(plan.folder.runs), expected=max(0, expected - there), least=0)
 
 
 def _together(needs: Sequence[Need]) -> Iterator[Need]:
@@ -109,7 +120,7 @@ def _images(plans: Sequence[Plan]) -> Iterator[Need]:
 def _written(plan: Plan, slots: int) -> Iterator[Need]:
     config, folder, storage = plan.config, plan.folder, plan.checkpoint_storage
     limit = math.inf if config.checkpoints.max_gb is None else config.checkpoints.max_gb * 1e9
-    copies = 1 if config.tracking.uri else 2  # MLflow keeps the models and the report too
+    copies = 1 if config.tracking.uri else 2  # MLflow keeps the models too
     trials = trained = results = 0
     searched, later, going_on = _Range(), _Range(), 0
     for loss in config.loss_names:
@@ -140,12 +151,10 @@ def _written(plan: Plan, slots: int) -> Iterator[Need]:
     classes = config.dataset.source.classes()
     rows = (
         OF_SEARCH
-        + (0 if config.tracking.uri else OF_MLFLOW)
-        + OF_REPORT * copies
         + trials * (OF_TRIAL + OF_EPOCH * config.training.epochs)
         + trained * _result_bytes(config, sum(len(classes[name]) for name in held_out))
     )
-    written = folder_size(folder.path) - folder_size(folder.path / "trials")
+    written = folder_size(folder.path) - folder_size(folder.path / "trials") - file_size(folder.report)
     yield Need(
         what=What.RESULTS,
         place=str(folder.runs),
