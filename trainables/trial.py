@@ -5,12 +5,14 @@ torch is imported by the actors alone: the driver, which imports this module too
 
 import gc
 import logging
+import socket
 import time
 from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import tune
 
+from trainables.files import DiskFull, as_path, is_full
 from trainables.spec import TrialSpec
 from trainables.training.trial_log import TrialLog
 
@@ -31,14 +33,21 @@ def _described(device: "torch.device") -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
 
 
+def _where_full(error: Exception, spec: TrialSpec) -> str:
+    """The sentence on a full disk, which may be that of another machine than the driver's."""
+    full = error if isinstance(error, DiskFull) else DiskFull.at(as_path(spec.directory))
+    return f"On {socket.gethostname()}: {full}"
+
+
 class TrainingTrial(tune.Trainable):
     """Trains ``config["spec"]``; without one (None) it waits, a moment a step, and keeps its actor alive.
 
     A step's result is ``{"news": [news]}`` (in a list, which Tune does not flatten). The news are either
     ``{"records": […], "finished": bool}``, the epochs that were not yet reported, or
     ``{"failure": {"cause": …, "reason": …}}``. Failures are results and not exceptions: the actor lives on, and the
-    study learns the name of the failure. Only an actor that dies reports nothing. Each attempt keeps a log of its own
-    in the trial's directory.
+    study learns the name of the failure. ``{"disk_full": sentence}`` is no failure of the training, which goes on when
+    there is room. Only an actor that dies reports nothing. Each attempt keeps a log of its own in the trial's
+    directory.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -77,10 +86,13 @@ class TrainingTrial(tune.Trainable):
 
             self._log.failure(error)
             self._log.close()
-            logger.exception("The training failed.")  # in the worker's own output too
-            failure = failure_of(error)
+            if is_full(error):
+                news: dict[str, Any] = {"disk_full": _where_full(error, self._spec)}
+            else:
+                logger.exception("The training failed.")  # in the worker's own output too
+                news = {"failure": failure_of(error)}
         self._free()
-        return {"news": [{"failure": failure}]}
+        return {"news": [news]}
 
     def _epoch(self, spec: TrialSpec, log: TrialLog) -> dict[str, Any]:
         from trainables.training.cross_validation import begin

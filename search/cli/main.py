@@ -8,6 +8,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +20,7 @@ from search.cli.models import embed, export, index, query, register
 from search.cli.output import say, set_up_logging
 from search.cli.searches import campaign, compare, disk, init, report, run, serve, status, trials, verify
 from search.config.parts.own_parts import find_parts_here
+from trainables.files import DiskFull, is_full
 from trainables.mistakes import Failure, Mistakes
 
 FAILED, MISTAKE = 1, 2
@@ -35,7 +37,7 @@ PANELS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Results": (status.status, trials.trials, trials.show, compare.compare, verify.verify, run.sync),
     "Pictures": (report.report, serve.serve, draw.draw),
     "Models": (export.export, embed.embed, index.index, query.query, register.register),
-    "Disk": (disk.disk, disk.remove),
+    "Disk": (disk.disk, disk.remove, disk.trim),
     "Cluster": (cluster.submit, cluster.list_searches, cluster.logs, cluster.stop, cluster.wait),
     "What there is": (
         losses.losses,
@@ -82,6 +84,11 @@ def main() -> None:
         sys.exit(MISTAKE)
     except Failure as error:
         say([str(error)], "red")
+        sys.exit(FAILED)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        say([str(DiskFull.at(Path(error.filename or ".").absolute()))], "red")
         sys.exit(FAILED)
 
 

@@ -1,11 +1,10 @@
 """What this machine can do, and whether that is enough for a search: what was found, and how to mend it."""
 
 import os
-import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -14,12 +13,13 @@ import torch
 from search.cluster.session import NoRay, ray_session, token_path
 from search.config.search_config import SearchConfig
 from search.plan.checks import make_plan
+from search.plan.disk.needs import disk_needs, numbers_of, slots_here
+from search.plan.disk.space import limit_warnings, spaces_of
 from search.plan.plan import Plan
 from search.selection.seal import MEND
 from search.study.samplers.chance import is_blind, left_to_chance
 from trainables.data.look import look_at
 from trainables.mistakes import Mistakes
-from trainables.models import EmbeddingModel
 
 LOOK_S = 60
 PROCESS_BYTES = 700_000_000
@@ -115,39 +115,22 @@ def _images(plan: Plan) -> Iterator[CheckResult]:
 
 
 def _disk(plan: Plan) -> Iterator[CheckResult]:
-    """Space for the image store, three bytes a pixel, and for each trial's best model, four bytes a weight."""
-    classes = plan.config.dataset.source.classes()
-    images = sum(len(keys) for keys in classes.values())
-    store = int(images * plan.images.short_side**2 * 3 * 4 / 3)  # most photographs are 4:3
-    search, selection, final = plan.config.search, plan.config.selection, plan.config.final
-    trials = search.trials + (selection.finalists + 1) * selection.seeds + 2 * final.seeds
-    models = len(plan.config.loss_names) * trials * 4 * _weights(plan.config)
-    yield from _space("store", Path(plan.images.cache), store, f"{images:,} images decoded")
-    kept = f"the best models of {len(plan.config.loss_names)} losses"
-    if "://" in plan.checkpoint_storage:
-        yield CheckResult(
-            check="checkpoints", state="ok", found=f"{kept}: about {_gigabytes(models)}, in {plan.checkpoint_storage}"
-        )
-    else:
-        yield from _space("checkpoints", Path(plan.checkpoint_storage), models, kept)
-
-
-def _space(check: str, folder: Path, need: int, what: str) -> Iterator[CheckResult]:
-    there = next(path for path in (folder, *folder.resolve().parents) if path.exists())
-    free = shutil.disk_usage(there).free
-    found = f"{what}: about {_gigabytes(need)}, {_gigabytes(free)} free in {folder}"
-    mend = "Free some space, or name another folder (dataset.cache, checkpoints.storage_path, --runs)."
-    yield (
-        CheckResult(check=check, state="ok", found=found)
-        if need < free
-        else CheckResult(check=check, state="failed", found=found, mend=mend)
-    )
+    """Space for images, checkpoints and results, for each file system that they go to."""
+    needs = disk_needs([plan])
+    for space in spaces_of(needs):
+        if space.refusal:
+            yield CheckResult(check="disk", state="failed", found=space.in_words, mend=space.refusal)
+        else:
+            state: Literal["ok", "warning"] = "warning" if space.warning else "ok"
+            yield CheckResult(check="disk", state=state, found=space.in_words, mend=space.warning or "")
+    for sentence in limit_warnings(needs):
+        yield CheckResult(check="cache", state="warning", found=sentence.rstrip("."))
 
 
 def _memory(plan: Plan) -> Iterator[CheckResult]:
     """Memory for as many trials as this machine has room for: processes, weights, gradients and Adam's moments."""
-    slots = _slots(plan.config)
-    need = slots * (PROCESS_BYTES + (0 if plan.config.resources.gpus_per_trial else 16 * _weights(plan.config)))
+    slots = slots_here(plan.config)
+    need = slots * (PROCESS_BYTES + (0 if plan.config.resources.gpus_per_trial else 16 * numbers_of(plan.config)))
     has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     found = f"{slots} trials at once: at least {_gigabytes(need)} of {_gigabytes(has)}"
     mend = "Set search.max_concurrent to fewer, or resources.cpus_per_trial to more."
@@ -160,7 +143,7 @@ def _memory(plan: Plan) -> Iterator[CheckResult]:
 
 def _sampling(plan: Plan) -> Iterator[CheckResult]:
     """Whether trials end before the next ones are proposed."""
-    slots, losses = _slots(plan.config), plan.config.loss_names
+    slots, losses = slots_here(plan.config), plan.config.loss_names
     samplers = [sampler for loss in losses if (sampler := plan.budget(loss).sampler)]
     blind = any(is_blind(sampler, slots, len(losses)) for sampler in samplers)
     told = (left_to_chance(plan.config.search.sampler, sampler, slots, len(losses)) for sampler in samplers)
@@ -169,17 +152,6 @@ def _sampling(plan: Plan) -> Iterator[CheckResult]:
 
 
 SEARCH_CHECKS: tuple[Callable[[Plan], Iterator[CheckResult]], ...] = (_data, _images, _disk, _memory, _sampling)
-
-
-def _slots(config: SearchConfig) -> int:
-    """How many trials run at once on this machine."""
-    slots = max(1, int((os.cpu_count() or 1) / config.resources.cpus_per_trial))
-    return min(slots, config.search.max_concurrent or slots)
-
-
-def _weights(config: SearchConfig) -> int:
-    model = EmbeddingModel(replace(config.model, weights=None))
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def _gigabytes(count: int) -> str:

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from search.cluster.probe_file import probe_file
 from search.cluster.tune.tuner import on_other_nodes
 from trainables.data.store.spec import StoreSpec
-from trainables.files import as_path
+from trainables.files import DiskFull, as_path
 from trainables.mistakes import Mistakes, raise_if_any
 
 
@@ -23,14 +23,18 @@ def make_nodes_ready(images: Sequence[StoreSpec], shared: Sequence[str]) -> None
     Raises:
         Mistakes: images that cannot be read somewhere; a folder or URL that cannot be written, or that is not the same
             on all nodes.
+        DiskFull: a node has no space for the images.
     """
     with ExitStack() as stack:
         probe_files = {folder: stack.enter_context(probe_file(folder)) for folder in shared}
         answers = on_other_nodes(_ready, images, probe_files)
-    raise_if_any(sorted({sentence for sentences in answers for sentence in sentences}))
+    raise_if_any(sorted({sentence for answer in answers if isinstance(answer, tuple) for sentence in answer}))
+    for answer in answers:
+        if isinstance(answer, DiskFull):
+            raise answer
 
 
-def _ready(images: Sequence[StoreSpec], probe_files: dict[str, str]) -> tuple[str, ...]:
+def _ready(images: Sequence[StoreSpec], probe_files: dict[str, str]) -> tuple[str, ...] | DiskFull:
     """Make this node ready; what is wrong with it."""
     node = socket.gethostname()
     missing = [folder for folder, address in probe_files.items() if not as_path(address).exists()]
@@ -45,4 +49,6 @@ def _ready(images: Sequence[StoreSpec], probe_files: dict[str, str]) -> tuple[st
             recipe.make()
     except Mistakes as error:
         return tuple(f"On {node}: {sentence}" for sentence in error.sentences)
+    except DiskFull as error:
+        return DiskFull(f"On {node}: {error}")
     return ()

@@ -121,8 +121,8 @@ class RunFolder:
         """
         try:
             with folder_if_needed(self.path), self._lock as lock:
-                self._holder.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
                 try:
+                    self._holder.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
                     yield
                 finally:
                     self._holder.unlink(missing_ok=True)

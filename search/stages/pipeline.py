@@ -19,6 +19,7 @@ from search.cluster.driver_lock import only_driver_of
 from search.config.secrets import expand
 from search.config.sections.resources import ResourcesSection
 from search.plan.copied_trials import copy_trials
+from search.plan.disk.space import check_space
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import Search, open_search
@@ -53,6 +54,7 @@ from search.study.samplers.chance import left_to_chance
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialListener, TrialQueue
 from search.tracking.projection import Projection
 from search.tracking.tracker import Tracker
+from trainables.files import DiskFull, full_disk_said
 from trainables.mistakes import Mistakes
 
 logger = logging.getLogger(__name__)
@@ -84,15 +86,18 @@ def run_stages(
         listeners: further ones, which follow every trial.
 
     Raises:
-        Mistakes: what only shows now: images that cannot be read, a cluster that is too small, a search that another
-            process runs. Nothing is created then.
+        Mistakes: what only shows now: a disk on which it cannot fit, images that cannot be read, a cluster that is too
+            small, a search that another process runs. Nothing is created then.
         NothingToSelect: no trial of any search could be confirmed.
+        DiskFull: there was no space left in the middle. The same call goes on.
     """
     phases = Phases(console, started)
     with ExitStack() as stack:
+        stack.enter_context(full_disk_said(plans[0].folder.runs.absolute()))
         stack.enter_context(folder_if_needed(plans[0].folder.runs))
         is_new = not all(plan.folder.config.exists() for plan in plans)
         if is_new:
+            _say_space(plans, console)
             concurrent = get_ready(plans, console, phases, stack)
             plans = [with_training_images(plan) for plan in plans]
         for plan in plans:
@@ -113,6 +118,7 @@ def run_stages(
             with phase(console, "Reading the result …"):
                 return [recorded_outcome(search) for search in searches]
         if not is_new:
+            _say_space(plans, console)
             concurrent = get_ready(plans, console, phases, stack)
             for plan in plans:
                 with_training_images(plan)  # refuses others than before
@@ -124,6 +130,11 @@ def run_stages(
         outcomes = _carry_out(searches, left, console, opener, reason, family, concurrent, started, followed)
         look.wait()
         return outcomes
+
+
+def _say_space(plans: Sequence[Plan], console: Console) -> None:
+    for sentence in check_space(plans):
+        console.print(sentence, style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
 def _databases(plans: Sequence[Plan]) -> dict[str, list[str]]:
@@ -199,7 +210,7 @@ def _write_models(outcome: Outcome) -> None:
     try:
         with closing(StoredSearch(folder)) as stored:
             write_model_folders(stored, outcome.comparison)
-    except (Mistakes, OSError) as error:
+    except (Mistakes, OSError, DiskFull) as error:
         logger.warning("The models of %s cannot be written: %s", folder.name, error)
 
 

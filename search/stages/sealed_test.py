@@ -6,9 +6,11 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import chain
 from operator import methodcaller
+from pathlib import Path
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
@@ -26,6 +28,7 @@ from search.stages.progress.store_progress import StoreProgress
 from search.study.configurations import configuration_of
 from search.study.names import Stage, short_study_name, study_name
 from trainables.data import Dataset
+from trainables.data.store.spec import StoreSpec
 from trainables.files import write_json, write_whole
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.spec import TrialSpec
@@ -138,11 +141,23 @@ def _score(
     plan = candidate.search.plan
     images = plan.sealed_test.images(candidate.selection, opening)
     console.print(f"Opening the test classes for {plan.config.name} …", style="dim", highlight=False)
+    with ExitStack() as held:
+        try:
+            store = held.enter_context(images.held(StoreProgress(console)))
+        except Mistakes as error:
+            raise Mistakes([*error.sentences, GOES_ON]) from error
+        _score_held(candidate, opening, images, store, score_all)
+
+
+def _score_held(
+    candidate: _Candidate,
+    opening: Opening,
+    images: StoreSpec,
+    store: Path,
+    score_all: Callable[[Sequence[Scoring]], list[Any]],
+) -> None:
+    plan = candidate.search.plan
     ledger = Ledger(plan.folder.openings)
-    try:
-        store = images.make(StoreProgress(console))
-    except Mistakes as error:
-        raise Mistakes([*error.sentences, GOES_ON]) from error
     opening = ledger.read(opening, images_in(store))
     if known := ledger.before(opening):
         logger.warning("%s: %s.", plan.config.name, known)

@@ -79,7 +79,9 @@ def get_ready(plans: Sequence[Plan], console: Console, phases: Phases, stack: Ex
     cluster = os.environ.get("RAY_ADDRESS")
     phases.begin("Decoding images and starting Ray …")
     import_ray()  # sets its token, which has to happen before anything else imports Ray
-    preparation = _Background(partial(_prepare, [partial(entry.make, StoreProgress(console)) for entry in images]))
+    held = stack.enter_context(ExitStack())  # to its end no other search removes its images
+    holds = [lambda entry=entry: held.enter_context(entry.held(StoreProgress(console))) for entry in images]
+    preparation = _Background(partial(_prepare, holds))
     if cluster:  # where several nodes share a disk, Ray unpacks a job's code anew for each as they join it
         preparation.wait()
     stack.enter_context(ray_session())
@@ -95,9 +97,9 @@ def get_ready(plans: Sequence[Plan], console: Console, phases: Phases, stack: Ex
     return concurrent
 
 
-def _prepare(makes: Sequence[Callable[[], object]]) -> None:
-    """Decode the images and import what is needed as soon as Ray is there."""
-    for make in makes:
-        make()
+def _prepare(holds: Sequence[Callable[[], object]]) -> None:
+    """Decode the images, hold them, and import what is needed as soon as Ray is there."""
+    for hold in holds:
+        hold()
     import search.cluster.nodes
     import search.cluster.tune.tuner  # noqa: F401

@@ -16,6 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 from search.study.budget import Budget
 from search.study.names import Stage
 from search.study.study import LossStudy
+from trainables.files import DiskFull
 from trainables.spec import TrialSpec
 from trainables.training.epoch_record import EpochRecord
 
@@ -152,7 +153,14 @@ class TrialQueue:
         return running
 
     def on_trial_result(self, running: RunningTrial, result: dict[str, Any]) -> bool:
-        """Carry a step's result (see :class:`trainables.trial.TrainingTrial`) into the study; whether to go on."""
+        """Carry a step's result (see :class:`trainables.trial.TrainingTrial`) into the study; whether to go on.
+
+        Raises:
+            DiskFull: the trial's files could not be written. It stays RUNNING, as if the driver had died: it goes on
+                from its checkpoint with the next one.
+        """
+        if full := result.get("disk_full"):
+            raise DiskFull(full)
         if failure := result.get("failure"):
             self._end(running, TrialState.FAIL, f"{failure['cause']}: {failure['reason']}", failure)
             return False

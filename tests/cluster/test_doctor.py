@@ -37,7 +37,7 @@ def test_a_machine_is_looked_at() -> None:
 def test_a_search_is_measured_against_it(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     findings = list(examine(parse_config(search_file()), tmp_path / "runs"))
     assert found(findings, "data").found == "folder: 6 classes train, 2 validate, 8 test"
-    assert found(findings, "store").found.startswith("160 images decoded")
+    assert " for images in " in found(findings, "disk").found
     assert all(finding.state != "failed" for finding in findings)
     assert "all 3 trials are left to chance" in found(findings, "sampling").found
     assert found(findings, "sampling").state == "warning"

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from search.config.initial import image_facts, initial_file
+from search.config.initial import initial_file
 from search.config.initial.image_facts import ImageFacts, dataset_facts, folder_facts
 from search.config.initial.initial_file import Machine, initial_text, name_for, write_initial_file
 from search.config.search_config import SearchConfig, parse_config
@@ -18,6 +18,7 @@ from search.config.yaml_file import parse_yaml
 from search.plan.checks import make_plan
 from search.plan.plan import Plan
 from trainables.data.sets.glyphs import Glyphs
+from trainables.data.store import size as store_size
 from trainables.mistakes import Mistakes
 
 CPU = Machine(cpus=1, gpus=0)
@@ -128,8 +129,8 @@ def test_every_section_is_there_with_a_comment_and_the_example_space_holds(tmp_p
 def test_no_test_image_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = _draw(tmp_path / "birds", [3] * 12)
     opened = []
-    look = image_facts.Image.open
-    monkeypatch.setattr(image_facts.Image, "open", lambda path: opened.append(Path(path).parent.name) or look(path))
+    look = store_size.Image.open
+    monkeypatch.setattr(store_size.Image, "open", lambda path: opened.append(Path(path).parent.name) or look(path))
     folder_facts(root)
     assert {*opened} == {f"class {number:03d}" for number in range(6)}
 

@@ -5,10 +5,12 @@ import logging
 from pathlib import Path
 
 import pytest
+from support.small_disk import small_disk
 
-from search.selection.openings.ledger import Ledger
+from search.selection.openings.ledger import NAME, Ledger
 from search.selection.openings.opened_images import Fingerprint, OpenedImages
 from search.selection.openings.opening import Opening
+from trainables.files import DiskFull
 from trainables.mistakes import Mistakes
 
 
@@ -160,3 +162,25 @@ def test_a_damaged_ledger_is_one_sentence_and_the_user_s_a_warning(
     (tmp_path / "runs" / "test_openings.jsonl").write_text("{half a li")
     with pytest.raises(Mistakes, match=r"Line 1 of the ledger of test openings, .* is damaged"):
         ledger.openings()
+
+
+def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
+    """The file system gives out pages, so that some lines would be written in part."""
+    with small_disk(tmp_path / "disk") as disk:
+        path = disk.path / NAME
+        ledger = Ledger(path)
+
+        def open_next(length: int) -> None:
+            selections = {"s": "x" * length}
+            ledger.open(test_digest="d", search="s", selections=selections, configurations={"s": 1}, reason="r")
+
+        open_next(1)
+        disk.leave(0)
+        before = path.read_bytes()
+        with pytest.raises(DiskFull, match=f"no space left for {path}, where 0.0 MB are free"):
+            open_next(5000)
+        assert path.read_bytes() == before
+        open_next(10)  # there is room in the page
+        disk.clear()
+        open_next(5000)
+        assert len(ledger.openings()) == 3

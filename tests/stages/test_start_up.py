@@ -17,6 +17,7 @@ from search.plan.checks import make_plan
 from search.plan.plan import Plan
 from search.stages import start_up
 from search.stages.start_up import Phases, get_ready
+from trainables.data.store.in_use import is_used
 from trainables.mistakes import Mistakes
 
 
@@ -58,12 +59,15 @@ def test_images_are_decoded_while_ray_starts(
     order: list[str], planned: Callable[[Path], Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = planned(draw_folder(tmp_path / "images"))
-    make = type(plan.images).make
-    monkeypatch.setattr(type(plan.images), "make", lambda *given: (order.append("images"), make(*given))[1])
+    held = type(plan.images).held
+    monkeypatch.setattr(type(plan.images), "held", lambda *given: (order.append("images"), held(*given))[1])
     console = spoken()
     with ExitStack() as stack:
         assert get_ready([plan], console, Phases(console, time.time()), stack) == 2
-        assert plan.images.make().is_dir()
+        store = plan.images.make()
+        assert is_used(store)
+    assert store.is_dir()
+    assert not is_used(store)
     assert order == ["images", "Ray is there", "images", "Ray is gone"]
     begun, ready = said(console)
     assert begun == "Decoding images and starting Ray …"

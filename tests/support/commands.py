@@ -51,8 +51,11 @@ def holdout(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProces
     return done
 
 
-def holdout_here(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """The same in this process, for commands that only look: a process of its own takes seconds to import."""
+def holdout_here(*arguments: str | Path, code: int | tuple[int, ...] = 0) -> subprocess.CompletedProcess[str]:
+    """The same in this process, for commands that only look: a process of its own takes seconds to import.
+
+    Of several codes any may end it.
+    """
     out, err = io.StringIO(), io.StringIO()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with (
@@ -64,8 +67,10 @@ def holdout_here(*arguments: str | Path, code: int = 0) -> subprocess.CompletedP
         main()
     for number, handler in handlers.items():
         signal.signal(number, handler)
-    assert ending.value.code == code, out.getvalue() + err.getvalue()
-    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+    ended = ending.value.code
+    assert isinstance(ended, int)
+    assert ended in (code if isinstance(code, tuple) else (code,)), out.getvalue() + err.getvalue()
+    return subprocess.CompletedProcess(arguments, ended, out.getvalue(), err.getvalue())
 
 
 def kill_when(condition: Callable[[], bool], *arguments: str | Path) -> None:

@@ -35,14 +35,14 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> list[Scoring]:
 
     monkeypatch.setattr("search.stages.pipeline.get_ready", get_ready)
     monkeypatch.setattr("search.stages.pipeline.make_projection", lambda plan: None)
-    monkeypatch.setattr("search.stages.pipeline.Tracker", _NoTracker)
+    monkeypatch.setattr("search.stages.pipeline.Tracker", NoTracker)
     monkeypatch.setattr("search.stages.pipeline._synchronised", lambda *_: "MLflow is not asked.")
     monkeypatch.setattr("search.cluster.tune.tuner.run_queue", _run_queue)
     monkeypatch.setattr("search.cluster.tune.tuner.map_on_workers", score_all)
     return scored
 
 
-class _NoTracker:
+class NoTracker:
     def __init__(self, _: Any) -> None:
         pass
 

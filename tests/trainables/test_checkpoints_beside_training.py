@@ -182,14 +182,16 @@ def refuse(path: AnyPath, write: Write) -> None:
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
-def test_a_full_disk_ends_the_trial_with_its_reason(
+def test_a_full_disk_is_no_failure_of_the_training(
     spec: TrialSpec, epochs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the step of the next epoch, or where there is none in the step itself."""
     monkeypatch.setattr(checkpoints, "write_whole", refuse)
     trial = trial_of(replace(spec, training=replace(spec.training, epochs=epochs)))
     news = [trial.step()["news"][0] for _ in range(epochs)]
-    assert news[-1] == {"failure": {"cause": "CODE_ERROR", "reason": "OSError: [Errno 28] No space left on device"}}
+    (told,) = news[-1].values()
+    assert set(news[-1]) == {"disk_full"}
+    assert f"There is no space left for {spec.directory}, where " in told
     assert [len(entry["records"]) for entry in news[:-1]] == [1] * (epochs - 1)
 
 

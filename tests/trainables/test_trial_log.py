@@ -6,16 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from support.own_parts import Greys
 from support.stores import ftp_store
+from support.trained_here import trial_of
 
 from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
 from trainables.training.config import TrainingConfig
 from trainables.training.trial_log import TrialLog, read_log
-from trainables.trial import TrainingTrial
 
 
 @pytest.fixture(params=["folder", "memory", "ftp"])
@@ -44,14 +43,6 @@ def spec_in(directory: str, cache: Path) -> TrialSpec:
         seed=7,
         directory=directory,
     )
-
-
-def trial_of(spec: TrialSpec) -> TrainingTrial:
-    """An actor's trial, without the actor."""
-    trial = TrainingTrial.__new__(TrainingTrial)
-    trial._device = torch.device("cpu")
-    trial._begin({"spec": spec})
-    return trial
 
 
 def test_attempts_are_read_one_after_the_other(directory: str, tmp_path: Path) -> None:

@@ -9,7 +9,10 @@ WEIGHTS, DESCRIPTION, CARD = "model.safetensors", "model.json", "README.md"
 
 
 def write_model(folder: AnyPath, weights: bytes, spec: EmbedderSpec, card: str) -> None:
-    """Write a model into ``folder``: ``weights`` is the content of a file of its network's tensors."""
+    """Write a model into ``folder``: ``weights`` is the content of a file of its network's tensors.
+
+    The description comes last: where it is, all is.
+    """
     write_whole(folder / WEIGHTS, lambda file: file.write(weights))
     write_text(folder / CARD, card)
     write_json(folder / DESCRIPTION, {**spec.to_json(), "weights_sha256": hashlib.sha256(weights).hexdigest()})

@@ -32,6 +32,7 @@ class Backbone:
 
     The module wants images in 0 … 1 less ``mean``, over ``scale`` (both red, green, blue), and then the channels as
     blue, green, red where ``bgr`` says so. ``imagenet`` are its ImageNet weights, where somebody publishes them.
+    ``numbers`` says how many its state holds (weights and running statistics), where that is known before it is built.
     """
 
     summary: str
@@ -41,3 +42,4 @@ class Backbone:
     scale: Colour
     bgr: bool = False
     imagenet: Published | None = None
+    numbers: int | None = None

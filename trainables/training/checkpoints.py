@@ -17,7 +17,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainables.files import AnyPath, as_path, write_json, write_whole
+from trainables.files import AnyPath, as_path, remove_drafts, write_json, write_whole
 from trainables.inference.tensors_file import tensors_bytes
 from trainables.training.background_writer import BackgroundWriter
 
@@ -154,3 +154,4 @@ def forget_last(directory: str) -> None:
     for name in (BEGUN, "last.pt", "records.json"):  # in this order, see the head of this file
         for path in as_path(directory).rglob(f"attempt-*/{name}"):
             path.unlink(missing_ok=True)
+    remove_drafts(as_path(directory))

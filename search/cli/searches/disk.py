@@ -1,6 +1,7 @@
-"""The commands about room on disk: disk, remove."""
+"""The commands about room on disk: disk, remove, trim."""
 
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -56,6 +57,42 @@ def remove(
     )
 
 
+def trim(
+    to: Annotated[
+        float | None,
+        typer.Option("--to", min=0, metavar="GB", help="What may stay; by default HOLDOUT_CACHE_GB, or half the disk."),
+    ] = None,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Remove decoded images that no search of this machine uses, the least recently used first."""
+    from rich.filesize import decimal
+
+    from search.plan.disk.image_cache import caches_of
+    from search.plan.runs import find_runs
+    from trainables.data.store.in_use import is_used
+    from trainables.data.store.room import limit_of, make_room, stores_in
+
+    limit = None if to is None else round(to * 1e9)
+    records, sentences = [], []
+    for cache in caches_of(find_runs(runs)):
+        removed = make_room(cache, limit=limit)
+        left = stores_in(cache)
+        size, freed = sum(store.size for store in left), sum(store.size for store in removed)
+        in_use = sum(store.size for store in left if is_used(store.path))
+        may = limit_of(cache) if limit is None else limit
+        records.append(
+            {"cache": str(cache), "limit": may, "removed": [str(store.path) for store in removed], "freed": freed}
+            | {"size": size, "in_use": in_use}
+        )
+        used = f", {decimal(in_use)} of them in use" if in_use else ""
+        sentences.append(
+            f"{cache}: {len(removed)} image stores removed, {decimal(freed)}; {decimal(size)} of {decimal(may)} are "
+            f"left{used}."
+        )
+    show_result("\n".join(sentences), records, as_json)
+
+
 def _record(usage: "DiskUsage") -> dict[str, Any]:
     from dataclasses import asdict
 
@@ -91,7 +128,10 @@ def _tables(runs: "Path", usage: "DiskUsage") -> "list[TextTable]":
     from search.report.tables.text_table import TextTable
 
     free = [f"{decimal(usage.free_runs)} free in {runs}", f"{decimal(usage.free_cache)} free in the image cache"]
-    summary = f"together {decimal(usage.total)}; {'; '.join(free)}; `holdout remove NAME` removes a search"
+    summary = (
+        f"together {decimal(usage.total)}; {'; '.join(free)}; `holdout remove NAME` removes a search, `holdout trim` "
+        f"decoded images beyond {decimal(usage.cache_limit)}"
+    )
     end = TextTable(title="", header=(), rows=(), labels=0, notes=(summary,))
     return [_entries(runs, usage), _stores(usage.stores), end]
 
@@ -130,14 +170,15 @@ def _stores(stores: "tuple[StoreUsage, ...]") -> "TextTable":
     for store in stores:
         numbers = (store.classes, store.images, store.short_side)
         whole = "unfinished" if store.images is None else store.dataset or "unknown"
-        used = ", ".join(store.searches) or "none here"
+        searches = ", ".join(store.searches) or "none here"
+        used = "in use" if store.in_use else time.strftime("%Y-%m-%d %H:%M", time.localtime(store.used))
         counts = [NOTHING if value is None else f"{value:,}" for value in numbers]
-        rows.append((Path(store.path).name[:12], whole, *counts, decimal(store.size), used))
+        rows.append((Path(store.path).name[:12], whole, *counts, decimal(store.size), used, searches))
     return TextTable(
         title=f"Decoded images in {caches}",
-        header=("store", "dataset", "classes", "images", "pixels", "size", "searches"),
+        header=("store", "dataset", "classes", "images", "pixels", "size", "used", "searches"),
         rows=tuple(rows),
         labels=2,
         notes=() if rows else ("There are no decoded images.",),
-        prose=(6,),
+        prose=(7,),
     )

@@ -13,7 +13,7 @@ from typing import Any
 import ray
 from ray import tune
 from ray._private import state  # Ray's public table of actors needs its dashboard
-from ray.exceptions import ActorUnavailableError
+from ray.exceptions import ActorUnavailableError, RayTaskError
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -23,6 +23,7 @@ from search.cluster.tune.actor_manager import use_in_tune
 from search.cluster.tune.share import Share, drivers_on_cluster
 from search.config.sections.resources import ResourcesSection
 from search.study.trial_queue import RunningTrial, TrialQueue
+from trainables.mistakes import Failure, Mistakes
 from trainables.trial import TrainingTrial
 
 logger = logging.getLogger(__name__)
@@ -216,7 +217,12 @@ def run_queue(queue: TrialQueue, *, resources: ResourcesSection, concurrent: int
 def map_on_workers(function: Any, arguments: Sequence[Any], *, resources: ResourcesSection) -> list[Any]:
     """``function`` of each argument, computed on the cluster's workers with a trial's resources each."""
     task = ray.remote(num_cpus=resources.cpus_per_trial, num_gpus=resources.gpus_per_trial, max_retries=2)(function)
-    results: list[Any] = ray.get([task.remote(argument) for argument in arguments])
+    try:
+        results: list[Any] = ray.get([task.remote(argument) for argument in arguments])
+    except RayTaskError as error:  # whose text is that of a traceback
+        if isinstance(error.cause, Failure | Mistakes):
+            raise error.cause from error
+        raise
     return results
 
 

@@ -1,16 +1,16 @@
 """What can be seen of a data set before anything is decided: its classes, their images, and how large these are."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from trainables.data.dataset import Dataset
-from trainables.data.images import IMAGE_SUFFIXES, identified, open_file
+from trainables.data.images import IMAGE_SUFFIXES
 from trainables.data.sets.folder import Folder
 from trainables.data.sets.rooted import RootedDataset
 from trainables.data.split import FEWEST_CLASSES, FEWEST_IMAGES, ClassSplit, check_images, make_split
+from trainables.data.store.size import image_sizes
 from trainables.mistakes import Mistakes
 
 SAMPLE = 200
@@ -152,19 +152,7 @@ def _split(dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> ClassSplit
 def _short_side(dataset: Dataset, keys: Sequence[str]) -> Spread:
     """The short sides of up to :data:`SAMPLE` images, evenly spread."""
     sample = keys[:: -(-len(keys) // SAMPLE)]
-    sides = [side for key in sample if (side := _side_of(dataset, key))]
+    sides = [min(size) for size in image_sizes(dataset, sample)]
     if not sides:
         raise Mistakes(f"None of {len(sample)} images can be read, such as {sample[0]}; replace or remove them.")
     return Spread.of(sides)
-
-
-def _side_of(dataset: Dataset, key: str) -> int:
-    """The short side of an image; 0 where it cannot be read, which the search itself says of all such images."""
-    if not isinstance(dataset, RootedDataset):
-        return min(dataset.read(key).shape[:2])
-    try:
-        with warnings.catch_warnings(), open_file(Path(dataset.root or "", key)) as file:
-            warnings.simplefilter("ignore")  # of images that are very large
-            return min(identified(file).size)
-    except Exception:  # image decoders raise anything
-        return 0

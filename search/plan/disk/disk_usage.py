@@ -12,7 +12,8 @@ from search.config.secrets import without_password
 from search.plan.disk.folder_size import file_size, folder_size, size_elsewhere
 from search.plan.disk.image_cache import StoreUsage, default_cache, image_stores
 from search.plan.runs import RunFolder, find_runs, stored_config
-from trainables.files import AnyPath, as_path
+from trainables.data.store.room import limit_of
+from trainables.files import AnyPath, as_path, existing
 from trainables.mistakes import Mistakes
 
 
@@ -56,12 +57,14 @@ class Usage:
 
 @dataclass(frozen=True, kw_only=True)
 class DiskUsage:
-    """All of it, the largest first, and the bytes that are ``free`` where the runs and the images are."""
+    """All of it, the largest first, the bytes that are ``free`` where the runs and the images are, and those that
+    decoded images may take in this machine's cache."""
 
     entries: tuple[Usage, ...]
     stores: tuple[StoreUsage, ...]
     free_runs: int
     free_cache: int
+    cache_limit: int
 
     @property
     def total(self) -> int:
@@ -76,14 +79,15 @@ def measure_disk(runs: Path) -> DiskUsage:
     return DiskUsage(
         entries=tuple(entries),
         stores=tuple(image_stores(find_runs(runs))),
-        free_runs=_free(runs),
-        free_cache=_free(Path(default_cache())),
+        free_runs=free_bytes(runs),
+        free_cache=free_bytes(Path(default_cache())),
+        cache_limit=limit_of(Path(default_cache())),
     )
 
 
-def _free(path: Path) -> int:
-    there = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
-    return shutil.disk_usage(there).free
+def free_bytes(path: Path) -> int:
+    """What can be written where ``path`` is or will be."""
+    return shutil.disk_usage(existing(path)).free
 
 
 def measure_entry(folder: RunFolder) -> Usage:

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,12 @@ from search.plan.disk.folder_size import folder_size
 from search.plan.runs import RunFolder, stored_config, stored_split
 from trainables.data.augmentation.augment import Frame, short_side_needed
 from trainables.data.store.files import INDEX
+from trainables.data.store.in_use import is_used, last_used
 from trainables.mistakes import Mistakes
 from trainables.training.config import RESIZE
+
+UNREADABLE = (Mistakes, OSError, LookupError, TypeError, ValueError)
+"""What the file of a search raises that an older version wrote, or that was edited by hand."""
 
 
 def default_cache() -> str:
@@ -25,11 +30,15 @@ class StoreUsage:
     """One image store and its ``size`` in bytes.
 
     ``dataset`` and ``short_side`` are None where an older version wrote it, and ``classes`` and ``images`` too where it
-    is not whole: it is being made, or who made it was killed. ``searches`` are those of the runs folder that use it.
+    is not whole: it is being made, or who made it was killed. ``searches`` are those of the runs folder whose images
+    these are. It was ``used`` last at a time in seconds since 1970, and is ``in_use`` where a process of this machine
+    uses it now.
     """
 
     path: str
     size: int
+    used: float
+    in_use: bool
     dataset: str | None = None
     short_side: int | None = None
     classes: int | None = None
@@ -56,16 +65,22 @@ class _Images:
 
 def image_stores(searches: Iterable[RunFolder]) -> list[StoreUsage]:
     """The stores in this machine's cache and in the caches that ``searches`` name, the largest first."""
-    caches, wanted = {default_cache()}, []
+    searches, wanted = list(searches), []
     for search in searches:
-        try:
+        with suppress(*UNREADABLE):
+            wanted += _wanted(search, stored_config(search))
+    stores = [_store(path, wanted) for cache in caches_of(searches) for path in _stores_in(cache)]
+    return sorted(stores, key=lambda store: (-store.size, store.path))
+
+
+def caches_of(searches: Iterable[RunFolder]) -> list[Path]:
+    """This machine's cache and those that ``searches`` name."""
+    caches = {default_cache()}
+    for search in searches:
+        with suppress(*UNREADABLE):
             config: Mapping[str, Any] = stored_config(search)
             caches.add(config["dataset"]["cache"] or default_cache())
-            wanted += _wanted(search, config)
-        except (Mistakes, OSError, LookupError, TypeError, ValueError):  # an older version's, or edited by hand
-            continue
-    stores = [_store(path, wanted) for cache in sorted(caches) for path in _stores_in(Path(cache))]
-    return sorted(stores, key=lambda store: (-store.size, store.path))
+    return [Path(cache) for cache in sorted(caches)]
 
 
 def _stores_in(cache: Path) -> list[Path]:
@@ -87,15 +102,17 @@ def _wanted(search: RunFolder, config: Mapping[str, Any]) -> list[_Images]:
 
 
 def _store(path: Path, wanted: Iterable[_Images]) -> StoreUsage:
-    size = folder_size(path)
+    size, used, in_use = folder_size(path), last_used(path.with_suffix("")), is_used(path.with_suffix(""))
     try:
         index = json.loads((path / INDEX).read_text())
         classes, images = len(index["class_names"]), len(index["image_keys"])
     except (OSError, ValueError, LookupError, TypeError):
-        return StoreUsage(path=str(path), size=size)
+        return StoreUsage(path=str(path), size=size, used=used, in_use=in_use)
     return StoreUsage(
         path=str(path),
         size=size,
+        used=used,
+        in_use=in_use,
         dataset=index.get("dataset"),
         short_side=index.get("short_side"),
         classes=classes,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from optuna.trial import FrozenTrial
 
+from search.plan.plan import Plan
 from search.plan.search import Search
 from search.study.budget import Budget
 from search.study.names import Stage, search_of, study_name
@@ -50,18 +51,10 @@ def planned_work(search: Search, stages: Sequence[Stage]) -> Iterator[Work]:
     The choice may take fewer finalists than it may have, and a default that is best is trained once for the test: the
     stage itself knows when it begins.
     """
-    config, folds = search.config, len(search.plan.split.folds)
-    whole = config.training.epochs * max(1, folds)
+    config = search.config
+    whole = config.training.epochs * max(1, len(search.plan.split.folds))
     for loss in config.loss_names:
-        final = config.final.seeds * (folds if folds and config.final.train_on == "train" else 1)
-        audit = config.search.audit if Stage.SEARCH in stages else 0
-        planned = {
-            Stage.NOISE: Budget(trials=(config.noise.seeds + config.noise.splits) * (loss == config.noise_loss)),
-            Stage.SEARCH: search.plan.budget(loss),
-            Stage.AUDIT: Budget(trials=audit),
-            Stage.SELECT: Budget(trials=(config.selection.finalists + 1) * config.selection.seeds),
-            Stage.TEST: Budget(trials=2 * final),
-        }
+        planned = planned_budgets(search.plan, loss)
         for stage in stages if Stage.SEARCH not in stages else (*stages, Stage.AUDIT):
             yield Work(
                 study=study_name(search.name, loss, stage),
@@ -71,6 +64,19 @@ def planned_work(search: Search, stages: Sequence[Stage]) -> Iterator[Work]:
                 tally=Tally.of(search.trials(loss, stage)),
                 epochs_each=config.training.epochs if stage is Stage.TEST else whole,
             )
+
+
+def planned_budgets(plan: Plan, loss: str) -> dict[Stage, Budget]:
+    """How many trials each stage has at most."""
+    config, folds = plan.config, len(plan.split.folds)
+    final = config.final.seeds * (folds if folds and config.final.train_on == "train" else 1)
+    return {
+        Stage.NOISE: Budget(trials=(config.noise.seeds + config.noise.splits) * (loss == config.noise_loss)),
+        Stage.SEARCH: plan.budget(loss),
+        Stage.AUDIT: Budget(trials=config.search.audit),
+        Stage.SELECT: Budget(trials=(config.selection.finalists + 1) * config.selection.seeds),
+        Stage.TEST: Budget(trials=2 * final),
+    }
 
 
 def confirmations_planned(trials: Sequence[FrozenTrial], seeds: int) -> int:

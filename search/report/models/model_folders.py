@@ -15,7 +15,7 @@ from search.selection.selection import Selection
 from search.study.names import Stage, short_study_name
 from trainables.files import as_path
 from trainables.inference.embedder_spec import EmbedderSpec
-from trainables.inference.model_folder import write_model
+from trainables.inference.model_folder import DESCRIPTION, write_model
 from trainables.inference.tensors_file import network_file
 from trainables.mistakes import Mistakes
 
@@ -103,7 +103,7 @@ def model_folder(stored: StoredSearch, loss: str | None) -> Path:
         Mistakes: as there.
     """
     folder = stored.folder.model(loss or _best(Selection.load(stored.folder.selection)))
-    if not folder.is_dir():
+    if not (folder / DESCRIPTION).is_file():  # which is written last
         model_to_hand_out(stored, loss).write(folder, comparison_of(stored))
     return folder
 

@@ -17,6 +17,7 @@ import filelock
 from search.selection.openings.opened_images import Fingerprint, OpenedImages, count_known
 from search.selection.openings.opening import Opening, count_openings
 from search.selection.openings.state_folder import state_folder
+from trainables.files import full_disk_said
 from trainables.mistakes import Mistakes
 
 logger = logging.getLogger(__name__)
@@ -51,7 +52,11 @@ class Ledger:
         configurations: Mapping[str, int],
         reason: str,
     ) -> Opening:
-        """Write down that the test set is being opened; on disk when this returns."""
+        """Write down that the test set is being opened; on disk when this returns.
+
+        Raises:
+            DiskFull: there is no space for it, and nothing is written down.
+        """
         opening = Opening(
             id=uuid.uuid4().hex,
             test_digest=test_digest,
@@ -172,10 +177,16 @@ def _by(openings: Sequence[Opening]) -> str:
 
 def _append(path: Path, line: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(f"{path}.lock"), path.open("a") as file:
-        file.write(line)
-        file.flush()
-        os.fsync(file.fileno())
+    with full_disk_said(path), filelock.FileLock(f"{path}.lock"), path.open("ab", buffering=0) as file:
+        end = file.tell()
+        try:
+            left = memoryview(line.encode())
+            while left:  # of a disk that is nearly full only the next byte says so
+                left = left[file.write(left) :]
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(end)  # half a line would be a damaged ledger
+            raise
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

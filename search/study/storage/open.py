@@ -8,8 +8,10 @@ from optuna.storages import RDBStorage
 from sqlalchemy import Engine
 
 from search.study.storage.driver import DriverStorage
+from search.study.storage.full import full_database_said, sqlite_file, watch_space
 from search.study.storage.read import engine_arguments
 from search.study.storage.retry import retry
+from trainables.files import DiskFull
 
 NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "ceph", "afs", "9p", "fuse")
 """What their types begin with. The shared memory of SQLite's write-ahead log has to be one machine's."""
@@ -17,11 +19,17 @@ NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "ceph"
 
 @retry  # two processes that make the tables at once are in each other's way for a moment
 def open_storage(url: str) -> DriverStorage:
-    """The studies in the database at ``url``, which is made where it does not exist."""
-    database = RDBStorage(url, engine_kwargs=engine_arguments(url))
-    file = _file(database.engine)
-    if file and not is_on_network(file):
-        _journal(database.engine, "WAL")
+    """The studies in the database at ``url``, which is made where it does not exist.
+
+    Raises:
+        DiskFull: there is no space for it, now or when something is written into it.
+    """
+    with full_database_said(url):
+        database = RDBStorage(url, engine_kwargs=engine_arguments(url))
+        file = sqlite_file(database.engine)
+        if file and not is_on_network(file):
+            _journal(database.engine, "WAL")
+    watch_space(database.engine)
     return DriverStorage(database)
 
 
@@ -30,17 +38,11 @@ def close_storage(storage: DriverStorage) -> None:
     """Let go of the database. SQLite's is left as one file, which can be read where nothing can be written."""
     engine = storage.database.engine
     storage.database.remove_session()
-    if _file(engine):
+    if sqlite_file(engine):
         engine.dispose()  # the journal can change while nobody else is connected
-        with suppress(sqlalchemy.exc.OperationalError):  # who reads at this moment reads the log too
+        with suppress(sqlalchemy.exc.OperationalError, DiskFull):  # who reads at this moment reads the log too
             _journal(engine, "DELETE")
     engine.dispose()
-
-
-def _file(engine: Engine) -> Path | None:
-    """The file of a SQLite database."""
-    address = engine.url
-    return Path(address.database) if address.get_backend_name() == "sqlite" and address.database else None
 
 
 def _journal(engine: Engine, mode: str) -> None:

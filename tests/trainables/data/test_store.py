@@ -161,7 +161,7 @@ def test_all_unreadable_images_are_named_and_nothing_is_left(folder: Dataset, tm
     assert sentence.startswith("3 of 10 images cannot be read: a/0.png (the file is empty); ")
     assert "c/3.png (image file is truncated" in sentence
     assert "c/gone.png (No such file or directory)" in sentence
-    assert {path.suffix for path in (tmp_path / "cache").iterdir()} <= {".lock"}
+    assert {path.suffix for path in (tmp_path / "cache").iterdir()} <= {".lock", ".used"}
 
 
 def test_a_long_list_of_unreadable_images_is_cut(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_of_two_processes_that_ask_at_once_one_builds(tmp_path: Path, monkeypatc
     assert process.returncode == 0
     assert len(output.splitlines()) == 47
     assert len(store) == 48
-    assert {path.suffix for path in tmp_path.iterdir()} <= {"", ".lock"}
+    assert {path.suffix for path in tmp_path.iterdir()} <= {"", ".lock", ".used"}
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,10 @@ from trainables.data.dataset import Dataset
 from trainables.data.decode import Unreadable, cannot_be_read, fitted, unreadable
 from trainables.data.store.files import ARRAYS, FORMAT, INDEX, PIXELS
 from trainables.data.store.image_digests import image_digest
-from trainables.files import write_json, write_whole
+from trainables.data.store.in_use import InUse
+from trainables.data.store.room import DRAFT, make_room
+from trainables.data.store.size import expected_size
+from trainables.files import DiskFull, is_full, write_json, write_whole
 from trainables.mistakes import Mistakes
 
 logger = logging.getLogger(__name__)
@@ -108,39 +112,93 @@ def build_store(
     workers: int,
     on_progress: Progress | None = None,
 ) -> Path:
-    """Find or build the store of some classes below ``cache``; its path.
+    """As :func:`held_store`; the path of a store that nobody holds any more."""
+    with held_store(
+        dataset, class_names, short_side=short_side, cache=cache, workers=workers, on_progress=on_progress
+    ) as store:
+        return store
+
+
+@contextmanager
+def held_store(
+    dataset: Dataset,
+    class_names: Sequence[str],
+    *,
+    short_side: int,
+    cache: Path,
+    workers: int,
+    on_progress: Progress | None = None,
+) -> Iterator[Path]:
+    """Find or build the store of some classes below ``cache``; its path. Nobody removes it while this lasts.
 
     Images keep their aspect; short sides above ``short_side`` pixels are scaled down to it, none is enlarged.
     Only images of ``class_names`` are opened. Several processes may ask at once: one builds and the others
-    wait. What a killed process left behind is removed by the next.
+    wait. What a killed process left behind is removed by the next. Other stores that nobody uses make room.
 
     Raises:
         Mistakes: images that cannot be read, all of them; or a cache that cannot be written.
+        DiskFull: there is no space for the store; nothing of it is left.
     """
+    classes = _classes(dataset, class_names)
+    store = Path(cache) / _digest(dataset, classes, short_side)
+    with _write_errors_said(store):
+        store.parent.mkdir(parents=True, exist_ok=True)
+        in_use = InUse(store)  # before it is there, so that it cannot go between being built and being used
+    try:
+        if not store.is_dir():
+            with _write_errors_said(store):
+                _build(store, dataset, classes, short_side, workers, on_progress)
+        yield store
+    finally:
+        in_use.close()
+
+
+@contextmanager
+def _write_errors_said(store: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if is_full(error):
+            raise DiskFull.at(store, "set dataset.cache to another folder") from error
+        raise Mistakes(
+            f"The image store cannot be written below {str(store.parent)!r}: {error.strerror or error}. "
+            "Permit writing there, or set dataset.cache to another folder."
+        ) from error
+
+
+def find_store(dataset: Dataset, class_names: Sequence[str], *, short_side: int, cache: Path) -> Path | None:
+    """The store of some classes, if it is there; no image is opened."""
+    store = Path(cache) / _digest(dataset, _classes(dataset, class_names), short_side)
+    return store if store.is_dir() else None
+
+
+def _classes(dataset: Dataset, class_names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     wanted = set(class_names)
     # In the data set's order, so that every split of the same training half shares one store.
     classes = {name: tuple(keys) for name, keys in dataset.classes().items() if name in wanted}
     assert len(classes) == len(wanted), f"classes that the data set does not have: {wanted - set(classes)}"
-    digest = _digest(dataset, classes, short_side)
-    store = Path(cache) / digest
-    draft = store.with_suffix(".draft")
-    try:
-        if store.is_dir():
-            return store
-        Path(cache).mkdir(parents=True, exist_ok=True)
-        with FileLock(store.with_suffix(".lock")):
-            if not store.is_dir():  # another process may have built it while this one waited
-                logger.info("Building the image store %s.", store)
-                shutil.rmtree(draft, ignore_errors=True)
-                draft.mkdir()
-                try:
-                    _write(draft, dataset, classes, short_side, workers, on_progress)
-                    draft.rename(store)
-                finally:
-                    shutil.rmtree(draft, ignore_errors=True)
-    except OSError as error:
-        raise Mistakes(
-            f"The image store cannot be written below {str(cache)!r}: {error.strerror or error}. "
-            "Free space or permit writing there, or set dataset.cache to another folder."
-        ) from error
-    return store
+    return classes
+
+
+def _build(
+    store: Path,
+    dataset: Dataset,
+    classes: dict[str, tuple[str, ...]],
+    short_side: int,
+    workers: int,
+    on_progress: Progress | None,
+) -> None:
+    draft = store.with_suffix(DRAFT)
+    with FileLock(store.with_suffix(".lock")):
+        if store.is_dir():  # another process built it while this one waited
+            return
+        logger.info("Building the image store %s.", store)
+        shutil.rmtree(draft, ignore_errors=True)
+        keys = [key for keys in classes.values() for key in keys]
+        make_room(store.parent, lambda: expected_size(dataset, keys, short_side).expected)
+        draft.mkdir()
+        try:
+            _write(draft, dataset, classes, short_side, workers, on_progress)
+            draft.rename(store)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)

@@ -1,7 +1,8 @@
 """Which images a training needs: enough to find their store on any node, or to make it there once."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -27,31 +28,46 @@ class StoreSpec:
 
         Raises:
             Mistakes: images that cannot be read, all of them named, or a store that is damaged.
+            DiskFull: there is no space for it.
         """
+        with self.held(on_progress) as path:
+            return path
+
+    @contextmanager
+    def held(self, on_progress: Callable[[int, int], None] | None = None) -> Iterator[Path]:
+        """The same; nobody on this machine removes the store while this lasts."""
         # Here, since they read with numpy and Pillow, and who plans does not.
-        from trainables.data.store.build import build_store
+        from trainables.data.store.build import held_store
         from trainables.data.store.contents import read_contents
 
-        path = build_store(
+        with held_store(
             self.dataset,
             self.class_names,
             short_side=self.short_side,
             cache=Path(self.cache),
             workers=os.cpu_count() or 1,
             on_progress=on_progress,
-        )
-        read_contents(path)
-        return path
+        ) as path:
+            read_contents(path)
+            yield path
+
+    def find(self) -> Path | None:
+        """The store, if it is there; no image is opened."""
+        from trainables.data.store.build import find_store
+
+        return find_store(self.dataset, self.class_names, short_side=self.short_side, cache=Path(self.cache))
 
     def open(self) -> "Store":
-        """The store, found or built; every process of a node shares one copy.
+        """The store, found or built; every process of a node shares one copy, and nobody removes it meanwhile.
 
         Raises:
             Mistakes: as :meth:`make`.
+            DiskFull: as :meth:`make`.
         """
         from trainables.data.store.view import Store
 
-        return Store.open(self.make())
+        with self.held() as path:
+            return Store.open(path)
 
 
 @lru_cache(maxsize=2)

@@ -15,14 +15,19 @@ from torch import Tensor
 
 from trainables.data.listing import listed
 from trainables.data.store.contents import read_contents
+from trainables.data.store.in_use import InUse
 from trainables.mistakes import Mistakes
 
 
 class Store:
-    """An image store, opened from its path alone; pixels are read from disk when they are asked for."""
+    """An image store, opened from its path alone; pixels are read from disk when they are asked for.
+
+    Nobody removes it as long as this object lives.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._in_use = InUse(path)
         contents = read_contents(path)
         self.labels_N = torch.from_numpy(contents.labels_N)
         self.sizes_N2 = torch.from_numpy(contents.sizes_N2)

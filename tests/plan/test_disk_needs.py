@@ -1,0 +1,148 @@
+"""What a search will write, against what small ones wrote; and what is said and refused by what is free."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import draw_folder, small_search
+from support.commands import holdout_here, plain, write_search
+from support.finished_search import run_here
+from support.small_disk import SmallDisk, small_disk
+
+from search.config.search_config import parse_config
+from search.pages.report_file import write_report
+from search.plan.checks import make_plan
+from search.plan.disk.needs import Need, What, disk_needs
+from search.plan.disk.space import check_space, spaces_of
+from search.plan.plan import Plan
+from search.plan.resume import reopened
+from trainables.mistakes import Mistakes
+from trainables.models import BACKBONES
+from trainables.training.checkpoints import BEST
+
+TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 32}
+ABOUT = 2.0
+"""The estimate is never less than what is written, and at most so many times as much."""
+
+
+def search(root: Path, cache: Path, **changes: Any) -> dict[str, Any]:
+    dataset = {"name": "folder", "root": str(root), "cache": str(cache)}
+    content = small_search(root, dataset=dataset, training=TRAINING, losses=["proxy_anchor"])
+    return {**content, "search": {"trials": 8, "pruner": "none"}, "final": {"seeds": 3}, **changes}
+
+
+def plan_of(content: dict[str, Any], runs: Path) -> Plan:
+    return make_plan(parse_config(content), runs)
+
+
+def by_kind(plan: Plan) -> dict[What, Need]:
+    return {need.what: need for need in disk_needs([plan])}
+
+
+def bytes_in(folder: Path, pattern: str = "*") -> int:
+    return sum(path.stat().st_size for path in folder.rglob(pattern) if path.is_file())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"losses": ["mpa"], "split": {"folds": 2}, "search": {"trials": 2}, "final": {"seeds": 1}}],
+    ids=["epochs", "folds"],
+)
+def test_what_a_search_writes_is_known_before(changes: dict[str, Any], tmp_path: Path) -> None:
+    runs, cache = tmp_path / "runs", tmp_path / "cache"
+    content = search(draw_folder(tmp_path / "images", images=8, size=40), cache, name="birds", **changes)
+    needs = by_kind(plan_of(content, runs))
+    run_here(runs, [content])[0].close()
+    write_report(runs, ["birds"])
+    trials = runs / "birds" / "trials"
+    (model, *_) = trials.rglob(BEST)
+    written = {
+        What.IMAGES: bytes_in(cache),
+        What.CHECKPOINTS: bytes_in(trials) + 2 * 2 * 3 * model.stat().st_size,  # two at once and their drafts
+        What.RESULTS: 2 * bytes_in(runs / "birds") - 2 * bytes_in(trials) + 1_200_000,  # MLflow's copies and tables
+    }
+    for what, size in written.items():
+        assert needs[what].least <= size, what
+        assert size <= 1.1 * needs[what].expected <= 1.1 * ABOUT * size, what
+    assert needs[What.CHECKPOINTS].least <= bytes_in(trials, BEST) + 3 * model.stat().st_size
+    left = by_kind(reopened(runs, "birds"))
+    assert What.IMAGES not in left
+    assert left[What.CHECKPOINTS].expected < needs[What.CHECKPOINTS].expected - 0.9 * bytes_in(trials)
+
+
+def test_the_limit_of_the_checkpoints_is_counted(tmp_path: Path) -> None:
+    root = draw_folder(tmp_path / "images")
+    runs = tmp_path / "runs"
+    whole = by_kind(plan_of(search(root, tmp_path / "cache", stages=["search"]), runs))[What.CHECKPOINTS]
+    limited = search(root, tmp_path / "cache", stages=["search"], checkpoints={"max_gb": 1e-6})
+    need = by_kind(plan_of(limited, runs))[What.CHECKPOINTS]
+    assert whole.expected - need.expected == pytest.approx(8 * 450_000, rel=0.1)  # a model of the built-in network
+    assert need.least < whole.least
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_the_numbers_of_a_network_are_those_that_it_holds(name: str) -> None:
+    import torch
+
+    with torch.device("meta"):
+        built = BACKBONES[name].build()
+    assert BACKBONES[name].numbers == sum(tensor.numel() for tensor in built.state_dict().values())
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with small_disk(tmp_path / "disk") as disk:
+        yield disk
+
+
+def test_what_cannot_fit_is_refused_and_nothing_is_created(disk: SmallDisk, tmp_path: Path) -> None:
+    root = draw_folder(tmp_path / "images", classes=16, images=10, size=40)
+    disk.leave(1_000_000)
+    cache = disk.path / "cache"
+    content = search(root, cache, checkpoints={"storage_path": str(disk.path / "models")})
+    file = write_search(tmp_path / "search.yaml", content)
+    done = holdout_here("run", file, "--runs", tmp_path / "runs", code=2)
+    said = plain(done.stderr)
+    assert re.search(
+        rf"{disk.path}/models: images and checkpoints need \d\.\d MB at least, and \d+\.\d (MB|kB) are free; make "
+        r"room there, or set dataset\.cache to another folder, or checkpoints\.storage_path to another folder or "
+        r"checkpoints\.max_gb to less\.",
+        said,
+    )
+    assert not (tmp_path / "runs").exists()
+    assert [path.name for path in disk.path.iterdir()] == ["filler"]
+
+
+def test_what_is_free_is_said_and_what_is_tight(disk: SmallDisk, tmp_path: Path) -> None:
+    root = draw_folder(tmp_path / "images")
+    content = search(root, tmp_path / "cache", checkpoints={"storage_path": str(disk.path)})
+    plan = plan_of(content, tmp_path / "runs")
+    (sentence,) = check_space([plan])
+    assert sentence.startswith("Disk: about ")
+    assert f" for images in {tmp_path / 'cache'}" in sentence
+    assert f" for checkpoints in {disk.path} (64.0 MB free)" in sentence
+    need = by_kind(plan)[What.CHECKPOINTS]
+    disk.leave((need.least + need.expected) // 2)
+    _, warning = check_space([plan])
+    assert warning.startswith(f"{disk.path}: about ")
+    assert "the same command goes on when there is room" in warning
+    disk.leave(need.least // 2)
+    with pytest.raises(Mistakes, match=f"^{disk.path}: checkpoints need "):
+        check_space([plan])
+
+
+def test_of_a_store_elsewhere_nothing_is_known() -> None:
+    need = Need(what=What.CHECKPOINTS, place="s3://bucket/holdout", expected=2 * 10**12, least=10**12)
+    (space,) = spaces_of([need])
+    assert space.in_words == "about 2.0 TB for checkpoints in s3://bucket/holdout (what is free there is not known)"
+    assert space.refusal is None
+    assert space.warning is None
+
+
+def test_a_cache_smaller_than_the_images_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDOUT_CACHE_GB", "0.00001")
+    root = draw_folder(tmp_path / "images")
+    *_, sentence = check_space([plan_of(search(root, tmp_path / "cache"), tmp_path / "runs")])
+    assert "10.0 kB are to be kept there (HOLDOUT_CACHE_GB); what a search uses is never removed" in sentence

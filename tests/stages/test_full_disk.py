@@ -1,0 +1,131 @@
+"""A disk that fills while a search runs: a sentence, nothing half-written, and the same command goes on."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import small_search
+from support.commands import holdout_here, plain, stored, write_search
+from support.small_disk import SmallDisk, small_disk
+from support.trained_here import trained_here
+
+from search.selection.openings.ledger import Ledger
+from trainables.data.store.spec import opened_store
+from trainables.inference.tensors_file import read_tensors
+from trainables.training.checkpoints import load_checkpoint
+
+NAME = "birds"
+LOSS = "proxy_anchor"
+STUDIES = (LOSS, f"{LOSS}@confirm", f"{LOSS}@final")
+LEFT = (0, 5_000, 20_000, 70_000, 130_000, 300_000, 600_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000, 64_000_000)
+"""Bytes that the disk has when each attempt begins: with some the database fails, with others a checkpoint."""
+
+
+FAILURES = {"runs": 6, "checkpoints": 5, "studies": 4, "images": 3}
+"""So many of these attempts fail at least."""
+
+
+def search(root: Path, **changes: Any) -> dict[str, Any]:
+    losses = {"losses": [LOSS], "search": {"trials": 2, "pruner": "none", **changes.pop("search", {})}}
+    return small_search(root, name=NAME, training=TRAINING, **losses, **changes)
+
+
+TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16}
+
+
+def results(runs: Path, database: Path | None = None) -> dict[str, Any]:
+    """What a search came to, without times and names that are drawn anew."""
+    folder = runs / NAME
+    where = database.parent.parent if database else runs
+    (opening,) = json.loads((folder / "test.json").read_text())["openings"]
+    scores = [
+        {key: score[key] for key in ("metrics", "sha256", "seed", "configuration")} for score in opening["scores"]
+    ]
+    return {
+        "trials": {
+            study: [
+                (trial.number, trial.state, trial.params, trial.values, trial.intermediate_values)
+                for trial in stored(where, NAME, study)
+            ]
+            for study in STUDIES
+        },
+        "chosen": json.loads((folder / "selection.json").read_text())["chosen"],
+        "scores": scores,
+    }
+
+
+def check_whole(*folders: Path) -> None:
+    """Every file is one that can be read, and none is a draft."""
+    for path in (path for folder in folders for path in folder.rglob("*") if path.is_file()):
+        assert not path.name.startswith(".") or path.name in (".driver.lock", ".driver"), path
+        if path.suffix == ".json":
+            json.loads(path.read_text())
+        elif path.suffix == ".jsonl":
+            assert all(json.loads(line) for line in path.read_text().splitlines())
+        elif path.suffix == ".safetensors":
+            read_tensors(path)
+        elif path.suffix == ".pt":
+            load_checkpoint(path)
+        elif path.suffix == ".db":
+            assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        else:
+            assert path.suffix in ("", ".yaml", ".log", ".lock", ".npz", ".html", ".md", ".bin", ".db-wal", ".db-shm")
+    assert not [path for folder in folders for path in folder.rglob("*.draft")]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    runs = tmp_path_factory.mktemp("undisturbed")
+    file = write_search(runs / "search.yaml", search(image_folder))
+    with pytest.MonkeyPatch.context() as patch:
+        trained_here(patch)
+        holdout_here("run", file, "--runs", runs / "runs")
+    return results(runs / "runs")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with small_disk(tmp_path / "disk") as disk:
+        yield disk
+
+
+@pytest.mark.parametrize("full", ["runs", "checkpoints", "studies", "images"])
+def test_a_search_goes_on_whenever_there_is_room(
+    full: str,
+    disk: SmallDisk,
+    image_folder: Path,
+    undisturbed: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs = (disk.path if full == "runs" else tmp_path) / "runs"
+    database = disk.path / NAME / "study.db"
+    database.parent.mkdir()
+    changes: dict[str, dict[str, Any]] = {
+        "runs": {},
+        "checkpoints": {"checkpoints": {"storage_path": str(disk.path / "models")}},
+        "studies": {"search": {"storage": f"sqlite:///{database}"}},
+        "images": {"dataset": {"name": "folder", "root": str(image_folder), "cache": str(disk.path / "cache")}},
+    }
+    file = write_search(tmp_path / "search.yaml", search(image_folder, **changes[full]))
+    said = []
+    for left in LEFT:
+        opened_store.cache_clear()
+        disk.clear()
+        with monkeypatch.context() as patch:
+            trained_here(patch, on_start=lambda left=left: disk.leave(left))
+            done = holdout_here("run", file, "--runs", runs, code=(0, 1))
+        if done.returncode == 0:
+            break
+        said.append(plain(done.stderr))
+        assert "There is no space left for " in said[-1], said[-1]
+        assert f"{disk.path}" in said[-1]
+        assert said[-1].endswith("give the same command again; what is done stays done."), said[-1]
+        check_whole(runs, disk.path / "models", disk.path / NAME, disk.path / "cache")
+        assert len(Ledger(runs / "test_openings.jsonl").openings()) <= 1
+    assert len(said) >= FAILURES[full], said
+    assert results(runs, database if full == "studies" else None) == undisturbed
+    assert len(Ledger(runs / "test_openings.jsonl").openings()) == 1

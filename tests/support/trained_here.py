@@ -1,0 +1,55 @@
+"""Whole commands in this process, without Ray and MLflow, but with real trainings and scores."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from support.without_ray import NoTracker
+
+from search.selection.scores.scoring import Scoring
+from search.study.trial_queue import TrialQueue
+from trainables.spec import TrialSpec
+from trainables.trial import TrainingTrial
+
+
+def trial_of(spec: TrialSpec) -> TrainingTrial:
+    """An actor's trial, without the actor."""
+    trial = TrainingTrial.__new__(TrainingTrial)
+    trial._device = torch.device("cpu")
+    trial._begin({"spec": spec})
+    return trial
+
+
+def trained_here(monkeypatch: pytest.MonkeyPatch, on_start: Callable[[], None] = lambda: None) -> None:
+    """Let ``holdout run`` train in this process; ``on_start`` is called before the images are decoded."""
+    torch.set_num_threads(1)  # as a worker's
+
+    def get_ready(plans: Sequence[Any], *_: Any) -> int:
+        on_start()
+        for plan in plans:
+            plan.images.make()
+        return 1
+
+    monkeypatch.setattr("search.stages.pipeline.get_ready", get_ready)
+    monkeypatch.setattr("search.stages.pipeline.make_projection", lambda plan: None)
+    monkeypatch.setattr("search.stages.pipeline.Tracker", NoTracker)
+    monkeypatch.setattr("search.stages.pipeline._synchronised", lambda *_: "MLflow is not asked.")
+    monkeypatch.setattr("search.cluster.tune.tuner.run_queue", _run_queue)
+    monkeypatch.setattr("search.cluster.tune.tuner.map_on_workers", _score_all)
+
+
+def _run_queue(queue: TrialQueue, **_: Any) -> None:
+    while running := queue.next_trial():
+        trial = trial_of(running.spec)
+        try:
+            while queue.on_trial_result(running, *trial.step()["news"]):
+                pass
+        finally:
+            trial.cleanup()
+
+
+def _score_all(_: Any, tasks: Sequence[Scoring], **__: Any) -> list[Any]:
+    from search.selection.scores.score import score
+
+    return [score(task) for task in tasks]

@@ -1,0 +1,240 @@
+"""Image stores make room for each other, and never one that a process uses: with real processes, some of which die."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.small_disk import small_disk
+
+from trainables.data import DATASETS
+from trainables.data.sets.glyphs import Glyphs
+from trainables.data.store.build import build_store
+from trainables.data.store.in_use import is_used, use_file
+from trainables.data.store.room import LIMIT, limit_of, make_room, stores_in
+from trainables.data.store.size import expected_size
+from trainables.data.store.view import Store
+from trainables.mistakes import Mistakes
+
+SIDES = (20, 24, 28)
+GLYPHS = Glyphs(num_classes=2, images_per_class=4)
+ROOT = Path(__file__).parents[3]
+
+
+def build(cache: Path, side: int) -> Path:
+    return build_store(GLYPHS, list(GLYPHS.classes()), short_side=side, cache=cache, workers=1)
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> list[Path]:
+    """Stores that were used one after the other, the first one longest ago."""
+    paths = [build(tmp_path, side) for side in SIDES]
+    for age, path in zip((300, 200, 100), paths, strict=True):
+        os.utime(use_file(path), (path.stat().st_mtime - age,) * 2)
+    return paths
+
+
+def bytes_of(*stores: Path) -> int:
+    return sum(file.stat().st_size for store in stores for file in store.iterdir())
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from trainables.data.store.in_use import InUse
+in_use = InUse(Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.readline()
+del in_use
+print("let go", flush=True)
+sys.stdin.readline()
+"""
+
+
+@contextmanager
+def holder(store: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that uses a store until it is written a line, and then lives on."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(store)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_the_least_recently_used_go_first(stores: list[Path], tmp_path: Path) -> None:
+    Store.open(stores[0])  # which was used longest ago, and now is used again
+    removed = make_room(tmp_path, limit=bytes_of(stores[0], stores[2]))
+    assert [store.path for store in removed] == [stores[1]]
+    assert make_room(tmp_path, limit=bytes_of(stores[0], stores[2])) == []
+    assert [store.path for store in make_room(tmp_path, lambda: 1, limit=bytes_of(stores[0], stores[2]))] == [stores[2]]
+    assert [store.path for store in stores_in(tmp_path)] == [stores[0]]
+    assert np.array_equal(Store.open(build(tmp_path, SIDES[1])).labels_N, np.repeat([0, 1], 4))
+
+
+def test_an_opened_store_is_used(stores: list[Path], tmp_path: Path) -> None:
+    view = Store.open(stores[0]).subset(tuple(GLYPHS.classes()))
+    assert make_room(tmp_path, limit=0)
+    assert stores[0].is_dir()
+    del view
+    assert [store.path for store in make_room(tmp_path, limit=0)] == [stores[0]]
+
+
+def test_what_a_process_uses_stays_until_it_lets_go_or_dies(stores: list[Path], tmp_path: Path) -> None:
+    with holder(stores[0]) as one, holder(stores[0]) as other, holder(stores[2]) as third:
+        assert [store.path for store in make_room(tmp_path, limit=0)] == [stores[1]]
+        assert is_used(stores[0])
+        one.send_signal(signal.SIGKILL)
+        one.wait()
+        assert make_room(tmp_path, limit=0) == []
+        assert other.stdin is not None
+        assert other.stdout is not None
+        other.stdin.write("\n")
+        other.stdin.flush()
+        assert other.stdout.readline() == "let go\n"
+        assert [store.path for store in make_room(tmp_path, limit=0)] == [stores[0]]
+        third.send_signal(signal.SIGKILL)
+        third.wait()
+        assert [store.path for store in make_room(tmp_path, limit=0)] == [stores[2]]
+
+
+READ = """
+import sys
+import numpy as np
+from trainables.data.sets.glyphs import Glyphs
+from trainables.data.store.contents import read_contents
+from trainables.data.store.spec import StoreSpec
+
+glyphs = Glyphs(num_classes=2, images_per_class=4)
+for count in range(30):
+    side = 20 + 4 * (count % 2)
+    spec = StoreSpec(dataset=glyphs, class_names=tuple(glyphs.classes()), short_side=side, cache=sys.argv[1])
+    with spec.held() as path:
+        for _ in range(3):
+            contents = read_contents(path)
+            assert contents.pixels[: 3 * side * side].any() and len(contents.image_keys) == 8
+"""
+
+
+def test_readers_and_removers_at_once_are_not_in_each_other_s_way(tmp_path: Path) -> None:
+    readers = [subprocess.Popen([sys.executable, "-c", READ, str(tmp_path)], cwd=ROOT) for _ in range(2)]
+    removed = 0
+    while any(reader.poll() is None for reader in readers):
+        removed += len(make_room(tmp_path, limit=0))
+    assert [reader.returncode for reader in readers] == [0, 0]
+    assert removed > 10
+    assert {path.suffix for path in tmp_path.iterdir()} <= {"", ".lock", ".used"}
+
+
+SLOW = """
+import sys, time
+from pathlib import Path
+from trainables.data.sets.glyphs import Glyphs
+from trainables.data.store.build import build_store
+
+class SlowGlyphs(Glyphs):
+    def read(self, key):
+        print(key, flush=True)
+        time.sleep(0.05)
+        return super().read(key)
+
+glyphs = SlowGlyphs(num_classes=4, images_per_class=24)
+build_store(glyphs, list(glyphs.classes()), short_side=40, cache=Path(sys.argv[1]), workers=1)
+"""
+
+
+def test_a_draft_goes_when_nobody_makes_it_any_more(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("glyph-")
+        (draft,) = stores_in(tmp_path)
+        assert draft.is_draft
+        assert make_room(tmp_path, limit=0) == []
+        process.kill()
+        process.wait()
+    assert [store.path for store in make_room(tmp_path, limit=10**9)] == [draft.path]
+    assert not draft.path.exists()
+
+
+def test_nothing_else_in_the_folder_is_touched(tmp_path: Path) -> None:
+    for name in ("photographs", "0123.draft", "f" * 63):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "pixels.bin").write_bytes(bytes(100))
+    (tmp_path / ("a" * 64)).symlink_to(tmp_path / "photographs")
+    assert make_room(tmp_path, limit=0) == []
+    assert len(list(tmp_path.rglob("pixels.bin"))) >= 3
+
+
+def test_a_new_store_makes_room_for_itself(stores: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = Store.open(stores[0])
+    monkeypatch.setenv(LIMIT, str(bytes_of(*stores) / 1e9))
+    new = build(tmp_path, 32)
+    left = {store.path for store in stores_in(tmp_path)}
+    assert left == {stores[0], new}  # of the others, neither alone was small enough
+    assert len(used) == 8
+    monkeypatch.setenv(LIMIT, "0")
+    assert build(tmp_path, 36).is_dir()  # what is needed now is made, whatever the limit
+    assert stores[0].is_dir()
+
+
+def test_stores_make_room_on_a_disk_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LIMIT, "1")
+    with small_disk(tmp_path / "disk") as disk:
+        first = build(disk.path, 40)
+        disk.leave(10_000)
+        second = build(disk.path, 42)
+        assert second.is_dir()
+        assert not first.exists()
+
+
+def test_a_cache_that_cannot_be_written_can_be_read(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        store = build(disk.path, 20)
+        use_file(store).unlink()
+        subprocess.run(["mount", "-o", "remount,ro", str(disk.path)], check=True)
+        assert len(Store.open(build(disk.path, 20))) == 8
+        assert not is_used(store)
+
+
+def test_the_limit_is_the_environment_s_or_half_of_what_there_is(
+    stores: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(LIMIT, raising=False)
+    there = os.statvfs(tmp_path)
+    half = 0.5 * (there.f_bavail * there.f_frsize + bytes_of(*stores))
+    assert abs(limit_of(tmp_path) - half) < 0.01 * half
+    monkeypatch.setenv(LIMIT, "1.5")
+    assert limit_of(tmp_path) == 1_500_000_000
+    for text in ("much", "-1", "inf", "nan", ""):
+        monkeypatch.setenv(LIMIT, text)
+        with pytest.raises(Mistakes, match=rf"{LIMIT} must be a number of gigabytes, such as 200; it is '{text}'\."):
+            limit_of(tmp_path)
+
+
+def test_the_size_of_a_store_is_known_from_a_sample(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    for number in range(450):
+        side = tuple(random.integers(40, 400, 2))
+        path = tmp_path / "images" / f"{number % 3}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", side).save(path)
+    dataset = DATASETS["folder"](root=tmp_path / "images")
+    classes = dataset.classes()
+    keys = [key for keys in classes.values() for key in keys]
+    store = build_store(dataset, list(classes), short_side=64, cache=tmp_path / "cache", workers=2)
+    size = expected_size(dataset, keys, 64)
+    assert size.expected == pytest.approx(bytes_of(store), rel=0.05)
+    assert 0.7 * size.expected < size.least < bytes_of(store)
+    all_of_them = expected_size(dataset, keys[:100], 64)
+    assert all_of_them.expected == all_of_them.least
