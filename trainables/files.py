@@ -1,18 +1,85 @@
-"""Files are written whole or not at all, on this machine and in stores elsewhere."""
+"""Files are written whole or not at all, on this machine and in stores elsewhere.
 
+A place that refuses, times out or fails is told apart from mistakes in the code. The line is drawn by who was at work,
+not by the kind of the error. What our own reading and writing of files meets is the place's failure; what a loss, a
+network or a data set of one's own raises is a mistake in its code, even where it is an ``OSError`` such as a file that
+it does not find. Of an image file only :data:`OUTAGES` count: one that is missing or broken stays so.
+"""
+
+import errno
 import io
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
-from trainables.mistakes import Mistakes
+from trainables.mistakes import Failure, Mistakes
 
 if TYPE_CHECKING:
     from upath import UPath
 
 AnyPath: TypeAlias = "Path | UPath"
+
+OUTAGES = frozenset(
+    {
+        errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EPIPE, errno.EHOSTDOWN, errno.EHOSTUNREACH,
+        errno.ENETDOWN, errno.ENETUNREACH, errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.ENODEV,
+    }
+)  # fmt: skip
+"""The errors of a file on a disk or a network that is away: the file is there again when that is back."""
+
+
+class StorageFailure(Failure, OSError):
+    """``place``, a path or a URL where files are kept, failed with ``error``."""
+
+    def __init__(self, place: object, error: BaseException) -> None:
+        super().__init__(f"{_shown(place)} failed ({type(error).__name__}: {error}).")
+        self.errno = getattr(error, "errno", None)
+        self.strerror = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        self._made_of = _shown(place), error
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # and not OSError's, which is of a number and a text
+
+    def __reduce__(self) -> "tuple[type[StorageFailure], tuple[str, BaseException]]":
+        return type(self), self._made_of  # so that it crosses process borders whole
+
+
+def _shown(place: object) -> str:
+    """``place`` with its server, which the paths of some stores (FTP, SFTP) keep apart, and without its user."""
+    host = getattr(place, "storage_options", {}).get("host")
+    return str(place).replace(":///", f"://{host}/", 1) if host else str(place)
+
+
+@contextmanager
+def of_storage(place: AnyPath) -> Iterator[None]:
+    """What fails within is the failure of ``place``.
+
+    Of a folder, that is whatever an ``OSError`` lies behind: PyTorch tells of a full disk in words of its own. Every
+    store's library has errors of its own, so of a store it is whatever is raised.
+
+    Raises:
+        StorageFailure: ``place`` failed.
+        Exception: something else did, while it made what was to be written.
+    """
+    try:
+        yield
+    except StorageFailure:
+        raise
+    except Exception as error:
+        cause = _os_error(error) if isinstance(place, Path) else error
+        if cause is None:
+            raise
+        raise StorageFailure(place, cause) from error
+
+
+def _os_error(error: BaseException | None) -> OSError | None:
+    """The ``OSError`` that ``error`` is, or that was raised before it."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def as_path(address: str) -> AnyPath:
@@ -42,22 +109,29 @@ def given_path(address: str) -> AnyPath:
 
 
 def write_whole(path: AnyPath, write: Callable[[IO[bytes]], object]) -> None:
-    """Let ``write`` fill a new file and put it at ``path`` in one step, so that no reader ever sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Let ``write`` fill a new file and put it at ``path`` in one step, so that no reader ever sees half of it.
+
+    Raises:
+        StorageFailure: it cannot be written there.
+    """
     if not isinstance(path, Path):  # most stores show a file when they have all of it
         content = io.BytesIO()
         write(content)
-        path.write_bytes(content.getvalue())
+        with of_storage(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.getvalue())
         return
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with draft.open("wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with of_storage(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with draft.open("wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
 
 
 def write_json(path: AnyPath, value: Any) -> None:

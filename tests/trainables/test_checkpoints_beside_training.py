@@ -16,7 +16,7 @@ import torch
 from support.small_training import drawn_images, small_spec
 
 from trainables.data.store.spec import StoreSpec
-from trainables.files import AnyPath, write_whole
+from trainables.files import AnyPath, StorageFailure, write_whole
 from trainables.inference.tensors_file import read_tensors
 from trainables.spec import TrialSpec
 from trainables.training import checkpoints
@@ -178,7 +178,7 @@ def test_a_pruned_trial_that_still_writes_leaves_its_best_model(spec: TrialSpec,
 
 
 def refuse(path: AnyPath, write: Write) -> None:
-    raise OSError(28, "No space left on device")
+    raise StorageFailure(path, OSError(28, "No space left on device"))
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
@@ -189,7 +189,9 @@ def test_a_full_disk_ends_the_trial_with_its_reason(
     monkeypatch.setattr(checkpoints, "write_whole", refuse)
     trial = trial_of(replace(spec, training=replace(spec.training, epochs=epochs)))
     news = [trial.step()["news"][0] for _ in range(epochs)]
-    assert news[-1] == {"failure": {"cause": "CODE_ERROR", "reason": "OSError: [Errno 28] No space left on device"}}
+    best = f"{spec.directory}/attempt-1/best.safetensors"
+    reason = f"{best} failed (OSError: [Errno 28] No space left on device)"
+    assert news[-1] == {"failure": {"cause": "LOST", "reason": reason}}
     assert [len(entry["records"]) for entry in news[:-1]] == [1] * (epochs - 1)
 
 

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainables.files import AnyPath, as_path, write_json, write_whole
+from trainables.files import AnyPath, as_path, of_storage, write_json, write_whole
 from trainables.inference.tensors_file import tensors_bytes
 from trainables.training.background_writer import BackgroundWriter
 
@@ -36,14 +36,18 @@ def _attempts(directory: AnyPath) -> list[AnyPath]:
 
 
 class Checkpoints:
-    """The checkpoints of the training whose spec has ``digest``, below ``directory``, a path or a URL."""
+    """The checkpoints of the training whose spec has ``digest``, below ``directory``, a path or a URL.
+
+    Where that place fails, each method raises :class:`~trainables.files.StorageFailure`.
+    """
 
     def __init__(self, directory: str, digest: str) -> None:
         from trainables.training.state_copy import StateCopy  # torch: who only looks for checkpoints needs none
 
         self._root = as_path(directory)
         self._digest = digest
-        self._attempt = self._new_attempt()
+        with of_storage(self._root):
+            self._attempt = self._new_attempt()
         self._copy = StateCopy()
         self._writer = BackgroundWriter()
 
@@ -105,17 +109,22 @@ class Checkpoints:
 
     def _take_back_if_ended(self, name: str) -> None:
         """Remove what was written after :func:`forget_last`, or at the same moment."""
-        if not (self._attempt / BEGUN).exists():
-            (self._attempt / name).unlink(missing_ok=True)
+        with of_storage(self._attempt):
+            if not (self._attempt / BEGUN).exists():
+                (self._attempt / name).unlink(missing_ok=True)
 
     def load_last(self) -> dict[str, Any] | None:
         """The newest readable state of this very training, whichever attempt wrote it."""
-        for attempt in reversed(_attempts(self._root)):
+        with of_storage(self._root):
+            attempts = _attempts(self._root)
+        for attempt in reversed(attempts):
             path = attempt / "last.pt"
-            if not path.exists():
+            with of_storage(path):
+                content = path.read_bytes() if path.exists() else None
+            if content is None:
                 continue
             try:
-                state = load_checkpoint(path)
+                state = _parsed(content)
             except Exception as error:  # a damaged file raises whatever the reader trips over
                 logger.warning("%s cannot be read (%s); an older checkpoint is used.", path, type(error).__name__)
                 continue
@@ -129,23 +138,27 @@ class Checkpoints:
         self.wait()
         write_json(self._attempt / "records.json", {"digest": self._digest, "records": records})
         self._take_back_if_ended("records.json")
-        (self._attempt / "last.pt").unlink(missing_ok=True)
+        with of_storage(self._attempt):
+            (self._attempt / "last.pt").unlink(missing_ok=True)
 
 
 def finished_records(directory: str, digest: str) -> list[Any] | None:
     """The records of the training with ``digest`` below ``directory``, if one was closed there."""
-    for attempt in _attempts(as_path(directory)):
-        path = attempt / "records.json"
-        if path.exists() and (content := json.loads(path.read_text()))["digest"] == digest:
-            return list(content["records"])
-    return None
+    with of_storage(as_path(directory)):
+        files = [attempt / "records.json" for attempt in _attempts(as_path(directory))]
+        contents = [json.loads(path.read_text()) for path in files if path.exists()]
+    return next((list(content["records"]) for content in contents if content["digest"] == digest), None)
 
 
 def load_checkpoint(path: AnyPath) -> dict[str, Any]:
     """The state stored at ``path``, on the CPU; nothing in it is executed."""
+    return _parsed(path.read_bytes())
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
     import torch
 
-    state: dict[str, Any] = torch.load(io.BytesIO(path.read_bytes()), map_location="cpu", weights_only=True)
+    state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     return state
 
 

@@ -17,7 +17,7 @@ from trainables.data.dataset import Dataset
 from trainables.data.decode import Unreadable, cannot_be_read, fitted, unreadable
 from trainables.data.store.files import ARRAYS, FORMAT, INDEX, PIXELS
 from trainables.data.store.image_digests import image_digest
-from trainables.files import write_json, write_whole
+from trainables.files import OUTAGES, StorageFailure, write_json, write_whole
 from trainables.mistakes import Mistakes
 
 logger = logging.getLogger(__name__)
@@ -33,10 +33,18 @@ class _Decoded:
     digest: str
 
 
+class _ImagesAway(StorageFailure):
+    """An image cannot be read now, nor would the others be."""
+
+
 def _read(dataset: Dataset, key: str, short_side: int) -> _Decoded | Unreadable:
     try:
         pixels = dataset.read(key)
         return _Decoded(pixels=fitted(pixels, short_side), digest=image_digest(pixels))
+    except OSError as error:
+        if error.errno in OUTAGES:
+            raise _ImagesAway(key, error) from error
+        return unreadable(key, error)
     except Exception as error:  # image decoders raise anything, and all bad files shall be named at once
         return unreadable(key, error)
 
@@ -115,7 +123,8 @@ def build_store(
     wait. What a killed process left behind is removed by the next.
 
     Raises:
-        Mistakes: images that cannot be read, all of them; or a cache that cannot be written.
+        Mistakes: images that cannot be read, all of them; or, because of an ``OSError``, a cache that cannot be
+            written, or images on a disk or a network that is away.
     """
     wanted = set(class_names)
     # In the data set's order, so that every split of the same training half shares one store.
@@ -138,6 +147,10 @@ def build_store(
                     draft.rename(store)
                 finally:
                     shutil.rmtree(draft, ignore_errors=True)
+    except _ImagesAway as error:
+        raise Mistakes(
+            f"The images cannot be read now: {error} See that their disk or network is there, and try again."
+        ) from error
     except OSError as error:
         raise Mistakes(
             f"The image store cannot be written below {str(cache)!r}: {error.strerror or error}. "
