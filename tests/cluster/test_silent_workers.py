@@ -1,0 +1,44 @@
+"""Workers that live and say nothing any more, one stopped and one in an endless loop: found, ended and replaced."""
+
+import os
+from pathlib import Path
+
+import pytest
+from optuna.trial import TrialState
+from support.sleeping_driver import LOOPS, STOPS
+from support.sleeping_search import SleepingSearch
+
+from benchmarks.slots import SECONDS
+
+pytestmark = pytest.mark.cluster
+
+
+def test_workers_that_say_nothing_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {SECONDS: "0.1", STOPS: "/0000", LOOPS: "/0001"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    search = SleepingSearch(tmp_path, trials=3, epochs=3, resources={"first_epoch_minutes": 0.5, "silent_epochs": 2})
+    driver = search.start()
+    try:
+        search.finish(driver)
+    finally:
+        driver.kill()
+        driver.wait()
+    hung = [int(path.read_text()) for path in (search.runs / "sleeps" / "trials" / "mpa").glob("*-hung")]
+    assert len(hung) == 2
+    assert not [process for process in hung if alive(process)]
+    assert [trial.state for trial in search.trials()] == [TrialState.COMPLETE] * 3
+    assert [sorted(trial.intermediate_values) for trial in search.trials()] == [[1, 2, 3]] * 3
+    said = " ".join(search.said().split())
+    for number in (0, 1):
+        assert f"sleeps/mpa trial {number} was lost (its worker said nothing for 0.5 minutes" in said
+    assert said.count("is taken as dead") == 2
+    search.dispose()
+
+
+def alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"
