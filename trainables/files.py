@@ -10,10 +10,11 @@ import errno
 import io
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from trainables.mistakes import Failure, Mistakes
 
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from upath import UPath
 
 AnyPath: TypeAlias = "Path | UPath"
+
+Answer = TypeVar("Answer")
+
+ANSWER_S = 120.0
+BYTES_A_SECOND = 1e6
+"""So slowly may a store take or give what is asked of it, beside :data:`ANSWER_S` for the answer."""
 
 OUTAGES = frozenset(
     {
@@ -53,6 +60,14 @@ def _shown(place: object) -> str:
     return str(place).replace(":///", f"://{host}/", 1) if host else str(place)
 
 
+def _forget_connections(protocol: str) -> None:
+    """Have the next path connect anew: fsspec hands out the connection that it has, although it was cut (FTP, SFTP)."""
+    import fsspec
+
+    with suppress(ImportError):  # its library is missing, which is what failed
+        fsspec.get_filesystem_class(protocol).clear_instance_cache()
+
+
 @contextmanager
 def of_storage(place: AnyPath) -> Iterator[None]:
     """What fails within is the failure of ``place``.
@@ -72,7 +87,57 @@ def of_storage(place: AnyPath) -> Iterator[None]:
         cause = _os_error(error) if isinstance(place, Path) else error
         if cause is None:
             raise
+        if not isinstance(place, Path):
+            _forget_connections(place.protocol)
         raise StorageFailure(place, cause) from error
+
+
+def within(seconds: float, ask: Callable[[], Answer]) -> Answer:
+    """What ``ask`` returns, or raises, if it does so in time.
+
+    Raises:
+        TimeoutError: it did not; it is left behind.
+    """
+    answers: list[Answer] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            answers.append(ask())
+        except BaseException as error:
+            errors.append(error)
+
+    asking = threading.Thread(target=run, daemon=True)
+    asking.start()
+    asking.join(seconds)
+    if errors:
+        raise errors[0]
+    if not answers:
+        raise TimeoutError(f"no answer within {seconds:g} s")
+    return answers[0]
+
+
+def ask(place: AnyPath, question: Callable[[], Answer], size: float = 0) -> Answer:
+    """What ``question``, which concerns ``place`` and moves ``size`` bytes, returns.
+
+    A store is given up when it has not answered in time: libraries try again for as long as they see fit, or wait for
+    ever. A folder is not, since what a disk has not done the system does not let go.
+
+    Raises:
+        StorageFailure: ``place`` failed, or did not answer.
+    """
+    with of_storage(place):
+        return question() if isinstance(place, Path) else within(ANSWER_S + size / BYTES_A_SECOND, question)
+
+
+def read_whole(path: AnyPath) -> bytes | None:
+    """What the file at ``path`` holds; None where there is none.
+
+    Raises:
+        StorageFailure: it cannot be read.
+    """
+    size = ask(path, lambda: path.stat().st_size if path.exists() else None)
+    return None if size is None else ask(path, path.read_bytes, size)
 
 
 def _os_error(error: BaseException | None) -> OSError | None:
@@ -99,7 +164,7 @@ def given_path(address: str) -> AnyPath:
     """
     try:
         path = as_path(address)
-        path.exists()
+        within(ANSWER_S, path.exists)
     except Exception as error:  # every store's library has its own
         raise Mistakes(
             f"{address} cannot be looked at ({type(error).__name__}: {error}); install its library, see that this "
@@ -117,9 +182,7 @@ def write_whole(path: AnyPath, write: Callable[[IO[bytes]], object]) -> None:
     if not isinstance(path, Path):  # most stores show a file when they have all of it
         content = io.BytesIO()
         write(content)
-        with of_storage(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content.getvalue())
+        ask(path, lambda: _put(path, content.getvalue()), len(content.getbuffer()))
         return
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     with of_storage(path):
@@ -132,6 +195,11 @@ def write_whole(path: AnyPath, write: Callable[[IO[bytes]], object]) -> None:
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)
+
+
+def _put(path: AnyPath, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
 
 
 def write_json(path: AnyPath, value: Any) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from optuna.trial import TrialState
-from support.sleeping_driver import LOOPS, STOPS
+from support.sleeping_driver import FLOOR, LOOPS, STOPS
 from support.sleeping_search import SleepingSearch
 
 from benchmarks.slots import SECONDS
@@ -14,10 +14,10 @@ pytestmark = pytest.mark.cluster
 
 
 def test_workers_that_say_nothing_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {SECONDS: "0.1", STOPS: "/0000", LOOPS: "/0001"}.items():
+    for name, value in {SECONDS: "0.1", STOPS: "/0000", LOOPS: "/0001", FLOOR: "30"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    search = SleepingSearch(tmp_path, trials=3, epochs=3, resources={"first_epoch_minutes": 0.5, "silent_epochs": 2})
+    search = SleepingSearch(tmp_path, trials=3, epochs=3)
     driver = search.start()
     try:
         search.finish(driver)
@@ -31,7 +31,9 @@ def test_workers_that_say_nothing_are_replaced(tmp_path: Path, monkeypatch: pyte
     assert [sorted(trial.intermediate_values) for trial in search.trials()] == [[1, 2, 3]] * 3
     said = " ".join(search.said().split())
     for number in (0, 1):
-        assert f"sleeps/mpa trial {number} was lost (its worker said nothing for 0.5 minutes" in said
+        assert (
+            f"sleeps/mpa trial {number} was lost (its worker said nothing for 0.5 minutes and is taken as dead;" in said
+        )
     assert said.count("is taken as dead") == 2
     search.dispose()
 

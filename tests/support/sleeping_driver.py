@@ -10,6 +10,8 @@ from search.cluster.session import import_ray
 DIES = "HOLDOUT_TEST_DIES"
 STOPS = "HOLDOUT_TEST_STOPS"
 LOOPS = "HOLDOUT_TEST_LOOPS"
+FLOOR = "HOLDOUT_TEST_FLOOR_S"
+"""How long a worker of the driver that is started may say nothing, however short its epochs are."""
 
 
 def sleeping() -> type:
@@ -46,8 +48,10 @@ def sleeping() -> type:
 
 if __name__ == "__main__":
     import_ray()  # sets its token, which has to happen before anything else imports Ray
+    import search.cluster.tune.silence
     import search.cluster.tune.tuner
     from search.cli.main import main
 
     search.cluster.tune.tuner.TrainingTrial = sleeping()  # type: ignore[misc,assignment]
+    search.cluster.tune.silence.FLOOR_S = float(os.environ.get(FLOOR, search.cluster.tune.silence.FLOOR_S))
     main()

@@ -26,9 +26,7 @@ _RUNNING = sqlalchemy.text("SELECT number FROM trials WHERE state = 'RUNNING'")
 class SleepingSearch:
     """A search of sleeping trainings, its drivers, and what can be seen of it from outside."""
 
-    def __init__(
-        self, path: Path, storage: str | None = None, *, trials: int, epochs: int, **changes: dict[str, Any]
-    ) -> None:
+    def __init__(self, path: Path, storage: str | None = None, *, trials: int, epochs: int) -> None:
         self.runs = path / "runs"
         self.storage = storage or f"sqlite:///{self.runs}/sleeps/study.db"
         self._said = path / "said.txt"
@@ -40,7 +38,6 @@ class SleepingSearch:
             "losses": ["mpa"],
             "search": {"trials": trials, "pruner": "asha", **({"storage": storage} if storage else {})},
             "stages": ["search"],
-            **changes,
         }
         self.file = write_search(path / "sleeps.yaml", content)
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import pickle
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ import numpy as np
 import pytest
 import torch
 from support.small_training import drawn_images, small_spec
-from support.stores import ftp_store
+from support.stores import ftp_store, silent_server
 
+from trainables import files
 from trainables.data.sets.folder import Folder
 from trainables.data.store.spec import StoreSpec
-from trainables.files import StorageFailure, as_path, of_storage, write_whole
+from trainables.files import StorageFailure, as_path, given_path, of_storage, write_whole
 from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
 from trainables.training.checkpoints import Checkpoints
@@ -64,6 +66,10 @@ def test_a_store_that_goes_away_is_no_fault_of_the_code(spec: TrialSpec, tmp_pat
     assert found["cause"] == "LOST"
     assert found["reason"].startswith("ftp://127.0.0.1/trial/attempt-1/")
     assert failure(elsewhere)["cause"] == "LOST"  # one that would begin now
+    with ftp_store(tmp_path / "ftp", int(url.rpartition(":")[2])):
+        again = Training(elsewhere, CPU)  # in the same process, whose connection was cut
+        assert len(again.records) == 1
+        train_all(again)
 
 
 def test_a_folder_that_cannot_be_made_is_no_fault_of_the_code(spec: TrialSpec) -> None:
@@ -155,3 +161,26 @@ def test_what_is_no_failure_of_the_place_stays_as_it_is(tmp_path: Path) -> None:
         of_storage(as_path("memory://a")),
     ):
         raise ZeroDivisionError  # a store's library may raise anything
+
+
+def test_a_store_that_never_answers_is_given_up(
+    spec: TrialSpec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It lets everybody connect, and says nothing: not even FTP's own bound of 30 seconds is waited for."""
+    monkeypatch.setattr(files, "ANSWER_S", 0.5)
+    with silent_server() as port:
+        address = f"ftp://127.0.0.1:{port}/trial"
+        found = failure(replace(spec, directory=address))
+        assert found["cause"] == "LOST"
+        assert found["reason"] == "ftp://127.0.0.1/trial failed (TimeoutError: no answer within 0.5 s)"
+        with pytest.raises(Mistakes, match="cannot be looked at"):
+            given_path(address)
+
+
+def test_a_large_file_has_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "ANSWER_S", 0.1)
+    monkeypatch.setattr(files, "BYTES_A_SECOND", 1000)
+    store = as_path("memory://large")
+    assert files.ask(store, lambda: time.sleep(0.5) or "done", size=3000) == "done"  # type: ignore[func-returns-value]
+    with pytest.raises(StorageFailure, match=r"no answer within 0\.2 s"):
+        files.ask(store, lambda: time.sleep(0.5), size=100)

@@ -15,9 +15,10 @@ import io
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trainables.files import AnyPath, as_path, of_storage, write_json, write_whole
+from trainables.files import AnyPath, as_path, ask, read_whole, write_json, write_whole
 from trainables.inference.tensors_file import tensors_bytes
 from trainables.training.background_writer import BackgroundWriter
 
@@ -46,8 +47,7 @@ class Checkpoints:
 
         self._root = as_path(directory)
         self._digest = digest
-        with of_storage(self._root):
-            self._attempt = self._new_attempt()
+        self._attempt = ask(self._root, self._new_attempt)
         self._copy = StateCopy()
         self._writer = BackgroundWriter()
 
@@ -109,19 +109,17 @@ class Checkpoints:
 
     def _take_back_if_ended(self, name: str) -> None:
         """Remove what was written after :func:`forget_last`, or at the same moment."""
-        with of_storage(self._attempt):
-            if not (self._attempt / BEGUN).exists():
-                (self._attempt / name).unlink(missing_ok=True)
+        if not ask(self._attempt, (self._attempt / BEGUN).exists):
+            self._unlink(name)
+
+    def _unlink(self, name: str) -> None:
+        ask(self._attempt, lambda: (self._attempt / name).unlink(missing_ok=True))
 
     def load_last(self) -> dict[str, Any] | None:
         """The newest readable state of this very training, whichever attempt wrote it."""
-        with of_storage(self._root):
-            attempts = _attempts(self._root)
-        for attempt in reversed(attempts):
+        for attempt in reversed(ask(self._root, lambda: _attempts(self._root))):
             path = attempt / "last.pt"
-            with of_storage(path):
-                content = path.read_bytes() if path.exists() else None
-            if content is None:
+            if (content := read_whole(path)) is None:
                 continue
             try:
                 state = _parsed(content)
@@ -138,16 +136,17 @@ class Checkpoints:
         self.wait()
         write_json(self._attempt / "records.json", {"digest": self._digest, "records": records})
         self._take_back_if_ended("records.json")
-        with of_storage(self._attempt):
-            (self._attempt / "last.pt").unlink(missing_ok=True)
+        self._unlink("last.pt")
 
 
 def finished_records(directory: str, digest: str) -> list[Any] | None:
     """The records of the training with ``digest`` below ``directory``, if one was closed there."""
-    with of_storage(as_path(directory)):
-        files = [attempt / "records.json" for attempt in _attempts(as_path(directory))]
-        contents = [json.loads(path.read_text()) for path in files if path.exists()]
-    return next((list(content["records"]) for content in contents if content["digest"] == digest), None)
+    root = as_path(directory)
+    for attempt in ask(root, lambda: _attempts(root)):
+        text = read_whole(attempt / "records.json")
+        if text is not None and (content := json.loads(text))["digest"] == digest:
+            return list(content["records"])
+    return None
 
 
 def load_checkpoint(path: AnyPath) -> dict[str, Any]:
@@ -163,7 +162,16 @@ def _parsed(content: bytes) -> dict[str, Any]:
 
 
 def forget_last(directory: str) -> None:
-    """Remove what only an unfinished training needs; what a worker still writes of it does not stay either."""
-    for name in (BEGUN, "last.pt", "records.json"):  # in this order, see the head of this file
-        for path in as_path(directory).rglob(f"attempt-*/{name}"):
+    """Remove what only an unfinished training needs; what a worker still writes of it does not stay either.
+
+    Raises:
+        StorageFailure: its place fails.
+    """
+    root = as_path(directory)
+
+    def unlink(name: str) -> None:
+        for path in root.rglob(f"attempt-*/{name}"):
             path.unlink(missing_ok=True)
+
+    for name in (BEGUN, "last.pt", "records.json"):  # in this order, see the head of this file
+        ask(root, partial(unlink, name))
