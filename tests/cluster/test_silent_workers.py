@@ -1,14 +1,21 @@
 """Workers that live and say nothing any more, one stopped and one in an endless loop: found, ended and replaced."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from optuna.trial import TrialState
+from support.driving import only
 from support.sleeping_driver import FLOOR, LOOPS, STOPS
 from support.sleeping_search import SleepingSearch
 
 from benchmarks.slots import SECONDS
+from search.config.sections.resources import ResourcesSection
+from search.plan.search import Search
+from search.stages.queued_stages import search_stage
+from search.study.trial_queue import TrialQueue
+from trainables.mistakes import Failure
 
 pytestmark = pytest.mark.cluster
 
@@ -44,3 +51,22 @@ def alive(process: int) -> bool:
     except ProcessLookupError:
         return False
     return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"
+
+
+def test_a_trial_for_which_no_machine_comes_ends_the_search(
+    opened: Callable[..., Search], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No machine has a GPU, and none had when the search began: what refuses that is passed by."""
+    from search.cluster.session import ray_session
+    from search.cluster.tune import placement
+
+    monkeypatch.setattr(placement, "SAY_S", 2.0)
+    monkeypatch.setattr(placement, "END_S", 8.0)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    queue = TrialQueue(only(search_stage(opened(search={"trials": 2}, losses=["mpa"]))))
+    with ray_session():
+        from search.cluster.tune.tuner import run_queue
+
+        with pytest.raises(Failure, match=r"one asks for 1 CPUs and 1 GPUs, the cluster has 1 .* no other can come"):
+            run_queue(queue, resources=ResourcesSection(gpus_per_trial=1), concurrent=2)
+    assert "Without one the search ends soon" in caplog.text
