@@ -14,10 +14,15 @@ Node = Mapping[str, float]
 _ROUNDING = 1e-6
 
 
-def trials_on(node: Node, wanted: Node) -> int:
+def wanted(resources: ResourcesSection) -> Node:
+    """What one trial asks for."""
+    return {"CPU": resources.cpus_per_trial, "GPU": resources.gpus_per_trial}
+
+
+def trials_on(node: Node, asked: Node) -> int:
     """How many trials fit on one node. A part of a GPU is always a part of one GPU."""
     fits = []
-    for kind, count in wanted.items():
+    for kind, count in asked.items():
         has = node.get(kind, 0)
         if kind == "GPU" and 0 < count < 1:
             fits.append(int(has) * int(1 / count + _ROUNDING))
@@ -32,20 +37,20 @@ def capacity(resources: ResourcesSection, nodes: Iterable[Node], may_come: Itera
     Raises:
         Mistakes: not even one fits anywhere.
     """
-    wanted = {"CPU": resources.cpus_per_trial, "GPU": resources.gpus_per_trial}
+    asked = wanted(resources)
     nodes, may_come = list(nodes), list(may_come)
-    fit = max(sum(trials_on(node, wanted) for node in group) for group in (nodes, may_come))
+    fit = max(sum(trials_on(node, asked) for node in group) for group in (nodes, may_come))
     if fit:
         return fit
-    largest = {kind: max((node.get(kind, 0) for node in (*nodes, *may_come)), default=0) for kind in wanted}
+    largest = {kind: max((node.get(kind, 0) for node in (*nodes, *may_come)), default=0) for kind in asked}
     short = [
         f"resources: a trial asks for {count:g} {kind}s and no machine of the cluster has more than {largest[kind]:g}; "
         "ask for fewer."
-        for kind, count in wanted.items()
+        for kind, count in asked.items()
         if count > largest[kind]
     ]
     raise Mistakes(
-        short or f"resources: no machine of the cluster has {wanted['CPU']:g} CPUs and {wanted['GPU']:g} GPUs together."
+        short or f"resources: no machine of the cluster has {asked['CPU']:g} CPUs and {asked['GPU']:g} GPUs together."
     )
 
 

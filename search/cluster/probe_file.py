@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from trainables.files import as_path
+from trainables.files import ANSWER_S, AnyPath, as_path, ask, within
 from trainables.mistakes import Mistakes
 
 
@@ -18,8 +18,7 @@ def probe_file(folder: str) -> Iterator[str]:
     address = f"{folder}/.shared-{uuid.uuid4().hex}"
     file = as_path(address)
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
+        within(ANSWER_S, lambda: _make(file))
     except Exception as error:  # every store's library has its own
         raise Mistakes(
             f"Checkpoints cannot be written to {folder} ({type(error).__name__}: {error}); see that this machine may, "
@@ -28,4 +27,9 @@ def probe_file(folder: str) -> Iterator[str]:
     try:
         yield address
     finally:
-        file.unlink(missing_ok=True)
+        ask(file, lambda: file.unlink(missing_ok=True))
+
+
+def _make(file: AnyPath) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()

@@ -8,7 +8,7 @@ from search.plan.plan import Plan
 from search.study.configurations import configuration_of
 from search.study.names import Stage, short_study_name
 from search.study.records import epochs_of
-from trainables.files import as_path
+from trainables.files import as_path, ask
 from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
 
@@ -61,9 +61,11 @@ def best_checkpoint(trial: FrozenTrial, directory: str) -> str:
 
     Raises:
         Mistakes: it is gone.
+        StorageFailure: its place fails.
     """
     kept = [record["checkpoint"] for record in epochs_of(trial) if record["checkpoint"]]
     address = f"{directory}/{kept[-1]}"
-    if not as_path(address).is_file():
+    path = as_path(address)
+    if not ask(path, path.is_file):
         raise Mistakes(f"The trained model {address} is gone; restore it, or search under a new name.")
     return address

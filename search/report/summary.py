@@ -24,7 +24,7 @@ from search.report.results.loss_summary import (
     TrialCounts,
 )
 from search.report.results.scored_openings import ScoredModel, ScoredOpening, scored_openings
-from search.report.results.seed_statistics import SeedInterval, SeedStatistics
+from search.report.results.seed_statistics import SeedInterval, SeedOutcomes, SeedStatistics
 from search.report.results.summary import SplitSummary, Summary, TimeSummary
 from search.report.statistics.interval import over_seeds
 from search.selection.choice import best_on_splits
@@ -130,6 +130,8 @@ def _loss_summary(
             final=_final(plan, trials[Stage.TEST], confirmed_default),
             test=_tested(test, loss, confirmed_default),
             test_small=_tested_small(test, loss, confirmed_default),
+            confirmed_seeds=_seeds(confirmed, confirmed_default),
+            final_seeds=_seeds(trials[Stage.TEST], confirmed_default, plan.config.final.seeds),
         ),
         best=_best(searched, best) if best else None,
         confirmed=_chosen(chosen) if chosen else None,
@@ -137,6 +139,8 @@ def _loss_summary(
         final=_final(plan, trials[Stage.TEST], chosen),
         test=_tested(test, loss, chosen),
         test_small=_tested_small(test, loss, chosen),
+        confirmed_seeds=_seeds(confirmed, chosen),
+        final_seeds=_seeds(trials[Stage.TEST], chosen, plan.config.final.seeds),
         audit=pruning_audit(
             searched,
             trials[Stage.AUDIT],
@@ -206,6 +210,13 @@ def _final(plan: Plan, trained: Sequence[FrozenTrial], entry: Confirmation | Non
     if not found:
         return None
     return _statistics([value for value, _ in found], [seed for _, seed in found])
+
+
+def _seeds(trained: Sequence[FrozenTrial], entry: Confirmation | None, wanted: int = 0) -> SeedOutcomes | None:
+    """What became of a configuration's seeds in a stage, at least ``wanted`` of them."""
+    if entry is None:
+        return None
+    return SeedOutcomes.of([trial for trial in trained if trial.user_attrs["configuration"] == entry.number], wanted)
 
 
 def _confirmed(entry: Confirmation | None) -> Confirmed | None:

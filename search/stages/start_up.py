@@ -1,5 +1,6 @@
 """From a plan to a cluster that waits for trials: the images are decoded while Ray starts, and each phase is said."""
 
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,10 @@ from search.plan.plan import Plan
 from search.stages.progress.store_progress import StoreProgress
 from search.study.trial_queue import RunningTrial, TrialListener
 from trainables.training.epoch_record import EpochRecord
+
+logger = logging.getLogger(__name__)
+
+STALL_S = 600.0
 
 
 class Phases(TrialListener):
@@ -47,10 +52,11 @@ class Phases(TrialListener):
 
 
 class _Background:
-    """A call in a thread of its own, for which the end of the process does not wait."""
+    """A call in a thread of its own, for which the end of the process does not wait, and what its images tell."""
 
-    def __init__(self, call: Callable[[], None]) -> None:
+    def __init__(self, call: Callable[[], None], images: Sequence[StoreProgress]) -> None:
         self._call = call
+        self._images = images
         self._error: BaseException | None = None
         self._thread = Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -62,8 +68,17 @@ class _Background:
             self._error = error
 
     def wait(self) -> None:
-        """Wait until the call returns; raise what it raises."""
-        self._thread.join()
+        """Wait until the call returns, and say where it stands still; raise what it raises."""
+        self._thread.join(STALL_S)
+        while self._thread.is_alive():
+            silent_s = time.monotonic() - max(images.heard for images in self._images)
+            if silent_s >= STALL_S:
+                logger.warning(
+                    "No image was decoded for %.0f minutes. See whether the disk or network of the images answers "
+                    "(dataset.root), and whether another process that decodes them stands still (dataset.cache).",
+                    silent_s / 60,
+                )
+            self._thread.join(STALL_S)
         if self._error is not None:
             raise self._error
 
@@ -80,8 +95,12 @@ def get_ready(plans: Sequence[Plan], console: Console, phases: Phases, stack: Ex
     phases.begin("Decoding images and starting Ray …")
     import_ray()  # sets its token, which has to happen before anything else imports Ray
     held = stack.enter_context(ExitStack())  # to its end no other search removes its images
-    holds = [lambda entry=entry: held.enter_context(entry.held(StoreProgress(console))) for entry in images]
-    preparation = _Background(partial(_prepare, holds))
+    told = [StoreProgress(console) for _ in images]
+    holds = [
+        lambda entry=entry, progress=progress: held.enter_context(entry.held(progress))
+        for entry, progress in zip(images, told, strict=True)
+    ]
+    preparation = _Background(partial(_prepare, holds), told)
     if cluster:  # where several nodes share a disk, Ray unpacks a job's code anew for each as they join it
         preparation.wait()
     stack.enter_context(ray_session())

@@ -6,6 +6,7 @@ not known yet. When nothing of a stage is left to start or to wait for, the next
 """
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +18,20 @@ from search.study.budget import Budget
 from search.study.names import Stage
 from search.study.study import LossStudy
 from trainables.files import DiskFull
+from trainables.mistakes import Failure
 from trainables.spec import TrialSpec
 from trainables.training.epoch_record import EpochRecord
 
 logger = logging.getLogger(__name__)
+
+LOST = "LOST"
+"""The cause of a failure that is neither the configuration's nor the code's."""
+
+MAX_STORAGE_FAILURES = 6
+"""How often a trial's files may not be kept, while those of others are, before the trial is the cause."""
+
+PAUSES_S: tuple[float, ...] = (10, 60, 300, 900, 1800)
+"""Where files cannot be kept, nothing is started for so long, one pause after the other: 51 minutes in all."""
 
 MAX_CRASHES = 3
 """How often in a row a trial's own process may die, without a new epoch between, before the trial is the cause."""
@@ -67,13 +78,24 @@ class QueuedStage:
 
 @dataclass(kw_only=True)
 class RunningTrial:
-    """A trial that is being trained. ``crashes`` counts how often its own process died since its last new epoch."""
+    """A trial that is being trained.
+
+    ``crashes`` counts how often its own process died since its last new epoch, ``storage_failures`` how often its files
+    could not be kept since they last were, and ``new_epochs`` what this attempt reported.
+    """
 
     stage: Stage
     queued: QueuedStudy
     number: int
     spec: TrialSpec
     crashes: int = 0
+    storage_failures: int = 0
+    new_epochs: int = 0
+
+    @property
+    def keeps_files(self) -> bool:
+        """Whether this attempt has kept a checkpoint: that of its first epoch is written while the second trains."""
+        return self.new_epochs > 1
 
     @property
     def loss(self) -> str:
@@ -102,6 +124,48 @@ class TrialListener:
         """A trial's actor or node is gone; the trial will be started again."""
 
 
+class _Outage:
+    """A storage that is away. Between two attempts at it nothing is started, lest all trials are spent on it.
+
+    Attributes:
+        minutes: how long ago the first failure was, when the last one was noted.
+    """
+
+    def __init__(self) -> None:
+        self.minutes = 0.0
+        self._began = 0.0
+        self._pauses = 0
+        self._until = 0.0
+
+    def note(self) -> bool:
+        """A trial's files could not be kept; whether it is worth trying again."""
+        now = time.monotonic()
+        if not self._pauses:
+            self._began = now
+        self.minutes = (now - self._began) / 60
+        if now < self._until:  # one that ran on, and met the same
+            return True
+        if self._pauses == len(PAUSES_S):
+            return False
+        self._until = now + PAUSES_S[self._pauses]
+        self._pauses += 1
+        return True
+
+    def end(self) -> None:
+        """Files were kept."""
+        self._pauses, self._until = 0, 0.0
+
+    @property
+    def pauses(self) -> bool:
+        """Whether nothing is to be started now."""
+        return self.left_s > 0
+
+    @property
+    def left_s(self) -> float:
+        """Until something is started again, in seconds."""
+        return max(0.0, self._until - time.monotonic())
+
+
 class TrialQueue:
     """Hands out trials stage by stage and carries their results into the studies.
 
@@ -114,11 +178,14 @@ class TrialQueue:
         self._stage: QueuedStage | None = None
         self._running: list[RunningTrial] = []
         self._lost: deque[RunningTrial] = deque()
+        self._outage = _Outage()
         self.done = False
 
     def next_trial(self) -> RunningTrial | None:
-        """The next trial to train; None where what runs has to end first, or where all is done."""
+        """The next trial to train; None where what runs or a pause has to end first, or where all is done."""
         while not self.done:
+            if self._outage.pauses:
+                return None
             if self._lost:
                 return self._start(self._lost.popleft())
             if studies := [study for study in self._studies if study.has_more]:
@@ -137,7 +204,9 @@ class TrialQueue:
 
     @property
     def has_to_wait(self) -> bool:
-        """Whether there is nothing to start before something that runs has ended."""
+        """Whether there is nothing to start before something that runs, or a pause, has ended."""
+        if self._outage.pauses:
+            return True
         startable = bool(self._lost) or any(study.has_more for study in self._studies)
         return bool(self._running) and not startable
 
@@ -162,6 +231,9 @@ class TrialQueue:
         if full := result.get("disk_full"):
             raise DiskFull(full)
         if failure := result.get("failure"):
+            if failure["cause"] == LOST:
+                self._on_storage_failure(running, failure["reason"])
+                return False
             self._end(running, TrialState.FAIL, f"{failure['cause']}: {failure['reason']}", failure)
             return False
         for position, record in enumerate(result["records"], start=1):
@@ -171,6 +243,7 @@ class TrialQueue:
                 self._end(running, TrialState.PRUNED, reason)
                 return False
         if result["finished"]:
+            self._outage.end()
             self._end(running, TrialState.COMPLETE, f"all {running.spec.epochs} epochs trained")
             return False
         return True
@@ -180,6 +253,10 @@ class TrialQueue:
         report = running.study.report(running.number, record)
         if report.is_new:
             running.crashes = 0
+            running.new_epochs += 1
+            if running.keeps_files:
+                running.storage_failures = 0
+                self._outage.end()
             trial = running.study.trial(running.number)
             for listener in self._listeners:
                 listener.on_epoch(running, trial, record)
@@ -193,10 +270,39 @@ class TrialQueue:
         running.crashes += own
         if running.crashes >= MAX_CRASHES:
             times = f"{running.crashes} times without a new epoch"
-            failure = {"cause": "LOST", "reason": f"its process died {times}; the last time: {reason}"}
-            self._end(running, TrialState.FAIL, f"LOST: {failure['reason']}", failure)
+            self._end_lost(running, f"its process died {times}; the last time: {reason}")
             return
         logger.warning("%s trial %d was lost (%s) and is tried again.", running.study.name, running.number, reason)
+        self._try_again(running)
+
+    def _on_storage_failure(self, running: RunningTrial, reason: str) -> None:
+        """A trial's files cannot be kept or read, which is no fault of its own: it is tried again after a pause.
+
+        Raises:
+            Failure: nobody's files could be kept for so long that the search ends: to go on would lose every trial.
+        """
+        running.storage_failures += 1
+        name = f"{running.study.name} trial {running.number}"
+        if not self._outage.note():
+            raise Failure(
+                f"The storage does not answer, and no trial could keep its files for {self._outage.minutes:.0f} "
+                f"minutes; the last one was {name}: {reason}. See that it can be reached and written, and that it has "
+                "space; the same command goes on."
+            )
+        if running.storage_failures >= MAX_STORAGE_FAILURES:
+            times = f"{running.storage_failures} times, while other trials kept theirs"
+            self._end_lost(running, f"its files could not be kept {times}; the last time: {reason}")
+            return
+        pause = self._outage.left_s
+        then = f"in {pause:.0f} s, and nothing else is started before" if pause else "again"
+        logger.warning("%s was lost (%s) and is tried %s.", name, reason, then)
+        self._try_again(running)
+
+    def _end_lost(self, running: RunningTrial, reason: str) -> None:
+        self._end(running, TrialState.FAIL, f"{LOST}: {reason}", {"cause": LOST, "reason": reason})
+
+    def _try_again(self, running: RunningTrial) -> None:
+        running.new_epochs = 0
         self._running.remove(running)
         self._lost.append(running)
         trial = running.study.trial(running.number)

@@ -33,6 +33,7 @@ from trainables.mistakes import Mistakes
 PARAMS = ("variant", "temperature")
 STATISTICS = ("mean", "std", "seeds", "values")
 CONFIRMED = (*STATISTICS, "estimate")
+SEEDS: dict[str, Any] = {"wanted": None, "complete": None, "failed": {}, "missing": None}
 TEST = dict.fromkeys(("recall_at_1", "map_at_r"), (*STATISTICS, "ci95"))
 KEYS: dict[str, Any] = {
     "format": None,
@@ -73,6 +74,8 @@ KEYS: dict[str, Any] = {
                 "final": STATISTICS,
                 "test": TEST,
                 "test_small": STATISTICS,
+                "confirmed_seeds": SEEDS,
+                "final_seeds": SEEDS,
             },
             "best": {"params": PARAMS, "value": None, "number": None},
             "confirmed": {"params": PARAMS, "number": None, "search_value": None, **dict.fromkeys(CONFIRMED)},
@@ -80,6 +83,8 @@ KEYS: dict[str, Any] = {
             "final": STATISTICS,
             "test": TEST,
             "test_small": STATISTICS,
+            "confirmed_seeds": SEEDS,
+            "final_seeds": SEEDS,
             "audit": None,
             "anytime": [("epochs", "value", "trial", "confirmed")],
             "diagnostics": [("kind", "parameters", "sentence")],

@@ -182,3 +182,27 @@ def test_a_model_that_somebody_removed_is_no_error(session: Callable[..., Search
     as_path(f"{directory(search, gone)}/attempt-1/best.safetensors").unlink()
     better = train(cleanup, search, 0.2)
     assert kept(search) == {better}
+
+
+def test_a_storage_that_is_away_holds_up_nothing_and_is_tidied_up_later(
+    opened: Callable[..., Search], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ftp_store(tmp_path / "ftp") as url:
+        search = opened(losses=[LOSS], checkpoints={"storage_path": f"{url}/models", "max_gb": 1.5 * SIZE / 1e9})
+        search.begin_session(0.0, slots=2)
+        cleanup = CheckpointCleanup(search)
+        numbers = [add(search, value) for value in (0.5, 0.1, 0.9)]
+        for number in numbers:
+            write_best(directory(search, number))
+            as_path(f"{directory(search, number)}/attempt-1/last.pt").write_bytes(b"state")
+        end(cleanup, search, numbers[0])
+    for number in numbers[1:]:
+        end(cleanup, search, number)
+    assert "What one trial left is removed when another one has ended: ftp://127.0.0.1/" in caplog.text
+    assert "What 2 trials left is removed" in caplog.text
+    port = int(url.rpartition(":")[2])
+    with ftp_store(tmp_path / "ftp", port):
+        end(cleanup, search, add(search, 0.2))
+        assert kept(search) == {numbers[2]}
+        assert not [*(tmp_path / "ftp").rglob("last.pt")]
+    search.close()

@@ -16,6 +16,7 @@ from search.config.search_config import parse_config
 from search.plan.checks import make_plan
 from search.plan.plan import Plan
 from search.stages import start_up
+from search.stages.progress.store_progress import StoreProgress
 from search.stages.start_up import Phases, get_ready
 from trainables.data.store.in_use import is_used
 from trainables.mistakes import Mistakes
@@ -106,3 +107,19 @@ def test_the_first_epoch_is_said_once() -> None:
     begun, first = said(console)
     assert begun == "Starting 2 workers …"
     assert first == "First epoch after 0.0 s, 60.0 s from the start."
+
+
+def test_images_that_stand_still_are_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(start_up, "STALL_S", 0.3)
+    images = StoreProgress(spoken())
+
+    def decode() -> None:
+        for done in range(10):
+            time.sleep(0.1)
+            images(done, 10)
+
+    start_up._Background(decode, [images]).wait()
+    assert not caplog.messages
+    start_up._Background(lambda: time.sleep(1), [images]).wait()
+    assert all("No image was decoded for 0 minutes. See whether the disk" in message for message in caplog.messages)
+    assert len(caplog.messages) >= 2

@@ -1,6 +1,7 @@
 """A store that is not a folder of this machine: a real FTP server, which other processes reach as well."""
 
 import logging
+import socket
 import threading
 import warnings
 from collections.abc import Iterator
@@ -15,16 +16,23 @@ EVERYTHING = "elradfmwMT"
 
 
 @contextmanager
-def ftp_store(folder: Path) -> Iterator[str]:
+def silent_server() -> Iterator[int]:
+    """The port of a server that lets everybody connect, and never says a word."""
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listening:  # the system accepts for it
+        yield listening.getsockname()[1]
+
+
+@contextmanager
+def ftp_store(folder: Path, port: int = 0) -> Iterator[str]:
     """The URL of a server that keeps its files in ``folder``, and lets anybody of this machine write."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     authorizer = DummyAuthorizer()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # that anybody may write
         authorizer.add_anonymous(str(folder), perm=EVERYTHING)
     logging.getLogger("pyftpdlib").setLevel(logging.ERROR)
     handler = type("Handler", (FTPHandler,), {"authorizer": authorizer})
-    server = ThreadedFTPServer(("127.0.0.1", 0), handler)
+    server = ThreadedFTPServer(("127.0.0.1", port), handler)
     ended = threading.Event()
 
     def serve() -> None:

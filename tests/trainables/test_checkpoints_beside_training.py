@@ -16,7 +16,7 @@ import torch
 from support.small_training import drawn_images, small_spec
 
 from trainables.data.store.spec import StoreSpec
-from trainables.files import AnyPath, write_whole
+from trainables.files import AnyPath, StorageFailure, write_whole
 from trainables.inference.tensors_file import read_tensors
 from trainables.spec import TrialSpec
 from trainables.training import checkpoints
@@ -178,7 +178,7 @@ def test_a_pruned_trial_that_still_writes_leaves_its_best_model(spec: TrialSpec,
 
 
 def refuse(path: AnyPath, write: Write) -> None:
-    raise OSError(28, "No space left on device")
+    raise StorageFailure(path, OSError(28, "No space left on device"))
 
 
 @pytest.mark.parametrize("epochs", [1, 2])

@@ -15,9 +15,10 @@ import io
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trainables.files import AnyPath, as_path, remove_drafts, write_json, write_whole
+from trainables.files import AnyPath, as_path, ask, read_whole, remove_drafts, write_json, write_whole
 from trainables.inference.tensors_file import tensors_bytes
 from trainables.training.background_writer import BackgroundWriter
 
@@ -36,14 +37,17 @@ def _attempts(directory: AnyPath) -> list[AnyPath]:
 
 
 class Checkpoints:
-    """The checkpoints of the training whose spec has ``digest``, below ``directory``, a path or a URL."""
+    """The checkpoints of the training whose spec has ``digest``, below ``directory``, a path or a URL.
+
+    Where that place fails, each method raises :class:`~trainables.files.StorageFailure`.
+    """
 
     def __init__(self, directory: str, digest: str) -> None:
         from trainables.training.state_copy import StateCopy  # torch: who only looks for checkpoints needs none
 
         self._root = as_path(directory)
         self._digest = digest
-        self._attempt = self._new_attempt()
+        self._attempt = ask(self._root, self._new_attempt)
         self._copy = StateCopy()
         self._writer = BackgroundWriter()
 
@@ -105,17 +109,20 @@ class Checkpoints:
 
     def _take_back_if_ended(self, name: str) -> None:
         """Remove what was written after :func:`forget_last`, or at the same moment."""
-        if not (self._attempt / BEGUN).exists():
-            (self._attempt / name).unlink(missing_ok=True)
+        if not ask(self._attempt, (self._attempt / BEGUN).exists):
+            self._unlink(name)
+
+    def _unlink(self, name: str) -> None:
+        ask(self._attempt, lambda: (self._attempt / name).unlink(missing_ok=True))
 
     def load_last(self) -> dict[str, Any] | None:
         """The newest readable state of this very training, whichever attempt wrote it."""
-        for attempt in reversed(_attempts(self._root)):
+        for attempt in reversed(ask(self._root, lambda: _attempts(self._root))):
             path = attempt / "last.pt"
-            if not path.exists():
+            if (content := read_whole(path)) is None:
                 continue
             try:
-                state = load_checkpoint(path)
+                state = _parsed(content)
             except Exception as error:  # a damaged file raises whatever the reader trips over
                 logger.warning("%s cannot be read (%s); an older checkpoint is used.", path, type(error).__name__)
                 continue
@@ -129,29 +136,43 @@ class Checkpoints:
         self.wait()
         write_json(self._attempt / "records.json", {"digest": self._digest, "records": records})
         self._take_back_if_ended("records.json")
-        (self._attempt / "last.pt").unlink(missing_ok=True)
+        self._unlink("last.pt")
 
 
 def finished_records(directory: str, digest: str) -> list[Any] | None:
     """The records of the training with ``digest`` below ``directory``, if one was closed there."""
-    for attempt in _attempts(as_path(directory)):
-        path = attempt / "records.json"
-        if path.exists() and (content := json.loads(path.read_text()))["digest"] == digest:
+    root = as_path(directory)
+    for attempt in ask(root, lambda: _attempts(root)):
+        text = read_whole(attempt / "records.json")
+        if text is not None and (content := json.loads(text))["digest"] == digest:
             return list(content["records"])
     return None
 
 
 def load_checkpoint(path: AnyPath) -> dict[str, Any]:
     """The state stored at ``path``, on the CPU; nothing in it is executed."""
+    return _parsed(path.read_bytes())
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
     import torch
 
-    state: dict[str, Any] = torch.load(io.BytesIO(path.read_bytes()), map_location="cpu", weights_only=True)
+    state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     return state
 
 
 def forget_last(directory: str) -> None:
-    """Remove what only an unfinished training needs; what a worker still writes of it does not stay either."""
-    for name in (BEGUN, "last.pt", "records.json"):  # in this order, see the head of this file
-        for path in as_path(directory).rglob(f"attempt-*/{name}"):
+    """Remove what only an unfinished training needs; what a worker still writes of it does not stay either.
+
+    Raises:
+        StorageFailure: its place fails.
+    """
+    root = as_path(directory)
+
+    def unlink(name: str) -> None:
+        for path in root.rglob(f"attempt-*/{name}"):
             path.unlink(missing_ok=True)
-    remove_drafts(as_path(directory))
+
+    for name in (BEGUN, "last.pt", "records.json"):  # in this order, see the head of this file
+        ask(root, partial(unlink, name))
+    ask(root, partial(remove_drafts, root))

@@ -17,17 +17,18 @@ from trainables.data.augmentation.load import load
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.merge import merged_labels
 from trainables.data.store.resident import on_device
-from trainables.data.store.spec import opened_store
-from trainables.data.store.view import StoreView
+from trainables.data.store.spec import StoreSpec, opened_store
+from trainables.data.store.view import Store, StoreView
 from trainables.data.superclasses import superclasses_for
 from trainables.data.training_half import training_half
-from trainables.files import as_path, write_json
+from trainables.files import StorageFailure, as_path, write_json
 from trainables.inference.embed import autocast, embed
 from trainables.inference.tensors_file import LOSS
 from trainables.losses import LOSSES, loss_row
 from trainables.losses.used import Used, summed
 from trainables.metrics.evaluation import evaluate
 from trainables.metrics.table import metric_name
+from trainables.mistakes import Mistakes
 from trainables.models.embedding import EmbeddingModel
 from trainables.spec import TrialSpec, derived_seed
 from trainables.training.checkpoints import Checkpoints
@@ -53,7 +54,7 @@ class Training:
         self.spec = spec
         self._config = spec.training
         self._device = device
-        store = on_device(opened_store(spec.images), device)
+        store = on_device(_opened(spec.images), device)
         self._train_view = store.subset(spec.train_classes)
         self._validation_view = store.subset(spec.validation_classes) if spec.validation_classes else None
         self._superclasses_N = None
@@ -118,7 +119,7 @@ class Training:
 
         Raises:
             Diverged: the loss or the embeddings are not finite.
-            Exception: the checkpoints of the epoch before could not be written.
+            StorageFailure: the checkpoints of the epoch before could not be written.
         """
         assert not self.finished, "all epochs are trained already"
         epoch = len(self.records) + 1
@@ -236,6 +237,16 @@ class Training:
         self._checkpoints.close(self.records)
 
 
+def _opened(images: StoreSpec) -> Store:
+    """The store of the images; where a disk or a network is why it cannot be had, the failure is theirs."""
+    try:
+        return opened_store(images)
+    except Mistakes as error:
+        if isinstance(error.__cause__, OSError):
+            raise StorageFailure("The store of the images", error.__cause__) from error
+        raise
+
+
 def train(spec: TrialSpec, device: str | torch.device = "cpu") -> Iterator[EpochRecord]:
     """Train ``spec`` to its end, yielding each epoch's record (those of an earlier attempt first)."""
     training = Training(spec, torch.device(device))
@@ -248,9 +259,11 @@ def train(spec: TrialSpec, device: str | torch.device = "cpu") -> Iterator[Epoch
 
 
 def failure_of(error: BaseException) -> dict[str, Any]:
-    """The name of a failure and its reason: DIVERGED, OUT_OF_MEMORY or CODE_ERROR."""
+    """The name of a failure and its reason: DIVERGED, OUT_OF_MEMORY, LOST (its files could not be kept), CODE_ERROR."""
     if isinstance(error, Diverged):
         cause = "DIVERGED"
+    elif isinstance(error, StorageFailure):
+        return {"cause": "LOST", "reason": str(error).rstrip(".")}
     elif isinstance(error, MemoryError | torch.OutOfMemoryError) or "not enough memory" in str(error):
         cause = "OUT_OF_MEMORY"
     else:

@@ -18,9 +18,11 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from search.cluster.capacity import capacity, growth
+from search.cluster.capacity import Node, capacity, growth
 from search.cluster.tune.actor_manager import use_in_tune
+from search.cluster.tune.placement import Placement
 from search.cluster.tune.share import Share, drivers_on_cluster
+from search.cluster.tune.silence import Silences
 from search.config.sections.resources import ResourcesSection
 from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.mistakes import Failure, Mistakes
@@ -28,16 +30,26 @@ from trainables.trial import TrainingTrial
 
 logger = logging.getLogger(__name__)
 
+SAY_S = 600.0
+READY_S = 86_400.0
+"""For a node to decode the images, of which nothing is known before."""
+
+BOOTSTRAP = Path.home() / "ray_bootstrap_config.yaml"
+"""What ``ray up`` leaves on the head of its cluster."""
+
 
 class _Assignments:
     """Which of Tune's trials trains which of ours and on which node, and the first error of our own, which ends all.
 
-    ``live`` are those that hold a slot, also while they wait for work.
+    ``live`` are those that hold a slot, also while they wait for work. ``ended`` says why we ended a worker.
     """
 
-    def __init__(self, queue: TrialQueue, share: Share) -> None:
+    def __init__(self, queue: TrialQueue, share: Share, silences: Silences, placement: Placement) -> None:
         self.queue = queue
         self.share = share
+        self.silences = silences
+        self.placement = placement
+        self.ended: dict[str, str] = {}
         self.running: dict[str, RunningTrial] = {}
         self.live: set[str] = set()
         self.nodes: dict[str, str] = {}
@@ -89,11 +101,44 @@ class _StudyScheduler(FIFOScheduler):
         self._assignments = assignments
 
     def choose_trial_to_run(self, tune_controller: Any) -> None:
-        """No preference: Tune starts what waits in its order, and need not go through all trials at each event."""
+        """No preference: Tune starts what waits in its order, and need not go through all trials at each event.
+
+        It asks at each of its steps, which come ten times a second even if nobody says anything: so here is looked.
+        """
+        if self._assignments.silences.is_due:
+            self._look(tune_controller)
+
+    def _look(self, tune_controller: Any) -> None:
+        """End the workers that have said nothing for too long, and say what waits for a machine."""
+        assignments = self._assignments
+        actors = tune_controller._actor_manager._live_actors_to_ray_actors_resources
+        placed, waiting = {}, 0
+        for trial, tracked in tune_controller._trial_to_actor.items():
+            if trial.trial_id not in assignments.live:
+                continue
+            if tracked not in actors:
+                waiting += 1
+                continue
+            placed[trial.trial_id], _ = actors[tracked]
+            running = assignments.running.get(trial.trial_id)
+            assignments.silences.watch(trial.trial_id, running.study.name if running else None)
+        for trial_id, silence in assignments.silences.too_long().items():
+            if trial_id in placed and trial_id not in assignments.ended:
+                assignments.ended[trial_id] = str(silence)
+                if trial_id not in assignments.running:
+                    logger.warning("While it waited for a trial, %s.", silence)
+                ray.kill(placed[trial_id])  # also one that is stopped: its node ends the process seconds later
+        try:
+            assignments.placement.look(placed=len(placed), waiting=waiting)
+        except Exception as error:
+            assignments.error = assignments.error or error
+            tune_controller.request_stop_experiment()  # what waits for a machine reports nothing that could end it
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         assignments = self._assignments
         share = assignments.share
+        records = [record for news in result["news"] for record in news.get("records", ())]
+        assignments.silences.heard(trial.trial_id, [record["end"] - record["start"] for record in records])
         if share.is_shared and len(assignments.live) >= share.slots:
             tune_controller._cleanup_cached_actors(force_all=True)  # it keeps one, whose slot is another search's
         try:
@@ -116,18 +161,20 @@ class _StudyScheduler(FIFOScheduler):
         """Take a trial that ended out of the books; what it trained, and where."""
         assignments = self._assignments
         assignments.live.discard(trial_id)
+        assignments.silences.forget(trial_id)
         return assignments.running.pop(trial_id, None), assignments.nodes.pop(trial_id, None)
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
         """Only an actor that died, or could not be made, ends here: a training's failures are results."""
         assignments = self._assignments
         running, node = self._forget(trial.trial_id)
+        silent = assignments.ended.pop(trial.trial_id, None)
         if assignments.error or running is None:
             return
         error = _error_of(trial)
-        reason = type(error).__name__ if error else "its process ended"
+        reason = silent or (type(error).__name__ if error else "its process ended")
         try:
-            own = _is_own(error, node)
+            own = silent is not None or _is_own(error, node)
             assignments.queue.on_trial_error(running, reason, own=own)
         except Exception as error:
             assignments.error = error
@@ -172,20 +219,28 @@ def _is_own(error: Exception | None, node: str | None) -> bool:
     return any(entry["NodeID"] == node and entry["Alive"] for entry in ray.nodes())
 
 
+def _alive_nodes() -> list[Node]:
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
 def slots(resources: ResourcesSection, max_concurrent: int | None) -> int:
     """How many trials run at once on the cluster that Ray is connected to, when it has grown as far as it may.
 
     Raises:
         Mistakes: not even one trial fits.
     """
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    fit = capacity(resources, nodes, growth(Path.home() / "ray_bootstrap_config.yaml"))
+    fit = capacity(resources, _alive_nodes(), growth(BOOTSTRAP))
     return min(fit, max_concurrent or fit)
 
 
 def run_queue(queue: TrialQueue, *, resources: ResourcesSection, concurrent: int) -> None:
     """Train everything in the queue, at most ``concurrent`` trials at once."""
-    assignments = _Assignments(queue, Share(concurrent, drivers_on_cluster))
+    assignments = _Assignments(
+        queue,
+        Share(concurrent, drivers_on_cluster),
+        Silences(epochs=resources.silent_epochs, first_epoch_s=60 * resources.first_epoch_minutes),
+        Placement(resources, _alive_nodes, growth(BOOTSTRAP)),
+    )
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # the study says what fails, with its reason
     use_in_tune()
     trainable = tune.with_resources(TrainingTrial, {"cpu": resources.cpus_per_trial, "gpu": resources.gpus_per_trial})
@@ -217,13 +272,8 @@ def run_queue(queue: TrialQueue, *, resources: ResourcesSection, concurrent: int
 def map_on_workers(function: Any, arguments: Sequence[Any], *, resources: ResourcesSection) -> list[Any]:
     """``function`` of each argument, computed on the cluster's workers with a trial's resources each."""
     task = ray.remote(num_cpus=resources.cpus_per_trial, num_gpus=resources.gpus_per_trial, max_retries=2)(function)
-    try:
-        results: list[Any] = ray.get([task.remote(argument) for argument in arguments])
-    except RayTaskError as error:  # whose text is that of a traceback
-        if isinstance(error.cause, Failure | Mistakes):
-            raise error.cause from error
-        raise
-    return results
+    patience_s = 60 * resources.first_epoch_minutes
+    return _results([task.remote(argument) for argument in arguments], patience_s, "resources.first_epoch_minutes")
 
 
 def on_other_nodes(function: Any, *arguments: Any) -> list[Any]:
@@ -232,7 +282,38 @@ def on_other_nodes(function: Any, *arguments: Any) -> list[Any]:
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != here]
     task = ray.remote(num_cpus=0, max_retries=2)(function)
     strategies = [NodeAffinitySchedulingStrategy(node_id=node, soft=True) for node in nodes]
-    results: list[Any] = ray.get(
-        [task.options(scheduling_strategy=strategy).remote(*arguments) for strategy in strategies]
-    )
+    calls = [task.options(scheduling_strategy=strategy).remote(*arguments) for strategy in strategies]
+    return _results(calls, READY_S, "a day, which decoding may take")
+
+
+def _results(calls: Sequence[Any], patience_s: float, bound: str) -> list[Any]:
+    """What ``calls`` return, in their order.
+
+    Raises:
+        Failure: for ``patience_s`` none of those that are left has returned.
+    """
+    left, waited = list(calls), 0.0
+    while left:
+        pause_s = min(SAY_S, patience_s - waited)
+        done, left = ray.wait(left, timeout=pause_s)
+        _raise_own(done)
+        waited = 0.0 if done else waited + pause_s
+        if not done:
+            logger.warning("%d of %d workers have not answered for %.0f minutes.", len(left), len(calls), waited / 60)
+        if waited >= patience_s:
+            raise Failure(
+                f"{len(left)} of {len(calls)} workers did not answer within {patience_s / 60:g} minutes ({bound}). See "
+                "whether their machines and what they read from (images, checkpoints) answer; the same command goes on."
+            )
+    results: list[Any] = ray.get(list(calls))
     return results
+
+
+def _raise_own(done: Sequence[Any]) -> None:
+    """Raise what the first of ``done`` that failed raised: it ends all."""
+    try:
+        ray.get(done)
+    except RayTaskError as error:  # whose text is that of a traceback
+        if isinstance(error.cause, Failure | Mistakes):
+            raise error.cause from error
+        raise

@@ -24,10 +24,18 @@ def answer(comparison: Comparison, folders: Sequence[RunFolder]) -> Section:
     return Section(
         name="answer",
         title="The answer",
-        sentences=(*(_of_loss(comparison, row) for row in tuned), *_setting(comparison)),
+        sentences=(*(_of_loss(comparison, row) for row in tuned), *_incomplete(comparison), *_setting(comparison)),
         tables=(openings,) if openings.rows else (),
         missing=tuple(_missing(comparison)),
     )
+
+
+def _incomplete(comparison: Comparison) -> Iterator[str]:
+    """Which intervals rest on fewer seeds than were asked for, and why."""
+    for summary in comparison.searches:
+        for loss, entry in summary.losses.items():
+            for told in entry.incomplete_seeds:
+                yield f"{loss_label(comparison, summary.name, loss)}, {told}."
 
 
 def _of_loss(comparison: Comparison, row: Row) -> str:

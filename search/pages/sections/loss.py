@@ -60,6 +60,7 @@ def _sentences(searched: SearchedLoss, reason: str | None) -> Iterator[str]:
         f"{counts.complete} trials are complete, {counts.pruned} were pruned and {counts.failed} failed, in "
         f"{entry.epochs:,} epochs; {searched.pruner.plan}."
     )
+    yield from map(_sentence, entry.incomplete_seeds)
     if entry.ended_early:
         yield _sentence(entry.ended_early)
     if entry.overtuned:

@@ -1,16 +1,11 @@
 """How many bytes a folder takes, on this machine or in a store elsewhere; links in it are not followed."""
 
 import os
-import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
-from trainables.files import AnyPath
+from trainables.files import AnyPath, within
 
 PATIENCE_S = 15.0
-
-Answer = TypeVar("Answer")
 
 
 def file_size(path: Path) -> int:
@@ -40,28 +35,3 @@ def size_elsewhere(folder: AnyPath) -> int:
 
 def _size_in_store(folder: AnyPath) -> int:
     return sum(entry.stat().st_size for entry in folder.rglob("*") if entry.is_file())
-
-
-def within(seconds: float, ask: Callable[[], Answer]) -> Answer:
-    """What ``ask`` returns, or raises, if it does so in time.
-
-    Raises:
-        TimeoutError: it did not; it is left behind.
-    """
-    answers: list[Answer] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            answers.append(ask())
-        except BaseException as error:
-            errors.append(error)
-
-    asking = threading.Thread(target=run, daemon=True)
-    asking.start()
-    asking.join(seconds)
-    if errors:
-        raise errors[0]
-    if not answers:
-        raise TimeoutError(f"no answer within {seconds:g} s")
-    return answers[0]

@@ -6,7 +6,7 @@ from search.report.diagnostics.finding import Finding
 from search.report.results.audit import PruningAudit
 from search.report.results.incumbent import Incumbent
 from search.report.results.result import Result
-from search.report.results.seed_statistics import SeedInterval, SeedStatistics
+from search.report.results.seed_statistics import SeedInterval, SeedOutcomes, SeedStatistics
 from search.selection.role import Role
 from spaces.value import Value
 
@@ -34,8 +34,8 @@ class DefaultSummary(Result):
 
     ``value`` is its objective in the search, ``confirmed`` the objective with fresh seeds, ``final`` the objective of
     the trainings for the test, all on the validation classes; ``test`` maps each metric to its scores on the test
-    classes, and ``test_small`` is the objective among as many of them as validate. What has not been trained or scored
-    is None.
+    classes, and ``test_small`` is the objective among as many of them as validate. ``confirmed_seeds`` and
+    ``final_seeds`` tell seeds that failed from seeds that are missing. What has not been trained or scored is None.
     """
 
     params: Mapping[str, Value]
@@ -45,6 +45,8 @@ class DefaultSummary(Result):
     final: SeedStatistics | None
     test: Mapping[str, SeedInterval] | None
     test_small: SeedStatistics | None
+    confirmed_seeds: SeedOutcomes | None = None
+    final_seeds: SeedOutcomes | None = None
 
 
 class BestTrial(Result):
@@ -89,9 +91,9 @@ class LossSummary(Result):
     ``epochs`` is how many epochs the search stage trained. ``ended_early`` says why there are fewer trials than asked
     for. ``best`` is the best trial of the search. ``confirmed`` is the chosen configuration, and ``other_splits`` says
     whether other validation classes would have chosen it, where it was confirmed on some; ``final``, ``test`` and
-    ``test_small`` are its results, as in :class:`DefaultSummary`. ``audit`` says what pruning was worth. ``anytime``
-    lists the search's improvements in order, and ``diagnostics`` what the study says about itself. What is not there
-    yet is None.
+    ``test_small`` are its results, and ``confirmed_seeds`` and ``final_seeds`` say what became of its seeds, as in
+    :class:`DefaultSummary`. ``audit`` says what pruning was worth. ``anytime`` lists the search's improvements in
+    order, and ``diagnostics`` what the study says about itself. What is not there yet is None.
     """
 
     trials: TrialCounts
@@ -104,6 +106,8 @@ class LossSummary(Result):
     final: SeedStatistics | None
     test: Mapping[str, SeedInterval] | None
     test_small: SeedStatistics | None
+    confirmed_seeds: SeedOutcomes | None = None
+    final_seeds: SeedOutcomes | None = None
     audit: PruningAudit | None
     anytime: tuple[Incumbent, ...]
     diagnostics: tuple[Finding, ...]
@@ -118,6 +122,19 @@ class LossSummary(Result):
             f"overtuned? with the fresh seeds of the final trainings it comes to {tuned.mean:.4f}, its default to "
             f"{default.mean:.4f}"
         )
+
+    @property
+    def incomplete_seeds(self) -> list[str]:
+        """A sentence for each stage in which seeds of a configuration failed or are missing."""
+        entries: dict[str, DefaultSummary | LossSummary] = {"default": self.default}
+        if self.confirmed and self.confirmed.number:
+            entries = {"tuned": self, **entries}
+        outcomes = [
+            (f"{name} {stage}", found)
+            for name, entry in entries.items()
+            for stage, found in (("confirmed", entry.confirmed_seeds), ("final", entry.final_seeds))
+        ]
+        return [f"{name}: {found.sentence}" for name, found in outcomes if found and found.sentence]
 
     def of_role(self, role: Role) -> "DefaultSummary | LossSummary":
         """What has the ``confirmed``, ``final`` and ``test`` of the configuration with this role."""

@@ -100,6 +100,9 @@ def _end(comparison: Comparison) -> TextTable:
     if any(row.test_small for row in comparison.rows):
         notes[0] += f"; test, {split.gallery} classes: among as many test classes as validate"
     notes += [split_sentence(comparison), *([split.luck] if split.luck else []), *comparison.warnings]
+    for summary in comparison.searches:
+        for loss, entry in summary.losses.items():
+            notes += [f"{loss_label(comparison, summary.name, loss)}: {told}" for told in entry.incomplete_seeds]
     told = sum(len(sentences_of(entry)) for summary in comparison.searches for entry in summary.losses.values())
     more = [
         "the values of the search and of the final trainings",

@@ -86,7 +86,14 @@ def sentences_of(entry: LossSummary) -> list[str]:
     """What is to be said of a loss beside its values."""
     audited = entry.audit.sentence if entry.audit else None
     agreed = entry.other_splits.sentence if entry.other_splits else None
-    found = (entry.ended_early, agreed, entry.overtuned, audited, *(one.sentence for one in entry.diagnostics))
+    found = (
+        *entry.incomplete_seeds,
+        entry.ended_early,
+        agreed,
+        entry.overtuned,
+        audited,
+        *(one.sentence for one in entry.diagnostics),
+    )
     return [sentence for sentence in found if sentence]
 
 

@@ -1,5 +1,6 @@
 """What finished trials leave on disk: only best models, and of the search's own trials only so many gigabytes."""
 
+import logging
 from collections import deque
 
 from optuna.trial import FrozenTrial, TrialState
@@ -8,8 +9,10 @@ from search.plan.search import Search
 from search.plan.trainings import trial_directory
 from search.study.names import Stage
 from search.study.trial_queue import RunningTrial, TrialListener
-from trainables.files import AnyPath, as_path
+from trainables.files import AnyPath, StorageFailure, as_path, ask, of_storage
 from trainables.training.checkpoints import BEST, forget_last
+
+logger = logging.getLogger(__name__)
 
 STILL_WRITING = 50
 """So many of the trials that ended early are looked at again, or as many as run at once: a worker that still writes
@@ -30,16 +33,29 @@ class CheckpointCleanup(TrialListener):
         self._bytes: dict[str, int] | None = None  # of the models in a trial's directory, once they were looked for
         self._values: dict[str, float] = {}
         self._ended_early: deque[str] = deque(maxlen=min(STILL_WRITING, search.slots))
+        self._left: list[tuple[RunningTrial, FrozenTrial]] = []
 
     def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        """Remove what a trial that ended does not need any more."""
+        """Remove what a trial that ended does not need any more; where the storage is away, after a later trial."""
+        self._left.append((running, trial))
+        try:
+            while self._left:
+                with of_storage(as_path(running.spec.directory)):
+                    self._clean(*self._left[0])
+                del self._left[0]
+        except StorageFailure as failure:  # a trial's result does not hang on this
+            trials = "one trial" if len(self._left) == 1 else f"{len(self._left)} trials"
+            logger.warning("What %s left is removed when another one has ended: %s", trials, failure)
+
+    def _clean(self, running: RunningTrial, trial: FrozenTrial) -> None:
         directory = running.spec.directory
         forget_last(directory)
         if self._limit is None:
             return
         if self._bytes is None:
-            self._bytes = {}
-            self._take_earlier(self._bytes)
+            found: dict[str, int] = {}
+            self._take_earlier(found)
+            self._bytes = found
         again = set(self._ended_early)
         if running.stage is Stage.SEARCH:
             self._values[directory] = _value(trial)
@@ -75,7 +91,7 @@ class CheckpointCleanup(TrialListener):
 
 def _models(folder: AnyPath) -> list[AnyPath]:
     """The best models anywhere below ``folder``: a cross-validation has one for each fold."""
-    return list(folder.rglob(f"attempt-*/{BEST}"))
+    return ask(folder, lambda: list(folder.rglob(f"attempt-*/{BEST}")))
 
 
 def _value(trial: FrozenTrial) -> float:

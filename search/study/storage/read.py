@@ -11,12 +11,41 @@ from search.study.storage import tables
 from search.study.storage.retry import retry
 from search.study.tally import Tally
 
+WAIT_S = 60
+"""For a lock, and for what a server that is gone owes us; then :func:`retry` asks again."""
+
+CONNECT_S = 10
+
+_LIBPQ = {
+    "connect_timeout": CONNECT_S,
+    "keepalives_idle": WAIT_S // 2,
+    "keepalives_interval": WAIT_S // 6,
+    "keepalives_count": 3,
+    "tcp_user_timeout": WAIT_S * 1000,
+    "options": f"-c lock_timeout={WAIT_S}s -c statement_timeout={5 * WAIT_S}s",
+}
+_MYSQL = {"connect_timeout": CONNECT_S, "read_timeout": 5 * WAIT_S, "write_timeout": WAIT_S}
+BOUNDS: dict[str, dict[str, Any]] = {
+    "postgresql": _LIBPQ,
+    "postgresql+psycopg": _LIBPQ,
+    "postgresql+psycopg2": _LIBPQ,
+    "mysql+pymysql": _MYSQL,
+    "mysql+mysqldb": _MYSQL,
+}
+"""The bounds of each driver of SQLAlchemy, in its own words; others have those of their libraries."""
+
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 def engine_arguments(url: str) -> dict[str, Any]:
-    """How a database is connected to: SQLite waits for a lock, and a server's connections may have been cut."""
-    return {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {"pool_pre_ping": True}
+    """How a database is connected to: SQLite waits for a lock, and a server's connections may have been cut.
+
+    None is waited for without end, be it a server that accepts and says nothing, a machine that went without a word, or
+    a row that somebody else has locked.
+    """
+    if url.startswith("sqlite"):
+        return {"connect_args": {"timeout": WAIT_S}}
+    return {"pool_pre_ping": True, "connect_args": BOUNDS.get(url.partition(":")[0], {})}
 
 
 def read_storage(url: str) -> Engine:

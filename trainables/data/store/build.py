@@ -21,7 +21,7 @@ from trainables.data.store.image_digests import image_digest
 from trainables.data.store.in_use import InUse
 from trainables.data.store.room import DRAFT, make_room
 from trainables.data.store.size import expected_size
-from trainables.files import DiskFull, is_full, write_json, write_whole
+from trainables.files import OUTAGES, DiskFull, StorageFailure, is_full, write_json, write_whole
 from trainables.mistakes import Mistakes
 
 logger = logging.getLogger(__name__)
@@ -37,10 +37,18 @@ class _Decoded:
     digest: str
 
 
+class _ImagesAway(StorageFailure):
+    """An image cannot be read now, nor would the others be."""
+
+
 def _read(dataset: Dataset, key: str, short_side: int) -> _Decoded | Unreadable:
     try:
         pixels = dataset.read(key)
         return _Decoded(pixels=fitted(pixels, short_side), digest=image_digest(pixels))
+    except OSError as error:
+        if error.errno in OUTAGES:
+            raise _ImagesAway(key, error) from error
+        return unreadable(key, error)
     except Exception as error:  # image decoders raise anything, and all bad files shall be named at once
         return unreadable(key, error)
 
@@ -136,7 +144,8 @@ def held_store(
     wait. What a killed process left behind is removed by the next. Other stores that nobody uses make room.
 
     Raises:
-        Mistakes: images that cannot be read, all of them; or a cache that cannot be written.
+        Mistakes: images that cannot be read, all of them; or, because of an ``OSError``, a cache that cannot be
+            written, or images on a disk or a network that is away.
         DiskFull: there is no space for the store; nothing of it is left.
     """
     classes = _classes(dataset, class_names)
@@ -157,6 +166,10 @@ def held_store(
 def _write_errors_said(store: Path) -> Iterator[None]:
     try:
         yield
+    except _ImagesAway as error:
+        raise Mistakes(
+            f"The images cannot be read now: {error} See that their disk or network is there, and try again."
+        ) from error
     except OSError as error:
         if is_full(error):
             raise DiskFull.at(store, "set dataset.cache to another folder") from error

@@ -1,0 +1,210 @@
+"""When a worker that says nothing is taken as dead, and when a trial waits for a machine in vain."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from search.cluster.capacity import Node
+from search.cluster.tune.placement import END_S, SAY_S, Placement
+from search.cluster.tune.silence import AWAKE_S, FLOOR_S, LOOK_S, Silences
+from search.config.search_config import parse_config
+from search.config.sections.resources import ResourcesSection
+from trainables.mistakes import Failure, Mistakes
+
+FIRST_S = 7200.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Driver:
+    """Looks every second, as Tune's steps let it."""
+
+    def __init__(self, first_epoch_s: float = FIRST_S, epochs: float = 10) -> None:
+        self.clock = Clock()
+        self.silences = Silences(epochs=epochs, first_epoch_s=first_epoch_s, now=self.clock)
+
+    def wait(self, seconds: float) -> set[str]:
+        """Who was taken as dead meanwhile."""
+        found: set[str] = set()
+        for _ in range(round(seconds)):
+            self.clock.now += LOOK_S
+            assert self.silences.is_due
+            found |= self.silences.too_long().keys()
+        return found
+
+    def until_dead(self, name: str) -> float:
+        begin = self.clock.now
+        while not self.wait(1):
+            assert self.clock.now - begin < 1e6
+        assert self.silences.too_long().keys() == {name}
+        return self.clock.now - begin
+
+
+def test_a_worker_has_a_multiple_of_its_own_slowest_epoch() -> None:
+    driver = Driver()
+    driver.silences.watch("1", "mpa")
+    for seconds in (100, 300, 200):
+        assert not driver.wait(seconds)
+        driver.silences.heard("1", [seconds - 20])
+    assert driver.until_dead("1") == pytest.approx(10 * 300, abs=2)  # with what it waited for its checkpoint
+    (silence,) = driver.silences.too_long().values()
+    assert str(silence) == (
+        "its worker said nothing for 50.0 minutes and is taken as dead; its slowest epoch took 300.0 s "
+        "(resources.silent_epochs)"
+    )
+
+
+def test_epochs_of_a_second_still_have_ten_minutes() -> None:
+    driver = Driver()
+    driver.silences.watch("1", "mpa")
+    driver.wait(1)
+    driver.silences.heard("1", [1.0])
+    assert driver.until_dead("1") == pytest.approx(FLOOR_S, abs=2)
+
+
+def test_a_first_epoch_has_its_own_bound_and_others_lengthen_it() -> None:
+    driver = Driver()
+    driver.silences.watch("1", "mpa")
+    assert driver.until_dead("1") == pytest.approx(FIRST_S, abs=2)
+    assert "before its first epoch ended (resources.first_epoch_minutes)" in str(driver.silences.too_long()["1"])
+    driver.silences.forget("1")
+    for name, study in (("2", "mpa"), ("3", "triplet")):
+        driver.silences.watch(name, study)
+    driver.wait(1000)
+    driver.silences.heard("2", [990.0])
+    driver.silences.forget("2")
+    driver.silences.forget("3")
+    driver.silences.watch("4", "mpa")
+    assert driver.until_dead("4") == pytest.approx(10 * 1000, abs=2)
+    driver.silences.forget("4")
+    driver.silences.watch("5", "triplet")  # of which no epoch is known
+    assert driver.until_dead("5") == pytest.approx(FIRST_S, abs=2)
+
+
+def test_an_attempt_that_goes_on_knows_the_epochs_of_the_one_before() -> None:
+    driver = Driver()
+    driver.silences.watch("1", "mpa")
+    driver.wait(5)
+    driver.silences.heard("1", [400.0, 500.0])  # read from its checkpoint
+    assert driver.until_dead("1") == pytest.approx(10 * 500, abs=2)
+
+
+def test_a_bound_for_the_first_epoch_below_ten_minutes_holds_for_all() -> None:
+    driver = Driver(first_epoch_s=30)
+    driver.silences.watch("1", None)
+    driver.silences.heard("1", [])
+    assert driver.until_dead("1") == pytest.approx(30, abs=2)
+
+
+def test_time_in_which_the_driver_did_not_listen_is_not_held_against_workers() -> None:
+    """A database that was waited for, a laptop that slept: what was said meanwhile has not been heard yet."""
+    driver = Driver()
+    driver.silences.watch("1", "mpa")
+    driver.wait(10)
+    driver.silences.heard("1", [10.0])
+    driver.clock.now += 86_400
+    assert not driver.silences.too_long()
+    assert driver.until_dead("1") == pytest.approx(FLOOR_S - AWAKE_S, abs=2)
+
+
+def test_who_talks_or_is_done_is_never_dead() -> None:
+    driver = Driver()
+    for name in ("talks", "done"):
+        driver.silences.watch(name, "mpa")
+    driver.silences.forget("done")
+    driver.silences.heard("done", [1.0])  # an answer that came late
+    for _ in range(50):
+        driver.silences.watch("talks", "mpa")  # asked for at every look
+        assert not driver.wait(FLOOR_S - 10)
+        driver.silences.heard("talks", [FLOOR_S - 10])
+
+
+@pytest.mark.parametrize(
+    ("resources", "sentence"),
+    [
+        ({"silent_epochs": 1}, "resources.silent_epochs: must be at least 2.0; it is 1"),
+        ({"silent_epochs": ".inf"}, "resources.silent_epochs"),
+        ({"first_epoch_minutes": 0}, "resources.first_epoch_minutes: must be more than 0.0; it is 0"),
+        ({"silent_epoch": 5}, "did you mean resources.silent_epochs"),
+    ],
+)
+def test_a_wrong_bound_is_refused(
+    search_file: Callable[..., dict[str, Any]], resources: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(Mistakes) as raised:
+        parse_config(search_file(resources=resources))
+    assert sentence in str(raised.value)
+
+
+class Cluster:
+    """A cluster whose machines come and go, and a search that asks for two GPUs a trial."""
+
+    def __init__(self, *nodes: Node, may_come: tuple[Node, ...] = ()) -> None:
+        self.clock = Clock()
+        self.nodes = list(nodes)
+        resources = ResourcesSection(cpus_per_trial=1, gpus_per_trial=2)
+        self.placement = Placement(resources, lambda: self.nodes, may_come, now=self.clock)
+
+    def wait(self, seconds: float, *, placed: int = 0, waiting: int = 3) -> None:
+        for _ in range(round(seconds)):
+            self.placement.look(placed=placed, waiting=waiting)
+            self.clock.now += 1
+
+
+SMALL: Node = {"CPU": 8, "GPU": 1}
+LARGE: Node = {"CPU": 8, "GPU": 2}
+
+
+def test_what_waits_for_a_machine_is_said_and_ended_where_none_can_come(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(SMALL, SMALL, {"CPU": 4})
+    with caplog.at_level(logging.WARNING):
+        cluster.wait(SAY_S)
+        assert not caplog.messages
+        cluster.wait(END_S - SAY_S)
+    assert [message.partition(":")[0] for message in caplog.messages] == [
+        f"No trial has a machine for {minutes} minutes" for minutes in (5, 10, 20)
+    ]
+    with pytest.raises(Failure) as raised:
+        cluster.wait(2)
+    assert str(raised.value) == (
+        "No trial has a machine for 40 minutes: one asks for 1 CPUs and 2 GPUs, the cluster has 3 (2 with 8 CPUs and "
+        "1 GPUs, 1 with 4 CPUs and 0 GPUs), and no other can come. Add one (`ray start`), or ask for less (resources); "
+        "the same command goes on."
+    )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "may_come", "sentence"),
+    [
+        ([SMALL], (LARGE,), "waits for the cluster to grow"),
+        ([SMALL, LARGE], (), "others use it"),
+    ],
+)
+def test_what_may_come_is_waited_for(
+    nodes: list[Node], may_come: tuple[Node, ...], sentence: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Cluster(*nodes, may_come=may_come)
+    with caplog.at_level(logging.WARNING):
+        cluster.wait(10 * END_S)
+    assert all(sentence in message for message in caplog.messages)
+    assert 5 <= len(caplog.messages) <= 8  # after 5, 10, 20, … minutes
+
+
+def test_a_machine_that_comes_back_in_time_ends_the_wait(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(SMALL)
+    for _ in range(5):
+        cluster.wait(END_S - 10)
+        cluster.wait(1, placed=1)
+        cluster.wait(1, waiting=0)
+    assert "the cluster has 1 (1 with 8 CPUs and 1 GPUs)" in caplog.text
+    cluster.nodes.clear()
+    with pytest.raises(Failure, match="the cluster has no machine, and no other can come"):
+        cluster.wait(END_S + 2)

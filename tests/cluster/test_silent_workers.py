@@ -1,0 +1,72 @@
+"""Workers that live and say nothing any more, one stopped and one in an endless loop: found, ended and replaced."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from optuna.trial import TrialState
+from support.driving import only
+from support.sleeping_driver import FLOOR, LOOPS, STOPS
+from support.sleeping_search import SleepingSearch
+
+from benchmarks.slots import SECONDS
+from search.config.sections.resources import ResourcesSection
+from search.plan.search import Search
+from search.stages.queued_stages import search_stage
+from search.study.trial_queue import TrialQueue
+from trainables.mistakes import Failure
+
+pytestmark = pytest.mark.cluster
+
+
+def test_workers_that_say_nothing_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {SECONDS: "0.1", STOPS: "/0000", LOOPS: "/0001", FLOOR: "30"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    search = SleepingSearch(tmp_path, trials=3, epochs=3)
+    driver = search.start()
+    try:
+        search.finish(driver)
+    finally:
+        driver.kill()
+        driver.wait()
+    hung = [int(path.read_text()) for path in (search.runs / "sleeps" / "trials" / "mpa").glob("*-hung")]
+    assert len(hung) == 2
+    assert not [process for process in hung if alive(process)]
+    assert [trial.state for trial in search.trials()] == [TrialState.COMPLETE] * 3
+    assert [sorted(trial.intermediate_values) for trial in search.trials()] == [[1, 2, 3]] * 3
+    said = " ".join(search.said().split())
+    for number in (0, 1):
+        assert (
+            f"sleeps/mpa trial {number} was lost (its worker said nothing for 0.5 minutes and is taken as dead;" in said
+        )
+    assert said.count("is taken as dead") == 2
+    search.dispose()
+
+
+def alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"
+
+
+def test_a_trial_for_which_no_machine_comes_ends_the_search(
+    opened: Callable[..., Search], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No machine has a GPU, and none had when the search began: what refuses that is passed by."""
+    from search.cluster.session import ray_session
+    from search.cluster.tune import placement
+
+    monkeypatch.setattr(placement, "SAY_S", 2.0)
+    monkeypatch.setattr(placement, "END_S", 8.0)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    queue = TrialQueue(only(search_stage(opened(search={"trials": 2}, losses=["mpa"]))))
+    with ray_session():
+        from search.cluster.tune.tuner import run_queue
+
+        with pytest.raises(Failure, match=r"one asks for 1 CPUs and 1 GPUs, the cluster has 1 .* no other can come"):
+            run_queue(queue, resources=ResourcesSection(gpus_per_trial=1), concurrent=2)
+    assert "Without one the search ends soon" in caplog.text

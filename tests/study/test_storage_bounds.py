@@ -1,0 +1,42 @@
+"""A database that lets everybody connect and never answers is not waited for without end."""
+
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+import sqlalchemy
+from support.stores import silent_server
+
+from search.study.storage import read
+from search.study.storage.read import BOUNDS, engine_arguments, read_storage
+
+
+def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BOUNDS["postgresql+psycopg"], "connect_timeout", 2)  # the least that PostgreSQL's library has
+    begin = time.monotonic()
+    with silent_server() as port:
+        engine = read_storage(f"postgresql+psycopg://holdout@127.0.0.1:{port}/studies")
+        with pytest.raises(sqlalchemy.exc.OperationalError, match="timeout"):
+            engine.connect()
+    assert time.monotonic() - begin < 60
+
+
+def test_a_lock_on_a_file_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "WAIT_S", 0.2)
+    path = tmp_path / "study.db"
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("CREATE TABLE kept (value)")
+    holder.execute("BEGIN EXCLUSIVE")
+    engine = read_storage(f"sqlite:///{path}")
+    with pytest.raises(sqlalchemy.exc.OperationalError, match="locked"), engine.connect() as connection:
+        connection.exec_driver_sql("SELECT * FROM kept")
+    holder.close()
+    engine.dispose()
+
+
+@pytest.mark.parametrize("driver", ["postgresql", "postgresql+psycopg", "mysql+pymysql"])
+def test_every_server_has_a_bound_to_connect(driver: str) -> None:
+    arguments = engine_arguments(f"{driver}://user@host/studies")
+    assert arguments["pool_pre_ping"]
+    assert arguments["connect_args"]["connect_timeout"] == read.CONNECT_S

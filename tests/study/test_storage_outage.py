@@ -1,0 +1,121 @@
+"""Trials whose files cannot be kept: tried again after pauses, never FAIL for it while nobody keeps files."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from optuna.trial import TrialState
+from support.driving import only, record
+
+from search.plan.search import Search
+from search.stages.queued_stages import search_stage
+from search.study import trial_queue
+from search.study.names import Stage
+from search.study.trial_queue import MAX_STORAGE_FAILURES, PAUSES_S, RunningTrial, TrialQueue
+from trainables.mistakes import Failure
+
+AWAY = {"failure": {"cause": "LOST", "reason": "/models/0000/attempt-1/last.pt failed (OSError: [Errno 28] No space)"}}
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(trial_queue.time, "monotonic", lambda: self.now)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def begun(queue: TrialQueue) -> RunningTrial:
+    running = queue.next_trial()
+    assert running is not None
+    return running
+
+
+def epochs(*numbers: int, finished: bool = False) -> dict[str, Any]:
+    return {"records": [record(number, 0.1) for number in numbers], "finished": finished}
+
+
+def test_nothing_is_started_while_a_storage_is_away(
+    opened: Callable[..., Search], clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    search = opened(search={"trials": 5, "pruner": "none"}, losses=["mpa"])
+    queue = TrialQueue(only(search_stage(search)))
+    first, second = begun(queue), begun(queue)
+    for pause in PAUSES_S:
+        assert not queue.on_trial_result(first, AWAY)
+        assert queue.next_trial() is None
+        assert queue.has_to_wait  # workers stay, and new trials do not begin, only to meet the same
+        assert not queue.on_trial_result(second, AWAY)
+        clock.sleep(pause - 0.1)
+        assert queue.next_trial() is None
+        clock.sleep(0.2)
+        assert not queue.has_to_wait
+        assert begun(queue) is first
+        assert begun(queue) is second
+    assert "is tried in 1800 s, and nothing else is started before" in caplog.text
+    assert search.study("mpa", Stage.SEARCH).tally.started == 2
+    with pytest.raises(Failure, match=r"no trial could keep its files for 51 minutes.*No space.*the same command goes"):
+        queue.on_trial_result(first, AWAY)
+    states = [trial.state for trial in search.study("mpa", Stage.SEARCH).trials()]
+    assert states == [TrialState.RUNNING] * 2  # so the next driver takes them up
+
+
+def test_when_it_is_back_the_search_goes_on(opened: Callable[..., Search], clock: Clock) -> None:
+    search = opened(search={"trials": 2, "pruner": "none"}, losses=["mpa"], training={"epochs": 3, "batch_size": 20})
+    queue = TrialQueue(only(search_stage(search)))
+    for _ in range(2):
+        running = begun(queue)
+        queue.on_trial_result(running, AWAY)
+        clock.sleep(PAUSES_S[0])
+        assert begun(queue) is running
+        # The epoch that was told before its checkpoint was written proves nothing; the next one does.
+        assert queue.on_trial_result(running, epochs(1))
+        queue.on_trial_result(running, AWAY)
+        clock.sleep(PAUSES_S[1])
+        running = begun(queue)
+        queue.on_trial_result(running, epochs(1, 2, 3, finished=True))
+    trials = search.study("mpa", Stage.SEARCH).trials()
+    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 2
+
+
+def test_a_full_disk_is_an_outage_although_first_epochs_are_told(opened: Callable[..., Search], clock: Clock) -> None:
+    """Every trial can begin, and tells its first epoch: but nobody's checkpoint is ever written."""
+    search = opened(search={"trials": 40, "pruner": "none"}, losses=["mpa"])
+    queue = TrialQueue(only(search_stage(search)))
+
+    def drive() -> None:
+        for _ in range(1000):
+            while (running := queue.next_trial()) is None:
+                clock.sleep(1)
+            assert queue.on_trial_result(running, epochs(1))
+            queue.on_trial_result(running, AWAY)
+
+    with pytest.raises(Failure, match="for 51 minutes"):
+        drive()
+    assert {trial.state for trial in search.study("mpa", Stage.SEARCH).trials()} == {TrialState.RUNNING}
+
+
+def test_a_trial_that_alone_cannot_keep_its_files_is_lost(opened: Callable[..., Search], clock: Clock) -> None:
+    search = opened(search={"trials": 2, "pruner": "none"}, losses=["mpa"], training={"epochs": 40, "batch_size": 20})
+    queue = TrialQueue(only(search_stage(search)))
+    bad, good = begun(queue), begun(queue)
+    assert queue.on_trial_result(good, epochs(1))
+    for failed in range(1, MAX_STORAGE_FAILURES + 1):
+        queue.on_trial_result(bad, AWAY)
+        assert queue.on_trial_result(good, epochs(failed + 1))  # and with it the pause is over
+        if failed < MAX_STORAGE_FAILURES:
+            assert begun(queue) is bad
+    trials = search.study("mpa", Stage.SEARCH).trials()
+    assert [trial.state for trial in trials] == [TrialState.FAIL, TrialState.RUNNING]
+    failure = trials[0].user_attrs["failure"]
+    assert failure["cause"] == "LOST"
+    assert failure["reason"].startswith("its files could not be kept 6 times, while other trials kept theirs; the last")
+    assert "/models/0000/attempt-1/last.pt failed" in failure["reason"]

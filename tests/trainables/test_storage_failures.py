@@ -1,0 +1,186 @@
+"""A place that fails is told apart from mistakes in the code: what each costs a training."""
+
+import errno
+import os
+import pickle
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.small_training import drawn_images, small_spec
+from support.stores import ftp_store, silent_server
+
+from trainables import files
+from trainables.data.sets.folder import Folder
+from trainables.data.store.spec import StoreSpec
+from trainables.files import StorageFailure, as_path, given_path, of_storage, write_whole
+from trainables.mistakes import Mistakes
+from trainables.spec import TrialSpec
+from trainables.training.checkpoints import Checkpoints
+from trainables.training.train import Training, failure_of
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> TrialSpec:
+    return small_spec(drawn_images(tmp_path), tmp_path, epochs=3)
+
+
+def failure(spec: TrialSpec) -> dict[str, Any]:
+    """What a training fails of."""
+    with pytest.raises(Exception) as raised:  # noqa: PT011  whatever it is, its name is what counts
+        train_all(Training(spec, CPU))
+    return failure_of(raised.value)
+
+
+def train_all(training: Training) -> None:
+    while not training.finished:
+        training.run_epoch()
+
+
+@pytest.mark.parametrize("name", ["best.safetensors", "last.pt"])
+def test_a_disk_that_is_full_is_no_fault_of_the_code(spec: TrialSpec, name: str) -> None:
+    """A device that is always full is where the file would go; PyTorch tells of it in words of its own."""
+    training = Training(spec, CPU)
+    Path(spec.directory, "attempt-1", f".{name}.{os.getpid()}").symlink_to("/dev/full")
+    with pytest.raises(StorageFailure) as raised:
+        train_all(training)
+    reason = f"{spec.directory}/attempt-1/{name} failed (OSError: [Errno 28] No space left on device)"
+    assert failure_of(raised.value) == {"cause": "LOST", "reason": reason}
+
+
+def test_a_store_that_goes_away_is_no_fault_of_the_code(spec: TrialSpec, tmp_path: Path) -> None:
+    with ftp_store(tmp_path / "ftp") as url:
+        elsewhere = replace(spec, directory=f"{url}/trial")
+        training = Training(elsewhere, CPU)
+        training.run_epoch()
+        training.wait_for_checkpoints()
+    with pytest.raises(StorageFailure) as raised:
+        train_all(training)
+    found = failure_of(raised.value)
+    assert found["cause"] == "LOST"
+    assert found["reason"].startswith("ftp://127.0.0.1/trial/attempt-1/")
+    assert failure(elsewhere)["cause"] == "LOST"  # one that would begin now
+    with ftp_store(tmp_path / "ftp", int(url.rpartition(":")[2])):
+        again = Training(elsewhere, CPU)  # in the same process, whose connection was cut
+        assert len(again.records) == 1
+        train_all(again)
+
+
+def test_a_folder_that_cannot_be_made_is_no_fault_of_the_code(spec: TrialSpec) -> None:
+    Path(spec.directory).touch()
+    found = failure(spec)
+    assert found["cause"] == "LOST"
+    assert "FileExistsError" in found["reason"] or "NotADirectoryError" in found["reason"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError(errno.ENOENT, "No such file or directory", "my_weights.pt"),
+        ConnectionError("my server"),
+        OSError(errno.ENOSPC, "No space left on device"),
+    ],
+)
+def test_what_code_of_one_s_own_meets_is_its_own(error: Exception) -> None:
+    assert failure_of(error)["cause"] == "CODE_ERROR"
+
+
+@pytest.mark.parametrize("store", ["folder", "memory"])
+def test_a_state_that_cannot_be_written_anywhere_is_the_code_s(tmp_path: Path, store: str) -> None:
+    root = f"{tmp_path}/trial" if store == "folder" else f"memory:/{tmp_path}/trial"
+    checkpoints = Checkpoints(root, "digest")
+    checkpoints.save({"of one's own": open})
+    checkpoints.wait()  # it has a name, so it can be written
+    checkpoints.save({"of one's own": lambda: None})
+    with pytest.raises((AttributeError, pickle.PicklingError)) as raised:
+        checkpoints.wait()
+    assert failure_of(raised.value)["cause"] == "CODE_ERROR"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Away(Folder):
+    """Images of which one gives an error when it is read."""
+
+    number: int
+
+    def read(self, key: str) -> np.ndarray:
+        if key.endswith("3.png"):
+            raise OSError(self.number, os.strerror(self.number), key)
+        return super().read(key)
+
+
+@pytest.mark.parametrize(
+    ("number", "cause"),
+    [
+        (errno.ESTALE, "LOST"),
+        (errno.ETIMEDOUT, "LOST"),
+        (errno.EIO, "LOST"),
+        (errno.ENOENT, "CODE_ERROR"),
+        (errno.EACCES, "CODE_ERROR"),
+    ],
+)
+def test_images_that_are_away_are_not_images_that_are_missing(
+    spec: TrialSpec, tmp_path: Path, number: int, cause: str
+) -> None:
+    dataset = Away(root=str(tmp_path / "images"), number=number)
+    images = replace(spec.images, dataset=dataset, cache=str(tmp_path / "other"))
+    found = failure(replace(spec, images=images))
+    assert found["cause"] == cause, found
+    assert os.strerror(number) in found["reason"]
+    with pytest.raises(Mistakes, match=os.strerror(number)):
+        images.make()  # what the driver says at the start
+
+
+def test_a_cache_that_cannot_be_written_is_no_fault_of_the_code(spec: TrialSpec, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    images: StoreSpec = replace(spec.images, cache=str(tmp_path / "file" / "cache"))
+    found = failure(replace(spec, images=images))
+    assert found["cause"] == "LOST"
+    assert "Not a directory" in found["reason"]
+
+
+def test_a_failure_crosses_process_borders_whole(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageFailure) as raised:
+        write_whole(tmp_path / "file" / "folder" / "value", lambda file: file.write(b""))
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (str(again), again.strerror, again.errno) == (str(raised.value), "Not a directory", errno.ENOTDIR)
+
+
+def test_what_is_no_failure_of_the_place_stays_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), of_storage(tmp_path):
+        raise ZeroDivisionError
+    with (
+        pytest.raises(StorageFailure, match=r"memory:.* failed \(ZeroDivisionError"),
+        of_storage(as_path("memory://a")),
+    ):
+        raise ZeroDivisionError  # a store's library may raise anything
+
+
+def test_a_store_that_never_answers_is_given_up(
+    spec: TrialSpec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It lets everybody connect, and says nothing: not even FTP's own bound of 30 seconds is waited for."""
+    monkeypatch.setattr(files, "ANSWER_S", 0.5)
+    with silent_server() as port:
+        address = f"ftp://127.0.0.1:{port}/trial"
+        found = failure(replace(spec, directory=address))
+        assert found["cause"] == "LOST"
+        assert found["reason"] == "ftp://127.0.0.1/trial failed (TimeoutError: no answer within 0.5 s)"
+        with pytest.raises(Mistakes, match="cannot be looked at"):
+            given_path(address)
+
+
+def test_a_large_file_has_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "ANSWER_S", 0.1)
+    monkeypatch.setattr(files, "BYTES_A_SECOND", 1000)
+    store = as_path("memory://large")
+    assert files.ask(store, lambda: time.sleep(0.5) or "done", size=3000) == "done"  # type: ignore[func-returns-value]
+    with pytest.raises(StorageFailure, match=r"no answer within 0\.2 s"):
+        files.ask(store, lambda: time.sleep(0.5), size=100)
