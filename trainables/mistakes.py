@@ -33,7 +33,10 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     Names may have dots: ``trials`` may mean ``search.trials``. Where several fit equally, all are named.
     """
     close = _closest(str(name), [str(entry) for entry in known])
-    return f" (did you mean {', '.join(close[:-1])}{' or ' if close[1:] else ''}{close[-1]}?)" if close else ""
+    if not close:
+        return ""
+    lookalike = f" It is written {ascii(str(name))}." * (not str(name).isascii())  # a Cyrillic letter looks like a Latin one
+    return f" (did you mean {', '.join(close[:-1])}{' or ' if close[1:] else ''}{close[-1]}?{lookalike})"
 
 
 def _closest(name: str, known: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from search.config.names import known_metric, plain_name
+from search.config.names import folder_name, known_metric, plain_name
 from search.config.search_config import SearchConfig
 from search.config.sections.section import Names, Section
 from search.config.validation.key_paths import key_paths
@@ -123,7 +123,7 @@ class CampaignConfig(Section):
     @field_validator("name")
     @classmethod
     def _plain(cls, name: str) -> str:
-        return plain_name(name)
+        return folder_name(name)
 
     @field_validator("base")
     @classmethod

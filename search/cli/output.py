@@ -18,7 +18,7 @@ def _results() -> "Console":
     from rich.console import Console
 
     # A file or a pipe has no width of its own; rich reads COLUMNS where it is given none.
-    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120)
+    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120, emoji=False)
 
 
 @cache
@@ -26,7 +26,7 @@ def messages() -> "Console":
     """What speaks to people beside the result."""
     from rich.console import Console
 
-    return Console(stderr=True)
+    return Console(stderr=True, emoji=False)  # mylab:loss:x is no picture
 
 
 def show(rendered: "RenderableType", value: Any, as_json: bool) -> None:
@@ -45,7 +45,12 @@ def show_line(text: str) -> None:
 def say(sentences: Sequence[str], style: str | None = None) -> None:
     """Print sentences beside the result."""
     for sentence in sentences:
-        messages().print(sentence, style=style, highlight=False, markup=False, soft_wrap=True)
+        messages().print(_visible(sentence), style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def _visible(text: str) -> str:
+    """``text`` without what moves a terminal's cursor or turns its writing round, which names from outside may hold."""
+    return "".join(character if character.isprintable() or character in "\n\t" else ascii(character)[1:-1] for character in text)
 
 
 def rendered(tables: Sequence["TextTable"]) -> "RenderableType":
