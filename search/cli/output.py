@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from search.config.secrets import without_password
+
 if TYPE_CHECKING:  # rich is imported by the first thing that is printed
     from rich.console import Console, RenderableType
 
@@ -45,12 +47,15 @@ def show_line(text: str) -> None:
 def say(sentences: Sequence[str], style: str | None = None) -> None:
     """Print sentences beside the result."""
     for sentence in sentences:
-        messages().print(_visible(sentence), style=style, highlight=False, markup=False, soft_wrap=True)
+        messages().print(_fit_to_show(sentence), style=style, highlight=False, markup=False, soft_wrap=True)
 
 
-def _visible(text: str) -> str:
-    """``text`` without what moves a terminal's cursor or turns its writing round, which names from outside may hold."""
-    return "".join(character if character.isprintable() or character in "\n\t" else ascii(character)[1:-1] for character in text)
+def _fit_to_show(text: str) -> str:
+    """``text`` without passwords, and without what moves a cursor or turns writing round: names may come from anyone."""
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else ascii(character)[1:-1]
+        for character in without_password(text)
+    )
 
 
 def rendered(tables: Sequence["TextTable"]) -> "RenderableType":
