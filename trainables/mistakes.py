@@ -35,7 +35,8 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     close = _closest(str(name), [str(entry) for entry in known])
     if not close:
         return ""
-    lookalike = f" It is written {ascii(str(name))}." * (not str(name).isascii())  # a Cyrillic letter looks like a Latin one
+    # A Cyrillic letter looks like a Latin one.
+    lookalike = "" if str(name).isascii() else f" It is written {str(name)!a}."
     return f" (did you mean {', '.join(close[:-1])}{' or ' if close[1:] else ''}{close[-1]}?{lookalike})"
 
 

@@ -51,7 +51,7 @@ def say(sentences: Sequence[str], style: str | None = None) -> None:
 
 
 def _fit_to_show(text: str) -> str:
-    """``text`` without passwords, and without what moves a cursor or turns writing round: names may come from anyone."""
+    """``text`` without passwords, nor what moves a cursor or turns writing round: names may come from anyone."""
     return "".join(
         character if character.isprintable() or character in "\n\t" else ascii(character)[1:-1]
         for character in without_password(text)

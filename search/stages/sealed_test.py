@@ -26,7 +26,7 @@ from search.stages.progress.store_progress import StoreProgress
 from search.study.configurations import configuration_of
 from search.study.names import Stage, short_study_name, study_name
 from trainables.data import Dataset
-from trainables.files import write_json, write_whole
+from trainables.files import read_json, write_json, write_whole
 from trainables.mistakes import raise_if_any
 from trainables.spec import TrialSpec
 
@@ -94,7 +94,7 @@ def _candidate(search: Search) -> _Candidate:
         search=search,
         selection=selection,
         models=[(loss, trial, spec, best_checkpoint(trial, spec.directory)) for loss, trial, spec in finals],
-        results=json.loads(path.read_text())["openings"] if path.exists() else [],
+        results=read_json(path)["openings"] if path.exists() else [],
     )
 
 

@@ -71,7 +71,7 @@ def refuse_odd_key(key: str) -> None:
         Mistakes: it cannot be shown in a line.
     """
     if not key.isprintable():
-        raise Mistakes(f"has the key {ascii(key):.80}, in which a character cannot be seen; write the key plainly.")
+        raise Mistakes(f"has the key {key!a:.80}, in which a character cannot be seen; write the key plainly.")
 
 
 class _Loader(yaml.SafeLoader):
@@ -194,6 +194,10 @@ for _name, _pattern, _first in (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("int", r"[-+]?(0|[1-9]\d*(_\d+)*)|0x[\da-fA-F]+", "-+0123456789"),
-    ("float", r"[-+]?((\.\d+|\d+(_\d+)*\.\d*)([eE][-+]?\d+)?|\d+(_\d+)*[eE][-+]?\d+|\.(inf|Inf|INF))|\.(nan|NaN|NAN)", "-+.0123456789"),
+    (
+        "float",
+        r"[-+]?((\.\d+|\d+(_\d+)*\.\d*)([eE][-+]?\d+)?|\d+(_\d+)*[eE][-+]?\d+|\.(inf|Inf|INF))|\.(nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
 ):
     _Loader.add_implicit_resolver(_TAG + _name, re.compile(f"^({_pattern})$"), list(_first))
