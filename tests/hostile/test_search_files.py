@@ -8,7 +8,7 @@ A row is one line. What is written is laid over a good file: the sections that i
 from pathlib import Path
 
 import pytest
-from support.refusals import GOOD, NOWHERE, laid_over, refused
+from support.refusals import GOOD, laid_over, refused
 
 FOLDER_NAME = "name: a search's name names a folder: letters, digits, '.', '_' and '-', beginning with a letter or digit; it is "
 
@@ -275,14 +275,6 @@ ACCEPTED = [
     GOOD, f"---\n{GOOD}...\n", f"\ufeff{GOOD}", GOOD.replace("\n", "\r\n"), laid_over("search: {seed: -0}"), laid_over("training: {lr: 1e-3, weight_decay: 0}"),
     laid_over("training: {lr: 1.5}"), laid_over("training: {lr: &x 0.01, weight_decay: *x}"), '{"name": "row", "dataset": {"name": "glyphs"}, "losses": ["pnp"]}',
 ]
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that the command is given in."""
-    monkeypatch.setenv("RAY_ADDRESS", NOWHERE)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.mark.parametrize("row", [*VALUES, *NAMES, *PARTS, *SPACES, *ADDRESSES], ids=lambda row: row[0][:60])

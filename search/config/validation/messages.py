@@ -26,6 +26,7 @@ MESSAGES = {
     "less_than": "must be less than {lt}",
     "less_than_equal": "must be at most {le}",
     "too_short": "must have an entry at least",
+    "too_long": "must have at most {max_length} entries",
     "string_too_short": "must not be empty",
 }
 """Pydantic's kinds of error as this program says them."""
