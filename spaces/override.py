@@ -1,5 +1,6 @@
 """A search file's word on a declared parameter: it restricts, pins or widens it."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,8 @@ from spaces.value import Value
 from trainables.mistakes import Mistakes
 
 RANGE_KEYS = ("low", "high", "step", "log")
+MOST_STEPS = 1_000_000
+"""Samplers that go over steps make a list of them."""
 
 
 def override(parameter: Parameter, wish: Any, *, name: str, refuse: Callable[[Value], None]) -> Parameter:
@@ -79,11 +82,30 @@ def _range(declared: BaseDistribution, wish: Mapping[str, Any], name: str) -> Fl
     if whole and not all(float(number).is_integer() for number in numbers_given):
         raise Mistakes(f"space.{name}: low, high and step must be whole numbers; it is {dict(wish)}.")
     try:
-        if whole:
-            return IntDistribution(int(bounds["low"]), int(bounds["high"]), log=log, step=int(step or 1))
-        return FloatDistribution(float(bounds["low"]), float(bounds["high"]), log=log, step=step)
+        with warnings.catch_warnings(record=True) as changed:  # Optuna would move the end of the range
+            warnings.simplefilter("always")
+            found = _distribution(bounds["low"], bounds["high"], log=log, step=step, whole=whole)
     except ValueError as error:
         raise Mistakes(f"space.{name}: {str(error).rstrip('.')}; it is {dict(wish)}.") from error
+    if changed:
+        raise Mistakes(
+            f"space.{name}: steps of {step} from {bounds['low']} do not end at {bounds['high']}, but at {found.high}; "
+            f"set high to that, or give another step."
+        )
+    if found.step and (found.high - found.low) / found.step >= MOST_STEPS:
+        raise Mistakes(
+            f"space.{name}: it has more than {MOST_STEPS:,} steps, from {found.low} to {found.high}; give a larger "
+            "step or a smaller range."
+        )
+    return found
+
+
+def _distribution(
+    low: float, high: float, *, log: bool, step: float | None, whole: bool
+) -> FloatDistribution | IntDistribution:
+    if whole:
+        return IntDistribution(int(low), int(high), log=log, step=1 if step is None else int(step))
+    return FloatDistribution(float(low), float(high), log=log, step=step)
 
 
 def _is_number(value: object) -> bool:

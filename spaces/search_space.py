@@ -146,8 +146,10 @@ def _build(part: LossPart, hyperparameters: Mapping[str, Value]) -> None:
     except ValueError:
         raise
     except Exception as error:
-        if part.path is None:
+        if part.path is None and not isinstance(error, MemoryError | RuntimeError):
             raise
+        if part.path is None:  # PyTorch's way to say that memory is short
+            raise Mistakes(f"{dict(hyperparameters)} cannot be built ({error}); give smaller values.") from error
         raise Mistakes(f"{part.path} raises {type(error).__name__}: {error}; mend its constructor.") from error
 
 

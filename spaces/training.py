@@ -1,6 +1,6 @@
 """What of a training may be searched beside the loss: the ``space.training`` section of a search file."""
 
-from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import FloatDistribution, IntDistribution
 
 from spaces.space import Parameter, Space
 from trainables.losses import loss_row
@@ -9,7 +9,9 @@ from trainables.training.config import TrainingConfig
 TRAINING = "training"
 """What stands beside the losses' names in ``space``, and beside the hyperparameters of each."""
 
-SEARCHABLE: dict[str, BaseDistribution] = {
+_Range = FloatDistribution | IntDistribution
+
+SEARCHABLE: dict[str, _Range] = {
     "lr": FloatDistribution(1e-6, 1.0, log=True),
     "head_lr": FloatDistribution(1e-6, 1.0, log=True),
     "proxy_lr": FloatDistribution(1e-6, 10.0, log=True),
@@ -33,7 +35,15 @@ def training_space(training: TrainingConfig, loss: str) -> Space:
         "warmup_epochs": training.warmup_epochs,
     }
     return {
-        name: Parameter(distribution=distribution, default=defaults[name], source="the training section")
+        name: _parameter(distribution, default)
         for name, distribution in SEARCHABLE.items()
-        if defaults[name] is not None
+        if (default := defaults[name]) is not None
     }
+
+
+def _parameter(declared: _Range, default: float) -> Parameter:
+    """The declared range, wide enough for the default; a logarithm has no 0, so that the default is the lowest then."""
+    low = declared.low if declared.log and default <= 0 else min(declared.low, default)
+    high = max(declared.high, default)
+    distribution = type(declared)(low, high, log=declared.log)  # type: ignore[arg-type]
+    return Parameter(distribution=distribution, default=max(low, default), source="the training section")

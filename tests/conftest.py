@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from support.refusals import NOWHERE
 from support.services import TOKEN, Nodes, ray_nodes
 
 from search.config.search_config import parse_config
@@ -156,3 +157,11 @@ def search_made(image_folder: Path) -> Callable[..., Search]:
 def opened(search_made: Callable[..., Search], tmp_path: Path) -> Callable[..., Search]:
     """Opens a search in a runs folder of the test's own without running it."""
     return lambda **changes: search_made(tmp_path / "runs", **changes)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that commands are given in which are to be refused, and which never reach a Ray."""
+    monkeypatch.setenv("RAY_ADDRESS", NOWHERE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

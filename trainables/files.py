@@ -10,11 +10,13 @@ import errno
 import io
 import json
 import os
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeVar
+from zipfile import BadZipFile
 
 from trainables.mistakes import Failure, Mistakes
 
@@ -231,6 +233,37 @@ def full_disk_said(address: object, instead: str = "") -> Iterator[None]:
             raise
         named = getattr(error, "filename", None)
         raise DiskFull.at(Path(named) if isinstance(named, str) else address, instead) from error
+
+
+DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError, EOFError, BadZipFile)
+"""What reading a file raises that is cut off, garbled, or of another form than was thought."""
+
+
+@contextmanager
+def reading(what: object, mend: str = "restore it from a copy") -> Iterator[None]:
+    """What stumbles over the content of ``what``, something that this program wrote, says so in a sentence.
+
+    Raises:
+        Mistakes: it is damaged, or another version wrote it; ``mend`` says what helps.
+    """
+    try:
+        yield
+    except Mistakes:
+        raise
+    except DAMAGED as error:
+        reason = textwrap.shorten(f"{type(error).__name__}: {error}", 120)
+        raise Mistakes(f"{what} is damaged, or another version wrote it ({reason}); {mend}.") from error
+
+
+def read_json(path: AnyPath) -> Any:
+    """The JSON in the file at ``path``.
+
+    Raises:
+        OSError: it cannot be read.
+        Mistakes: it holds none.
+    """
+    with reading(path):
+        return json.loads(path.read_bytes())
 
 
 def write_whole(path: AnyPath, write: Callable[[IO[bytes]], object]) -> None:

@@ -33,7 +33,11 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     Names may have dots: ``trials`` may mean ``search.trials``. Where several fit equally, all are named.
     """
     close = _closest(str(name), [str(entry) for entry in known])
-    return f" (did you mean {', '.join(close[:-1])}{' or ' if close[1:] else ''}{close[-1]}?)" if close else ""
+    if not close:
+        return ""
+    # A Cyrillic letter looks like a Latin one.
+    lookalike = "" if str(name).isascii() else f" It is written {str(name)!a}."
+    return f" (did you mean {', '.join(close[:-1])}{' or ' if close[1:] else ''}{close[-1]}?{lookalike})"
 
 
 def _closest(name: str, known: Sequence[str]) -> list[str]:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from math import prod
 from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from search.config.names import known_metric, plain_name
+from search.config.names import folder_name, known_metric, plain_name, unique
 from search.config.search_config import SearchConfig
 from search.config.sections.section import Names, Section
 from search.config.validation.key_paths import key_paths
@@ -23,12 +24,34 @@ Labels = dict[str, dict[str, Any]]
 """For each label of an axis its settings, ``key.path: value`` as ``--set`` takes them."""
 
 
+MOST_SEARCHES = 500
+"""Each of them is checked before any begins."""
+
+
+def _check_label(axis: str, label: str, settings: Mapping[str, Any]) -> None:
+    try:
+        plain_name(label)
+    except ValueError as error:
+        raise ValueError(f"the label {label!r} of {axis} stands in the names of searches, and {error}") from error
+    for path in settings:
+        if not all(path.split(".")):
+            raise ValueError(f"the label {label} of {axis} sets {path!r}, which is no key such as search.trials")
+        if path.split(".")[0] == "name":
+            raise ValueError(f"the label {label} of {axis} sets name: searches are called after the labels")
+
+
 class TableSection(Section):
     """The shape of the table: ``rows`` are axes or ``loss``; what is left makes the columns, the metrics last."""
 
     rows: Names
     metrics: Names = ("recall_at_1",)
     roles: tuple[Role, ...] = Field(default=(Role.DEFAULT, Role.TUNED), min_length=1)
+
+    @field_validator("rows")
+    @classmethod
+    def _once(cls, rows: tuple[str, ...]) -> tuple[str, ...]:
+        unique(rows)
+        return rows
 
     @field_validator("metrics")
     @classmethod
@@ -123,7 +146,7 @@ class CampaignConfig(Section):
     @field_validator("name")
     @classmethod
     def _plain(cls, name: str) -> str:
-        return plain_name(name)
+        return folder_name(name)
 
     @field_validator("base")
     @classmethod
@@ -140,8 +163,10 @@ class CampaignConfig(Section):
                 raise ValueError("an axis cannot be called loss: a search's losses vary by themselves")
             if not labels:
                 raise ValueError(f"the axis {axis} has no label")
-            for label in labels:
-                plain_name(label)
+            for label, settings in labels.items():
+                _check_label(axis, label, settings)
+        if (searches := prod(map(len, vary.values()))) > MOST_SEARCHES:
+            raise ValueError(f"it makes {searches} searches, and a campaign has {MOST_SEARCHES} at most")
         return vary
 
     @model_validator(mode="after")

@@ -4,7 +4,9 @@ A command's module imports nothing but typer; what a command needs it imports wh
 mistyped command answer at once.
 """
 
+import errno
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -24,6 +26,10 @@ from trainables.files import DiskFull, is_full
 from trainables.mistakes import Failure, Mistakes
 
 FAILED, MISTAKE = 1, 2
+UNUSABLE = (
+    errno.EACCES, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM, errno.EROFS,
+)  # fmt: skip
+"""Why a path that was given does not serve, wherever that shows."""
 
 app = typer.Typer(
     name="holdout",
@@ -81,6 +87,13 @@ def main() -> None:
         app()
     except Mistakes as error:
         say(error.sentences, "red")
+        sys.exit(MISTAKE)
+    except OSError as error:
+        if error.errno not in UNUSABLE or error.filename is None:
+            raise
+        path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
+        shown = path if len(path) <= 80 else f"{path[:77]}…"
+        say([f"{shown!r} cannot be used ({error.strerror}); name another path, or permit what was asked."], "red")
         sys.exit(MISTAKE)
     except Failure as error:
         say([str(error)], "red")

@@ -14,7 +14,9 @@ def known_names(context: typer.Context, incomplete: str) -> list[str]:
     return sorted(path.parent.name for path in runs.glob(f"{incomplete}*/search.yaml"))
 
 
-Runs = Annotated[Path, typer.Option("--runs", envvar="HOLDOUT_RUNS", help="The folder of all searches.")]
+Runs = Annotated[
+    Path, typer.Option("--runs", envvar="HOLDOUT_RUNS", file_okay=False, help="The folder of all searches.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A search.", autocompletion=known_names)]
 Names = Annotated[list[str], typer.Argument(metavar="NAME…", help="Searches.", autocompletion=known_names)]

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from search.config.secrets import without_password
+
 if TYPE_CHECKING:  # rich is imported by the first thing that is printed
     from rich.console import Console, RenderableType
 
@@ -19,7 +21,7 @@ def _results() -> "Console":
     from rich.console import Console
 
     # A file or a pipe has no width of its own; rich reads COLUMNS where it is given none.
-    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120)
+    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120, emoji=False)
 
 
 @cache
@@ -27,7 +29,7 @@ def messages() -> "Console":
     """What speaks to people beside the result."""
     from rich.console import Console
 
-    return Console(stderr=True)
+    return Console(stderr=True, emoji=False)  # mylab:loss:x is no picture
 
 
 def show(rendered: "RenderableType", value: Any, as_json: bool) -> None:
@@ -46,7 +48,15 @@ def show_line(text: str) -> None:
 def say(sentences: Sequence[str], style: str | None = None) -> None:
     """Print sentences beside the result."""
     for sentence in sentences:
-        messages().print(sentence, style=style, highlight=False, markup=False, soft_wrap=True)
+        messages().print(_fit_to_show(sentence), style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def _fit_to_show(text: str) -> str:
+    """``text`` without passwords, nor what moves a cursor or turns writing round: names may come from anyone."""
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else ascii(character)[1:-1]
+        for character in without_password(text)
+    )
 
 
 def rendered(tables: Sequence["TextTable"]) -> "RenderableType":

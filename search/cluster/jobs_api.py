@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -91,7 +92,7 @@ def check_answers(address: str) -> None:
             is_ray = b"ray_version" in answer.read()
     except HTTPError as error:
         is_ray = error.code in (401, 403)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         reason = getattr(error, "reason", error)
         raise Mistakes(
             f"No cluster answers at {address} ({reason}); start it, forward its port with `ray dashboard`, "

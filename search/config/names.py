@@ -17,6 +17,17 @@ def plain_name(name: str) -> str:
     return name
 
 
+RESERVED = ("mlflow.db", "test_openings.jsonl", "test_openings.jsonl.lock")
+"""What lies in the runs folder beside its searches."""
+
+
+def folder_name(name: str) -> str:
+    """A search's or campaign's ``name``, whose folder stands in the runs folder."""
+    if name in RESERVED:
+        raise ValueError(f"{name} is a file of the runs folder; give another name")
+    return plain_name(name)
+
+
 def unique(names: Sequence[str]) -> None:
     """Refuse names that are given more than once."""
     repeated = sorted({name for name in names if names.count(name) > 1})

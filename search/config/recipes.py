@@ -100,7 +100,7 @@ def shipped(folder: str) -> dict[str, Path]:
 
 
 def _found(given: Path, **known: Mapping[str, Path]) -> Path:
-    if given.exists():
+    if given.exists() or given.is_symlink():  # what a link lacks is said when it is read
         return given
     for shipped in known.values():
         if str(given) in shipped:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, field_validator, model_validator
 
-from search.config.names import plain_name
+from search.config.names import folder_name
 from search.config.sections.dataset import DatasetSection
 from search.config.sections.losses import Losses
 from search.config.sections.metrics import MetricsSection
@@ -66,7 +66,7 @@ class SearchConfig(Section):
     @field_validator("name")
     @classmethod
     def _plain_name(cls, name: str) -> str:
-        return plain_name(name)
+        return folder_name(name)
 
     @field_validator("model")
     @classmethod

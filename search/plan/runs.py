@@ -1,6 +1,5 @@
 """The runs folder: one folder a search, and what all searches share."""
 
-import json
 import logging
 import os
 import socket
@@ -13,6 +12,7 @@ import filelock
 
 from search.config.yaml_file import read_yaml
 from trainables.data.split import ClassSplit
+from trainables.files import read_json, reading
 from trainables.mistakes import Mistakes, suggestion
 
 logger = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ class RunFolder:
                 return None
         except filelock.Timeout:
             with suppress(FileNotFoundError):  # just begun, or just ended
-                return self._holder.read_text().strip()
+                return self._holder.read_text(errors="replace").strip()
             return "another process"
 
     @contextmanager
@@ -175,7 +175,8 @@ def stored_split(folder: RunFolder) -> ClassSplit:
     Raises:
         Mistakes: the file was edited.
     """
-    return ClassSplit.from_json(json.loads(folder.split.read_text()))
+    with reading(folder.split):
+        return ClassSplit.from_json(read_json(folder.split))
 
 
 def stored_config(folder: RunFolder) -> dict[str, object]:

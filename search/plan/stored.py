@@ -14,6 +14,7 @@ from search.plan.runs import RunFolder, existing_run, stored_config
 from search.study.names import Stage, short_study_name, study_name
 from search.study.storage.read import read_storage, stored_attributes, stored_tally, stored_trials
 from search.study.tally import Tally
+from trainables.files import reading
 from trainables.mistakes import Mistakes, suggestion
 
 
@@ -31,7 +32,12 @@ class StoredSearch:
     @cached_property
     def config(self) -> Mapping[str, Any]:
         """The resolved search file, as it was stored."""
-        return stored_config(self.folder)
+        content: Mapping[str, Any] = stored_config(self.folder)
+        with reading(
+            self.folder.config, f"restore it from a copy, or `holdout run` the file of {self.name} in another folder"
+        ):
+            _ = content["losses"][0], content["search"]["storage"], content["checkpoints"]["storage_path"]
+        return content
 
     @property
     def losses(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial
 from search.selection.confirmation import Confirmation
 from search.selection.family import Family
 from search.selection.role import Role
-from trainables.files import write_json
+from trainables.files import reading, write_json
 from trainables.mistakes import Mistakes
 
 
@@ -73,8 +73,8 @@ class Selection:
         """
         if not path.is_file():
             raise Mistakes(f"Nothing is selected yet: {path} does not exist; `holdout select` makes it.")
-        try:
-            content = json.loads(path.read_text())
+        with reading(path, "restore it, use that version, or search under a new name"):
+            content = json.loads(path.read_bytes())
             digest = content.pop("digest")
             selection = cls(
                 **{
@@ -87,11 +87,6 @@ class Selection:
                     "family": Family.from_json(content["family"]),
                 }
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Mistakes(
-                f"{path} is damaged, or another version wrote it ({type(error).__name__}: {error}); restore it, use "
-                "that version, or search under a new name."
-            ) from error
         if selection.digest != digest:
             raise Mistakes(
                 f"{path} was changed after it was frozen (its digest does not fit); "

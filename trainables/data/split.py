@@ -179,9 +179,11 @@ def make_split(
     if not 0 < ratio < 1:
         raise Mistakes(f"split.ratio must lie between 0 and 1, such as 0.9; it is {ratio}.")
     half, test = _halves(class_names, published)
+    if folds and folds > len(half) >= 2 * FEWEST_CLASSES:  # before they are dealt: there may be any number
+        raise Mistakes(_too_many_folds(folds, len(half)))
     hashed = sorted(half, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
     position = {name: number for number, name in enumerate(half)}
-    parts = _dealt(hashed, folds) if folds else [hashed[: _validation_count(len(half), ratio)]]
+    parts = _dealt(hashed, min(folds, len(half) + 1)) if folds else [hashed[: _validation_count(len(half), ratio)]]
     in_order = tuple(tuple(sorted(part, key=position.__getitem__)) for part in parts)
     validation = () if folds else in_order[0]
     split = ClassSplit(
@@ -198,6 +200,13 @@ def make_split(
     return split
 
 
+def _too_many_folds(folds: int, half: int) -> str:
+    return (
+        f"split.folds is {folds} and the training half has {half} classes; at least {FEWEST_CLASSES} of them have to "
+        f"validate in each fold and as many to train: give {half // FEWEST_CLASSES} folds at most."
+    )
+
+
 def _refuse_too_few(split: ClassSplit) -> None:
     """Refuse a split in which a part has fewer than two classes, or two merged ones."""
     half = len(split.train) + len(split.validation)
@@ -211,10 +220,7 @@ def _refuse_too_few(split: ClassSplit) -> None:
             "classes or another split.ratio."
         )
     if few:
-        raise Mistakes(
-            f"split.folds is {len(split.folds)} and the training half has {half} classes; at least {FEWEST_CLASSES} of "
-            f"them have to validate in each fold and as many to train: give {half // FEWEST_CLASSES} folds at most."
-        )
+        raise Mistakes(_too_many_folds(len(split.folds), half))
     if len(merged_sizes([1] * train, split.merge)) < FEWEST_CLASSES:
         raise Mistakes(
             f"split.merge is {split.merge} and {train} classes train at once, which makes them one class; give less "

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainables.data.augmentation.augment import Frame
+from trainables.files import DAMAGED
 from trainables.mistakes import Mistakes
 from trainables.models.config import ModelConfig
 
@@ -52,5 +53,5 @@ class EmbedderSpec:
                 batch_size=int(content["batch_size"]),
                 origin=content["origin"],
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except DAMAGED as error:
             raise Mistakes(f"{path} is damaged ({type(error).__name__}: {error}); export the model again.") from error

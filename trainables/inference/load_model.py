@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainables.files import AnyPath, given_path
+from trainables.files import DAMAGED, AnyPath, given_path
 from trainables.inference.embedder import Embedder
 from trainables.inference.embedder_spec import EmbedderSpec
 from trainables.inference.model_folder import CARD, DESCRIPTION, WEIGHTS
@@ -68,9 +68,9 @@ def _folder(path: AnyPath) -> tuple[dict[str, Tensor], Any, str]:
         card = (path / CARD).read_text() if (path / CARD).is_file() else ""
     except OSError as error:
         raise Mistakes(_no_model(path, error)) from error
-    except ValueError as error:
-        if isinstance(error, Mistakes):
-            raise
+    except Mistakes:
+        raise
+    except DAMAGED as error:
         raise Mistakes(f"{path / DESCRIPTION} is damaged ({error}); export the model again.") from error
     if isinstance(content, dict) and content.get("weights_sha256", digest) != digest:
         raise Mistakes(

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trainables.files import AnyPath
+from trainables.files import DAMAGED, AnyPath
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _readable(path: AnyPath) -> Iterator[None]:
 
     try:
         yield
-    except (SafetensorError, ValueError) as error:
+    except (SafetensorError, *DAMAGED) as error:
         raise Mistakes(f"{path} holds no tensors in the form of safetensors ({error}); restore the file.") from error
 
 

@@ -7,6 +7,8 @@ from trainables.models.backbones import BACKBONES, backbone_problems
 from trainables.models.pooling import POOLING
 
 IMAGENET = "imagenet"
+MOST_DIMENSIONS = 65_536
+"""Of an embedding; the papers have 2,048 at most, and the last layer grows with them."""
 
 
 def no_imagenet_weights(backbone: str) -> str:
@@ -42,6 +44,9 @@ class ModelConfig:
             sentences.append(no_imagenet_weights(self.backbone))
         if self.pooling not in POOLING:
             sentences.append(f"model.pooling must be one of {', '.join(POOLING)}; it is {self.pooling!r}.")
-        if type(self.embedding_dim) is not int or self.embedding_dim < 1:
-            sentences.append(f"model.embedding_dim must be a whole number of at least 1; it is {self.embedding_dim!r}.")
+        if type(self.embedding_dim) is not int or not 1 <= self.embedding_dim <= MOST_DIMENSIONS:
+            sentences.append(
+                f"model.embedding_dim must be a whole number between 1 and {MOST_DIMENSIONS}; it is "
+                f"{self.embedding_dim!r}."
+            )
         raise_if_any(sentences)

@@ -28,8 +28,8 @@ def _loss(entry: Any) -> LossPart:
         return _own(loss_part(entry))
     if entry not in LOSSES:
         raise Mistakes(
-            f"{entry} is not known{suggestion(entry, LOSSES)}; there are {', '.join(LOSSES)}, and your own by their "
-            "import paths, such as mylab.losses:CircleLoss."
+            f"{entry or repr(entry)} is not known{suggestion(entry, LOSSES)}; there are {', '.join(LOSSES)}, and your "
+            "own by their import paths, such as mylab.losses:CircleLoss."
         )
     return loss_part(entry)
 

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from search.config.sections.section import Section
+from search.config.sections.section import MOST_SPLITS, Section
 
 
 class NoiseSection(Section):
@@ -16,4 +16,4 @@ class NoiseSection(Section):
     loss: str | None = None
     configuration: Literal["default"] | dict[str, Any] = "default"
     seeds: int = Field(default=5, ge=2)
-    splits: int = Field(default=0, ge=0)
+    splits: int = Field(default=0, ge=0, le=MOST_SPLITS)

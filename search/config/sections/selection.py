@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from search.config.sections.section import Section
+from search.config.sections.section import MOST_SPLITS, Section
 from trainables.mistakes import Mistakes
 
 Rule = Literal["halving", "mean"]
@@ -20,7 +20,7 @@ class SelectionSection(Section):
     finalists: int = Field(default=3, ge=1)
     seeds: int = Field(default=2, ge=1)
     rule: Rule = "halving"
-    splits: int = Field(default=1, ge=1)
+    splits: int = Field(default=1, ge=1, le=MOST_SPLITS)
 
     @model_validator(mode="after")
     def _a_seed_a_split(self) -> "SelectionSection":

@@ -1,6 +1,6 @@
 """The entries of a file: what stands at a path of keys, and the file without it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 KeyPath = tuple[int | str, ...]
@@ -48,3 +48,15 @@ def without(content: Any, path: KeyPath) -> Any:
 def dotted(path: KeyPath) -> str:
     """``path`` as people write it; what stands in a list is spoken of under the list's key."""
     return ".".join(str(key) for key in (path[:-1] if path and isinstance(path[-1], int) else path))
+
+
+def leaves(content: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Every value of ``content`` that is no mapping and no list, with the keys that lead to it."""
+    if isinstance(content, Mapping):
+        for key, value in content.items():
+            yield from leaves(value, (*path, key))
+    elif isinstance(content, list):
+        for index, value in enumerate(content):
+            yield from leaves(value, (*path, index))
+    else:
+        yield path, content

@@ -1,5 +1,6 @@
 """How a value that was refused is spoken of: pydantic's kinds of error in plain words."""
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -25,6 +26,7 @@ MESSAGES = {
     "less_than": "must be less than {lt}",
     "less_than_equal": "must be at most {le}",
     "too_short": "must have an entry at least",
+    "too_long": "must have at most {max_length} entries",
     "string_too_short": "must not be empty",
 }
 """Pydantic's kinds of error as this program says them."""
@@ -36,6 +38,19 @@ def _message(error: Any) -> str:
         return re.sub(r"<[\w.]+: ('\w+')>", r"\1", text)  # how pydantic shows some of an enum's members
     text = str(error.get("ctx", {}).get("error") or error["msg"]).rstrip(".")
     return f"{text[0].lower()}{text[1:]}"
+
+
+MOST = 2**63 - 1
+"""What databases, NumPy and PyTorch hold as a whole number."""
+
+
+def unusable(value: Any) -> str | None:
+    """Why a value can stand for no key at all; None where it can."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "must be finite"
+    if isinstance(value, int) and abs(value) > MOST:
+        return f"must lie between -{MOST} and {MOST}"
+    return None
 
 
 def shown(value: Any) -> str:

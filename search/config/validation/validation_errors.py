@@ -13,10 +13,10 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from search.config.validation.entries import KeyPath, dotted, entry_at, existing, holds, without
+from search.config.validation.entries import KeyPath, dotted, entry_at, existing, holds, leaves, without
 from search.config.validation.key_paths import key_hint, key_paths
 from search.config.validation.left_out import LeftOut
-from search.config.validation.messages import said, shown
+from search.config.validation.messages import said, shown, unusable
 from trainables.mistakes import Mistakes, raise_if_any, suggestion
 
 Built = TypeVar("Built")
@@ -86,21 +86,29 @@ class _Reader(Generic[Built]):
         self._left_out: dict[KeyPath, None] = {}
 
     def read(self) -> Validation[Built]:
+        self._drop([path for path, value in leaves(self._content) for path in self._if_unusable(path, value)])
         while True:
             try:
                 return self._validation(self._adapter.validate_json(_as_json(self._remaining), strict=True))
             except ValidationError as error:
                 found = error.errors()
             before = self._remaining
-            # Last entries of a list first, so that the indices of the others stay what they are.
-            wrong = [path for entries in _by_entry(found, before) for path in self._mistakes_at(*entries)]
-            for path in sorted(set(wrong), key=lambda path: [str(part).zfill(9) for part in path], reverse=True):
-                self._remaining = without(self._remaining, path)
+            self._drop([path for entries in _by_entry(found, before) for path in self._mistakes_at(*entries)])
             for key in self._stand_ins.keys() - self._remaining.keys():
                 self._remaining = {**self._remaining, key: self._stand_ins[key]}
                 self._left_out[(key,)] = None
             if self._remaining == before:
                 return self._validation(None)
+
+    def _drop(self, wrong: Sequence[KeyPath]) -> None:
+        # Last entries of a list first, so that the indices of the others stay what they are.
+        for path in sorted(set(wrong), key=lambda path: [str(part).zfill(9) for part in path], reverse=True):
+            self._remaining = without(self._remaining, path)
+
+    def _if_unusable(self, path: KeyPath, value: Any) -> Iterator[KeyPath]:
+        if why := unusable(value):
+            self._say(f"{dotted(path)}: {why}; it is {shown(value)}.")
+            yield from self._leave_out(path)
 
     def _validation(self, built: Built | None) -> Validation[Built]:
         return Validation(built=built, mistakes=tuple(self._sentences), left_out=LeftOut(paths=tuple(self._left_out)))

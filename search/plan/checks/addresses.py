@@ -1,6 +1,8 @@
 """Whether the addresses of a search answer: its database, its MLflow server, its store of checkpoints."""
 
 import os
+from contextlib import closing
+from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import urlopen
@@ -19,39 +21,74 @@ PATIENCE_S = 10
 def check_addresses(found: Findings, config: SearchConfig) -> None:
     """Every address that the search file gives can be used."""
     if storage := config.search.storage:
-        found.check(lambda: _check_database("search.storage", storage, STORAGE_SCHEMES))
+        found.check(lambda: _check_database("search.storage", storage, STORAGE_SCHEMES, "studies"))
     if uri := config.tracking.uri:
         found.check(lambda: check_tracking(uri))
     if path := config.checkpoints.storage_path:
         found.check(lambda: _check_store(path))
+    if cache := config.dataset.cache:
+        found.check(lambda: _check_folder("dataset.cache", Path(cache)))
 
 
 def check_runs_folder(found: Findings, runs: Path) -> None:
     """The runs folder, or the folder that it is to be made in, can be written to."""
-    parent = next(path for path in (runs, *runs.resolve().parents) if path.exists())
+    found.check(lambda: _check_folder("--runs", runs))
+
+
+def _check_folder(key: str, folder: Path) -> None:
+    """``folder``, or the one that it is to be made in, can be written to."""
+    if "\0" in str(folder):
+        raise Mistakes(f"{key}: {str(folder)!r} holds a zero byte, and no path does; name a folder of your own.")
+    parent = next(path for path in (folder, *folder.resolve().parents) if path.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
-        found.add([f"--runs: {parent} cannot be written to; name a folder of your own."])
+        raise Mistakes(f"{key}: {parent} cannot be written to; name a folder of your own.")
 
 
 def _check_store(address: str) -> None:
     try:
-        within(ANSWER_S, lambda: as_path(address).exists())
+        path = as_path(address)
+        within(ANSWER_S, path.exists)
+        if isinstance(path, Path):
+            _check_folder("checkpoints.storage_path", path)
+    except Mistakes:
+        raise
     except Exception as error:  # every store's library has its own
+        shown = address if len(address) <= 80 else f"{address[:77]}…"
         raise Mistakes(
-            f"checkpoints.storage_path: {address} cannot be looked at ({type(error).__name__}: {error}); install its "
-            "library, see that this machine may use it, or mend the address."
+            f"checkpoints.storage_path: {shown} cannot be looked at ({type(error).__name__}: "
+            f"{getattr(error, 'strerror', None) or error}); install its library, see that this machine may use it, or "
+            "mend the address."
         ) from error
 
 
-def _check_database(key: str, address: str, schemes: tuple[str, ...]) -> None:
+def _refuse_foreign(key: str, file: Path, table: str) -> None:
+    """A SQLite file is not there yet, is empty, or has the ``table`` of who is to write it; nothing is written here."""
+    if not file.exists():
+        return
+    import sqlite3
+
+    try:
+        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    except sqlite3.Error as error:
+        raise Mistakes(f"{key}: {file} is no database of SQLite ({error}); name another file.") from error
+    if tables and table not in tables:
+        raise Mistakes(
+            f"{key}: {file} is the database of another program (it has the tables {', '.join(tables[:3])}, and not "
+            f"{table}); name another file."
+        )
+
+
+def _check_database(key: str, address: str, schemes: tuple[str, ...], table: str) -> None:
     url = expand(address)
     scheme = urlsplit(url).scheme.partition("+")[0]
     if scheme not in schemes:
         raise Mistakes(f"{key} must begin with one of {', '.join(f'{name}:' for name in schemes)}; it is {address!r}.")
     if scheme == "sqlite":
-        folder = Path(url.partition(":///")[2]).parent
-        if not folder.is_dir() or not os.access(folder, os.W_OK):
-            raise Mistakes(f"{key}: the folder {folder} does not exist or cannot be written to; make it first.")
+        file = Path(url.partition(":///")[2])
+        if not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
+            raise Mistakes(f"{key}: the folder {file.parent} does not exist or cannot be written to; make it first.")
+        _refuse_foreign(key, file, table)
         return
     import sqlalchemy
 
@@ -66,16 +103,22 @@ def _check_database(key: str, address: str, schemes: tuple[str, ...]) -> None:
 
 
 def check_tracking(address: str) -> None:
-    if urlsplit(address).scheme not in ("http", "https"):
-        _check_database("tracking.uri", address, TRACKING_SCHEMES)
-        return
     shown = without_password(address)
-    parts = urlsplit(expand(address))
+    try:
+        parts = urlsplit(expand(address))
+        _ = parts.port
+    except Mistakes:
+        raise
+    except ValueError as error:
+        raise Mistakes(f"tracking.uri is no address ({error}); it is {shown!r}.") from error
+    if parts.scheme not in ("http", "https"):
+        _check_database("tracking.uri", address, TRACKING_SCHEMES, "experiments")
+        return
     health = parts._replace(netloc=parts.netloc.rpartition("@")[2], path=f"{parts.path.rstrip('/')}/health")
     try:
         with urlopen(health.geturl(), timeout=PATIENCE_S):
             pass
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         raise Mistakes(
             f"tracking.uri: no MLflow server answers at {shown} ({error}); start it or mend the address."
         ) from error

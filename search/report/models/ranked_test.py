@@ -16,6 +16,7 @@ from search.report.results.row import Row
 from search.report.results.scored_openings import ScoredModel, scored_openings
 from search.selection.role import Role
 from search.selection.scores.retrieval_file import FOLDER, RetrievalFile
+from trainables.files import reading
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,7 +81,8 @@ def ranked_test(folder: RunFolder, rows: Sequence[Row]) -> RankedTest | None:
         return None
     opening = openings[0]
     path = folder.path / "test" / opening.id
-    with np.load(path / opening.scores[0].per_image) as content:
+    file = path / opening.scores[0].per_image
+    with reading(file), np.load(file) as content:
         keys, labels_N = tuple(content["keys"].tolist()), content["labels"]
     tuned = {(row.loss, row.number) for row in rows if row.role is Role.TUNED}
     shown = [row for row in rows if row.role is Role.TUNED or (row.loss, row.number) not in tuned]

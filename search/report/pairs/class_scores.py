@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from search.plan.runs import RunFolder
 from search.report.results.scored_openings import ScoredModel, scored_openings
+from trainables.files import reading
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,7 @@ def per_image_metrics(folders: Iterable[RunFolder]) -> set[str]:
     found: list[set[str]] = []
     for folder in folders:
         for _, path in _models(folder):
-            with np.load(path) as content:
+            with reading(path), np.load(path) as content:
                 found.append(set(content.files))
     return set.intersection(*found)
 
@@ -71,7 +72,7 @@ def _models(folder: RunFolder) -> list[tuple[ScoredModel, Path]]:
 
 
 def _class_scores(model: ScoredModel, path: Path, metric: str) -> ClassScores:
-    with np.load(path) as content:
+    with reading(path), np.load(path) as content:
         labels_N, keys_N, scores_N = content["labels"], content["keys"], content[metric]
     of_N = ~np.isnan(scores_N)  # a metric of a part of the test classes has scores of its images alone
     labels_N, keys_N, scores_N = labels_N[of_N], keys_N[of_N], scores_N[of_N]

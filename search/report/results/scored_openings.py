@@ -5,6 +5,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from trainables.files import reading
+
 
 class _Stored(BaseModel):
     """A part of the file, which the test stage writes; it holds more than a report reads."""
@@ -43,4 +45,7 @@ class _File(_Stored):
 
 def scored_openings(path: Path) -> tuple[ScoredOpening, ...]:
     """The openings stored at ``path``, in order; none where the test classes are sealed."""
-    return _File.model_validate_json(path.read_bytes()).openings if path.exists() else ()
+    if not path.exists():
+        return ()
+    with reading(path):
+        return _File.model_validate_json(path.read_bytes()).openings

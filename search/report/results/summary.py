@@ -97,7 +97,7 @@ class Summary(Result):
         again = "`holdout run` with the search's file writes it again from the search's records"
         try:
             content: Any = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Mistakes(f"{path} is damaged ({error}); {again}.") from error
         found = content.get("format") if isinstance(content, dict) else None
         if found != FORMAT:

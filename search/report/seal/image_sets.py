@@ -1,12 +1,13 @@
 """Which test images a search was scored on, and how often these were opened."""
 
-import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from search.plan.runs import RunFolder, stored_split
 from search.report.results.scored_openings import scored_openings
 from search.selection.openings.ledger import Ledger
 from search.selection.openings.opening import Opening
+from trainables.files import read_json, reading
 from trainables.mistakes import Mistakes
 
 
@@ -32,7 +33,12 @@ def training_told(folders: Sequence[RunFolder]) -> Iterator[str]:
     """For each search that trained on images of an opened test set, how many of its classes do."""
     for folder in folders:
         if folder.trained_on_opened.exists():
-            yield f"{folder.name}: {json.loads(folder.trained_on_opened.read_text())['told']}"
+            yield f"{folder.name}: {_told(folder.trained_on_opened)}"
+
+
+def _told(path: Path) -> str:
+    with reading(path):
+        return str(read_json(path)["told"])
 
 
 def refuse_other_images(folders: Sequence[RunFolder]) -> None:

@@ -17,12 +17,14 @@ import filelock
 from search.selection.openings.opened_images import Fingerprint, OpenedImages, count_known
 from search.selection.openings.opening import Opening, count_openings
 from search.selection.openings.state_folder import state_folder
-from trainables.files import full_disk_said
+from trainables.files import DAMAGED, full_disk_said
 from trainables.mistakes import Mistakes
 
 logger = logging.getLogger(__name__)
 
 NAME = "test_openings.jsonl"
+
+_Entry = Opening | tuple[str, OpenedImages]
 
 
 class Ledger:
@@ -129,18 +131,17 @@ class Ledger:
         """The openings of both files, in the order of their times."""
         openings: dict[str, Opening] = {}
         images: dict[str, OpenedImages] = {}
-        for content in (*self._of_the_user(), *_lines(self._path)):
-            if identity := content.get("read"):
-                classes = tuple(map(tuple, content["classes"]))
-                images.setdefault(identity, OpenedImages(digest=content["digest"], classes=classes))
+        for entry in (*self._of_the_user(), *_entries(self._path)):
+            if isinstance(entry, Opening):
+                openings.setdefault(entry.id, entry)
             else:
-                openings.setdefault(content["id"], Opening(**content))
+                images.setdefault(*entry)
         found = [replace(entry, images=images.get(entry.id)) for entry in openings.values()]
         return sorted(found, key=lambda entry: entry.time)
 
-    def _of_the_user(self) -> list[dict[str, Any]]:
+    def _of_the_user(self) -> list[_Entry]:
         try:
-            return list(_lines(state_folder() / NAME))
+            return list(_entries(state_folder() / NAME))
         except (OSError, RuntimeError, Mistakes) as error:
             logger.warning("The ledger in the user's state folder cannot be read (%s); it is left aside.", error)
             return []
@@ -189,14 +190,19 @@ def _append(path: Path, line: str) -> None:
             raise
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def _entries(path: Path) -> Iterator[_Entry]:
+    """Each line of a ledger: an opening, or the images that one of a name found."""
     if not path.exists():
         return
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
             content = json.loads(line)
-        except ValueError as error:
+            if identity := content.get("read"):
+                classes = tuple(map(tuple, content["classes"]))
+                yield identity, OpenedImages(digest=content["digest"], classes=classes)
+            else:
+                yield Opening(**content)
+        except DAMAGED as error:
             raise Mistakes(
                 f"Line {number} of the ledger of test openings, {path}, is damaged ({error}); restore it."
             ) from error
-        yield content

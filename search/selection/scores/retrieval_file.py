@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from trainables.files import reading
+
 FOLDER = "retrieval"
 """Beside the per-image results, with a file of the same name for each model."""
 
@@ -62,5 +64,5 @@ class RetrievalFile:
         Raises:
             FileNotFoundError: it is gone.
         """
-        with np.load(path) as content:
+        with reading(path), np.load(path) as content:
             return cls(**{field.name: content[field.name] for field in fields(cls)})

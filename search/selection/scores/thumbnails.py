@@ -13,6 +13,7 @@ from PIL import Image
 
 from search.selection.scores.gallery import GalleryQuery, Kind
 from trainables.data.store.contents import StoreContents
+from trainables.files import reading
 
 NAME = "thumbnails.npz"
 SHORT_SIDE = 64
@@ -53,7 +54,7 @@ class Thumbnails:
         Raises:
             FileNotFoundError: it is gone.
         """
-        with np.load(path) as file:
+        with reading(path), np.load(path) as file:
             content = {name: file[name] for name in file.files}
         ends_T = np.cumsum(content["lengths_T"])
         pictures = content["pictures"].tobytes()

@@ -1,6 +1,8 @@
 """Reading studies that another process may be writing; nothing is made or changed."""
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 import optuna
 import sqlalchemy
@@ -8,8 +10,9 @@ from optuna.trial import FrozenTrial
 from sqlalchemy import Engine
 
 from search.study.storage import tables
-from search.study.storage.retry import retry
+from search.study.storage.retry import retry as asked_again
 from search.study.tally import Tally
+from trainables.files import reading
 
 WAIT_S = 60
 """For a lock, and for what a server that is gone owes us; then :func:`retry` asks again."""
@@ -37,6 +40,22 @@ BOUNDS: dict[str, dict[str, Any]] = {
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def _as_stored(read: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Ask a database again that is away for a moment; rows that cannot be understood are a mistake."""
+
+    @asked_again
+    @functools.wraps(read)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        with reading("The database of the studies"):
+            return read(*args, **kwargs)
+
+    return call
+
+
 def engine_arguments(url: str) -> dict[str, Any]:
     """How a database is connected to: SQLite waits for a lock, and a server's connections may have been cut.
 
@@ -53,7 +72,7 @@ def read_storage(url: str) -> Engine:
     return sqlalchemy.create_engine(url, **engine_arguments(url))
 
 
-@retry
+@_as_stored
 def stored_trials(storage: Engine, name: str) -> list[FrozenTrial]:
     """The trials of the study ``name``; none where there is no such study."""
     with storage.connect() as connection:
@@ -61,7 +80,7 @@ def stored_trials(storage: Engine, name: str) -> list[FrozenTrial]:
         return tables.read_trials(connection, study.row_id) if study else []
 
 
-@retry
+@_as_stored
 def stored_reports(storage: Engine, name: str) -> list[tuple[int, int, float]]:
     """Number, step and value of all that the trials of the study ``name`` reported, in the order in which they did."""
     with storage.connect() as connection:
@@ -69,7 +88,7 @@ def stored_reports(storage: Engine, name: str) -> list[tuple[int, int, float]]:
         return tables.read_reports(connection, study.row_id) if study else []
 
 
-@retry
+@_as_stored
 def stored_tally(storage: Engine, name: str) -> Tally:
     """How many trials of the study ``name`` are in which state, counted by the database; nothing is counted of none."""
     with storage.connect() as connection:
@@ -77,7 +96,7 @@ def stored_tally(storage: Engine, name: str) -> Tally:
         return tables.count_trials(connection, study.row_id) if study else Tally()
 
 
-@retry
+@_as_stored
 def stored_attributes(storage: Engine, name: str) -> dict[str, Any]:
     """The user attributes of the study ``name``; none where there is no such study."""
     with storage.connect() as connection:

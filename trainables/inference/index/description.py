@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from trainables.files import AnyPath
+from trainables.files import DAMAGED, AnyPath
 from trainables.mistakes import Mistakes
 
 FORMAT = 1
@@ -81,7 +81,7 @@ def read_description(folder: AnyPath) -> IndexDescription:
             f"{folder} is no index: {DESCRIPTION} cannot be read there ({error.strerror or error}). Give a folder that "
             "`holdout index` made."
         ) from error
-    except ValueError as error:
+    except DAMAGED as error:
         raise damaged(folder, error) from error
     found = content.get("format") if isinstance(content, Mapping) else None
     if found != FORMAT:
@@ -99,7 +99,7 @@ def read_description(folder: AnyPath) -> IndexDescription:
             weights_sha256=str(content["weights_sha256"]),
             recall=None if recall is None else MeasuredRecall(**recall),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except DAMAGED as error:
         raise damaged(folder, error) from error
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.files import AnyPath, given_path, write_json, write_whole
+from trainables.files import DAMAGED, AnyPath, given_path, write_json, write_whole
 from trainables.inference.images import ImageLike
 from trainables.inference.index.description import (
     DESCRIPTION,
@@ -208,7 +208,7 @@ def _read_vectors(folder: AnyPath) -> Any:
 def _read_paths(folder: AnyPath) -> list[str]:
     try:
         paths = json.loads((folder / PATHS).read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, *DAMAGED) as error:
         raise damaged(folder, f"{PATHS}: {error}") from error
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
         raise damaged(folder, f"{PATHS} is no list of paths")

@@ -1,0 +1,76 @@
+"""Campaign files that are wrong, one a row: what is laid over a good one, and the sentences that are said of it."""
+# ruff: noqa: E501
+# fmt: off
+
+from pathlib import Path
+
+import pytest
+from support.refusals import laid_over, refused
+
+GOOD = """\
+name: camp
+study: what is varied
+base: {dataset: {name: glyphs}, losses: [pnp]}
+vary: {dim: {small: {model.embedding_dim: 8}, large: {model.embedding_dim: 16}}}
+table: {rows: [loss]}
+"""
+PRINTED = "source: x, role: tuned, metrics: [recall_at_1]"
+
+ROWS = [
+    ("vary: {}", "vary: must have an entry at least; it is {}."),
+    ("vary: {dim: {}}", "vary: the axis dim has no label; it is {'dim': {}}."),
+    ("vary: []", "vary: must be keys and values; it is []."),
+    ("vary: {a: {x: {}}, b: {y: {}}, c: {z: {}}}", "vary: must have at most 2 entries; it is {'a': "),
+    ("vary: {loss: {x: {}}}", "vary: an axis cannot be called loss: a search's losses vary by themselves"),
+    ("vary: {dim: {../x: {}}}", "vary: the label '../x' of dim stands in the names of searches, and a search's name names a folder"),
+    ("vary: {dim: {a b: {}}}", "vary: the label 'a b' of dim stands in the names of searches"),
+    ("vary: {dim: {'[red]x[/red]': {}}}", "vary: the label '[red]x[/red]' of dim stands in the names of searches"),
+    ("vary: {dim: {x: {}, x: {}}}", "has 'x' given twice (line 5); keep one of them."),
+    ("vary: {dim: {x: 3}}", "vary.dim.x: must be keys and values; it is 3."),
+    ("vary: {dim: {x: {'': 0}}}", "vary: the label x of dim sets '', which is no key such as search.trials"),
+    ("vary: {dim: {x: {a..b: 0}}}", "vary: the label x of dim sets 'a..b', which is no key such as search.trials"),
+    ("vary: {dim: {x: {name: y}}}", "vary: the label x of dim sets name: searches are called after the labels"),
+    ("vary: {dim: {x: {training.lr: .nan}}}", "vary.dim.x.training.lr: must be finite; it is nan."),
+    ("vary: {dim: {x: {model.embedding_dim: 0}}}", "model.embedding_dim must be a whole number between 1 and 65536; it is 0."),
+    ("vary: {dim: {x: {resources.cpus_per_trial: 2}, y: {}}}", "vary: resources must be the same in all searches"),
+    ("vary: {d: {a-b: {}, a: {}}, e: {c: {}, b-c: {}}}", "vary: several searches would be called camp-a-b-c; choose other labels."),
+    (f"vary: {{dim: {{{', '.join(f'l{n}: {{}}' for n in range(2_000))}}}}}", "vary: it makes 2000 searches, and a campaign has 500 at most"),
+    ("vary: &a {dim: *a}", "holds something that stands within itself (line 5); write it out."),
+    ("recipe: nope", "There is no file 'nope' and no recipe of that name"),
+    ("recipe: 3", "recipe: must be text; it is 3."),
+    ("recipe: loss-benchmark-cub200", "loss-benchmark-cub200 is a campaign of several searches"),
+    ("recipe: /dev/zero", "/dev/zero is no regular file; write its content into one, and name that."),
+    ("base: 3", "base: must be keys and values; it is 3."),
+    ("base: {}", "dataset: missing; this key is required.", "losses: missing; this key is required."),
+    ("base: {name: x}", "base: base has no name of its own"),
+    ("base: {dataset: {name: glyphs}, losses: [pnpp]}", "losses: pnpp is not known (did you mean pnp?)"),
+    ("base: {dataset: {name: glyphs}, losses: [pnp], search: {trials: .inf}}", "base.search.trials: must be finite; it is inf."),
+    ("name: ../x", "name: a search's name names a folder"),
+    ("name: mlflow.db", "name: mlflow.db is a file of the runs folder; give another name"),
+    ("study: 3", "study: must be text; it is 3."),
+    ("table: {}", "table.rows: missing; this key is required."),
+    ("table: {rows: []}", "table.rows: must have an entry at least; it is []."),
+    ("table: {rows: [zebra]}", "table.rows may name loss, dim; zebra is none of them."),
+    ("table: {rows: [loss, loss]}", "table.rows: each may be named once, and loss is named again; keep one of them."),
+    ("table: {rows: [loss], metrics: [zebra]}", "table.metrics: zebra is not known; there are recall_at_k"),
+    ("table: {rows: [loss], roles: [zebra]}", "table.roles: must be 'default' or 'tuned'; it is 'zebra'."),
+    ("published: 3", "published: must be a list; it is 3."),
+    (f"published: [{{{PRINTED}, cells: {{pnp small: [1, 2]}}}}]", "published: each cell needs 1 numbers (recall_at_1); see pnp small"),
+    (f"published: [{{{PRINTED}, cells: {{zebra small: [1]}}}}]", "published.0: the table has not the cell 'zebra small'"),
+    (f"published: [{{{PRINTED}, cells: {{pnp small: [.nan]}}}}]", "published.0.cells.pnp small: must be finite; it is nan."),
+    (f"published: [{{{PRINTED}, cells: {{pnp small: [a]}}}}]", "published.0.cells.pnp small: must be a number; it is 'a'."),
+    ("quoted: [{source: x, metrics: [recall_at_1], rows: {a: [1, 2]}}]", "quoted: each row needs 1 numbers (recall_at_1); see a"),
+    ("nope: 3", "nope: no such section; remove it."),
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0][:60])
+def test_a_wrong_entry_is_a_sentence(row: tuple[str, ...], here: Path) -> None:
+    written, *sentences = row
+    (here / "camp.yaml").write_text(laid_over(written, GOOD))
+    refused(here, ["campaign", "camp.yaml"], *sentences)
+
+
+def test_a_good_campaign_is_refused_for_its_cluster_alone(here: Path) -> None:
+    (here / "camp.yaml").write_text(GOOD)
+    refused(here, ["campaign", "camp.yaml"])

@@ -1,0 +1,145 @@
+"""Arguments, options and ``--set`` that are wrong, one a row: the command line, and the sentence that is said of it.
+
+``row.yaml`` is a good search file. The other files are what :func:`odd_files` makes.
+"""
+# ruff: noqa: E501
+# fmt: off
+
+import os
+import socket
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.refusals import GOOD, refused, usage_refused
+
+LAUGHS = "{a: &a [1,1,1,1,1,1,1,1,1,1], b: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a], c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b], d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c], e: [*d,*d]}"
+
+SETTINGS = [
+    (["trials"], "--set needs key.path=value, such as search.trials=20; it is 'trials'."),
+    (["=3"], "--set needs key.path=value, such as search.trials=20; it is '=3'."),
+    ([""], "--set needs key.path=value, such as search.trials=20; it is ''."),
+    (["search..trials=3"], "--set needs key.path=value, such as search.trials=20; it is 'search..trials=3'."),
+    ([f"{'.'.join(['a'] * 5_000)}=1"], "--set needs key.path=value, such as search.trials=20; it is 'a.a.a."),
+    (["search.trials="], "search.trials: must be a whole number; it is None."),
+    (["search.trial=3"], "search.trial: no such key (did you mean search.trials?); mend it, or remove it."),
+    (["search.trials=3", "search.trials=0"], "search.trials: must be at least 1; it is 0."),
+    (["name.x=3"], "name: must be text; it is {'x': 3}."),
+    (["search=3"], "search: must be keys and values; it is 3."),
+    (["losses.0=pnpp"], "losses: must be a list; it is {'0': 'pnpp'}."),
+    ([f"space={LAUGHS}"], "holds more than 10,000 values (line 1), which is no search file; shorten it."),
+    (["search.trials=[1"], "--set search.trials=[1 is not valid YAML: line 1, column 3: "),
+    ([f"x={'[' * 5_000}"], "is more than 50 levels deep (line 1)"),
+    (["search.trials=!!python/name:os.system"], "the tag !!python/name:os.system is not read; mend it."),
+    (["search.trials=\x1b[31m"], r"--set search.trials=\x1b[31m is not valid YAML: line 1: the character U+001B may not stand in it"),
+    (["a\x1bb=1"], r"--set a\x1bb=1 has the key 'a\x1bb', in which a character cannot be seen"),
+    (["search.trials=.nan"], "search.trials: must be finite; it is nan."),
+    (["search.trials=yes"], "search.trials: must be a whole number; it is 'yes'."),
+    (["__class__=3"], "__class__: no such section; remove it."),
+    (["<<=3"], "<<: no such section; remove it."),
+]
+
+COMMANDS = [
+    (["run", "folder"], "folder cannot be read (Is a directory); name a search file."),
+    (["run", "pipe"], "pipe is no regular file; write its content into one, and name that."),
+    (["run", "/dev/zero"], "/dev/zero is no regular file"),
+    (["run", "/dev/null"], "/dev/null is no regular file"),
+    (["run", "circle"], "circle cannot be read (Too many levels of symbolic links); name a search file."),
+    (["run", "dangling"], "dangling cannot be read (No such file or directory); name a search file."),
+    (["run", "gone.yaml"], "There is no file 'gone.yaml' and no recipe of that name"),
+    (["run", "quickstar"], "(did you mean quickstart?)"),
+    (["run", "x" * 300], "xxx…' cannot be used (File name too long); name another path, or permit what was asked."),
+    (["run", "loss-benchmark-cub200"], "is a campaign of several searches; `holdout campaign loss-benchmark-cub200` takes it."),
+    (["run", "row.yaml", "--runs", "y" * 300], "yyy…' cannot be used (File name too long)"),
+    (["run", "row.yaml", "--runs", "/dev/null/x"], "--runs: /dev/null cannot be written to; name a folder of your own."),
+    (["run", "row.yaml", "--set", "search.storage=sqlite:///other.db"], "search.storage: other.db is the database of another program (it has the tables bookmarks, and not studies); name another file."),
+    (["run", "row.yaml", "--set", "tracking.uri=sqlite:///other.db"], "tracking.uri: other.db is the database of another program (it has the tables bookmarks, and not experiments); name another file."),
+    (["campaign", "row.yaml"], "row.yaml is a single search; `holdout run row.yaml` takes it."),
+    (["campaign", "row.yaml", "--output", "x.pdf"], "--output x.pdf: the file's suffix says its format and must be one of .csv, .md, .tex; it is '.pdf'."),
+    (["status", ".."], "There is no search '..' in runs; there is: none yet."),
+    (["status", "a\0b"], r"There is no search 'a\x00b' in runs"),
+    (["status", "\x1b[31mx"], r"There is no search '\x1b[31mx' in runs"),
+    (["status", "[red]x[/red]"], "There is no search '[red]x[/red]' in runs"),
+    (["compare", "x", "x"], "There is no search 'x' in runs"),
+    (["select", "/"], "There is no search '/' in runs"),
+    (["remove", "../row.yaml"], "There is no search or campaign '../row.yaml' in runs"),
+    (["init", "/nonexistent"], "/nonexistent does not exist; name a folder of images that has one sub-folder a class."),
+    (["embed", "folder", "folder", "--to", "e.npz"], "The folder 'folder' holds no image."),
+    (["query", "folder", "row.yaml"], "folder is no index: index.json cannot be read there (No such file or directory)."),
+    (["query", "garbled", "row.yaml"], "The index garbled is damaged ("),
+    (["query", "future", "row.yaml"], "describes an index in the format 99, and this version reads 1; make the index again"),
+    (["draw", "zebra"], "A figure must be one of pnp-1, "),
+    (["papers", "zebra"], "zebra is no paper; there are mpa, "),
+    (["list", "--address", "nonsense"], "--address must be the URL of Ray's dashboard, such as http://HEAD:8265; it is 'nonsense'."),
+    (["list", "--address", "http://127.0.0.1:9"], "No cluster answers at http://127.0.0.1:9 ([Errno 111] Connection refused)"),
+    (["stop", "x", "--address", "http://user:not-for-every-eye@127.0.0.1:9"], "No cluster answers at http://user:***@127.0.0.1:9 "),
+    (["list", "--address", "http://127.0.0.1:abc"], "No cluster answers at http://127.0.0.1:abc "),
+]
+
+USAGE = [
+    (["run", "row.yaml", "--runs", "row.yaml"], "dir 'row.yaml' is a file"),
+    (["status", "--runs", "row.yaml"], "dir 'row.yaml' is a file"),
+    (["disk", "--runs", "row.yaml"], "dir 'row.yaml' is a file"),
+    (["run", "a\0b"], "embedded null byte"),
+    (["ruN"], "No such command 'ruN'. Did you mean 'run'?"),
+    (["run", "row.yaml", "--nope"], "No such option: --nope"),
+    (["run", "row.yaml", "extra"], "Got unexpected extra argument(s) (extra)"),
+    (["show", "x", "pnp", "1e3"], "Invalid value for 'NUMBER'"),
+    (["audit", "x", "--trials", "0"], "Invalid value for '--trials': Input should be greater than or equal to 1"),
+    (["serve", "--port", "99999"], "Invalid value for '--port': Input should be less than or equal to 65535"),
+    (["serve", "--port", "abc"], "Invalid value for '--port': Input should be a valid integer"),
+    (["check", "pnp", "--kind", "zebra"], "'zebra' is not one of 'loss', 'dataset', 'backbone', 'sampler', 'metric'"),
+]
+
+
+@pytest.fixture
+def odd_files(here: Path) -> Path:
+    """The folder of the command, with files of all kinds in it."""
+    (here / "row.yaml").write_text(GOOD)
+    for name in ("folder", "garbled", "future"):
+        (here / name).mkdir()
+    (here / "garbled" / "index.json").write_text("{")
+    (here / "future" / "index.json").write_text('{"format": 99}')
+    os.mkfifo(here / "pipe")
+    (here / "circle").symlink_to("circle")
+    (here / "dangling").symlink_to("nothing")
+    database = sqlite3.connect(here / "other.db")
+    database.execute("CREATE TABLE bookmarks (address)")
+    database.close()
+    return here
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.mark.parametrize(("settings", "sentence"), SETTINGS, ids=lambda value: str(value)[:60])
+def test_a_wrong_setting_is_a_sentence(settings: list[str], sentence: str, odd_files: Path) -> None:
+    refused(odd_files, ["run", "row.yaml", *(word for setting in settings for word in ("--set", setting))], sentence)
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), COMMANDS, ids=lambda value: str(value)[:60])
+def test_a_wrong_argument_is_a_sentence(arguments: list[str], sentence: str, odd_files: Path) -> None:
+    refused(odd_files, arguments, sentence)
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), USAGE, ids=lambda value: str(value)[:60])
+def test_a_wrong_word_shows_the_usage(arguments: list[str], sentence: str, odd_files: Path) -> None:
+    usage_refused(odd_files, arguments, sentence)
+
+
+def test_runs_from_the_environment_may_be_no_file(odd_files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDOUT_RUNS", "row.yaml")
+    usage_refused(odd_files, ["status"], "dir 'row.yaml' is a file")
+
+
+def test_a_port_that_is_taken_is_a_sentence(odd_files: Path, taken_port: int) -> None:
+    refused(odd_files, ["serve", "--runs", "folder", "--port", str(taken_port)], f"{taken_port}")
+
+
+@pytest.mark.parametrize("host", ["999.999.1.1", "no host", "nohost.invalid"])
+def test_a_host_that_is_none_is_a_sentence(odd_files: Path, host: str) -> None:
+    refused(odd_files, ["serve", "--runs", "folder", "--port", "0", "--host", host], host)

@@ -1,0 +1,212 @@
+"""Records of a finished search that somebody changed, one a row: the file, what is done to it, and what a command says.
+
+The command is refused with that sentence, and every record stays as it was.
+"""
+# ruff: noqa: E501
+# fmt: off
+
+import json
+import pickle
+import sqlite3
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import small_search
+from support.finished_search import run_here
+from support.refusals import GOOD, refused
+from support.tampered import Copied
+
+from trainables.training.checkpoints import load_checkpoint
+
+Change = Callable[[Path], object]
+STATUS, TRIALS, SHOW = ["status", "small"], ["trials", "small"], ["show", "small", "proxy_anchor", "0"]
+COMPARE, EXPORT, TEST = ["compare", "small"], ["export", "small", "--to", "exported"], ["test", "small"]
+EMBED = ["embed", "runs/small/models/proxy_anchor", "image.png", "--to", "e.npz"]
+EMBED_CHECKPOINT = ["embed", "runs/small/trials/proxy_anchor/0000/attempt-1/best.safetensors", "image.png", "--to", "e.npz"]
+MODEL = "models/proxy_anchor"
+CHECKPOINT = "trials/proxy_anchor/0000/attempt-1/best.safetensors"
+DEEP = b"[" * 100_000
+
+
+def written(content: bytes) -> Change:
+    """Other content."""
+    return lambda path: path.write_bytes(content)
+
+
+def cut(path: Path) -> None:
+    """The first half."""
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def in_json(**changes: object) -> Change:
+    """Some keys with other values."""
+    return lambda path: path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def in_sql(statement: str) -> Change:
+    """A statement to the database."""
+    def change(path: Path) -> None:
+        with sqlite3.connect(path) as database:
+            database.execute(statement)
+        database.close()
+    return change
+
+
+def another_database(path: Path) -> None:
+    """That of another program."""
+    path.unlink()
+    in_sql("CREATE TABLE bookmarks (address)")(path)
+
+
+def head_of(length: int, content: bytes = b"") -> Change:
+    """The head of a file of tensors, which claims a length."""
+    return written(struct.pack("<Q", length) + content)
+
+
+ROWS = [
+    ("split.json", written(b""), EXPORT, "split.json is damaged, or another version wrote it (JSONDecodeError: "),
+    ("split.json", written(b"[]"), EXPORT, "split.json is damaged, or another version wrote it (TypeError: "),
+    ("split.json", written(b"\xff\xfe{\0"), EXPORT, "split.json is damaged, or another version wrote it ("),
+    ("split.json", written(b"NaN"), EXPORT, "split.json is damaged, or another version wrote it (TypeError: "),
+    ("split.json", written(DEEP), EXPORT, "split.json is damaged, or another version wrote it (RecursionError: "),
+    ("split.json", written(b'{"seed": ' + b"9" * 5_000 + b"}"), EXPORT, "split.json is damaged, or another version wrote it (ValueError: Exceeds the limit"),
+    ("split.json", cut, EXPORT, "split.json is damaged, or another version wrote it ("),
+    ("split.json", written(b"{}"), EXPORT, "The split has no 'train' and cannot be read. Restore the file."),
+    ("split.json", in_json(seed=7), EXPORT, "The split was edited: its digest is "),
+    ("selection.json", cut, COMPARE, "selection.json is damaged, or another version wrote it ("),
+    ("selection.json", written(b"{}"), COMPARE, "selection.json is damaged, or another version wrote it (KeyError: 'digest'); restore it, use that version"),
+    ("selection.json", written(DEEP), COMPARE, "selection.json is damaged, or another version wrote it (RecursionError: "),
+    ("selection.json", in_json(future=1), COMPARE, "selection.json is damaged, or another version wrote it (TypeError: "),
+    ("selection.json", in_json(rule="mine"), COMPARE, "selection.json was changed after it was frozen (its digest does not fit); restore it"),
+    ("summary.json", written(b"garbage"), COMPARE, "summary.json is damaged (Expecting value: line 1 column 1 (char 0)); `holdout run` with the search's file writes it again"),
+    ("summary.json", written(DEEP), COMPARE, "summary.json is damaged ("),
+    ("summary.json", written(b"[]"), COMPARE, "its format is null and this version reads 2"),
+    ("summary.json", in_json(format=99), COMPARE, "its format is 99 and this version reads 2"),
+    ("summary.json", in_json(losses=3), COMPARE, "summary.json is damaged (losses: "),
+    ("test.json", written(b""), COMPARE, "test.json is damaged, or another version wrote it (ValidationError: "),
+    ("test.json", written(b'{"openings": 3}'), COMPARE, "test.json is damaged, or another version wrote it (ValidationError: "),
+    ("test.json", cut, COMPARE, "test.json is damaged, or another version wrote it (ValidationError: "),
+    ("../test_openings.jsonl", written(b"garbage\n"), COMPARE, "Line 1 of the ledger of test openings, "),
+    ("../test_openings.jsonl", written(b"[]\n"), COMPARE, "is damaged ('list' object has no attribute 'get'); restore it."),
+    ("../test_openings.jsonl", written(b"{}\n"), COMPARE, "Line 1 of the ledger of test openings, "),
+    ("../test_openings.jsonl", written(b"\xff\xfe\n"), COMPARE, "Line 1 of the ledger of test openings, "),
+    ("../test_openings.jsonl", written(b'{"read": "x"}\n'), COMPARE, "is damaged ('classes'); restore it."),
+    ("../test_openings.jsonl", written(DEEP), COMPARE, "Line 1 of the ledger of test openings, "),
+    ("search.yaml", written(b""), TRIALS, "search.yaml must hold keys and values, such as `name: quickstart`; it is empty."),
+    ("search.yaml", written(b"{}"), TRIALS, "search.yaml is damaged, or another version wrote it (KeyError: 'losses')"),
+    ("search.yaml", written(b"losses: []\nsearch: {}\n"), SHOW, "search.yaml is damaged, or another version wrote it (IndexError: "),
+    ("search.yaml", written(DEEP), TRIALS, "search.yaml is more than 50 levels deep"),
+    ("search.yaml", written(b"a: !!python/name:os.system\n"), SHOW, "the tag !!python/name:os.system is not read"),
+    ("search.yaml", cut, TEST, "search.yaml is not valid YAML: line "),
+    ("study.db", written(b"garbage" * 1_000), TRIALS, "The database of the studies is damaged, or no database (file is not a database); restore it"),
+    ("study.db", written(b"garbage" * 1_000), SHOW, "The database of the studies is damaged, or no database (file is not a database)"),
+    ("study.db", cut, TRIALS, "The database of the studies is damaged, or no database (database disk image is malformed)"),
+    ("study.db", in_sql("UPDATE trial_user_attributes SET value_json = '{'"), TRIALS, "The database of the studies is damaged, or another version wrote it (JSONDecodeError: "),
+    ("study.db", in_sql("UPDATE trial_params SET distribution_json = '{}'"), TRIALS, "The database of the studies is damaged, or another version wrote it (KeyError: 'type')"),
+    ("study.db", in_sql("UPDATE trials SET state = 'ZOMBIE'"), TRIALS, "(LookupError: 'ZOMBIE' is not among the defined enum values."),
+    ("campaign.yaml", written(b"\0"), STATUS, "campaign.yaml is not valid YAML: line 1: the character U+0000 may not stand in it"),
+    (f"{MODEL}/model.json", written(b"{"), EMBED, "model.json is damaged ("),
+    (f"{MODEL}/model.json", written(b"[]"), EMBED, "describes a model in the format None, and this version reads 1"),
+    (f"{MODEL}/model.json", in_json(format=99), EMBED, "describes a model in the format 99, and this version reads 1; export the model again"),
+    (f"{MODEL}/model.json", in_json(frame=3), EMBED, "is damaged (TypeError: "),
+    (f"{MODEL}/model.json", in_json(decoded_side=1e400), EMBED, "is damaged ("),
+    (f"{MODEL}/model.json", written(DEEP), EMBED, "model.json is damaged ("),
+    (f"{MODEL}/model.safetensors", cut, EMBED, "model.safetensors holds no tensors in the form of safetensors ("),
+    (f"{MODEL}/model.safetensors", written(b""), EMBED, "model.safetensors holds no tensors in the form of safetensors ("),
+    (f"{MODEL}/model.safetensors", head_of(10 * 2**30), EMBED, "model.safetensors holds no tensors in the form of safetensors ("),
+    (f"{MODEL}/model.safetensors", head_of(100_000, DEEP), EMBED, "model.safetensors holds no tensors in the form of safetensors ("),
+    (f"{MODEL}/model.safetensors", written(pickle.dumps(print)), EMBED, "model.safetensors holds no tensors in the form of safetensors ("),
+    (f"{MODEL}/model.safetensors", head_of(2, b"{}"), EMBED, "model.safetensors is not the file that model.json beside it describes"),
+    (CHECKPOINT, cut, EMBED_CHECKPOINT, "best.safetensors holds no tensors in the form of safetensors ("),
+    (CHECKPOINT, head_of(2, b"{}"), EMBED_CHECKPOINT, "best.safetensors does not say which network it is of"),
+    (CHECKPOINT, head_of(2**63), EMBED_CHECKPOINT, "best.safetensors holds no tensors in the form of safetensors ("),
+]
+
+WITH_WARNINGS = [
+    ("empty", lambda path: path.write_bytes(b"")),
+    ("another program's", another_database),
+    ("of an older Optuna", in_sql("ALTER TABLE trials RENAME COLUMN datetime_start TO begun")),
+]
+"""Databases in which a driver that begins might still make its tables: they are asked again for a second."""
+
+
+@pytest.fixture(scope="module")
+def finished(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs folder of a search that is done; not to be changed."""
+    runs = tmp_path_factory.mktemp("finished") / "runs"
+    content = small_search(
+        image_folder,
+        training={"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16},
+        losses=["proxy_anchor"], search={"trials": 2}, selection={"finalists": 1, "seeds": 1}, final={"seeds": 1},
+    )
+    for search in run_here(runs, [content]):
+        search.close()
+    return runs
+
+
+@pytest.fixture
+def copied(finished: Path, image_folder: Path, here: Path) -> Copied:
+    (here / "image.png").write_bytes(next(image_folder.glob("*/*.png")).read_bytes())
+    return Copied(finished, here / "runs")
+
+
+@pytest.mark.parametrize(("file", "change", "command", "sentence"), ROWS, ids=[f"{row[2][0]}: {row[0]}: {row[3][-40:]}" for row in ROWS])
+def test_a_changed_record_is_a_sentence(
+    file: str, change: Change, command: list[str], sentence: str, copied: Copied, here: Path
+) -> None:
+    path = copied.path / file
+    if path.exists():
+        content = path.read_bytes()
+        path.unlink()  # it may share its bytes with the untouched search
+        path.write_bytes(content)
+    change(path)
+    runs = [] if command[0] == "embed" else ["--runs", "runs"]
+    refused(here, [*command, *runs], sentence)
+
+
+@pytest.mark.parametrize(("name", "change"), WITH_WARNINGS, ids=[name for name, _ in WITH_WARNINGS])
+def test_a_database_without_our_tables_is_a_sentence(name: str, change: Change, copied: Copied, here: Path) -> None:
+    change(copied.path / "study.db")
+    asked = "The storage does not answer (OperationalError); asking again in"
+    told = "The database of the studies is not one that this version of Optuna made (no such "
+    refused(here, [*TRIALS, "--runs", "runs"], f"{asked} 0.1 s.", f"{asked} 0.5 s.", told, at_most=20)
+
+
+def test_a_driver_s_garbled_name_stops_nobody(copied: Copied, here: Path) -> None:
+    """It is only read where a process holds the search. The file is refused for the cluster alone."""
+    (copied.path / ".driver").write_bytes(b"\xff\0")
+    refused(here, ["run", "runs/small/search.yaml", "--set", "search.trials=3", "--runs", "runs"],
+            "search.trials: the configurations of small are chosen already, after 2 trials; more trials need a new name.")
+
+
+def test_nothing_in_a_checkpoint_is_executed(tmp_path: Path) -> None:
+    """A pickle that would make a file when it is read: neither ``last.pt`` nor initial weights run it."""
+    proof = tmp_path / "executed"
+
+    class Malicious:
+        def __reduce__(self) -> object:
+            return Path.touch, (proof,)
+
+    path = tmp_path / "last.pt"
+    torch.save({"digest": Malicious()}, path)
+    with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
+        load_checkpoint(path)
+    assert not proof.exists()
+    torch.load(path, weights_only=False)
+    assert proof.exists()  # else the file proved nothing
+
+
+def test_initial_weights_that_are_a_program_are_not_run(here: Path) -> None:
+    proof = here / "executed"
+
+    class Malicious:
+        def __reduce__(self) -> object:
+            return Path.touch, (proof,)
+
+    torch.save({"weight": Malicious()}, here / "weights.pt")
+    (here / "row.yaml").write_text(f"{GOOD}model: {{weights: weights.pt}}\n")
+    refused(here, ["run", "row.yaml"], "weights.pt cannot be read: Weights only load failed.")
+    assert not proof.exists()

@@ -1,0 +1,297 @@
+"""Search files that are wrong, one a row: what is written, and the sentences that are said of it.
+
+A row is one line. What is written is laid over a good file: the sections that it begins take the place of that file's.
+"""
+# ruff: noqa: E501
+# fmt: off
+
+from pathlib import Path
+
+import pytest
+from support.refusals import GOOD, laid_over, refused
+
+FOLDER_NAME = "name: a search's name names a folder: letters, digits, '.', '_' and '-', beginning with a letter or digit; it is "
+
+VALUES = [
+    # Numbers: of another type, out of range, or none.
+    ("search: {trials: 0}", "search.trials: must be at least 1; it is 0."),
+    ("search: {trials: -1}", "search.trials: must be at least 1; it is -1."),
+    ("search: {trials: 1.5}", "search.trials: must be a whole number; it is 1.5."),
+    ("search: {trials: -0.0}", "search.trials: must be a whole number; it is -0.0."),
+    ("search: {trials: '3'}", "search.trials: must be a whole number; it is '3'."),
+    ("search: {trials: true}", "search.trials: must be a whole number; it is True."),
+    ("search: {trials: null}", "search.trials: must be a whole number; it is None."),
+    ("search: {trials: []}", "search.trials: must be a whole number; it is []."),
+    ("search: {trials: {a: 1}}", "search.trials: must be a whole number; it is {'a': 1}."),
+    ("search: {trials: .nan}", "search.trials: must be finite; it is nan."),
+    ("search: {trials: .inf}", "search.trials: must be finite; it is inf."),
+    ("search: {trials: 1e400}", "search.trials: must be finite; it is inf."),
+    ("search: {trials: 9223372036854775808}", "search.trials: must lie between -9223372036854775807 and 9223372036854775807; it is 9223372036854775808."),
+    (f"search: {{trials: 1{'0' * 400}}}", "search.trials: must lie between -9223372036854775807 and 9223372036854775807; it is 1000000000"),
+    ("search: {epochs: 0}", "search.epochs: must be at least 1; it is 0."),
+    ("search: {epochs: 7}", "search.epochs is 7 and one training takes 8; give each loss a budget"),
+    ("search: {prior: 1.5}", "search.prior: must be at most 1.0; it is 1.5."),
+    ("search: {prior: .nan}", "search.prior: must be finite; it is nan."),
+    ("search: {max_concurrent: 0}", "search.max_concurrent: must be at least 1; it is 0."),
+    ("search: {audit: -1}", "search.audit: must be at least 0; it is -1."),
+    ("resources: {cpus_per_trial: .inf}", "resources.cpus_per_trial: must be finite; it is inf."),
+    ("resources: {cpus_per_trial: 0}", "resources.cpus_per_trial: must be more than 0.0; it is 0."),
+    ("resources: {gpus_per_trial: -1}", "resources.gpus_per_trial: must be at least 0.0; it is -1."),
+    ("checkpoints: {max_gb: -.inf}", "checkpoints.max_gb: must be finite; it is -inf."),
+    ("training: {epochs: 0}", "training: epochs must be at least 1; it is 0."),
+    ("training: {lr: 0}", "training: lr must be positive and finite; it is 0.0."),
+    ("training: {lr: .inf}", "training.lr: must be finite; it is inf."),
+    ("training: {lr: true}", "training.lr: must be a number; it is True."),
+    ("training: {batch_size: 1000000000}", "needs 200000000 classes, and the training has 43"),
+    ("training: {batch_size: 7}", "A balanced batch_size must be a multiple of images_per_class, and 7 is none of 5: give 5."),
+    ("training: {images_per_class: 1000}", "batch_size must be at least 2 and images_per_class (1000), not 120"),
+    ("training: {image_size: 0}", "training: image_size must be at least 1; it is 0."),
+    ("training: {image_size: 1000000000}", "set dataset.store_size to 1142857143 or more."),
+    ("training: {image_size: 64, resize_size: 32}", "training: resize_size must be at least image_size (64), or null; it is 32."),
+    ("training: {warmup_epochs: 9}", "training: warmup_epochs must lie between 0 and epochs (8); it is 9."),
+    ("training: {weight_decay: -1}", "training: weight_decay must be at least 0 and finite; it is -1.0."),
+    ("training: {schedule: {step: 0}}", "training.schedule.step must be at least 1 epoch, or null for no schedule; it is 0."),
+    ("training: {schedule: {milestones: [3, 2]}}", "training.schedule.milestones must be epochs of at least 1, each later than the one before; they are [3, 2]."),
+    ("training: {schedule: {gamma: 2}}", "training.schedule.gamma must lie in (0, 1]; it is 2.0."),
+    ("training: {schedule: 3}", "training.schedule: must be keys and values; it is 3."),
+    ("training_by_loss: {pnp: {lr: .nan}}", "training_by_loss.pnp.lr: must be finite; it is nan."),
+    ("training_by_loss: {pnp: {epochs: 3}}", "training_by_loss.pnp.epochs: it is the same for all losses of a search, and here 3; remove it."),
+    ("model: {embedding_dim: 1000000000000}", "model.embedding_dim must be a whole number between 1 and 65536; it is 1000000000000."),
+    ("dataset: {name: glyphs, store_size: 0}", "dataset.store_size: must be at least 8; it is 0."),
+    ("split: {ratio: 1}", "split.ratio: must be less than 1.0; it is 1."),
+    ("split: {ratio: 0.01}", "At split.ratio 0.01, 48 of the training half validate and 0 are left to train."),
+    ("split: {folds: 1}", "split.folds: must be at least 2; it is 1."),
+    ("split: {folds: 1000000000000}", "split.folds is 1000000000000 and the training half has 48 classes"),
+    ("split: {merge: 1000}", "split.merge is 1000 and 43 classes train at once"),
+    ("split: {folds: 2, ratio: 0.5}", "split: folds is 2 and ratio 0.5; each fold validates on its own part"),
+    ("selection: {splits: 1000000000, seeds: 1000000000}", "selection.splits: must be at most 100; it is 1000000000."),
+    ("selection: {finalists: 0}", "selection.finalists: must be at least 1; it is 0."),
+    ("noise: {splits: 1000000000}", "noise.splits: must be at most 100; it is 1000000000."),
+    ("noise: {seeds: 1}", "noise.seeds: must be at least 2; it is 1."),
+    ("final: {seeds: 0}", "final.seeds: must be at least 1; it is 0."),
+    # What YAML 1.1 would have made something else of.
+    ("search: {trials: 1:30}", "search.trials: must be a whole number; it is '1:30'."),
+    ("search: {trials: 017}", "search.trials: must be a whole number; it is '017'."),
+    ("search: {trials: 0o17}", "search.trials: must be a whole number; it is '0o17'."),
+    ("search: {trials: 2001-01-01}", "search.trials: must be a whole number; it is '2001-01-01'."),
+    ("search: {trials: 2001-99-99}", "search.trials: must be a whole number; it is '2001-99-99'."),
+    ("search: {trials: 1e1}", "search.trials: must be a whole number; it is 10.0."),
+    ("training: {resize_square: yes}", "training.resize_square: must be true or false; it is 'yes'."),
+    ("training: {resize_square: on}", "training.resize_square: must be true or false; it is 'on'."),
+    ("training: {resize_square: 1}", "training.resize_square: must be true or false; it is 1."),
+    ("yes: 3", "yes: no such section; remove it."),
+    ("2001-01-01: 3", "2001-01-01: no such section; remove it."),
+    ("null: 3", "null: no such section; remove it."),
+    (".nan: 3", ".nan: no such section; remove it."),
+]
+
+NAMES = [
+    ("name: '[red]x[/red]'", FOLDER_NAME + "'[red]x[/red]'."),
+    ("name: '<script>alert(1)</script>'", FOLDER_NAME + "'<script>alert(1)</script>'."),
+    ("name: a/b", FOLDER_NAME + "'a/b'."),
+    ("name: ../up", FOLDER_NAME + "'../up'."),
+    ("name: '..'", FOLDER_NAME + "'..'."),
+    ("name: -x", FOLDER_NAME + "'-x'."),
+    ("name: '--help'", FOLDER_NAME + "'--help'."),
+    ("name: .hidden", FOLDER_NAME + "'.hidden'."),
+    ("name: a b", FOLDER_NAME + "'a b'."),
+    ('name: "a\\nb"', FOLDER_NAME + r"'a\nb'."),
+    ('name: "a\\0b"', FOLDER_NAME + r"'a\x00b'."),
+    ('name: "\\e[31mred"', FOLDER_NAME + r"'\x1b[31mred'."),
+    ('name: "a\\u202Eb"', FOLDER_NAME + r"'a\u202eb'."),
+    ('name: "a\\u200Bb"', FOLDER_NAME + r"'a\u200bb'."),
+    ('name: "e\\u0301"', FOLDER_NAME),
+    ("name: \u0430bc", FOLDER_NAME + "'\u0430bc'."),
+    ("name: \uff52\uff4f\uff57", FOLDER_NAME),
+    ("name: é", FOLDER_NAME + "'é'."),
+    (f"name: {'x' * 300}", FOLDER_NAME + "'xxxxx"),
+    ("name: ''", FOLDER_NAME + "''."),
+    ("name: $HOME", FOLDER_NAME + "'$HOME'."),
+    ("name: row;rm", FOLDER_NAME + "'row;rm'."),
+    ("name: a\\b", FOLDER_NAME),
+    ("name: mlflow.db", "name: mlflow.db is a file of the runs folder; give another name; it is 'mlflow.db'."),
+    ("name: test_openings.jsonl", "name: test_openings.jsonl is a file of the runs folder; give another name"),
+    ("name: 12", "name: must be text; it is 12."),
+    ("name: true", "name: must be text; it is True."),
+    ("name: ~", "name: must be text; it is None."),
+    ("name: [a]", "name: must be text; it is ['a']."),
+    ("search: {from: ../x}", "search.from: a search's name names a folder"),
+    ("search: {from: other}", "search.from: There is no search 'other' in"),
+]
+
+PARTS = [
+    ("losses: []", "losses: must have an entry at least; it is []."),
+    ("losses: pnp", "losses: must be a list; it is 'pnp'."),
+    ("losses: [pnp, pnp]", "losses: each may be named once, and pnp is named again; keep one of them."),
+    ("losses: [pnpp]", "losses: pnpp is not known (did you mean pnp?); there are contrastive, "),
+    ("losses: [proxy anchor]", "losses: proxy anchor is not known (did you mean proxy_anchor?)"),
+    ("losses: [pr\u043exy_anchor]", r"(did you mean proxy_anchor? It is written 'pr\u043exy_anchor'.)"),
+    ("losses: ['']", "losses: '' is not known; there are contrastive, "),
+    ("losses: [3]", "losses: 3 is no loss; give a name, or the import path of your own."),
+    ("losses: ['os:system']", "losses: The loss 'os:system' must be a class that derives from trainables.losses.base.Loss"),
+    ("losses: ['nomodule:X']", "losses: The loss 'nomodule:X' is not there: no module nomodule is found."),
+    ("losses: ['a:b:c']", "losses: The loss 'a:b:c' is no import path: give module:Attribute"),
+    ("losses: [{name: ../x, part: 'os:system'}]", "losses: os:system would be called '../x', which cannot name a folder"),
+    ("losses: [{name: pnp, part: 'os:system'}]", "losses: os:system would be called pnp, which is the name of a built-in loss"),
+    ("losses: [{part: 'os:system'}]", "losses: a loss of your own has the keys name and part"),
+    ("dataset: {}", "dataset.name: missing; this key is required."),
+    ("dataset: glyphs", "dataset: must be keys and values; it is 'glyphs'."),
+    ("dataset: {name: glyps}", "it is 'glyps' (did you mean glyphs?)."),
+    ("dataset: {name: folder}", "dataset.root is missing: give the folder that holds the images."),
+    ("dataset: {name: folder, root: /nonexistent}", "dataset.root is '/nonexistent', which does not exist."),
+    ('dataset: {name: folder, root: "/tmp/a\\0b"}', r"dataset.root is '/tmp/a\x00b', which does not exist."),
+    ("dataset: {name: glyphs, colour: red}", "dataset: colour: glyphs has no such option; remove it."),
+    ("dataset: {name: glyphs, cache: /dev/null}", "dataset.cache: /dev/null cannot be written to; name a folder of your own."),
+    ("model: {backbone: resnet5}", "it is 'resnet5' (did you mean resnet50?)."),
+    ("model: {backbone: 'os:system'}", "The backbone 'os:system' must be a class or function that builds a module"),
+    ("model: {weights: nope}", "no file. Give a file, 'imagenet' or null."),
+    ("model: {weights: /etc/passwd}", "The weights in /etc/passwd cannot be read: "),
+    ("metrics: {validation: []}", "metrics.validation: must have an entry at least; it is []."),
+    ("metrics: {validation: [recal_at_1]}", "metrics.validation: recal_at_1 is not known (did you mean recall_at_1?)"),
+    ("metrics: {validation: ['R@1']}", "metrics.validation: R@1 is not known (did you mean recall_at_1?)"),
+    ("metrics: {validation: [recall_at_0]}", "metrics.validation: recall_at_0 is not known (did you mean recall_at_1?)"),
+    ("metrics: {test: [recall_at_1000000]}", "metrics: k = 1000000 needs more than 1000000 images and the 48 test classes have 1152; name a smaller k."),
+    ("metrics: {gallery: all}", "metrics.gallery: must be 'validation' or 'training_half'; it is 'all'."),
+    ("search: {objective: loss}", "search.objective: loss is not known; there are recall_at_k, "),
+    ("search: {sampler: tpee}", "search.sampler: tpee is not known (did you mean tpe?); there are tpe, "),
+    ("search: {pruner: ashaa}", "search.pruner: ashaa is not known (did you mean asha?); there are asha, "),
+    ("search: {sampler: gp}", "search: sampler gp models complete trials alone, of which a pruner leaves few; set pruner to none (it is asha)"),
+    ("search: {sampler: cmaes}", "search: sampler cmaes learns from complete trials alone"),
+    ("training: {optimizer: admw}", "training: optimizer must be one of adamw, adam; it is 'admw'."),
+    ("training: {learning_rate: 0.1}", "training.learning_rate: no such key (did you mean training.lr?); mend it, or remove it."),
+    ("training_by_loss: {mpa: {lr: 0.1}}", "training_by_loss.mpa: this is none of the search's losses (proxy_anchor, pnp)"),
+    ("noise: {loss: mpa}", "noise.loss is 'mpa', none of the search's losses (proxy_anchor, pnp)"),
+    ("noise: {configuration: {alpha: 3}}", "noise.configuration.alpha: proxy_anchor has no value 3 there in this search"),
+    ("stages: []", "stages: must have an entry at least; it is []."),
+    ("stages: [test]", "or its beginning, noise before it; it is ['test']."),
+    ("stages: [serach]", "stages: must be 'noise', 'search', 'select' or 'test'; it is 'serach'."),
+    ("ship: ['../x']", "ship: '../x' is no package's name; give it as Python imports it, such as mylab."),
+    ("ship: [nopackage_x]", "ship: no package nopackage_x is found here; mend the name"),
+    # Several mistakes are said at once.
+    ("nmae: x\nsearch: {trials: 0}\nlosses: [pnpp]", "nmae: no such section (did you mean name?)", "search.trials: must be at least 1; it is 0.", "losses: pnpp is not known"),
+]
+
+SPACES = [
+    ("space: {pnpp: {}}", "space.pnpp: this is none of the search's losses (proxy_anchor, pnp) (did you mean pnp?)"),
+    ("space: {pnp: {alfa: 3}}", "space.pnp.alfa: there is no such hyperparameter to search; there are variant, temperature, alpha, bound."),
+    ("space: {pnp: 3}", "space.pnp: must be keys and values; it is 3."),
+    ("space: {pnp: {temperature: {low: 0.1, high: 0.01}}}", "space.pnp.temperature: `low <= high` must hold"),
+    ("space: {pnp: {temperature: {low: 0, high: 0.1, log: true}}}", "space.pnp.temperature: `low > 0` must hold for `log=True`"),
+    ("space: {pnp: {temperature: {low: 0.01, high: 0.02, step: 1}}}", "space.pnp.temperature: steps of 1 from 0.01 do not end at 0.02, but at 0.01; set high to that, or give another step."),
+    ("space: {pnp: {temperature: {low: 0.01, high: 0.02, step: 0}}}", "space.pnp.temperature: `step > 0` must hold, but got step=0"),
+    ("space: {pnp: {temperature: {low: 0.01, high: .inf}}}", "space.pnp.temperature.high: must be finite; it is inf."),
+    ("space: {pnp: {temperature: {low: 0.01, hihg: 0.1}}}", "space.pnp.temperature: a range has the keys low, high, step, log, not hihg."),
+    ("space: {pnp: {temperature: {low: a}}}", "space.pnp.temperature: low, high and step must be numbers and log true or false; it is {'low': 'a'}."),
+    ("space: {pnp: {temperature: [.nan]}}", "space.pnp.temperature: must be finite; it is nan."),
+    ("space: {pnp: {temperature: []}}", "space.pnp.temperature: the list of choices is empty; name at least one value."),
+    ("space: {pnp: {temperature: true}}", "space.pnp.temperature: temperature must be a finite number above 0, not True"),
+    ("space: {pnp: {variant: Zz}}", "space.pnp.variant: variant must be one of O, Iu, Ib, Ds, Dq, not 'Zz'"),
+    ("space: {pnp: {variant: {low: 1, high: 2}}}", "space.pnp.variant: a range needs numbers, and this is one of 'Ib', 'Ds', 'Dq'; give a list of choices."),
+    ("space: {pnp: {variant: [[a]]}}", "space.pnp.variant: choices must be plain values; the list is [['a']]."),
+    ("space: {proxy_anchor: {scale: {low: 1, high: 9223372036854775806, step: 1}}}", "space.proxy_anchor.scale: it has more than 1,000,000 steps, from 1"),
+    ("space: {mpa: {proxies_per_class: {low: 1, high: 8, step: 0}}}\nlosses: [mpa]", "space.mpa.proxies_per_class: `step > 0` must hold, but got step=0"),
+    ("space: {mpa: {proxies_per_class: 1.5}}\nlosses: [mpa]", "space.mpa.proxies_per_class: proxies_per_class must be a whole number of at least 1, not 1.5"),
+    ("space: {mpa: {proxies_per_class: 1000000000000000}}\nlosses: [mpa]", "space.mpa.proxies_per_class: {'proxies_per_class': 1000000000000000} cannot be built"),
+    ("space: {training: {epochs: 3}}", "space.training.epochs: there is no such hyperparameter to search"),
+    ("space: {training: {lr: -1}}", "space.training.lr: lr must be positive and finite; it is -1."),
+    ("search: {sampler: grid, pruner: none}\nlosses: [pnp]", "space.pnp.temperature is a range without steps", "space.pnp.alpha is a range", "space.pnp.bound is a range"),
+]
+
+ADDRESSES = [
+    ("search: {storage: ''}", "search.storage: must not be empty; it is ''."),
+    ("search: {storage: nonsense}", "search.storage must begin with one of sqlite:, postgresql:, mysql:; it is 'nonsense'."),
+    ("search: {storage: 'sqlite:////nonexistent/x.db'}", "search.storage: the folder /nonexistent does not exist or cannot be written to; make it first."),
+    ("search: {storage: 'sqlite:////etc/passwd'}", "search.storage: /etc/passwd is no database of SQLite (file is not a database); name another file."),
+    ("search: {storage: 'postgresql://user:not-for-every-eye@127.0.0.1:9/x'}", "search.storage: it holds a password (postgresql://user:***@127.0.0.1:9/x); write it as a reference"),
+    ("search: {storage: 'postgresql://u:${NO_SUCH_VARIABLE}@127.0.0.1:9/x'}", "needs the environment variable NO_SUCH_VARIABLE, which is not set; export it."),
+    ("tracking: {uri: 'http://127.0.0.1:9'}", "tracking.uri: no MLflow server answers at http://127.0.0.1:9 "),
+    ("tracking: {uri: 'http://user:not-for-every-eye@127.0.0.1:9'}", "tracking.uri: it holds a password (http://user:***@127.0.0.1:9)"),
+    ("tracking: {uri: 'ftp://x'}", "tracking.uri must begin with one of sqlite:, http:, https:, postgresql:, mysql:; it is 'ftp://x'."),
+    ("tracking: {uri: 'http://[::1'}", "tracking.uri is no address (Invalid IPv6 URL); it is 'http://[::1'."),
+    ("tracking: {uri: 'http://127.0.0.1:abc'}", "tracking.uri is no address (Port could not be cast to integer value as 'abc')"),
+    ("tracking: {uri: 'http://127.0.0.1:99999'}", "tracking.uri is no address (Port out of range 0-65535)"),
+    ("tracking: {register: 1}", "tracking.register: must be true or false; it is 1."),
+    ("checkpoints: {storage_path: rel/path}", "checkpoints.storage_path: must be a whole path, or a URL such as s3://bucket/folder; it is 'rel/path'."),
+    ("checkpoints: {storage_path: 'nope://x'}", "checkpoints.storage_path: fsspec knows no nope://"),
+    ("checkpoints: {storage_path: 's3://user:not-for-every-eye@host/x'}", "checkpoints.storage_path: it names a user; leave that out"),
+    ("checkpoints: {storage_path: /etc/passwd}", "checkpoints.storage_path: /etc/passwd cannot be written to; name a folder of your own."),
+    ("checkpoints: {storage_path: /dev/null/x}", "checkpoints.storage_path: /dev/null cannot be written to; name a folder of your own."),
+    ('checkpoints: {storage_path: "/tmp/a\\0b"}', r"checkpoints.storage_path: '/tmp/a\x00b' holds a zero byte"),
+    (f"checkpoints: {{storage_path: /{'y' * 300}}}", "cannot be looked at (OSError: File name too long)"),
+]
+
+LAUGHS = "a0: &a0 [l, l, l, l, l, l, l, l, l]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
+NOT_YAML = "is not valid YAML: line"
+
+FILES = [
+    ("empty", b"", "must hold keys and values, such as `name: quickstart`; it is empty."),
+    ("a comment alone", b"# x\n", "it is empty."),
+    ("a list", b"- a\n- b\n", "it holds ['a', 'b']."),
+    ("a number", b"3\n", "it holds 3."),
+    ("two documents", f"{GOOD}---\n{GOOD}", f"{NOT_YAML} 4, column 1: expected a single document in the stream"),
+    ("a tab", f"{GOOD}training:\n\tepochs: 3\n", r"found character '\t' that cannot start any token"),
+    ("UTF-16", GOOD.encode("utf-16"), "is not UTF-8 text; save it as UTF-8, or name a search file."),
+    ("Latin-1", GOOD.encode() + b"# \xe9\n", "is not UTF-8 text"),
+    ("a zero byte", f"{GOOD}# \0\n", f"{NOT_YAML} 4: the character U+0000 may not stand in it; remove it."),
+    ("a bell", f"{GOOD}# \a\n", "the character U+0007 may not stand in it; remove it."),
+    ("half a character", f'{GOOD}x: "\\uD800"\n', r"column 4: '\ud800' holds half of a character; mend it."),
+    ("no character", f'{GOOD}x: "\\UFFFFFFFF"\n', "is not valid YAML: "),
+    ("an escape in a key", f'{GOOD}"\\e[31mred": 1\n', r"has the key '\x1b[31mred', in which a character cannot be seen; write the key plainly."),
+    ("a line break in a key", f'{GOOD}"a\\nb": 1\n', r"has the key 'a\nb', in which a character cannot be seen"),
+    ("a key twice", f"{GOOD}name: other\n", "has 'name' given twice (line 4); keep one of them."),
+    ("a key below twice", f"{GOOD}search: {{trials: 2, trials: 3}}\n", "has 'trials' given twice (line 4)"),
+    ("a merge", f"{GOOD}x: &x {{trials: 2}}\nsearch: {{<<: *x}}\n", "merges entries with << (line 5), which is not read; write them out."),
+    ("a list as a key", f"{GOOD}? [a, b]\n: 3\n", "a key must be text; mend it."),
+    ("a mapping as a key", f"{GOOD}? {{a: 1}}\n: 3\n", "a key must be text; mend it."),
+    ("an unknown alias", f"{GOOD}search: *nope\n", "found undefined alias 'nope'; mend it."),
+    ("an alias within itself", f"{GOOD}space: &a {{pnp: *a}}\n", "holds something that stands within itself (line 4); write it out."),
+    ("a list within itself", f"{GOOD}metrics: {{validation: &a [*a]}}\n", "holds something that stands within itself (line 4)"),
+    ("a billion laughs", GOOD + LAUGHS, "holds more than 10,000 values (line 8), which is no search file; shorten it."),
+    ("ten megabytes of numbers", f"{GOOD}x: [{'1, ' * 3_400_000}1]\n", "has more than 1,000,000 characters, which is no search file; shorten it."),
+    ("ten megabytes of comment", f"{GOOD}# {'x' * 10_000_000}\n", "has more than 1,000,000 characters"),
+    ("ten thousand keys", GOOD + "".join(f"k{n}: 1\n" for n in range(10_000)), "holds more than 10,000 values"),
+    ("100,000 lists deep", f"{GOOD}x: {'[' * 100_000}{']' * 100_000}\n", "is more than 50 levels deep (line 4), which is no search file; flatten it."),
+    ("100,000 mappings deep", f"{GOOD}x: {'{a: ' * 100_000}1{'}' * 100_000}\n", "is more than 50 levels deep (line 4)"),
+    ("100,000 lists open", f"{GOOD}x: {'[' * 100_000}", "is more than 50 levels deep (line 4)"),
+    ("1,000 levels of lines", "".join(f"{' ' * n}a:\n" for n in range(1_000)), "is more than 50 levels deep"),
+    ("a call of Python", f"{GOOD}x: !!python/object/apply:os.system ['touch pwned']\n", "the tag !!python/object/apply:os.system is not read; mend it."),
+    ("a name of Python", f"{GOOD}x: !!python/name:os.system\n", "the tag !!python/name:os.system is not read"),
+    ("an unknown tag", f"{GOOD}x: !foo 3\n", "column 4: the tag !foo is not read; mend it."),
+    ("bytes", f"{GOOD}x: !!binary aGVsbG8=\n", "the tag !!binary is not read"),
+    ("a set", f"{GOOD}x: !!set {{a, b}}\n", "the tag !!set is not read"),
+    ("a date", f"{GOOD}x: !!timestamp abc\n", "the tag !!timestamp is not read"),
+    ("a number that is none", f"{GOOD}search: {{trials: !!int abc}}\n", "'abc' is no whole number; mend it."),
+    ("a flag that is none", f"{GOOD}x: !!bool abc\n", "'abc' is neither true nor false; mend it."),
+    ("a mapping that is none", f"{GOOD}search: !!map 3\n", "keys and values are expected; mend it."),
+    ("5,000 digits", f"{GOOD}search: {{trials: {'1' * 5_000}}}\n", "a number of 5,000 characters is expected to have 4,000 at most; mend it."),
+    ("another YAML", f"%YAML 3.0\n---\n{GOOD}", "found incompatible YAML document (version 1.* is required)"),
+    ("an open quote", f'{GOOD}x: "abc\n', "while scanning a quoted scalar, found unexpected end of stream"),
+    ("two colons", f"{GOOD}x: a: b\n", "column 5: mapping values are not allowed here"),
+    ("a picture", b"\x89PNG\r\n\x1a\n\0\0", "is not UTF-8 text"),
+    ("an archive", b"PK\x03\x04" + bytes(100), "the character U+0003 may not stand in it"),
+]
+
+ACCEPTED = [
+    GOOD, f"---\n{GOOD}...\n", f"\ufeff{GOOD}", GOOD.replace("\n", "\r\n"), laid_over("search: {seed: -0}"), laid_over("training: {lr: 1e-3, weight_decay: 0}"),
+    laid_over("training: {lr: 1.5}"), laid_over("training: {lr: &x 0.01, weight_decay: *x}"), '{"name": "row", "dataset": {"name": "glyphs"}, "losses": ["pnp"]}',
+]
+
+
+@pytest.mark.parametrize("row", [*VALUES, *NAMES, *PARTS, *SPACES, *ADDRESSES], ids=lambda row: row[0][:60])
+def test_a_wrong_entry_is_a_sentence(row: tuple[str, ...], here: Path) -> None:
+    written, *sentences = row
+    (here / "row.yaml").write_text(laid_over(written))
+    refused(here, ["run", "row.yaml"], *sentences)
+
+
+@pytest.mark.parametrize(("content", "sentence"), [row[1:] for row in FILES], ids=[row[0] for row in FILES])
+def test_a_file_that_is_none_is_a_sentence(content: str | bytes, sentence: str, here: Path) -> None:
+    (here / "row.yaml").write_bytes(content.encode() if isinstance(content, str) else content)
+    refused(here, ["run", "row.yaml"], sentence)
+
+
+@pytest.mark.parametrize("content", ACCEPTED)
+def test_what_is_odd_and_right_is_accepted(content: str, here: Path) -> None:
+    """It is refused for the cluster alone, where nothing answers: the tables above prove nothing without this."""
+    (here / "row.yaml").write_bytes(content.encode())
+    refused(here, ["run", "row.yaml"])
