@@ -29,7 +29,7 @@ def register(
     from trainables.mistakes import Mistakes
 
     try:
-        wanted = plain_name(model_name or name)
+        wanted = name if model_name is None else plain_name(model_name)
     except ValueError:
         raise Mistakes(
             f"--as is {model_name!r}; a registered model's name has letters, digits, '.', '_' and '-', and begins with "
