@@ -28,8 +28,14 @@ def given_path(address: str) -> AnyPath:
     """As :func:`as_path`, of an address that a user gives; there need not be anything.
 
     Raises:
-        Mistakes: it cannot be looked at.
+        Mistakes: it holds a password, which would stand wherever the address is written, or it cannot be looked at.
     """
+    user, _, host = address.partition("://")[2].partition("/")[0].rpartition("@")
+    if ":" in user:
+        raise Mistakes(
+            f"The address at {host} holds a password; leave it out, its library finds user and password by itself (see "
+            "CLUSTER.md)."
+        )
     try:
         path = as_path(address)
         path.exists()

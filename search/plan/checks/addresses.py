@@ -8,6 +8,7 @@ from urllib.request import urlopen
 from search.config.search_config import SearchConfig
 from search.config.secrets import expand, without_password
 from search.plan.checks.findings import Findings
+from search.tracking.client import health_page
 from trainables.files import as_path
 from trainables.mistakes import Mistakes
 
@@ -70,10 +71,9 @@ def check_tracking(address: str) -> None:
         _check_database("tracking.uri", address, TRACKING_SCHEMES)
         return
     shown = without_password(address)
-    parts = urlsplit(expand(address))
-    health = parts._replace(netloc=parts.netloc.rpartition("@")[2], path=f"{parts.path.rstrip('/')}/health")
+    uri = expand(address)
     try:
-        with urlopen(health.geturl(), timeout=PATIENCE_S):
+        with urlopen(health_page(uri), timeout=PATIENCE_S):
             pass
     except (OSError, ValueError) as error:
         raise Mistakes(
@@ -81,7 +81,7 @@ def check_tracking(address: str) -> None:
         ) from error
     from search.tracking.client import login_refusal
 
-    if refusal := login_refusal(parts.geturl()):
+    if refusal := login_refusal(uri):
         raise Mistakes(
             f"tracking.uri: the MLflow server at {shown} does not let this user in ({refusal}); put user and password "
             "into ~/.mlflow/credentials, or into MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD."
