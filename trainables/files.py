@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
@@ -55,9 +56,9 @@ def write_whole(path: AnyPath, write: Callable[[IO[bytes]], object]) -> None:
         write(content)
         path.write_bytes(content.getvalue())
         return
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
-        with draft.open("wb") as file:
+        with draft.open("xb") as file:  # a file of this process alone, and no link that somebody laid there
             write(file)
             file.flush()
             os.fsync(file.fileno())
