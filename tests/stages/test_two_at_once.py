@@ -3,8 +3,7 @@
 import json
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from support.finished_search import run_here
 import holdout
 from search.config.initial.initial_file import write_initial_file
 from search.plan.runs import RunFolder
-from trainables.mistakes import Mistakes
 
 OPEN = """
 import sys
@@ -36,14 +34,20 @@ for number in range(20):
 """
 
 
+def ledger_writer(runs: Path, name: str) -> subprocess.Popen[str]:
+    program = [sys.executable, "-c", OPEN, str(runs), name]
+    root = Path(__file__).parents[2]
+    return subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root)
+
+
 @pytest.fixture(scope="module")
-def runs(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def runs(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A search that is done."""
     folder = tmp_path_factory.mktemp("two") / "runs"
     training = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16}
     for search in run_here(folder, [small_search(image_folder, losses=["pnp"], training=training)]):
         search.close()
-    yield folder
+    return folder
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -77,38 +81,19 @@ def test_what_only_reads_goes_on_while_a_search_runs(runs: Path, tmp_path: Path)
 
 def test_of_many_that_write_a_first_file_one_does(tmp_path: Path) -> None:
     for attempt in range(20):
-        path, outcomes = tmp_path / f"{attempt}.yaml", []
-        together = threading.Barrier(4)
-
-        def write(text: str, path: Path = path, together: threading.Barrier = together) -> None:
-            together.wait()
-            try:
-                write_initial_file(path, text)
-                outcomes.append(text)  # noqa: B023
-            except Mistakes as error:
-                assert "is there already and is not overwritten" in str(error)
-
-        writers = [threading.Thread(target=write, args=(str(number) * 5000,)) for number in range(4)]
-        for writer in writers:
-            writer.start()
-        for writer in writers:
-            writer.join()
-        (text,) = outcomes
-        assert path.read_text() == text
+        path = tmp_path / f"{attempt}.yaml"
+        with ThreadPoolExecutor(4) as pool:
+            writing = [pool.submit(write_initial_file, path, str(number) * 5000) for number in range(4)]
+        refused = [error for writer in writing if (error := writer.exception())]
+        assert len(refused) == 3
+        assert all("is there already and is not overwritten" in str(error) for error in refused)
+        (number,) = (number for number, writer in enumerate(writing) if not writer.exception())
+        assert path.read_text() == str(number) * 5000
 
 
 def test_no_line_of_the_ledger_is_torn_and_none_is_lost(tmp_path: Path, state: Path) -> None:
     """Four processes, two runs folders, one user: lines that are longer than a page, written at once."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", OPEN, str(tmp_path / ("one", "two")[number % 2]), f"search-{number}"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
-        )  # fmt: skip
-        for number in range(4)
-    ]
+    processes = [ledger_writer(tmp_path / ("one", "two")[number % 2], f"search-{number}") for number in range(4)]
     for process in processes:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"

@@ -272,7 +272,8 @@ def test_two_users_of_one_cache(tmp_path_factory: pytest.TempPathFactory) -> Non
             "os.setuid(65534)\n"
             "glyphs = Glyphs(num_classes=4, images_per_class=12)\n"
             "for side in (40, 20):\n"
-            "    try: print(build_store(glyphs, list(glyphs.classes()), short_side=side, cache=Path(sys.argv[1]), workers=1))\n"
+            "    classes, cache = list(glyphs.classes()), Path(sys.argv[1])\n"
+            "    try: print(build_store(glyphs, classes, short_side=side, cache=cache, workers=1))\n"
             "    except Mistakes as error: print(error)\n"
         )
         said = subprocess.run(
