@@ -1,4 +1,4 @@
-.PHONY: setup run test test-slow test-cluster test-browser check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-initial-proxies docs pictures clean
+.PHONY: setup run test test-slow test-cluster test-browser check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-initial-proxies docs pictures audit clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -116,6 +116,12 @@ docs: setup $(DOCS_STAMP)
 # The README's pictures, from the report of a finished `quickstart` in the folder RUNS, in Debian's Chromium.
 pictures: setup
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.pictures $(or $(RUNS),runs)
+
+# Known advisories against the pinned versions. `AUDIT=osv make audit` asks api.osv.dev instead of PyPI; where it cannot
+# ask, it fails.
+audit: setup
+	test -x build/audit/bin/pip-audit || { $(PYTHON) -m venv build/audit && $(BIN)/uv pip install --quiet --python build/audit/bin/python pip-audit; }
+	build/audit/bin/pip-audit --strict --disable-pip --no-deps --vulnerability-service $(or $(AUDIT),pypi) --requirement constraints.txt
 
 clean:
 	rm -rf .venv build runs

@@ -158,8 +158,7 @@ def run(
         Mistakes: all that is wrong with the file; nothing is created then.
         Failure: it could not be done.
     """
-    from rich.console import Console
-
+    from search.cli.terminal import Terminal
     from search.config.recipes import read_search
     from search.config.yaml_file import with_value
     from search.stages.start import run_search
@@ -168,7 +167,7 @@ def run(
     content: dict[str, Any] = dict(file) if isinstance(file, Mapping) else read_search(Path(file))
     for key, value in (settings or {}).items():
         content = with_value(content, key.split("."), value)
-    console = Console(stderr=True, quiet=quiet)
+    console = Terminal(stderr=True, quiet=quiet)
     outcome = run_search(content, runs_folder(runs), console, started=started, on_epoch=on_epoch)
     return Search(StoredSearch(outcome.search.plan.folder))
 

@@ -10,6 +10,9 @@
 #                    in MLFLOW_AUTH_ADMIN_PASSWORD. Clients take theirs from ~/.mlflow/credentials or
 #                    MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD.
 #
+# Browsers and clients may call it localhost, by its address or by this machine's name; other names are given in
+# MLFLOW_SERVER_ALLOWED_HOSTS, as in "mlflow.lab:5000,localhost:5000".
+#
 # Artifacts are kept in RUNS/mlartifacts, or where MLFLOW_ARTIFACTS_DESTINATION says (a folder or an address as s3://…).
 set -euo pipefail
 
@@ -26,20 +29,28 @@ while [[ ${1:-} == --* ]]; do
 done
 runs=$(realpath "${1:-runs}") port=${2:-5000}
 [ -d "$runs" ] || refuse "There is no runs folder $runs; a search makes it."
-[[ $database =~ ://[^/@]*:[^/@]*@ ]] && refuse "The address of --database holds a password; put it in ~/.pgpass instead."
+[[ $database =~ (://[^/@]*:[^@]*@|[?\&]password=) ]] && refuse "The address of --database holds a password; put it in ~/.pgpass instead."
 PATH="$(dirname "$(realpath "$0")")/../.venv/bin:$PATH"
 
 export MLFLOW_BACKEND_STORE_URI=${database:-sqlite:///$runs/mlflow.db}
 export MLFLOW_ARTIFACTS_DESTINATION=${MLFLOW_ARTIFACTS_DESTINATION:-$runs/mlartifacts}
 export MLFLOW_DISABLE_TELEMETRY=true
+# MLflow's own patterns take 10.evil.example for a private address, and refuse the address that --host names.
+names=(localhost 127.0.0.1 '[::1]' "$host" "$(hostname)")
+[ "$host" = 0.0.0.0 ] && mapfile -t -O ${#names[@]} names < <({ hostname -f; hostname -I; } 2> /dev/null | tr ' ' '\n' | grep .)
+printf -v allowed "%s:$port," "${names[@]}"
+export MLFLOW_SERVER_ALLOWED_HOSTS=${MLFLOW_SERVER_ALLOWED_HOSTS:-${allowed%,}}
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false  # eight more processes, for jobs that nobody here gives
 if [ ${#app[@]} -gt 0 ]; then
     own=$HOME/.config/holdout
     (umask 077 && mkdir -p "$own" && { [ -s "$own/mlflow_secret_key" ] || head -c 32 /dev/urandom | base64 > "$own/mlflow_secret_key"; })
     MLFLOW_FLASK_SERVER_SECRET_KEY=$(< "$own/mlflow_secret_key")
+    config=$own/mlflow_users_$port.ini  # of this server alone
     printf '%s\n' '[mlflow]' 'default_permission = READ' 'admin_username = admin' \
-        "database_uri = ${database:-sqlite:///$runs/mlflow_users.db}" > "$own/mlflow_users.ini"
-    export MLFLOW_FLASK_SERVER_SECRET_KEY MLFLOW_AUTH_CONFIG_PATH=$own/mlflow_users.ini
+        "database_uri = ${database:-sqlite:///$runs/mlflow_users.db}" > "$config"
+    export MLFLOW_FLASK_SERVER_SECRET_KEY MLFLOW_AUTH_CONFIG_PATH=$config
+    # It holds the users' hashed passwords.
+    [ -n "$database" ] || { (umask 077 && touch "$runs/mlflow_users.db") && chmod 600 "$runs/mlflow_users.db"; }
 fi
 # A server that listens on every address is asked at this machine's own.
 asked=$host; [ "$host" = 0.0.0.0 ] && asked=127.0.0.1

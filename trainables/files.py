@@ -10,6 +10,7 @@ import errno
 import io
 import json
 import os
+import secrets
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
@@ -165,8 +166,14 @@ def given_path(address: str) -> AnyPath:
     """As :func:`as_path`, of an address that a user gives; there need not be anything.
 
     Raises:
-        Mistakes: it cannot be looked at.
+        Mistakes: it holds a password, which would stand wherever the address is written, or it cannot be looked at.
     """
+    user, _, host = address.partition("://")[2].partition("/")[0].rpartition("@")
+    if ":" in user:
+        raise Mistakes(
+            f"The address at {host} holds a password; leave it out, its library finds user and password by itself (see "
+            "CLUSTER.md)."
+        )
     try:
         path = as_path(address)
         within(ANSWER_S, path.exists)
@@ -278,11 +285,11 @@ def write_whole(path: AnyPath, write: Callable[[IO[bytes]], object]) -> None:
         write(content)
         ask(path, lambda: _put(path, content.getvalue()), len(content.getbuffer()))
         return
-    draft = path.with_name(f".{path.name}.{os.getpid()}{_DRAFT}")
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{_DRAFT}")
     with of_storage(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with draft.open("wb") as file:
+            with draft.open("xb") as file:  # a file of this process alone, and no link that somebody laid there
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())

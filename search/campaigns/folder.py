@@ -8,6 +8,7 @@ import yaml
 from search.campaigns.config import CampaignConfig, read_config
 from search.campaigns.results.types import CampaignResult
 from search.config.yaml_file import read_yaml
+from search.plan.runs import RunFolder
 from trainables.files import write_json, write_text
 from trainables.mistakes import Mistakes
 
@@ -48,7 +49,8 @@ class CampaignFolder:
 
     def searches(self) -> list[str]:
         """What the searches are called that the campaign began with; none before it began."""
-        return read_config(read_yaml(self.config)).search_names if self.config.exists() else []
+        begun = RunFolder(self.runs, self.name).is_campaign
+        return read_config(read_yaml(self.config)).search_names if begun else []
 
 
 def campaign_of(runs: Path, name: str) -> CampaignFolder | None:

@@ -88,21 +88,19 @@ def main() -> None:
     except Mistakes as error:
         say(error.sentences, "red")
         sys.exit(MISTAKE)
+    except Failure as error:
+        say([str(error)], "red")
+        sys.exit(FAILED)
     except OSError as error:
+        if is_full(error):
+            say([str(DiskFull.at(Path(error.filename or ".").absolute()))], "red")
+            sys.exit(FAILED)
         if error.errno not in UNUSABLE or error.filename is None:
             raise
         path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
         shown = path if len(path) <= 80 else f"{path[:77]}…"
         say([f"{shown!r} cannot be used ({error.strerror}); name another path, or permit what was asked."], "red")
         sys.exit(MISTAKE)
-    except Failure as error:
-        say([str(error)], "red")
-        sys.exit(FAILED)
-    except OSError as error:
-        if not is_full(error):
-            raise
-        say([str(DiskFull.at(Path(error.filename or ".").absolute()))], "red")
-        sys.exit(FAILED)
 
 
 def _interrupt(*_: object) -> None:

@@ -12,24 +12,25 @@ from typing import TYPE_CHECKING, Any
 from search.config.secrets import without_password
 
 if TYPE_CHECKING:  # rich is imported by the first thing that is printed
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
+    from search.cli.terminal import Terminal
     from search.report.tables.text_table import TextTable
 
 
-def _results() -> "Console":
-    from rich.console import Console
+def _results() -> "Terminal":
+    from search.cli.terminal import Terminal
 
     # A file or a pipe has no width of its own; rich reads COLUMNS where it is given none.
-    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120, emoji=False)
+    return Terminal(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120, emoji=False)
 
 
 @cache
-def messages() -> "Console":
+def messages() -> "Terminal":
     """What speaks to people beside the result."""
-    from rich.console import Console
+    from search.cli.terminal import Terminal
 
-    return Console(stderr=True, emoji=False)  # mylab:loss:x is no picture
+    return Terminal(stderr=True, emoji=False)  # mylab:loss:x is no picture
 
 
 def show(rendered: "RenderableType", value: Any, as_json: bool) -> None:

@@ -1,4 +1,7 @@
-"""One driver a search, wherever its runs folder lies: an advisory lock in the PostgreSQL that holds its studies."""
+"""One driver a search: a lock in its runs folder and, wherever that lies, one in the PostgreSQL that holds its studies.
+
+Whatever writes a search holds it, be it for moments: its driver knows what it has written, and reads nothing again.
+"""
 
 import hashlib
 import logging
@@ -7,11 +10,13 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import sqlalchemy
 from sqlalchemy.engine import Connection, Engine
 
+from search.config.secrets import expand
+from search.plan.plan import Plan
 from trainables.mistakes import Mistakes
 
 logger = logging.getLogger(__name__)
@@ -30,6 +35,25 @@ _KEEPALIVE = "-c tcp_keepalives_idle=20 -c tcp_keepalives_interval=10 -c tcp_kee
 def lock_key(search: str) -> int:
     """The search's number among the database's advisory locks: 63 bits of SHA-256."""
     return int.from_bytes(hashlib.sha256(f"holdout:{search}".encode()).digest()[:8], "big") >> 1
+
+
+@contextmanager
+def hold(plans: Sequence[Plan]) -> Iterator[None]:
+    """Hold the searches of ``plans`` for this process alone.
+
+    Raises:
+        Mistakes: another process holds one of them.
+    """
+    databases: dict[str, list[str]] = {}
+    with ExitStack() as stack:
+        for plan in plans:
+            stack.enter_context(plan.folder.only_driver())
+            storage = expand(plan.config.search.storage or "")
+            if storage.startswith("postgresql"):
+                databases.setdefault(storage, []).append(plan.config.name)
+        for storage, names in databases.items():
+            stack.enter_context(only_driver_of(names, storage))
+        yield
 
 
 @contextmanager

@@ -8,9 +8,14 @@ from trainables.metrics.table import split_subset
 from trainables.mistakes import Mistakes, suggestion
 
 
+def is_plain_name(name: str) -> bool:
+    """Whether a search may be called ``name``, which is fit for a folder then and leads nowhere else."""
+    return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name))
+
+
 def plain_name(name: str) -> str:
     """A search's ``name``, which has to be fit for a folder."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+    if not is_plain_name(name):
         raise ValueError(
             "a search's name names a folder: letters, digits, '.', '_' and '-', beginning with a letter or digit"
         )

@@ -6,7 +6,11 @@ import re
 from trainables.mistakes import Mistakes
 
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
-_PASSWORD = re.compile(r"(://[^/@\s:]*:)[^@\s]+(?=@)|(?<=password=)[^&\s]+")
+_PASSWORD = re.compile(
+    r"(://[^/@\s:]*:)[^@\s]+(?=@)"  # of a user
+    r"|((?:password|passwd|secret|token|signature|access_key|api_?key|(?<![a-z])sig)=)[^&;\s'\"]+",  # of a query
+    re.IGNORECASE,
+)
 
 
 def expand(address: str) -> str:
@@ -42,4 +46,4 @@ def without_a_password(address: str) -> str:
 
 def without_password(text: str) -> str:
     """``text``, an address or a message that quotes one, fit to be shown."""
-    return _PASSWORD.sub(lambda match: f"{match[1] or ''}***", text)
+    return _PASSWORD.sub(lambda match: f"{match[1] or match[2]}***", text)

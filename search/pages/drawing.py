@@ -2,6 +2,7 @@
 
 import io
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -54,7 +55,9 @@ def style(name: str) -> Iterator[None]:
     """
     import matplotlib
 
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}), warnings.catch_warnings():
+        # The text stays text, which whoever reads it has fonts for; and names of classes are not for the terminal.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 
 

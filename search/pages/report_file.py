@@ -42,7 +42,7 @@ def try_to_write_report(runs: Path, name: str) -> None:
 
 
 def _report(runs: Path, names: Sequence[str]) -> Report:
-    campaigns = [name for name in names if CampaignFolder(runs, name).config.exists()]
+    campaigns = [name for name in names if RunFolder(runs, name).is_campaign]
     if not campaigns:
         return search_report([stored_search(runs, name) for name in names])
     if len(names) > 1:

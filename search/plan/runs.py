@@ -10,6 +10,7 @@ from pathlib import Path
 
 import filelock
 
+from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
 from trainables.data.split import ClassSplit
 from trainables.files import read_json, reading
@@ -39,6 +40,11 @@ class RunFolder:
     def campaign(self) -> Path:
         """The campaign file, where the name is a campaign's."""
         return self.path / "campaign.yaml"
+
+    @property
+    def is_campaign(self) -> bool:
+        """Whether there is a campaign of this name; of what can be no name there is none."""
+        return is_plain_name(self.name) and self.campaign.is_file()
 
     @property
     def split(self) -> Path:
@@ -160,7 +166,7 @@ def existing_run(runs: Path, name: str) -> RunFolder:
         Mistakes: there is none.
     """
     folder = RunFolder(runs, name)
-    if Path(name).name != name or not folder.config.is_file():
+    if not is_plain_name(name) or not folder.config.is_file():
         there = [run.name for run in find_runs(runs)]
         raise Mistakes(
             f"There is no search {name!r} in {runs}{suggestion(name, there)}; "

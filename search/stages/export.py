@@ -1,5 +1,6 @@
 """A chosen model as a folder of its own, with its network in forms that need no Holdout, each of them checked."""
 
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,14 +53,20 @@ def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
     from trainables.inference.load_model import load_model  # imports torch
     from trainables.inference.portable import write_programs
 
-    draft = folder.with_name(f".{folder.name}.draft")
+    draft = folder.with_name(f".{folder.name}.{os.getpid()}")
     shutil.rmtree(draft, ignore_errors=True)
     try:
         model.write(draft, comparison)
         embedder = load_model(str(draft), device="cpu", trust_code=True)
         programs = write_programs(draft, embedder, images)
         write_text(draft / CARD, model.card(comparison, rows_as_markdown(programs_table(programs))))
-        draft.rename(folder)
+        try:
+            draft.rename(folder)
+        except OSError as error:
+            raise Mistakes(
+                f"--to is {str(folder)!r}, where the model cannot be put ({error.strerror or error}); give a folder "
+                "that is not there."
+            ) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return Exported(folder=folder, loss=model.loss, programs=programs)

@@ -15,8 +15,7 @@ from typing import Any
 from optuna.trial import FrozenTrial
 from rich.console import Console
 
-from search.cluster.driver_lock import only_driver_of
-from search.config.secrets import expand
+from search.cluster.driver_lock import hold
 from search.config.sections.resources import ResourcesSection
 from search.plan.copied_trials import copy_trials
 from search.plan.disk.space import check_space
@@ -100,10 +99,7 @@ def run_stages(
             _say_space(plans, console)
             concurrent = get_ready(plans, console, phases, stack)
             plans = [with_training_images(plan) for plan in plans]
-        for plan in plans:
-            stack.enter_context(plan.folder.only_driver())
-        for storage, names in _databases(plans).items():
-            stack.enter_context(only_driver_of(names, storage))
+        stack.enter_context(hold(plans))
         for plan in plans:
             if not plan.folder.config.exists() and (told := note_opened_images(plan)):
                 logger.warning("%s: %s.", plan.config.name, told)
@@ -135,16 +131,6 @@ def run_stages(
 def _say_space(plans: Sequence[Plan], console: Console) -> None:
     for sentence in check_space(plans):
         console.print(sentence, style="dim", highlight=False, markup=False, soft_wrap=True)
-
-
-def _databases(plans: Sequence[Plan]) -> dict[str, list[str]]:
-    """The PostgreSQL databases that hold studies, and whose."""
-    databases: dict[str, list[str]] = {}
-    for plan in plans:
-        storage = expand(plan.config.search.storage or "")
-        if storage.startswith("postgresql"):
-            databases.setdefault(storage, []).append(plan.config.name)
-    return databases
 
 
 def _undone(searches: Sequence[Search], stage: Stage) -> list[Search]:

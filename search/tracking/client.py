@@ -4,6 +4,7 @@ import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from filelock import FileLock
 
@@ -38,6 +39,12 @@ def open_client(uri: str) -> "MlflowClient":
                 MlflowClient(tracking_uri=f"{SQLITE}{draft}").search_experiments(max_results=1)
                 draft.rename(database)
     return MlflowClient(tracking_uri=uri, registry_uri=uri)
+
+
+def health_page(uri: str) -> str:
+    """What everybody may ask of the server at ``uri``, so without the user that it may name."""
+    parts = urlsplit(uri)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], path=f"{parts.path.rstrip('/')}/health").geturl()
 
 
 def login_refusal(uri: str) -> str | None:

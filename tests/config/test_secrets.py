@@ -1,14 +1,27 @@
 """Passwords stay out of everything that is shown or written."""
 
 import base64
+import json
+import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
+from conftest import small_search
+from support.commands import holdout_here
+from support.finished_search import run_here
+from support.services import postgres
+from support.serving import served
 
+from search.config.search_config import parse_config
 from search.config.secrets import holds_password, without_password
 from search.plan.checks.addresses import check_tracking
+from trainables.files import given_path
 from trainables.mistakes import Mistakes
 
 
@@ -20,6 +33,9 @@ from trainables.mistakes import Mistakes
         ("http://:secret@h", "http://:***@h"),
         ("postgresql://h/x?user=u&password=secret&sslmode=on", "postgresql://h/x?user=u&password=***&sslmode=on"),
         ("(Error) no answer from [http://u:secret@h] [x", "(Error) no answer from [http://u:***@h] [x"),
+        ("s3://b/x?aws_secret_access_key=Ab/+=&region=eu", "s3://b/x?aws_secret_access_key=***&region=eu"),
+        ("abfs://c/x?sv=1&sig=zz%3D", "abfs://c/x?sv=1&sig=***"),
+        ("no answer from 'http://h/?Token=abc', again", "no answer from 'http://h/?Token=***', again"),
     ],
 )
 def test_a_password_is_seen_and_not_shown(address: str, shown: str) -> None:
@@ -35,6 +51,7 @@ def test_a_password_is_seen_and_not_shown(address: str, shown: str) -> None:
         "postgresql://u:${PASSWORD}@h/x",
         "sqlite:////home/u/x.db",
         "no address",
+        "http://h/design=5",
     ],
 )
 def test_an_address_without_a_password_is_shown_as_it_is(address: str) -> None:
@@ -80,3 +97,86 @@ def test_a_server_that_asks_for_a_user_is_answered_by_reference(port: int, monke
     with pytest.raises(Mistakes) as nobody:
         check_tracking("http://u:${WORD}@127.0.0.1:9")
     assert "wrong" not in str(nobody.value)
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/x?secret=hush", "abfs://c/x?sig=hush", "sftp://me:hush@host/x"])
+def test_a_store_s_address_with_a_password_is_refused_and_not_shown(address: str, image_folder: Path) -> None:
+    with pytest.raises(Mistakes) as refused:
+        parse_config(small_search(image_folder, checkpoints={"storage_path": address}))
+    assert "hush" not in str(refused.value)
+
+
+def test_an_address_on_the_command_line_with_a_password_is_refused_and_not_shown() -> None:
+    with pytest.raises(Mistakes, match="The address at host:21 holds a password; leave it out") as refused:
+        given_path("ftp://me:hush@host:21/x")
+    assert "hush" not in str(refused.value)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # connections of a database that is away
+def test_no_secret_is_told(
+    image_folder: Path,
+    tmp_path: Path,
+    port: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Not in any file, by any command, on any page, in MLflow or in a process list; nor when a service is away."""
+    runs, told = tmp_path / "runs", []
+
+    def say(*arguments: str | Path, code: int = 0) -> str:
+        done = holdout_here(*arguments, "--runs", runs, code=code)
+        told.append(done.stdout + done.stderr)
+        return told[-1]
+
+    def ask(address: str, path: str) -> str:
+        try:
+            with urlopen(address + path, timeout=300) as answer:
+                told.append(answer.read().decode())
+        except HTTPError as error:
+            with error:
+                told.append(error.read().decode())
+        return told[-1]
+
+    with postgres(tmp_path_factory.mktemp("postgres"), "studies") as database:
+        password = database.password_file.read_text().strip().rpartition(":")[2]
+        monkeypatch.delenv("PGPASSFILE")
+        known = {"DATABASE_PASSWORD": password, "WORD": "secret", "AWS_SECRET_ACCESS_KEY": "not-for-every-eye"}
+        for name, value in known.items():
+            monkeypatch.setenv(name, value)
+        storage = database.url("studies").replace("holdout@", "holdout:${DATABASE_PASSWORD}@")
+        content = small_search(image_folder, losses=["pnp"], search={"trials": 2, "storage": storage})
+        for search in run_here(runs, [content]):
+            search.close()
+        commands = [
+            ("status", "--json"),
+            ("compare", "small", "--json"),
+            ("show", "small", "pnp", "0"),
+            ("disk", "--json"),
+        ]
+        for arguments in (*commands, ("verify", "small", "--json"), ("report", "small")):
+            say(*arguments)
+        assert "MLflow holds all" in say("sync", "small")
+        file = runs / "small" / "search.yaml"
+        guarded = f"http://u:${{WORD}}@127.0.0.1:{port}"
+        file.write_text(file.read_text().replace("uri: null", f"uri: {guarded}"))
+        assert "MLflow cannot be written" in say("register", "small", code=1)  # it is none after all
+        pages = ("/api/searches", "/api/searches/small", "/api/searches/small/report", "/api/searches/small/health")
+        with served(runs) as server:
+            address = server[2].rstrip("/")
+            found = json.loads(ask(address, pages[-1]))
+            assert [entry["problem"] for entry in found] == [None, None], found
+            told.append(subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout)
+            for page in pages:
+                ask(address, page)
+            database.stop()
+            ask(address, pages[-1])
+            assert "postgresql+psycopg://holdout:***@" in told[-1]
+        say("remove", "small", "--yes", code=1)
+        assert "does not answer" in told[-1]
+        database.start()
+    assert any("small" in text for text in told)
+    for name, secret in known.items():
+        shown = {"WORD": "u:secret@"}.get(name, secret)
+        assert not [text for text in told if shown in text]
+        grep = ["grep", "--recursive", "--text", "--quiet", shown, str(runs), str(os.environ["XDG_STATE_HOME"])]
+        assert subprocess.run(grep, check=False).returncode == 1

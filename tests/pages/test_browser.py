@@ -38,6 +38,42 @@ def address(runs: Path) -> str:
     return RunFolder(runs, "small").report.as_uri()
 
 
+def test_names_of_classes_and_files_are_text(tmp_path: Path) -> None:
+    """Whatever they are, in the report and on the live page; and what got into a report as markup would not run."""
+    images = draw_folder(tmp_path / "images", classes=16)
+    for number, folder in enumerate(sorted(images.iterdir())):
+        name = ("<img src=x onerror=document.title='owned'>", "{{7*7}}\x1b[2J", "<svg onload=document.title='owned'>")
+        for image in folder.iterdir():
+            image.rename(folder / f"{image.stem}<img src=x onerror=document.title='owned'>.png")
+        folder.rename(images / f"{number:02d} {name[number % 3]}")
+    runs = tmp_path / "runs"
+    for search in run_here(runs, [small_search(images, training=TRAINING, search={"trials": 2})]):
+        search.close()
+    report = RunFolder(runs, "small").report
+    holdout_here("report", "small", "--runs", runs)
+    with browser_page(1400) as page:
+        page.goto(report.as_uri())
+        seen(page)
+        assert "owned" not in page.title()
+        assert "<img src=x onerror=document.title='owned'>" in page.content().replace("&lt;", "<").replace("&gt;", ">")
+    with served(runs) as server, browser_page(1400) as page:
+        page.goto(f"{server[2]}searches/small")
+        page.wait_for_selector("#answer", timeout=120_000)
+        seen(page)
+        assert page.title() == "small"
+    attack = "<img src=x onerror=\"document.title='owned'\"><script>document.title = 'owned'</script>"
+    text = report.read_text()
+    report.write_text(text.replace("<main>", f"<main>{attack}"))
+    with browser_page(1400, ours=False) as page:
+        page.goto(report.as_uri())
+        page.wait_for_timeout(1000)
+        assert "owned" not in page.title()
+    report.write_text(re.sub(r"<meta http-equiv=[^>]*>", "", text).replace("<main>", f"<main>{attack}"))
+    with browser_page(1400, ours=False) as page:  # it is the policy that stops it
+        page.goto(report.as_uri())
+        page.wait_for_function("document.title == 'owned'")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1400])
 def test_every_picture_is_drawn_within_the_page(address: str, width: int, scheme: str) -> None:

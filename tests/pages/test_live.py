@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,9 @@ def test_nothing_can_be_written(server: tuple[str, int, str], running: Search) -
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
-@pytest.mark.parametrize("name", ["nothing", "..%2Fruns", "%2e%2e", "<b>"])
+@pytest.mark.parametrize(
+    "name", ["nothing", "..%2Fruns", "%2e%2e", "<b>", "small%00", "..%5csmall", "a" * 300, "%ff", "a%0d%0ab:c"]
+)
 def test_a_search_that_is_not_there_is_said(server: tuple[str, int, str], name: str) -> None:
     status, text = asked(server, f"/api/searches/{name}")
     assert status == 404
@@ -133,6 +136,40 @@ def test_a_page_of_elsewhere_cannot_read_it(server: tuple[str, int, str]) -> Non
     assert asked(server, "/api/searches", Host="example.com")[0] == 400
 
 
+def test_it_answers_at_the_address_that_it_was_given(running: Search) -> None:
+    for host in ("127.0.0.2", "::1"):
+        with served(running.plan.folder.runs, "--host", host) as server:
+            asking = http.client.HTTPConnection(host, server[1], timeout=60)
+            asking.request("GET", "/api/searches", headers={"Connection": "close"})
+            assert asking.getresponse().status == 200
+            asking.close()
+
+
+def test_no_page_of_elsewhere_may_hold_it_and_no_name_in_it_runs(server: tuple[str, int, str]) -> None:
+    for path in ("/", "/api/searches", "/files/live.js", "/nowhere"):
+        headers = answered(server, path).headers
+        policy = headers["content-security-policy"]
+        assert "script-src 'self';" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_clients_that_say_nothing_stop_nobody(server: tuple[str, int, str]) -> None:
+    idle = []
+    for _ in range(100):
+        client = socket.create_connection(("127.0.0.1", server[1]))
+        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
+        idle.append(client)
+    assert asked(server, "/api/searches")[0] == 200
+    for client in idle:
+        client.close()
+    client = socket.create_connection(("127.0.0.1", server[1]))
+    client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 200_000)
+    assert client.recv(12) == b"HTTP/1.1 400"
+    client.close()
+
+
 def test_another_address_asks_for_a_token(running: Search) -> None:
     with served(running.plan.folder.runs, "--host", "0.0.0.0") as server:
         _, _, token = server[2].partition("?token=")
@@ -146,6 +183,8 @@ def test_another_address_asks_for_a_token(running: Search) -> None:
         assert (answer.status, answer.headers["location"]) == (307, "/")
         cookie = answer.headers["set-cookie"]
         assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        assert cookie.startswith(f"holdout-{server[1]}=")  # two of them on one machine do not take each other's
         assert asked(server, "/", Cookie=cookie.partition(";")[0])[0] == 200
 
 

@@ -20,6 +20,7 @@ def register(
     as_json: Json = False,
 ) -> None:
     """Register the chosen model of each loss in MLflow, with an alias on the best one."""
+    from search.cluster.driver_lock import hold
     from search.config.names import plain_name
     from search.plan.resume import reopened
     from search.plan.search import open_search
@@ -29,13 +30,14 @@ def register(
     from trainables.mistakes import Mistakes
 
     try:
-        wanted = plain_name(model_name or name)
+        wanted = name if model_name is None else plain_name(model_name)
     except ValueError:
         raise Mistakes(
             f"--as is {model_name!r}; a registered model's name has letters, digits, '.', '_' and '-', and begins with "
             "a letter or digit."
         ) from None
-    with closing(open_search(reopened(runs, name))) as search:
+    plan = reopened(runs, name)
+    with hold([plan]), closing(open_search(plan)) as search:
         found = register_models(recorded_outcome(search), make_projection(search.plan), wanted)
     versions = ", ".join(f"{loss} is version {version}" for loss, version in found.versions.items())
     show(

@@ -1,7 +1,7 @@
 """The commands that do something: run, select, test, audit, sync."""
 
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -137,12 +137,16 @@ def _run(search: "Search", stage: str, reason: str | None = None) -> "Outcome":
     return outcome
 
 
-def _opened(name: str, runs: Path) -> "closing[Search]":
-    """The search, for as long as it is looked at: it is not open twice when it is run."""
+@contextmanager
+def _opened(name: str, runs: Path) -> "Iterator[Search]":
+    """The search, for as long as it is worked on: nobody drives it meanwhile."""
+    from search.cluster.driver_lock import hold
     from search.plan.resume import reopened
     from search.plan.search import open_search
 
-    return closing(open_search(reopened(runs, name)))
+    plan = reopened(runs, name)
+    with hold([plan]), closing(open_search(plan)) as search:
+        yield search
 
 
 def _print_result(outcome: "Outcome", as_json: bool) -> None:

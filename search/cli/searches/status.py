@@ -50,7 +50,7 @@ def _searches(runs: Path, name: str | None) -> list["StoredSearch"]:
 
     if name is None:
         return [StoredSearch(folder) for folder in find_runs(runs)]
-    if RunFolder(runs, name).campaign.exists():
+    if RunFolder(runs, name).is_campaign:
         from search.campaigns.folder import CampaignFolder
 
         folders = [RunFolder(runs, search) for search in CampaignFolder(runs, name).searches()]

@@ -44,7 +44,7 @@ def _checks(runs: Path, name: str, retrain: str | None) -> "Iterator[Check]":
     from search.plan.runs import RunFolder, existing_run
     from search.plan.stored import StoredSearch
 
-    if RunFolder(runs, name).campaign.exists():
+    if RunFolder(runs, name).is_campaign:
         from search.campaigns.folder import CampaignFolder
         from search.verify.campaign import verify_campaign
 

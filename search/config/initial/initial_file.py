@@ -244,6 +244,11 @@ def write_initial_file(path: Path, text: str) -> None:
     """
     refuse_existing(path)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(exist_ok=False)  # of two that write it at once, the second is refused
         write_text(path, text)
+    except FileExistsError:
+        refuse_existing(path)
+        raise
     except OSError as error:
         raise Mistakes(f"{path} cannot be written ({error.strerror}); name another with --output.") from error

@@ -5,6 +5,7 @@ from typing import Annotated
 from fsspec import available_protocols
 from pydantic import Field, field_validator
 
+from search.config.secrets import without_a_password
 from search.config.sections.section import Address, Section
 from trainables.mistakes import Mistakes
 
@@ -28,6 +29,7 @@ class CheckpointsSection(Section):
             raise ValueError("must be a whole path, or a URL such as s3://bucket/folder")
         if "@" in rest.partition("/")[0]:
             raise Mistakes("it names a user; leave that out, its library finds user and password (see CLUSTER.md).")
+        without_a_password(storage_path)
         if separator and scheme not in available_protocols():
             raise ValueError(f"fsspec knows no {scheme}://, but s3://, gs://, abfs://, sftp:// and others")
         return storage_path

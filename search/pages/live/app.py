@@ -22,26 +22,41 @@ from search.plan.stored import StoredSearch
 from trainables.mistakes import Mistakes
 
 COOKIE = "holdout"
+_OURS = ("localhost", "127.0.0.1", "[::1]", "::1")
 _PAGE = Path(__file__).parent / "page"
-_POLICY = (
-    "default-src 'none'; connect-src 'self'; img-src data: blob:; style-src 'self' 'unsafe-inline'; script-src 'self'"
-)
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; connect-src 'self'; img-src data: blob:; style-src 'self' 'unsafe-inline'; "
+        "script-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+"""Of every answer: nothing of it becomes a part of a page of elsewhere, and names in it are never run."""
 
 
-def live_app(runs: Path, token: str | None) -> FastAPI:
+def live_app(runs: Path, token: str | None, host: str = "localhost") -> FastAPI:
     """The page of all searches below ``runs``.
 
     Args:
         runs: the runs folder, of which nothing is changed.
+        host: the address that it listens on.
         token: what a reader has to show, as ``?token=`` once or in an Authorization header; None: this machine alone
             is served.
     """
     app = FastAPI(title="Holdout", version=__version__, docs_url=None, redoc_url=None)
     reports = ReportsSoFar()
     if token is None:  # a page of elsewhere must not read ours through a name that it makes point to this machine
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "[::1]", "::1"])
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*_OURS, host, f"[{host}]"])
     else:
         app.middleware("http")(_asking_for(token))
+
+    @app.middleware("http")
+    async def guarded(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+        response = await answer(request)
+        response.headers.update(_HEADERS)
+        return response
 
     @app.exception_handler(Mistakes)
     def mistaken(request: Request, error: Mistakes) -> Response:
@@ -73,7 +88,7 @@ def live_app(runs: Path, token: str | None) -> FastAPI:
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     @app.get("/searches/{name}", response_class=HTMLResponse, include_in_schema=False)
     def page() -> HTMLResponse:
-        return HTMLResponse((_PAGE / "live.html").read_text(), headers={"Content-Security-Policy": _POLICY})
+        return HTMLResponse((_PAGE / "live.html").read_text())
 
     @app.get("/files/{name}", include_in_schema=False)
     def file(name: str) -> Response:
@@ -101,13 +116,14 @@ def _asking_for(token: str) -> Callable[[Request, Callable[[Request], Awaitable[
     """Who shows the token once has a cookie from then on, and an address without the token in it."""
 
     async def ask(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+        cookie = f"{COOKIE}-{request.url.port}"  # a machine's ports share its cookies, and each page has its own token
         shown = request.query_params.get("token")
         if shown is not None and hmac.compare_digest(shown.encode(), token.encode()):
             response: Response = RedirectResponse(request.url.path)
-            response.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+            response.set_cookie(cookie, token, httponly=True, samesite="strict")
             return response
         header = request.headers.get("authorization", "").removeprefix("Bearer ")
-        known = request.cookies.get(COOKIE, header)
+        known = request.cookies.get(cookie, header)
         if not hmac.compare_digest(known.encode(), token.encode()):
             return PlainTextResponse("Open the address with ?token=… that `holdout serve` printed.", status_code=401)
         return await answer(request)

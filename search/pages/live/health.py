@@ -2,8 +2,11 @@
 
 from urllib.request import urlopen
 
+from search.config.secrets import expand, without_password
 from search.pages.live.types import Health
 from search.plan.stored import StoredSearch
+from search.tracking.client import health_page
+from trainables.mistakes import Mistakes
 
 PATIENCE_S = 3.0
 
@@ -23,8 +26,8 @@ def _storage(stored: StoredSearch) -> Health:
                 pass
     except Exception as error:  # whatever a driver of a database raises
         problem = _first_line(error)
-    shown = stored.config["search"]["storage"] or "study.db in the search's folder"  # secrets are not filled in
-    return Health(service="studies", address=str(shown), problem=problem)
+    shown = stored.config["search"]["storage"] or "study.db in the search's folder"
+    return Health(service="studies", address=without_password(str(shown)), problem=problem)
 
 
 def _tracking(stored: StoredSearch) -> list[Health]:
@@ -32,12 +35,12 @@ def _tracking(stored: StoredSearch) -> list[Health]:
     if not str(address).startswith("http"):
         return []  # a file of the driver's own
     try:
-        with urlopen(f"{str(address).rstrip('/')}/health", timeout=PATIENCE_S):
+        with urlopen(health_page(expand(str(address))), timeout=PATIENCE_S):
             problem = None
-    except OSError as error:
+    except (OSError, Mistakes) as error:
         problem = _first_line(error)
-    return [Health(service="MLflow", address=str(address), problem=problem)]
+    return [Health(service="MLflow", address=without_password(str(address)), problem=problem)]
 
 
 def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    return without_password(f"{type(error).__name__}: {error}".splitlines()[0])

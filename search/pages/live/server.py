@@ -25,7 +25,7 @@ def serve(runs: Path, host: str, port: int, say: Callable[[str], None]) -> None:
     token = None if _is_loopback(host) else secrets.token_urlsafe(32)
     listening = _listening(host, port)
     shown = f"[{host}]" if ":" in host else host
-    server = uvicorn.Server(uvicorn.Config(live_app(runs, token), log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(live_app(runs, token, host), log_level="warning"))
     # The socket listens already: who is told the address is answered as soon as the program is there.
     say(f"http://{shown}:{listening.getsockname()[1]}/" + (f"?token={token}" if token else ""))
     server.run([listening])

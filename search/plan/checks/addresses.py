@@ -10,6 +10,7 @@ from urllib.request import urlopen
 from search.config.search_config import SearchConfig
 from search.config.secrets import expand, without_password
 from search.plan.checks.findings import Findings
+from search.tracking.client import health_page
 from trainables.files import ANSWER_S, as_path, within
 from trainables.mistakes import Mistakes
 
@@ -105,7 +106,8 @@ def _check_database(key: str, address: str, schemes: tuple[str, ...], table: str
 def check_tracking(address: str) -> None:
     shown = without_password(address)
     try:
-        parts = urlsplit(expand(address))
+        uri = expand(address)
+        parts = urlsplit(uri)
         _ = parts.port
     except Mistakes:
         raise
@@ -114,9 +116,8 @@ def check_tracking(address: str) -> None:
     if parts.scheme not in ("http", "https"):
         _check_database("tracking.uri", address, TRACKING_SCHEMES, "experiments")
         return
-    health = parts._replace(netloc=parts.netloc.rpartition("@")[2], path=f"{parts.path.rstrip('/')}/health")
     try:
-        with urlopen(health.geturl(), timeout=PATIENCE_S):
+        with urlopen(health_page(uri), timeout=PATIENCE_S):
             pass
     except (OSError, ValueError, HTTPException) as error:
         raise Mistakes(
@@ -124,7 +125,7 @@ def check_tracking(address: str) -> None:
         ) from error
     from search.tracking.client import login_refusal
 
-    if refusal := login_refusal(parts.geturl()):
+    if refusal := login_refusal(uri):
         raise Mistakes(
             f"tracking.uri: the MLflow server at {shown} does not let this user in ({refusal}); put user and password "
             "into ~/.mlflow/credentials, or into MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD."

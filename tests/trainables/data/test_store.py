@@ -3,9 +3,11 @@
 import os
 import pickle
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -240,6 +242,49 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> No
     assert store.path == draft.with_suffix("")
     assert np.array_equal(image_of(store, 47), GLYPHS.read("glyph-003/011"))
     assert not draft.exists()
+
+
+def test_who_waits_for_a_process_that_is_killed_builds_it(tmp_path: Path) -> None:
+    first = slow_build(tmp_path, drawn=1)
+    second = subprocess.Popen(first.args, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3])
+    time.sleep(0.2)
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    drawn, _ = second.communicate()
+    assert second.returncode == 0
+    assert len(drawn.splitlines()) == 48
+    store = build(GLYPHS, tmp_path, tuple(GLYPHS.classes()), short_side=40)
+    assert np.array_equal(image_of(store, 47), GLYPHS.read("glyph-003/011"))
+    assert not list(tmp_path.glob("*.draft"))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be two users")
+def test_two_users_of_one_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What one has built the other reads; where the other may not build, a sentence says so."""
+    cache = Path(tempfile.mkdtemp(prefix="holdout-cache-"))  # pytest's own folders are their owner's alone
+    try:
+        built = build(GLYPHS, cache, tuple(GLYPHS.classes()), short_side=40)
+        cache.chmod(0o755)
+        script = (
+            "import os, sys; from pathlib import Path\n"
+            "from trainables.data.sets.glyphs import Glyphs; from trainables.data.store.build import build_store\n"
+            "from trainables.mistakes import Mistakes\n"
+            "os.setuid(65534)\n"
+            "glyphs = Glyphs(num_classes=4, images_per_class=12)\n"
+            "for side in (40, 20):\n"
+            "    classes, cache = list(glyphs.classes()), Path(sys.argv[1])\n"
+            "    try: print(build_store(glyphs, classes, short_side=side, cache=cache, workers=1))\n"
+            "    except Mistakes as error: print(error)\n"
+        )
+        said = subprocess.run(
+            [sys.executable, "-c", script, str(cache)],
+            capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3],
+        ).stdout.splitlines()  # fmt: skip
+        assert said[0] == str(built.path)
+        assert "cannot be written below" in said[1]
+        assert "Permission denied" in said[1]
+    finally:
+        shutil.rmtree(cache)
 
 
 def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,118 @@
+"""Two commands at once on the same search or the same file: who writes waits for nobody and harms nobody."""
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from conftest import small_search
+from support.commands import command, holdout_here, plain
+from support.finished_search import run_here
+
+import holdout
+from search.config.initial.initial_file import write_initial_file
+from search.plan.runs import RunFolder
+
+OPEN = """
+import sys
+from pathlib import Path
+from search.selection.openings.ledger import Ledger
+from search.selection.openings.opened_images import OpenedImages
+
+folder, name = sys.argv[1:]
+ledger = Ledger(Path(folder, "test_openings.jsonl"))
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(20):
+    search = f"{name}-{number}"
+    opening = ledger.open(
+        test_digest="t", search=search, selections={search: search}, configurations={search: 1}, reason="x" * 9000
+    )
+    ledger.read(opening, OpenedImages(digest="d", classes=(("a", "b"),)))
+"""
+
+
+def ledger_writer(runs: Path, name: str) -> subprocess.Popen[str]:
+    program = [sys.executable, "-c", OPEN, str(runs), name]
+    root = Path(__file__).parents[2]
+    return subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root)
+
+
+@pytest.fixture(scope="module")
+def runs(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A search that is done."""
+    folder = tmp_path_factory.mktemp("two") / "runs"
+    training = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16}
+    for search in run_here(folder, [small_search(image_folder, losses=["pnp"], training=training)]):
+        search.close()
+    return folder
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".driver"))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("sync", "small"), ("register", "small"), ("select", "small"), ("test", "small"), ("remove", "small", "--yes")],
+    ids=lambda arguments: arguments[0],
+)
+def test_what_writes_is_refused_while_a_search_runs(arguments: tuple[str, ...], runs: Path) -> None:
+    before = tree(runs)
+    with RunFolder(runs, "small").only_driver():
+        refused = plain(holdout_here(*arguments, "--runs", runs, code=2).stderr)
+    assert "The search small is being run by process" in refused
+    assert tree(runs) == before
+
+
+def test_what_only_reads_goes_on_while_a_search_runs(runs: Path, tmp_path: Path) -> None:
+    before = tree(runs / "small")
+    with RunFolder(runs, "small").only_driver():
+        for arguments in (("status",), ("trials", "small"), ("show", "small", "pnp", "0"), ("compare", "small")):
+            holdout_here(*arguments, "--runs", runs)
+        holdout_here("report", "small", "--runs", runs, "--output", tmp_path / "report.html")
+        refused = plain(holdout_here("verify", "small", "--runs", runs, code=2).stderr)
+    assert "verify it when that has ended" in refused
+    assert tree(runs / "small") == before
+
+
+def test_of_many_that_write_a_first_file_one_does(tmp_path: Path) -> None:
+    for attempt in range(20):
+        path = tmp_path / f"{attempt}.yaml"
+        with ThreadPoolExecutor(4) as pool:
+            writing = [pool.submit(write_initial_file, path, str(number) * 5000) for number in range(4)]
+        refused = [error for writer in writing if (error := writer.exception())]
+        assert len(refused) == 3
+        assert all("is there already and is not overwritten" in str(error) for error in refused)
+        (number,) = (number for number, writer in enumerate(writing) if not writer.exception())
+        assert path.read_text() == str(number) * 5000
+
+
+def test_no_line_of_the_ledger_is_torn_and_none_is_lost(tmp_path: Path, state: Path) -> None:
+    """Four processes, two runs folders, one user: lines that are longer than a page, written at once."""
+    processes = [ledger_writer(tmp_path / ("one", "two")[number % 2], f"search-{number}") for number in range(4)]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        process.communicate("go\n")
+        assert process.returncode == 0
+    for file, count in ((state / "holdout", 80), (tmp_path / "one", 40), (tmp_path / "two", 40)):
+        lines = [json.loads(line) for line in (file / "test_openings.jsonl").read_text().splitlines()]
+        assert len(lines) == 2 * count
+        assert len({line["search"] for line in lines if "search" in line}) == count
+
+
+@pytest.mark.slow
+def test_of_two_exports_into_one_folder_one_writes_it(runs: Path, tmp_path: Path) -> None:
+    target = tmp_path / "model"
+    export = command("export", "small", "--runs", runs, "--to", target)
+    both = [subprocess.Popen(export, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate()[1] for process in both]
+    assert sorted(process.returncode for process in both) == [0, 2], said
+    assert any("--to is" in plain(text) for text in said)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    holdout.load(target, device="cpu")

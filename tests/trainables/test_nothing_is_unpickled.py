@@ -1,0 +1,164 @@
+"""A pickle may run any code when it is read: where one lies in place of a file that is read, nothing of it runs."""
+
+import hashlib
+import io
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.small_model import SmallModel, small_model
+
+import holdout
+from trainables.data.store.contents import read_contents
+from trainables.data.store.files import ARRAYS
+from trainables.inference.embedder import Embedder
+from trainables.inference.index.description import DESCRIPTION, PATHS, VECTORS
+from trainables.inference.index.image_index import ImageIndex
+from trainables.inference.model_folder import WEIGHTS
+from trainables.mistakes import Mistakes
+from trainables.models import ModelConfig
+from trainables.models.embedding import EmbeddingModel
+from trainables.training.checkpoints import Checkpoints
+
+
+class Runs:
+    """Unpickled, it creates the file ``path``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[[Path], None], tuple[Path]]:
+        return Path.touch, (self.path,)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> SmallModel:
+    return small_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def model(made: SmallModel) -> Embedder:
+    return holdout.load(made.folder, device="cpu")
+
+
+@pytest.fixture
+def proof(tmp_path: Path) -> Path:
+    return tmp_path / "it-ran"
+
+
+def saved(value: object, *, zipped: bool) -> bytes:
+    content = io.BytesIO()
+    torch.save({"digest": "d", "x": value}, content, _use_new_zipfile_serialization=zipped)
+    return content.getvalue()
+
+
+def object_arrays(value: object) -> bytes:
+    content = io.BytesIO()
+    objects = np.array([value], dtype=object)
+    np.savez(content, labels_N=objects, sizes_N2=objects)
+    return content.getvalue()
+
+
+FORMS: dict[str, Callable[[object], bytes]] = {
+    "pickle": lambda value: pickle.dumps(value, protocol=2),
+    "torch.save": lambda value: saved(value, zipped=True),
+    "torch.save as it was": lambda value: saved(value, zipped=False),
+    "arrays of objects": object_arrays,
+}
+each_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+
+
+def test_the_pickles_do_run(proof: Path) -> None:
+    """Else nothing here would show anything."""
+    for content, read in (
+        (FORMS["pickle"], lambda file: pickle.loads(file)),
+        (FORMS["torch.save"], lambda file: torch.load(io.BytesIO(file), weights_only=False)),
+        (FORMS["torch.save as it was"], lambda file: torch.load(io.BytesIO(file), weights_only=False)),
+        (FORMS["arrays of objects"], lambda file: np.load(io.BytesIO(file), allow_pickle=True)["labels_N"]),
+    ):
+        read(content(Runs(proof)))
+        assert proof.exists()
+        proof.unlink()
+
+
+@each_form
+def test_a_checkpoint_to_go_on_from(form: Callable[[object], bytes], proof: Path, tmp_path: Path) -> None:
+    attempt = tmp_path / "training" / "attempt-1"
+    attempt.mkdir(parents=True)
+    (attempt / "last.pt").write_bytes(form(Runs(proof)))
+    assert Checkpoints(str(attempt.parent), "d").load_last() is None
+    assert not proof.exists()
+
+
+@each_form
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_initial_weights(form: Callable[[object], bytes], suffix: str, proof: Path, tmp_path: Path) -> None:
+    weights = tmp_path / f"weights{suffix}"
+    weights.write_bytes(form(Runs(proof)))
+    with pytest.raises(Mistakes, match=r"The weights in .* cannot be read|does not hold named tensors"):
+        EmbeddingModel(ModelConfig(weights=str(weights)))
+    assert not proof.exists()
+
+
+@each_form
+@pytest.mark.parametrize("file", [WEIGHTS, "model.json", "best.safetensors", "best.pt"])
+def test_a_model(form: Callable[[object], bytes], file: str, proof: Path, made: SmallModel, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(made.folder, folder)
+    content = form(Runs(proof))
+    (folder / file).write_bytes(content)
+    if file == WEIGHTS:  # whoever exchanges the weights exchanges their digest
+        described = json.loads((folder / "model.json").read_text())
+        described["weights_sha256"] = hashlib.sha256(content).hexdigest()
+        (folder / "model.json").write_text(json.dumps(described))
+    with pytest.raises(Mistakes):
+        holdout.load(folder / file if file.startswith("best") else folder, device="cpu")
+    assert not proof.exists()
+
+
+@each_form
+@pytest.mark.parametrize("file", [VECTORS, PATHS, DESCRIPTION])
+def test_an_index(
+    form: Callable[[object], bytes], file: str, proof: Path, made: SmallModel, model: Embedder, tmp_path: Path
+) -> None:
+    images = sorted(made.images.rglob("*.png"))[:4]
+    ImageIndex.of(model.embed(images), list(map(str, images)), model).save(tmp_path / "index")
+    (tmp_path / "index" / file).write_bytes(form(Runs(proof)))
+    with pytest.raises(Mistakes, match=r"The index .* is damaged"):
+        ImageIndex.load(tmp_path / "index", model)
+    assert not proof.exists()
+
+
+@each_form
+def test_a_store_of_images(form: Callable[[object], bytes], proof: Path, made: SmallModel, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(made.store.make(), store)
+    (store / ARRAYS).write_bytes(form(Runs(proof)))
+    with pytest.raises(Mistakes, match="There is no readable image store"):
+        read_contents(store)
+    assert not proof.exists()
+
+
+def test_a_model_that_names_code(
+    made: SmallModel, proof: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only who trusts it has it imported; and only a network may be named by a path."""
+    (tmp_path / "stranger.py").write_text(f"from pathlib import Path\nPath({str(proof)!r}).touch()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for key in ("backbone", "pooling"):
+        folder = tmp_path / key
+        shutil.copytree(made.folder, folder)
+        described = json.loads((folder / "model.json").read_text())
+        described["model"][key] = "stranger:Net"
+        (folder / "model.json").write_text(json.dumps(described))
+        with pytest.raises(Mistakes):
+            holdout.load(folder, device="cpu")
+        assert not proof.exists()
+    with pytest.raises(Mistakes, match="stranger has no Net"):
+        holdout.load(tmp_path / "backbone", device="cpu", trust_code=True)
+    assert proof.exists()
