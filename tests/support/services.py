@@ -57,6 +57,11 @@ class Nodes:
         address: str = self._cluster.gcs_address
         return address
 
+    @property
+    def head(self) -> Any:
+        """The first node, which has the cluster's own records."""
+        return self._cluster.head_node
+
     def add(self, cpus: int) -> Any:
         """One node more, which has joined when this returns."""
         node = self._cluster.add_node(wait=False, num_cpus=cpus, dashboard_agent_listen_port=free_port())
@@ -137,6 +142,11 @@ class Postgres:
         """Stop it as an administrator does who does not wait: connections are cut."""
         self._server("pg_ctl", "stop", "-w", "-t", "300", "-m", "fast", "-D", self._data / "db")
 
+    @property
+    def pid(self) -> int:
+        """Its first process, whose children serve the connections."""
+        return int((self._data / "db" / "postmaster.pid").read_text().splitlines()[0])
+
     def url(self, database: str) -> str:
         """The address of a database, without the password."""
         return f"postgresql+psycopg://holdout@127.0.0.1:{self.port}/{database}"
@@ -195,6 +205,11 @@ class MlflowServer:
                     return
             except OSError:
                 time.sleep(0.5)
+
+    def send(self, number: int) -> None:
+        """Send a signal to it and its workers."""
+        assert self._process is not None, "it was not started"
+        os.killpg(self._process.pid, number)
 
     def stop(self) -> None:
         """End it and its workers at once."""

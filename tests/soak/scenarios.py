@@ -1,0 +1,139 @@
+"""The searches that are broken."""
+
+from pathlib import Path
+from typing import Any
+
+from conftest import draw_folder, small_search
+
+from soak.scenario import Scenario
+
+OF_DRIVER = ("driver killed", "driver ended", "driver stopped")
+OF_TRAINER = ("trainer killed", "trainer ended", "trainer stopped")
+OF_RAY = ("raylet killed", "raylet stopped", "GCS killed", "GCS stopped")
+OF_SERVICES = (
+    "MLflow killed",
+    "MLflow stopped",
+    "PostgreSQL killed",
+    "PostgreSQL restarted",
+    "PostgreSQL stopped",
+)
+
+
+def _sleeping(trials: int, epochs: int, **search: Any) -> Any:
+    def content(name: str, _: Path) -> dict[str, Any]:
+        return {
+            "name": name,
+            "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4},
+            "training": {"epochs": epochs, "batch_size": 8, "images_per_class": 2},
+            "losses": ["mpa"],
+            "search": {"trials": trials, "pruner": "none", "sampler": "random", **search},
+            "stages": ["search"],
+        }
+
+    return content
+
+
+def _training(trials: int, epochs: int, **changes: Any) -> Any:
+    def content(name: str, images: Path) -> dict[str, Any]:
+        made = small_search(images if images.exists() else draw_folder(images, images=24), **changes)
+        made |= {"name": name, "losses": ["proxy_anchor"]}
+        made["search"] = {"trials": trials, "pruner": "none", "sampler": "random"}
+        made["training"] |= {"epochs": epochs}
+        return made
+
+    return content
+
+
+def _campaign(trials: int, epochs: int, folds: int) -> Any:
+    def content(name: str, images: Path) -> dict[str, Any]:
+        base = _training(trials, epochs)(name, images)
+        del base["name"]
+        base |= {"split": {"folds": folds}, "selection": {"finalists": 1, "seeds": 1}}
+        base["training"] |= {"batch_size": 10}
+        samplers = {"random": {"search.sampler": "random"}, "qmc": {"search.sampler": "qmc"}}
+        table = {"rows": ["sampler"], "metrics": ["validation", "recall_at_1"]}
+        return {"name": name, "study": "two samplers", "base": base, "vary": {"sampler": samplers}, "table": table}
+
+    return content
+
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario(
+            name="alone",  # each driver has a Ray of its own
+            content=_sleeping(60, 6),
+            faults=(*OF_DRIVER, *OF_TRAINER, *OF_RAY),
+            losses=("mpa",),
+            trials=60,
+            epochs=6,
+        ),
+        Scenario(
+            name="model-based",  # proposals depend on all trials before: the same for one slot
+            content=_sleeping(40, 5, sampler="tpe", max_concurrent=1),
+            faults=(*OF_DRIVER, *OF_TRAINER),
+            losses=("mpa",),
+            trials=40,
+            epochs=5,
+            nodes=1,
+        ),
+        Scenario(
+            name="cluster",
+            content=_sleeping(120, 6),
+            faults=(*OF_DRIVER, *OF_TRAINER, *OF_SERVICES, "node killed", "node stopped", "head killed", "GCS stopped"),
+            losses=("mpa",),
+            trials=120,
+            epochs=6,
+            nodes=2,
+            postgres=True,
+            faults_a_search=15,
+        ),
+        Scenario(
+            name="clock",
+            content=_sleeping(60, 6),
+            faults=("clock ahead", "clock back", "driver killed", "trainer killed"),
+            losses=("mpa",),
+            trials=60,
+            epochs=6,
+            nodes=1,
+            clock=True,
+        ),
+        Scenario(
+            name="trainings",  # real ones, to the test
+            content=_training(6, 12),
+            faults=("driver killed", "trainer killed", "trainer stopped", "runs full", "cache full"),
+            losses=("proxy_anchor",),
+            trials=6,
+            epochs=12,
+            sleeping=False,
+            nodes=1,
+            disks=True,
+            openings=1,
+        ),
+        Scenario(
+            name="store",
+            content=_training(6, 12),
+            faults=("driver killed", "trainer killed", "store refuses", "store lags", "store gives half"),
+            losses=("proxy_anchor",),
+            trials=6,
+            epochs=12,
+            sleeping=False,
+            nodes=1,
+            store=True,
+            openings=1,
+        ),
+        Scenario(
+            name="campaign",
+            content=_campaign(3, 6, 2),
+            faults=("driver killed", "driver ended", "trainer killed", "trainer ended"),
+            losses=("proxy_anchor",),
+            trials=3,
+            epochs=6,
+            folds=2,
+            sleeping=False,
+            nodes=1,
+            members=("random", "qmc"),
+            openings=1,
+        ),
+    )
+}
