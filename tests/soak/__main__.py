@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     ray = Path(tempfile.mkdtemp(prefix="hs-"))  # a short name: Ray makes sockets below it
     os.environ |= {RUN: uuid.uuid4().hex, "RAY_AUTH_MODE": "token", "RAY_TMPDIR": str(ray), "OMP_NUM_THREADS": "1"}
-    os.environ["RAY_gcs_rpc_server_reconnect_timeout_s"] = "15"  # a minute else, for each driver whose cluster is gone
+    os.environ |= {"RAY_gcs_rpc_server_reconnect_timeout_s": "15"}  # a minute else, for each driver whose Ray is gone
     try:
         return soak(given.seed, given.faults, given.scenario, given.fault, folder.resolve(), Console(width=120))
     finally:

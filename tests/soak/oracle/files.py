@@ -43,7 +43,7 @@ def _tensors(file: Path) -> None:
 
 
 def _arrays(file: Path) -> None:
-    with np.load(file) as opened:
+    with file.open("rb") as content, np.load(content) as opened:  # numpy leaves a damaged file open
         for name in opened:
             opened[name]
 
