@@ -5,7 +5,7 @@ from typing import Any
 
 from conftest import draw_folder, small_search
 
-from soak.scenario import Scenario
+from soak.scenario import Content, Scenario
 
 OF_DRIVER = ("driver killed", "driver ended", "driver stopped")
 OF_TRAINER = ("trainer killed", "trainer ended", "trainer stopped")
@@ -19,7 +19,9 @@ OF_SERVICES = (
 )
 
 
-def _sleeping(trials: int, epochs: int, **search: Any) -> Any:
+def sleeping(trials: int, epochs: int, **search: Any) -> Content:
+    """A search of trainings that sleep, whose proposals follow from the trial's number unless ``search`` says more."""
+
     def content(name: str, _: Path) -> dict[str, Any]:
         return {
             "name": name,
@@ -33,7 +35,7 @@ def _sleeping(trials: int, epochs: int, **search: Any) -> Any:
     return content
 
 
-def _training(trials: int, epochs: int, **changes: Any) -> Any:
+def _training(trials: int, epochs: int, **changes: Any) -> Content:
     def content(name: str, images: Path) -> dict[str, Any]:
         made = small_search(images if images.exists() else draw_folder(images, images=24), **changes)
         made |= {"name": name, "losses": ["proxy_anchor"]}
@@ -44,7 +46,7 @@ def _training(trials: int, epochs: int, **changes: Any) -> Any:
     return content
 
 
-def _campaign(trials: int, epochs: int, folds: int) -> Any:
+def _campaign(trials: int, epochs: int, folds: int) -> Content:
     def content(name: str, images: Path) -> dict[str, Any]:
         base = _training(trials, epochs)(name, images)
         del base["name"]
@@ -62,7 +64,7 @@ SCENARIOS = {
     for scenario in (
         Scenario(
             name="alone",  # each driver has a Ray of its own
-            content=_sleeping(20, 15),
+            content=sleeping(20, 15),
             faults=(*OF_DRIVER, *OF_TRAINER, *OF_RAY),
             losses=("mpa",),
             trials=20,
@@ -70,7 +72,7 @@ SCENARIOS = {
         ),
         Scenario(
             name="model-based",  # proposals depend on all trials before: the same for one slot
-            content=_sleeping(12, 15, sampler="tpe", max_concurrent=1),
+            content=sleeping(12, 15, sampler="tpe", max_concurrent=1),
             faults=(*OF_DRIVER, *OF_TRAINER),
             losses=("mpa",),
             trials=12,
@@ -79,18 +81,26 @@ SCENARIOS = {
         ),
         Scenario(
             name="cluster",
-            content=_sleeping(24, 15),
-            faults=(*OF_DRIVER, *OF_TRAINER, *OF_SERVICES, "node killed", "node stopped", "head killed", "GCS stopped"),
+            content=sleeping(24, 15),
+            faults=(*OF_DRIVER, *OF_TRAINER, "node killed", "node stopped", "head killed", "GCS stopped"),
             losses=("mpa",),
             trials=24,
             epochs=15,
             nodes=2,
+        ),
+        Scenario(
+            name="services",
+            content=sleeping(24, 15),
+            faults=(*OF_SERVICES, "driver killed", "driver stopped", "trainer killed"),
+            losses=("mpa",),
+            trials=24,
+            epochs=15,
+            nodes=1,
             postgres=True,
-            faults_a_search=15,
         ),
         Scenario(
             name="clock",
-            content=_sleeping(20, 15),
+            content=sleeping(20, 15),
             faults=("clock ahead", "clock back", "driver killed", "trainer killed"),
             losses=("mpa",),
             trials=20,

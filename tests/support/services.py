@@ -34,15 +34,15 @@ def free_port() -> int:
 
 
 class Nodes:
-    """A Ray cluster on this machine whose nodes can be killed."""
+    """A Ray cluster on this machine whose nodes can be killed; jobs are submitted to its dashboard."""
 
-    def __init__(self, cpus: int) -> None:
+    def __init__(self, cpus: int, *, dashboard: bool = True) -> None:
         from ray.cluster_utils import Cluster
 
         self.port = free_port()
         # An agent's own default port may be taken by another Ray of this machine, and then no job can be submitted.
         agent = {"dashboard_agent_listen_port": free_port()}
-        head = {"num_cpus": cpus, "include_dashboard": True, "dashboard_port": self.port, **agent}
+        head = {"num_cpus": cpus, "include_dashboard": dashboard, "dashboard_port": self.port, **agent}
         self._cluster = Cluster(initialize_head=True, head_node_args={**head, "wait": False})
         self._cluster.wait_for_nodes(JOIN_S)
 
