@@ -119,6 +119,19 @@ def _new_cluster(world: World) -> None:
     world.services.start_nodes(world.scenario)
 
 
+def _pull(world: World) -> None:
+    assert world.services.island is not None
+    world.services.island.cut()
+
+
+def _plug(world: World) -> None:
+    """The node joins anew, where the cluster took it for dead meanwhile."""
+    assert world.services.island is not None
+    assert world.services.nodes is not None
+    world.services.island.mend()
+    world.services.island.join(world.services.nodes.gcs_address)
+
+
 def _tracking(number: int) -> Callable[[World], None]:
     def send(world: World) -> None:
         assert world.services.tracking is not None
@@ -182,6 +195,8 @@ FAULTS: Mapping[str, Fault] = {
     "node killed": Done(do=_kill_second, undone=_add_second, lasts_s=(0, 3)),
     "node stopped": Done(do=_send(_second, signal.SIGSTOP), undone=_send(_second, signal.SIGCONT), lasts_s=(1, 6)),
     "head killed": Done(do=_kill_head, undone=_new_cluster, lasts_s=(1, 3)),
+    "cable pulled": Done(do=_pull, undone=_plug, lasts_s=(1, 4)),
+    "cable long pulled": Done(do=_pull, undone=_plug, lasts_s=(15, 20)),  # the node is dead to the cluster
     "MLflow killed": Done(do=_kill_tracking, undone=_start_tracking, lasts_s=(1, 8)),
     "MLflow stopped": Done(do=_tracking(signal.SIGSTOP), undone=_tracking(signal.SIGCONT), lasts_s=(1, 8)),
     "PostgreSQL restarted": Done(do=_stop_database, undone=_start_database, lasts_s=(0, 6)),

@@ -13,7 +13,8 @@ Content = Callable[[str, Path], dict[str, Any]]
 class Scenario:
     """One kind of search.
 
-    ``nodes`` is how many Ray nodes stand; with 0 each driver starts a Ray of its own. A campaign has ``members``, what
+    ``nodes`` is how many Ray nodes stand; with 0 each driver starts a Ray of its own. An ``island`` is one more, in a
+    network of its own. A campaign has ``members``, what
     follows its name in its searches' names. ``openings`` is how often the test classes are opened.
     """
 
@@ -31,6 +32,7 @@ class Scenario:
     store: bool = False
     disks: bool = False
     clock: bool = False
+    island: bool = False
     members: tuple[str, ...] = ()
     openings: int = 0
     faults_a_search: int = 10

@@ -109,6 +109,16 @@ SCENARIOS = {
             clock=True,
         ),
         Scenario(
+            name="island",  # one node behind a cable
+            content=sleeping(24, 15),
+            faults=("cable pulled", "cable long pulled", "driver killed", "trainer killed"),
+            losses=("mpa",),
+            trials=24,
+            epochs=15,
+            nodes=1,
+            island=True,
+        ),
+        Scenario(
             name="trainings",  # real ones, to the test
             content=_training(6, 12),
             faults=("driver killed", "trainer killed", "trainer stopped", "runs full", "cache full"),

@@ -4,7 +4,7 @@ import os
 
 from support.services import Postgres
 
-from soak import clock, disk
+from soak import clock, disk, network
 from soak.scenario import Scenario
 
 
@@ -15,5 +15,7 @@ def why_not(scenario: Scenario) -> str | None:
     if scenario.disks and (reason := disk.why_not()):
         return reason
     if scenario.clock and (reason := clock.why_not()):
+        return reason
+    if scenario.island and (reason := network.why_not()):
         return reason
     return None

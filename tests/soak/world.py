@@ -19,6 +19,7 @@ from support.stores import ftp_store
 from benchmarks.slots import SECONDS
 from soak import clock
 from soak.disk import Disk, small_disk
+from soak.network import HERE, Island, island
 from soak.oracle.studies import SQLITE, count_epochs, epochs_of_running
 from soak.processes import DRIVER, RUN, Process, descendants, end, marked
 from soak.scenario import Scenario
@@ -27,6 +28,12 @@ from soak.store import FaultyHandler
 TRAINS = re.compile(r"^ray::.*(Train|Sleeping)")
 SLEEPING = ROOT / "tests" / "support" / "sleeping_driver.py"
 CLOCKED = ROOT / "tests" / "soak" / "clocked_driver.py"
+NOTICES = {
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_failure_threshold": "4",
+}
+"""Ray takes a node that does not answer for dead after some ten seconds."""
 RUNS_MB, CACHE_MB = 96, 24
 STARTS = 3
 
@@ -41,13 +48,16 @@ class Services:
     database: Postgres | None = None
     tracking: MlflowServer | None = None
     store: str | None = None
+    island: Island | None = None
 
     def start_nodes(self, scenario: Scenario) -> None:
         """A Ray with as many nodes as the scenario has; one that a busy machine makes late is started again."""
         known = {process.pid for process in marked(RUN, os.environ[RUN])}
         for left in reversed(range(STARTS)):
             try:
-                self.nodes = Nodes(cpus=1, dashboard=False)
+                self.nodes = Nodes(cpus=1, bare=True, address=HERE if self.island else None)
+                if self.island is not None:
+                    self.island.join(self.nodes.gcs_address)
                 if scenario.nodes > 1:
                     self.second = self.nodes.add(cpus=1)
                 return
@@ -84,6 +94,10 @@ def services(scenario: Scenario, folder: Path) -> Iterator[Services]:
             here.tracking.start()
         if scenario.store:
             here.store = stack.enter_context(ftp_store(folder / "store", FaultyHandler))
+        if scenario.island:
+            here.island = stack.enter_context(island())
+            for name, value in NOTICES.items():
+                patch.setenv(name, value)
         if scenario.nodes:
             from search.cluster.session import import_ray
 

@@ -33,16 +33,32 @@ def free_port() -> int:
         return port
 
 
-class Nodes:
-    """A Ray cluster on this machine whose nodes can be killed; jobs are submitted to its dashboard."""
+def _agent_ports() -> dict[str, int]:
+    """Ports for a node's agents.
 
-    def __init__(self, cpus: int, *, dashboard: bool = True) -> None:
+    Their own default ports may be taken by another Ray of this machine, and then no job can be submitted. A node that
+    does not know them when it starts waits for its agents fifteen seconds, which on a busy machine is too short, and
+    dies.
+    """
+    names = ("dashboard_agent_listen_port", "metrics_agent_port", "metrics_export_port", "runtime_env_agent_port")
+    return {name: free_port() for name in names}
+
+
+class Nodes:
+    """A Ray cluster on this machine whose nodes can be killed.
+
+    A ``bare`` one has no more processes than trainings need: no job can be submitted to it, and it never grows.
+    """
+
+    def __init__(self, cpus: int, *, bare: bool = False, address: str | None = None) -> None:
         from ray.cluster_utils import Cluster
 
         self.port = free_port()
-        # An agent's own default port may be taken by another Ray of this machine, and then no job can be submitted.
-        agent = {"dashboard_agent_listen_port": free_port()}
-        head = {"num_cpus": cpus, "include_dashboard": dashboard, "dashboard_port": self.port, **agent}
+        head = {"num_cpus": cpus, "include_dashboard": not bare, "dashboard_port": self.port, **_agent_ports()}
+        if bare:
+            head |= {"no_monitor": True, "include_log_monitor": False}
+        if address is not None:
+            head |= {"node_ip_address": address}
         self._cluster = Cluster(initialize_head=True, head_node_args={**head, "wait": False})
         self._cluster.wait_for_nodes(JOIN_S)
 
@@ -64,7 +80,7 @@ class Nodes:
 
     def add(self, cpus: int) -> Any:
         """One node more, which has joined when this returns."""
-        node = self._cluster.add_node(wait=False, num_cpus=cpus, dashboard_agent_listen_port=free_port())
+        node = self._cluster.add_node(wait=False, num_cpus=cpus, **_agent_ports())
         self._cluster.wait_for_nodes(JOIN_S)
         return node
 
