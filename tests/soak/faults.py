@@ -2,14 +2,16 @@
 
 import os
 import signal
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from subprocess import CalledProcessError
 from typing import Any
 
 from soak.processes import Process, descendants
 from soak.store import HALF, LAGS, REFUSES, FaultyHandler
-from soak.world import World
+from soak.world import STARTS, World
 
 
 class NothingToHitError(Exception):
@@ -103,8 +105,7 @@ def _kill_second(world: World) -> None:
 
 
 def _add_second(world: World) -> None:
-    assert world.services.nodes is not None
-    world.services.second = world.services.nodes.add(cpus=1)
+    world.services.add_second()
 
 
 def _kill_head(world: World) -> None:
@@ -162,8 +163,16 @@ def _kill_database(world: World) -> None:
 
 
 def _start_database(world: World) -> None:
+    """Start it, again where what its last life left is still in its way."""
     assert world.services.database is not None
-    world.services.database.start()
+    for left in reversed(range(STARTS)):
+        try:
+            world.services.database.start()
+            return
+        except CalledProcessError:
+            if not left:
+                raise
+            time.sleep(1)
 
 
 def _store(fault: str | None) -> Callable[[World], None]:

@@ -186,8 +186,9 @@ class Search:
 
 
 def _outlived(world: World) -> list[Process]:
+    """What a driver started, and what trains for it, a while after its end."""
     deadline = time.monotonic() + GRACE_S
-    while (left := marked(DRIVER, world.mark)) and time.monotonic() < deadline:
+    while (left := [*marked(DRIVER, world.mark), *world.trainers()]) and time.monotonic() < deadline:
         time.sleep(0.2)
     return left
 

@@ -5,8 +5,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,8 @@ NOTICES = {
 }
 """Ray takes a node that does not answer for dead after some ten seconds."""
 RUNS_MB, CACHE_MB = 96, 24
-STARTS = 3
+STARTS = 4
+OF_RAY = re.compile(r"raylet|gcs_server|ray/_private|ray/dashboard|ray::")
 
 
 @dataclass
@@ -51,26 +52,46 @@ class Services:
     island: Island | None = None
 
     def start_nodes(self, scenario: Scenario) -> None:
-        """A Ray with as many nodes as the scenario has; one that a busy machine makes late is started again."""
-        known = {process.pid for process in marked(RUN, os.environ[RUN])}
-        for left in reversed(range(STARTS)):
-            try:
-                self.nodes = Nodes(cpus=1, bare=True, address=HERE if self.island else None)
-                if self.island is not None:
-                    self.island.join(self.nodes.gcs_address)
-                if scenario.nodes > 1:
-                    self.second = self.nodes.add(cpus=1)
-                return
-            except Exception:  # Ray raises its most general one
-                if not left:
-                    raise
-                end([process for process in marked(RUN, os.environ[RUN]) if process.pid not in known])
+        """A Ray with as many nodes as the scenario has."""
+
+        def start() -> None:
+            self.nodes = Nodes(cpus=1, bare=True, address=HERE if self.island else None)
+            if self.island is not None:
+                self.island.join(self.nodes.gcs_address)
+            if scenario.nodes > 1:
+                self.second = self.nodes.add(cpus=1)
+
+        _again_if_late(start)
+
+    def add_second(self) -> None:
+        """A second node, instead of one that died."""
+
+        def add() -> None:
+            assert self.nodes is not None
+            self.second = self.nodes.add(cpus=1)
+
+        _again_if_late(add)
 
     def end_nodes(self) -> None:
         """End it; it may be dead already."""
         if self.nodes is not None:
-            self.nodes.shutdown()
+            with suppress(AssertionError):  # Ray's, that a process which died is still in its parent's list
+                self.nodes.shutdown()
             self.nodes = self.second = None
+        end([process for process in marked(RUN, os.environ[RUN]) if OF_RAY.search(process.title)])
+
+
+def _again_if_late(start: Callable[[], None]) -> None:
+    """Start something of Ray's, again where a busy machine made it late."""
+    known = {process.pid for process in marked(RUN, os.environ[RUN])}
+    for left in reversed(range(STARTS)):
+        try:
+            start()
+            return
+        except Exception:  # Ray raises its most general one
+            if not left:
+                raise
+            end([process for process in marked(RUN, os.environ[RUN]) if process.pid not in known])
 
 
 @contextmanager
