@@ -31,15 +31,15 @@ class Island:
     """A network namespace with a cable to this machine's, and the Ray node in it."""
 
     def __init__(self) -> None:
-        self._name = f"soak{secrets.token_hex(3)}"
-        self._cable = f"{self._name}h"
-        run("ip", "netns", "add", self._name)
-        run("ip", "link", "add", self._cable, "type", "veth", "peer", "name", "eth0", "netns", self._name)
+        self.name = f"soak{secrets.token_hex(3)}"
+        self._cable = f"{self.name}h"
+        run("ip", "netns", "add", self.name)
+        run("ip", "link", "add", self._cable, "type", "veth", "peer", "name", "eth0", "netns", self.name)
         run("ip", "addr", "add", f"{HERE}/30", "dev", self._cable)
         run("ip", "link", "set", self._cable, "up")
         for command in (("addr", "add", f"{THERE}/30", "dev", "eth0"), ("link", "set", "eth0", "up")):
-            run("ip", "-n", self._name, *command)
-        run("ip", "-n", self._name, "link", "set", "lo", "up")
+            run("ip", "-n", self.name, *command)
+        run("ip", "-n", self.name, "link", "set", "lo", "up")
 
     def join(self, address: str) -> None:
         """Start a node here that belongs to the cluster at ``address``, where none is alive."""
@@ -49,7 +49,7 @@ class Island:
             if not self._raylets():
                 end(self.processes())
                 run(
-                    *("ip", "netns", "exec", self._name, "ray", "start", f"--address={address}"),
+                    *("ip", "netns", "exec", self.name, "ray", "start", f"--address={address}"),
                     *(f"--node-ip-address={THERE}", "--num-cpus=1", "--object-store-memory=157286400"),
                 )
             time.sleep(1)
@@ -65,7 +65,7 @@ class Island:
     def processes(self) -> list[Process]:
         """All that runs here."""
         found = []
-        for pid in map(int, run("ip", "netns", "pids", self._name).split()):
+        for pid in map(int, run("ip", "netns", "pids", self.name).split()):
             with suppress(OSError):  # it ended just now
                 found.append(Process(pid, (Path("/proc") / str(pid) / "comm").read_text().strip()))
         return found
@@ -78,7 +78,7 @@ class Island:
         """End what runs here, and take the network away."""
         for process in self.processes():
             process.send(signal.SIGKILL)
-        run("ip", "netns", "del", self._name)  # and with it the cable
+        run("ip", "netns", "del", self.name)  # and with it the cable
 
 
 def _is_member(address: str) -> bool:
