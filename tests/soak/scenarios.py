@@ -35,12 +35,13 @@ def sleeping(trials: int, epochs: int, **search: Any) -> Content:
     return content
 
 
-def _training(trials: int, epochs: int, **changes: Any) -> Content:
+def _training(trials: int, epochs: int) -> Content:
     def content(name: str, images: Path) -> dict[str, Any]:
-        made = small_search(images if images.exists() else draw_folder(images, images=24), **changes)
+        made = small_search(images if images.exists() else draw_folder(images, images=24))
         made |= {"name": name, "losses": ["proxy_anchor"]}
         made["search"] = {"trials": trials, "pruner": "none", "sampler": "random"}
         made["training"] |= {"epochs": epochs}
+        made |= {"selection": {"finalists": 1, "seeds": 1}, "final": {"seeds": 1}}
         return made
 
     return content
@@ -50,7 +51,7 @@ def _campaign(trials: int, epochs: int, folds: int) -> Content:
     def content(name: str, images: Path) -> dict[str, Any]:
         base = _training(trials, epochs)(name, images)
         del base["name"]
-        base |= {"split": {"folds": folds}, "selection": {"finalists": 1, "seeds": 1}}
+        base |= {"split": {"folds": folds}}
         base["training"] |= {"batch_size": 10}
         samplers = {"random": {"search.sampler": "random"}, "qmc": {"search.sampler": "qmc"}}
         table = {"rows": ["sampler"], "metrics": ["validation", "recall_at_1"]}
@@ -120,11 +121,11 @@ SCENARIOS = {
         ),
         Scenario(
             name="trainings",  # real ones, to the test
-            content=_training(6, 12),
+            content=_training(3, 8),
             faults=("driver killed", "trainer killed", "trainer stopped", "runs full", "cache full"),
             losses=("proxy_anchor",),
-            trials=6,
-            epochs=12,
+            trials=3,
+            epochs=8,
             sleeping=False,
             nodes=1,
             disks=True,
@@ -132,11 +133,11 @@ SCENARIOS = {
         ),
         Scenario(
             name="store",
-            content=_training(6, 12),
+            content=_training(3, 8),
             faults=("driver killed", "trainer killed", "store refuses", "store lags", "store gives half"),
             losses=("proxy_anchor",),
-            trials=6,
-            epochs=12,
+            trials=3,
+            epochs=8,
             sleeping=False,
             nodes=1,
             store=True,
@@ -144,11 +145,11 @@ SCENARIOS = {
         ),
         Scenario(
             name="campaign",
-            content=_campaign(3, 6, 2),
+            content=_campaign(2, 4, 2),
             faults=("driver killed", "driver ended", "trainer killed", "trainer ended"),
             losses=("proxy_anchor",),
-            trials=3,
-            epochs=6,
+            trials=2,
+            epochs=4,
             folds=2,
             sleeping=False,
             nodes=1,
