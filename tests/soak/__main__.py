@@ -8,6 +8,7 @@ import argparse
 import math
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from soak.processes import RUN
+from soak.tools.processes import RUN
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ray = Path(tempfile.mkdtemp(prefix="hs-"))  # a short name: Ray makes sockets below it
     os.environ |= {RUN: uuid.uuid4().hex, "RAY_AUTH_MODE": "token", "RAY_TMPDIR": str(ray), "OMP_NUM_THREADS": "1"}
     os.environ |= {"RAY_gcs_rpc_server_reconnect_timeout_s": "15"}  # a minute else, for each driver whose Ray is gone
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # takes everything down as Ctrl-C does
     try:
         return soak(given.seed, given.faults, given.scenario, given.fault, folder.resolve(), Console(width=120))
     finally:
@@ -45,9 +47,9 @@ def soak(
     seed: int, faults: int, names: Sequence[str] | None, kinds: Sequence[str] | None, folder: Path, console: Console
 ) -> int:
     """The whole run in ``folder``, of all scenarios and kinds of faults where none are named; its exit code."""
+    from soak.driving import Injected, Log
     from soak.rounds import rounds
     from soak.scenarios import SCENARIOS
-    from soak.soak import Injected, Log
     from soak.summary import show
     from soak.unfit import why_not
 

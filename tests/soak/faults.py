@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from subprocess import CalledProcessError
 from typing import Any
 
-from soak.processes import Process, descendants
-from soak.store import HALF, LAGS, REFUSES, FaultyHandler
+from soak.tools.processes import Process, descendants
+from soak.tools.store import HALF, LAGS, REFUSES, FaultyHandler
 from soak.world import STARTS, World
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from soak.driving import Injected, Log, Search
 from soak.scenario import Scenario
 from soak.schedule import schedule
-from soak.soak import Injected, Log, Search, differences
+from soak.verdict import differences
 from soak.world import services, world
 
 

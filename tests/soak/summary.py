@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from soak.soak import Injected
+from soak.driving import Injected
 
 
 def show(injected: Sequence[Injected], found: Mapping[str, Sequence[str]], console: Console) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.slots import SECONDS
-from soak.processes import RUN
+from soak.driving import Log, Search
 from soak.scenarios import SCENARIOS, sleeping
 from soak.schedule import Planned
-from soak.soak import Log, Search, differences, trials_of
+from soak.tools.processes import RUN
+from soak.verdict import differences, trials_of
 from soak.world import Services, world
 
 EPOCHS = 8

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from soak.soak import Injected
+from soak.driving import Injected
 from soak.summary import show
 
 

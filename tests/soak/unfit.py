@@ -4,8 +4,8 @@ import os
 
 from support.services import Postgres
 
-from soak import clock, disk, network
 from soak.scenario import Scenario
+from soak.tools import clock, disk, network
 
 
 def why_not(scenario: Scenario) -> str | None:

@@ -17,17 +17,17 @@ from support.services import ROOT, TOKEN, MlflowServer, Nodes, Postgres, postgre
 from support.stores import ftp_store
 
 from benchmarks.slots import SECONDS
-from soak import clock
-from soak.disk import Disk, small_disk
-from soak.network import HERE, Island, island
 from soak.oracle.studies import SQLITE, count_epochs, epochs_of_running
-from soak.processes import DRIVER, RUN, Process, descendants, end, marked
 from soak.scenario import Scenario
-from soak.store import FaultyHandler
+from soak.tools import clock
+from soak.tools.disk import Disk, small_disk
+from soak.tools.network import HERE, Island, island
+from soak.tools.processes import DRIVER, RUN, Process, descendants, end, marked
+from soak.tools.store import FaultyHandler
 
 TRAINS = re.compile(r"^ray::.*(Train|Sleeping)")
 SLEEPING = ROOT / "tests" / "support" / "sleeping_driver.py"
-CLOCKED = ROOT / "tests" / "soak" / "clocked_driver.py"
+CLOCKED = ROOT / "tests" / "soak" / "tools" / "clocked_driver.py"
 NOTICES = {
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "2000",

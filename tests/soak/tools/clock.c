@@ -29,7 +29,7 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
 
 int gettimeofday(struct timeval *restrict now, void *restrict zone) {
     int code = (int)syscall(SYS_gettimeofday, now, zone);
-    if (code == 0 && now && offset) now->tv_sec += *offset;
+    if (code == 0 && offset) now->tv_sec += *offset;
     return code;
 }
 

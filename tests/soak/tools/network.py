@@ -12,7 +12,7 @@ from pathlib import Path
 
 from support.services import run
 
-from soak.processes import Process, end
+from soak.tools.processes import Process, end
 
 HERE, THERE = "10.177.0.1", "10.177.0.2"
 """The addresses of the cable's two ends."""

@@ -13,12 +13,12 @@ import pytest
 from support.services import run
 from support.stores import ftp_store
 
-from soak import clock, disk, network
-from soak.clock import Clock
-from soak.disk import small_disk
-from soak.network import HERE, THERE, island
-from soak.processes import RUN, Process, descendants, end, marked
-from soak.store import HALF, LAG_S, LAGS, REFUSES, FaultyHandler
+from soak.tools import clock, disk, network
+from soak.tools.clock import Clock
+from soak.tools.disk import small_disk
+from soak.tools.network import HERE, THERE, island
+from soak.tools.processes import RUN, Process, descendants, end, marked
+from soak.tools.store import HALF, LAG_S, LAGS, REFUSES, FaultyHandler
 from trainables.files import as_path
 
 SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
