@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from soak.faults import FAULTS, NothingToHitError
-from soak.schedule import Planned
+from soak.schedule import START_S, Planned
 from soak.tools.processes import DRIVER, Process, marked
 from soak.world import World
 
@@ -82,7 +82,9 @@ class Search:
         """Wait for the fault's moment; whether the search still runs then."""
         wanted = self._world.epochs() + fault.after_epochs
         self._until(lambda: self._world.epochs() >= wanted)
-        deadline = time.monotonic() + fault.after_s
+        is_starting = self._world.epochs() == self._world.epochs_at_start
+        after_s = fault.after_s if fault.after_epochs or is_starting else fault.after_s / START_S
+        deadline = time.monotonic() + after_s
         self._until(lambda: time.monotonic() >= deadline)
         return self._driver.poll() != 0
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from soak.faults import FAULTS
 
 AT_START = 0.3
-"""How many of the faults come while the driver or its trainers start, and not amid epochs."""
+"""How many of the faults come while the driver or its trainers start, where they do, and not amid epochs."""
 START_S = 12.0
+"""For how long they may wait for that; where epochs are told already, for a twelfth of it."""
 EPOCHS = (1, 6)
 
 

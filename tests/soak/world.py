@@ -149,6 +149,7 @@ class World:
         )
         self.tracking = database.url("mlflow") if database else f"{SQLITE}{self.runs}/mlflow.db"
         self._said = self.folder / "said.txt"
+        self.epochs_at_start = 0
         self.clock = clock.Clock(self.folder / "clock")
         content = self.scenario.content(self.name, self.services.folder.parent / "images")
         base = content.get("base", content)
@@ -175,6 +176,7 @@ class World:
         }
         if self.services.nodes is not None:
             environment["RAY_ADDRESS"] = self.services.nodes.gcs_address
+        self.epochs_at_start = self.epochs()
         command = [sys.executable, *program, self.scenario.command, str(self.file), "--runs", str(self.runs)]
         with self._said.open("ab") as said:
             self.driver = subprocess.Popen(command, stdout=said, stderr=said, env=environment, start_new_session=True)
