@@ -1,4 +1,4 @@
-.PHONY: setup run test test-slow test-cluster test-browser check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-initial-proxies docs pictures audit clean
+.PHONY: setup run test test-slow test-cluster test-browser soak check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-initial-proxies docs pictures audit clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -35,6 +35,11 @@ test: check
 # a driver killed twenty times on either database, and machines that die again and again under one trial.
 test-cluster: setup
 	$(BIN)/pytest -m cluster
+
+# Hundreds of seconds a scenario: real searches in which drivers, trainers, nodes, services, disks and clocks are broken at
+# moments that SEED draws, FAULTS times in all; then what they left is read from its files and databases.
+soak: setup
+	PYTHONPATH=tests $(BIN)/python -m soak --seed $(or $(SEED),0) --faults $(or $(FAULTS),120) $(if $(SCENARIO),--scenario $(SCENARIO))
 
 # What takes a minute for one test, such as a network of 201 layers in every form.
 test-slow: setup

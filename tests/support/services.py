@@ -33,16 +33,32 @@ def free_port() -> int:
         return port
 
 
-class Nodes:
-    """A Ray cluster on this machine whose nodes can be killed."""
+def _agent_ports() -> dict[str, int]:
+    """Ports for a node's agents.
 
-    def __init__(self, cpus: int) -> None:
+    Their own default ports may be taken by another Ray of this machine, and then no job can be submitted. A node that
+    does not know them when it starts waits for its agents fifteen seconds, which on a busy machine is too short, and
+    dies.
+    """
+    names = ("dashboard_agent_listen_port", "metrics_agent_port", "metrics_export_port", "runtime_env_agent_port")
+    return {name: free_port() for name in names}
+
+
+class Nodes:
+    """A Ray cluster on this machine whose nodes can be killed.
+
+    A ``bare`` one has no more processes than trainings need: no job can be submitted to it, and it never grows.
+    """
+
+    def __init__(self, cpus: int, *, bare: bool = False, address: str | None = None) -> None:
         from ray.cluster_utils import Cluster
 
         self.port = free_port()
-        # An agent's own default port may be taken by another Ray of this machine, and then no job can be submitted.
-        agent = {"dashboard_agent_listen_port": free_port()}
-        head = {"num_cpus": cpus, "include_dashboard": True, "dashboard_port": self.port, **agent}
+        head = {"num_cpus": cpus, "include_dashboard": not bare, "dashboard_port": self.port, **_agent_ports()}
+        if bare:
+            head |= {"no_monitor": True, "include_log_monitor": False}
+        if address is not None:
+            head |= {"node_ip_address": address}
         self._cluster = Cluster(initialize_head=True, head_node_args={**head, "wait": False})
         self._cluster.wait_for_nodes(JOIN_S)
 
@@ -57,9 +73,14 @@ class Nodes:
         address: str = self._cluster.gcs_address
         return address
 
+    @property
+    def head(self) -> Any:
+        """The first node, which has the cluster's own records."""
+        return self._cluster.head_node
+
     def add(self, cpus: int) -> Any:
         """One node more, which has joined when this returns."""
-        node = self._cluster.add_node(wait=False, num_cpus=cpus, dashboard_agent_listen_port=free_port())
+        node = self._cluster.add_node(wait=False, num_cpus=cpus, **_agent_ports())
         self._cluster.wait_for_nodes(JOIN_S)
         return node
 
@@ -137,6 +158,11 @@ class Postgres:
         """Stop it as an administrator does who does not wait: connections are cut."""
         self._server("pg_ctl", "stop", "-w", "-t", "300", "-m", "fast", "-D", self._data / "db")
 
+    @property
+    def pid(self) -> int:
+        """Its first process, whose children serve the connections."""
+        return int((self._data / "db" / "postmaster.pid").read_text().splitlines()[0])
+
     def url(self, database: str) -> str:
         """The address of a database, without the password."""
         return f"postgresql+psycopg://holdout@127.0.0.1:{self.port}/{database}"
@@ -195,6 +221,11 @@ class MlflowServer:
                     return
             except OSError:
                 time.sleep(0.5)
+
+    def send(self, number: int) -> None:
+        """Send a signal to it and its workers."""
+        assert self._process is not None, "it was not started"
+        os.killpg(self._process.pid, number)
 
     def stop(self) -> None:
         """End it and its workers at once."""

@@ -23,15 +23,18 @@ def silent_server() -> Iterator[int]:
 
 
 @contextmanager
-def ftp_store(folder: Path, port: int = 0) -> Iterator[str]:
-    """The URL of a server that keeps its files in ``folder``, and lets anybody of this machine write."""
+def ftp_store(folder: Path, port: int = 0, kind: type[FTPHandler] = FTPHandler) -> Iterator[str]:
+    """The URL of a server that keeps its files in ``folder``, and lets anybody of this machine write.
+
+    ``kind`` is how it answers.
+    """
     folder.mkdir(exist_ok=True)
     authorizer = DummyAuthorizer()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # that anybody may write
         authorizer.add_anonymous(str(folder), perm=EVERYTHING)
     logging.getLogger("pyftpdlib").setLevel(logging.ERROR)
-    handler = type("Handler", (FTPHandler,), {"authorizer": authorizer})
+    handler = type("Handler", (kind,), {"authorizer": authorizer})
     server = ThreadedFTPServer(("127.0.0.1", port), handler)
     ended = threading.Event()
 

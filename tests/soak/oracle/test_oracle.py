@@ -1,0 +1,227 @@
+"""The oracle finds what is wrong: a finished search is damaged by hand, one damage a copy."""
+
+import fcntl
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from conftest import draw_folder, small_search
+from support.commands import holdout_here
+from support.finished_search import run_here
+
+from soak.oracle.files import file_differences
+from soak.oracle.ledger import ledger_differences, scores
+from soak.oracle.locks import lock_differences
+from soak.oracle.studies import count_epochs, epochs_of_running, read_trials
+from soak.oracle.tracking import tracking_differences
+from soak.oracle.trials import Asked, trial_differences, undisturbed_differences
+
+NAME, LOSS, TRIALS, EPOCHS = "small", "proxy_anchor", 2, 2
+
+
+class Left:
+    """What a search left in ``folder``, and all that the oracle says of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.runs = folder, folder / "runs"
+        self.studies = self.runs / NAME / "study.db"
+        self.tracking = self.runs / "mlflow.db"
+
+    def differences(self, undisturbed: "Left") -> list[str]:
+        url = f"sqlite:///{self.studies}"
+        trials = read_trials(url, [NAME])
+        asked = Asked(searches=(NAME,), losses=(LOSS,), trials=TRIALS, epochs=EPOCHS)
+        calm = read_trials(f"sqlite:///{undisturbed.studies}", [NAME])
+        return [
+            *trial_differences(trials, asked),
+            *undisturbed_differences(trials, calm, {NAME: NAME}),
+            *tracking_differences(trials, f"sqlite:///{self.tracking}", [NAME]),
+            *ledger_differences(self.runs, self.folder / "state", (NAME,), 1),
+            *file_differences(self.runs),
+            *lock_differences(self.runs, url),
+        ]
+
+    def in_studies(self, *statements: str) -> None:
+        _change(self.studies, *statements)
+
+    def in_tracking(self, *statements: str) -> None:
+        _change(self.tracking, *statements)
+
+
+def _change(file: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(file)) as database, database:
+        for statement in statements:
+            assert database.execute(statement).rowcount, statement
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Left:
+    """A search that nothing was done to."""
+    folder = tmp_path_factory.mktemp("whole")
+    content = small_search(
+        draw_folder(folder / "images"), losses=[LOSS], search={"trials": TRIALS, "pruner": "none"}, final={"seeds": 1}
+    )
+    content["training"]["epochs"] = EPOCHS
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(folder / "state"))
+        for search in run_here(folder / "runs", [content]):
+            search.close()
+    holdout_here("sync", NAME, "--runs", folder / "runs")
+    return Left(folder)
+
+
+@pytest.fixture
+def left(whole: Left, tmp_path: Path) -> Left:
+    """A copy to be damaged."""
+    shutil.copytree(whole.folder, tmp_path / "copy")
+    return Left(tmp_path / "copy")
+
+
+def test_nothing_is_said_of_what_is_whole(whole: Left) -> None:
+    assert whole.differences(whole) == []
+    url = f"sqlite:///{whole.studies}"
+    assert count_epochs(url) == sum(len(trial.epochs) for trial in read_trials(url, [NAME])) > TRIALS * EPOCHS
+    assert epochs_of_running(url) == {}
+    assert read_trials(url, ["another"]) == []
+    assert scores(whole.runs, NAME)[0].keys() == {"loss", "configuration", "seed", "fold", "metrics"}
+    assert count_epochs("sqlite:////nowhere/study.db") == 0
+
+
+ONE = (
+    "(SELECT trial_id FROM trials JOIN studies USING (study_id) WHERE study_name = 'small/proxy_anchor' AND number = 1)"
+)
+RUN = "(SELECT run_uuid FROM tags WHERE key = 'holdout.trial' AND value = 'small/proxy_anchor/1')"
+ATTRIBUTES = "trial_user_attributes WHERE key = 'epoch:000002' AND trial_id = " + ONE
+DAMAGED: dict[str, tuple[Callable[[Left], object], str]] = {
+    "a trial is gone": (
+        lambda left: left.in_studies(
+            f"DELETE FROM trial_user_attributes WHERE trial_id = {ONE}",
+            f"DELETE FROM trial_values WHERE trial_id = {ONE}",
+            f"DELETE FROM trial_intermediate_values WHERE trial_id = {ONE}",
+            f"DELETE FROM trials WHERE trial_id = {ONE}",
+        ),
+        "small/proxy_anchor has the trials [0] and was asked for 2",
+    ),
+    "a trial still runs": (
+        lambda left: left.in_studies(f"UPDATE trials SET state = 'RUNNING' WHERE trial_id = {ONE}"),
+        "small/proxy_anchor trial 1 is RUNNING",
+    ),
+    "an epoch is gone": (
+        lambda left: left.in_studies(f"DELETE FROM {ATTRIBUTES}"),
+        "small/proxy_anchor trial 1 has the epochs [(None, 1)], not [(None, 1), (None, 2)]",
+    ),
+    "a step is gone": (
+        lambda left: left.in_studies(f"DELETE FROM trial_intermediate_values WHERE step = 2 AND trial_id = {ONE}"),
+        "small/proxy_anchor trial 1: steps is",
+    ),
+    "a value is another": (
+        lambda left: left.in_studies(f"UPDATE trial_values SET value = value + 0.001 WHERE trial_id = {ONE}"),
+        "and after its last step",
+    ),
+    "an epoch's loss is another": (
+        lambda left: left.in_studies(
+            f"UPDATE trial_user_attributes SET value_json = json_set(value_json, '$.loss', 7) WHERE trial_id = {ONE}"
+            " AND key = 'epoch:000001'"
+        ),
+        "small/proxy_anchor trial 1: epoch:000001 is",
+    ),
+    "a seed is another": (
+        lambda left: left.in_studies(
+            f"UPDATE trial_user_attributes SET value_json = '5' WHERE key = 'seed' AND trial_id = {ONE}"
+        ),
+        "small/proxy_anchor trial 1: seed is 5",
+    ),
+    "a run is gone": (
+        lambda left: left.in_tracking(f"DELETE FROM tags WHERE key = 'holdout.search' AND run_uuid = {RUN}"),
+        "MLflow has 0 runs of small/proxy_anchor trial 1",
+    ),
+    "a run has two of a metric": (
+        lambda left: left.in_tracking(
+            "INSERT INTO metrics (key, value, timestamp, run_uuid, step, is_nan) SELECT key, value, timestamp + 1,"
+            f" run_uuid, step, is_nan FROM metrics WHERE key = 'train/loss' AND step = 1 AND run_uuid = {RUN}"
+        ),
+        "MLflow's run of small/proxy_anchor trial 1 has train/loss",
+    ),
+    "a run is RUNNING": (
+        lambda left: left.in_tracking(f"UPDATE runs SET status = 'RUNNING' WHERE run_uuid = {RUN}"),
+        "is RUNNING, the trial COMPLETE",
+    ),
+    "a run has another parameter": (
+        lambda left: left.in_tracking(f"UPDATE params SET value = '77' WHERE run_uuid = {RUN}"),
+        "MLflow's run of small/proxy_anchor trial 1 has other params",
+    ),
+    "a run of no trial": (
+        lambda left: left.in_tracking(
+            f"UPDATE tags SET value = 'small/mpa/9' WHERE key = 'holdout.trial' AND run_uuid = {RUN}"
+        ),
+        "MLflow has a run of small/mpa/9, which no study has",
+    ),
+    "two openings": (lambda left: _again(left.runs / "test_openings.jsonl"), "has 2 openings, not 1"),
+    "no opening of the user's": (
+        lambda left: (left.folder / "state" / "holdout" / "test_openings.jsonl").unlink(),
+        "has 0 openings, not 1",
+    ),
+    "scores of no opening": (
+        lambda left: _scored_elsewhere(left.runs / NAME / "test.json"),
+        "small/test.json has scores of ['another']",
+    ),
+    "half a JSON file": (lambda left: _half(left.runs / NAME / "summary.json"), "small/summary.json cannot be read"),
+    "half a model": (
+        lambda left: _half(next(left.runs.glob("small/trials/*/*/attempt-1/best.safetensors"))),
+        "best.safetensors cannot be read",
+    ),
+    "half a page of scores": (lambda left: _half(next(left.runs.rglob("*.npz"))), ".npz cannot be read"),
+    "half a database": (lambda left: _half(left.folder / "runs" / "other.db", 5000), "other.db cannot be read"),
+    "a draft": (
+        lambda left: (left.runs / NAME / ".test.json.1234").write_text("{"),
+        "small/.test.json.1234 is left over",
+    ),
+    "a state to go on from": (
+        lambda left: (next(left.runs.glob("small/trials/*/*/attempt-1")) / "last.pt").write_bytes(b""),
+        "attempt-1/last.pt is left over",
+    ),
+}
+
+
+def _again(file: Path) -> None:
+    line = json.loads(file.read_text().splitlines()[0])
+    with file.open("a") as opened:
+        opened.write(json.dumps({**line, "id": "another"}) + "\n")
+
+
+def _scored_elsewhere(file: Path) -> None:
+    content = json.loads(file.read_text())
+    content["openings"][0]["id"] = "another"
+    file.write_text(json.dumps(content))
+
+
+def _half(file: Path, length: int | None = None) -> None:
+    content = file.read_bytes() if file.exists() else (file.parent / NAME / "study.db").read_bytes()
+    file.write_bytes(content[: length or len(content) // 2])
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_each_damage_is_found(damage: str, left: Left, whole: Left) -> None:
+    do, expected = DAMAGED[damage]
+    do(left)
+    said = left.differences(whole)
+    assert any(expected in sentence for sentence in said), said
+
+
+def test_a_lock_that_is_held_is_found(left: Left, whole: Left) -> None:
+    with (left.runs / NAME / ".driver.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert left.differences(whole) == ["small/.driver.lock is held."]
+    assert left.differences(whole) == []
+
+
+def test_other_trials_than_undisturbed_are_found(whole: Left) -> None:
+    trials = read_trials(f"sqlite:///{whole.studies}", [NAME])
+    said = undisturbed_differences(trials[1:], trials[:-1], {NAME: NAME})
+    assert said[0].endswith("is missing; undisturbed it is there.")
+    assert said[1].endswith("is there; undisturbed it is not.")
+    assert len(said) == 2

@@ -1,0 +1,160 @@
+"""The searches that are broken."""
+
+from pathlib import Path
+from typing import Any
+
+from conftest import draw_folder, small_search
+
+from soak.scenario import Content, Scenario
+
+OF_DRIVER = ("driver killed", "driver ended", "driver stopped")
+OF_TRAINER = ("trainer killed", "trainer ended", "trainer stopped")
+OF_RAY = ("raylet killed", "raylet stopped", "GCS killed", "GCS stopped")
+OF_SERVICES = (
+    "MLflow killed",
+    "MLflow stopped",
+    "PostgreSQL killed",
+    "PostgreSQL restarted",
+    "PostgreSQL stopped",
+)
+
+
+def sleeping(trials: int, epochs: int, **search: Any) -> Content:
+    """A search of trainings that sleep, whose proposals follow from the trial's number unless ``search`` says more."""
+
+    def content(name: str, _: Path) -> dict[str, Any]:
+        return {
+            "name": name,
+            "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4},
+            "training": {"epochs": epochs, "batch_size": 8, "images_per_class": 2},
+            "losses": ["mpa"],
+            "search": {"trials": trials, "pruner": "none", "sampler": "random", **search},
+            "stages": ["search"],
+        }
+
+    return content
+
+
+def _training(trials: int, epochs: int) -> Content:
+    def content(name: str, images: Path) -> dict[str, Any]:
+        made = small_search(images if images.exists() else draw_folder(images, images=24))
+        made |= {"name": name, "losses": ["proxy_anchor"]}
+        made["search"] = {"trials": trials, "pruner": "none", "sampler": "random"}
+        made["training"] |= {"epochs": epochs}
+        made |= {"selection": {"finalists": 1, "seeds": 1}, "final": {"seeds": 1}}
+        return made
+
+    return content
+
+
+def _campaign(trials: int, epochs: int, folds: int) -> Content:
+    def content(name: str, images: Path) -> dict[str, Any]:
+        base = _training(trials, epochs)(name, images)
+        del base["name"]
+        base |= {"split": {"folds": folds}}
+        base["training"] |= {"batch_size": 10}
+        samplers = {"random": {"search.sampler": "random"}, "qmc": {"search.sampler": "qmc"}}
+        table = {"rows": ["sampler"], "metrics": ["validation", "recall_at_1"]}
+        return {"name": name, "study": "two samplers", "base": base, "vary": {"sampler": samplers}, "table": table}
+
+    return content
+
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario(
+            name="alone",  # each driver has a Ray of its own
+            content=sleeping(20, 15),
+            faults=(*OF_DRIVER, *OF_TRAINER, *OF_RAY),
+            losses=("mpa",),
+            trials=20,
+            epochs=15,
+        ),
+        Scenario(
+            name="model-based",  # proposals depend on all trials before: the same for one slot
+            content=sleeping(12, 15, sampler="tpe", max_concurrent=1),
+            faults=(*OF_DRIVER, *OF_TRAINER),
+            losses=("mpa",),
+            trials=12,
+            epochs=15,
+            nodes=1,
+        ),
+        Scenario(
+            name="cluster",
+            content=sleeping(24, 15),
+            faults=(*OF_DRIVER, *OF_TRAINER, "node killed", "node stopped", "head killed", "GCS stopped"),
+            losses=("mpa",),
+            trials=24,
+            epochs=15,
+            nodes=2,
+        ),
+        Scenario(
+            name="services",
+            content=sleeping(24, 15),
+            faults=(*OF_SERVICES, "driver killed", "driver stopped", "trainer killed"),
+            losses=("mpa",),
+            trials=24,
+            epochs=15,
+            nodes=1,
+            postgres=True,
+        ),
+        Scenario(
+            name="clock",
+            content=sleeping(20, 15),
+            faults=("clock ahead", "clock back", "driver killed", "trainer killed"),
+            losses=("mpa",),
+            trials=20,
+            epochs=15,
+            nodes=1,
+            clock=True,
+        ),
+        Scenario(
+            name="island",  # one node behind a cable
+            content=sleeping(24, 15),
+            faults=("cable pulled", "cable long pulled", "driver killed", "trainer killed"),
+            losses=("mpa",),
+            trials=24,
+            epochs=15,
+            nodes=1,
+            island=True,
+        ),
+        Scenario(
+            name="trainings",  # real ones, to the test
+            content=_training(3, 8),
+            faults=("driver killed", "trainer killed", "trainer stopped", "runs full", "cache full"),
+            losses=("proxy_anchor",),
+            trials=3,
+            epochs=8,
+            sleeping=False,
+            nodes=1,
+            disks=True,
+            openings=1,
+        ),
+        Scenario(
+            name="store",
+            content=_training(3, 8),
+            faults=("driver killed", "trainer killed", "store refuses", "store lags", "store gives half"),
+            losses=("proxy_anchor",),
+            trials=3,
+            epochs=8,
+            sleeping=False,
+            nodes=1,
+            store=True,
+            openings=1,
+        ),
+        Scenario(
+            name="campaign",
+            content=_campaign(2, 4, 2),
+            faults=("driver killed", "driver ended", "trainer killed", "trainer ended"),
+            losses=("proxy_anchor",),
+            trials=2,
+            epochs=4,
+            folds=2,
+            sleeping=False,
+            nodes=1,
+            members=("random", "qmc"),
+            openings=1,
+        ),
+    )
+}

@@ -1,0 +1,44 @@
+"""Which faults come when: drawn from a seed, so that a run can be repeated."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from soak.faults import FAULTS
+
+AT_START = 0.3
+"""How many of the faults come while the driver or its trainers start, where they do, and not amid epochs."""
+START_S = 12.0
+"""For how long they may wait for that; where epochs are told already, for a twelfth of it."""
+EPOCHS = (1, 6)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """One fault: after how many further epochs (0: none is waited for) and seconds, for how long, and to whom."""
+
+    fault: str
+    after_epochs: int
+    after_s: float
+    lasts_s: float
+    choice: float
+
+
+def schedule(seed: int, scenario: str, faults: Sequence[str], count: int) -> list[Planned]:
+    """``count`` faults of the kinds ``faults``, each kind as often as every other, in a random order."""
+    drawn = random.Random(f"{seed}/{scenario}")
+    kinds: list[str] = []
+    while len(kinds) < count:
+        kinds += drawn.sample(faults, len(faults))
+    return [_planned(drawn, kind) for kind in kinds[:count]]
+
+
+def _planned(drawn: random.Random, kind: str) -> Planned:
+    at_start = drawn.random() < AT_START
+    return Planned(
+        fault=kind,
+        after_epochs=0 if at_start else drawn.randint(*EPOCHS),
+        after_s=round(drawn.uniform(0, START_S if at_start else 0.5), 3),
+        lasts_s=round(drawn.uniform(*FAULTS[kind].lasts_s), 3),
+        choice=round(drawn.random(), 3),
+    )

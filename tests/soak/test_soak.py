@@ -1,0 +1,47 @@
+"""A small sample of `make soak`: a short search, its driver and trainers killed and stopped, and the oracle's word."""
+
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.slots import SECONDS
+from soak.driving import Log, Search
+from soak.scenarios import SCENARIOS, sleeping
+from soak.schedule import Planned
+from soak.tools.processes import RUN
+from soak.verdict import differences, trials_of
+from soak.world import Services, world
+
+EPOCHS = 8
+PLANNED = [
+    Planned(fault="trainer killed", after_epochs=3, after_s=0.1, lasts_s=0, choice=0.9),
+    Planned(fault="driver stopped", after_epochs=2, after_s=0.2, lasts_s=1.5, choice=0),
+    Planned(fault="driver killed", after_epochs=2, after_s=0.1, lasts_s=0, choice=0),
+    Planned(fault="trainer stopped", after_epochs=2, after_s=0, lasts_s=1.5, choice=0.1),
+]
+
+
+def test_a_search_that_is_broken_four_times_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a Ray of its own; the values of a training that sleeps follow from its seed."""
+    monkeypatch.setenv(RUN, uuid.uuid4().hex)
+    monkeypatch.setenv(SECONDS, "0.2")
+    scenario = replace(SCENARIOS["alone"], content=sleeping(12, EPOCHS), trials=12, epochs=EPOCHS)
+    with world(scenario, Services(tmp_path), tmp_path / "broken", "broken") as broken:
+        search = Search(broken, Log(tmp_path / "log.jsonl"))
+        assert search.run(PLANNED) == len(PLANNED), broken.said()
+        assert search.trouble == []
+        assert [(entry.fault, entry.codes) for entry in search.injected] == [
+            ("trainer killed", ()),
+            ("driver stopped", ()),
+            ("driver killed", (-9,)),
+            ("trainer stopped", ()),
+        ]
+        assert differences(broken, None) == []
+        assert "was lost (ActorDiedError) and is tried again" in " ".join(broken.said().split())
+        for trial in trials_of(broken):
+            told = [record["metrics"]["map_at_r"] for record in trial.epochs]
+            assert told == [
+                trial.attributes["seed"] % 1000 / 1000 * (1 - 2.0**-epoch) for epoch in range(1, EPOCHS + 1)
+            ]

@@ -1,0 +1,1 @@
+"""What breaks things and takes it back: processes, disks, stores, networks and clocks."""

@@ -1,0 +1,63 @@
+"""What the oracle finds of a search that has ended."""
+
+import subprocess
+
+from support.commands import command, without_ended_workers
+
+from soak.driving import GRACE_S, outlived
+from soak.oracle.files import file_differences
+from soak.oracle.ledger import ledger_differences, scores
+from soak.oracle.locks import lock_differences
+from soak.oracle.studies import StoredTrial, read_trials
+from soak.oracle.tracking import tracking_differences
+from soak.oracle.trials import Asked, trial_differences, undisturbed_differences
+from soak.world import World
+
+
+def differences(world: World, undisturbed: World | None) -> list[str]:
+    """All in which what a search left is not what it should be."""
+    assert world.driver is not None
+    if (code := world.driver.poll()) != 0:
+        return [f"{world.name}: its last driver ended with {code}."]
+    scenario = world.scenario
+    said = [f"{process.title[:80]} outlives its driver by {GRACE_S} s." for process in outlived(world)]
+    if "is behind" in world.said() or "behind the studies" in world.said():
+        _synchronise(world)
+    trials = trials_of(world)
+    asked = Asked(
+        searches=world.searches,
+        losses=scenario.losses,
+        trials=scenario.trials,
+        epochs=scenario.epochs,
+        folds=scenario.folds,
+    )
+    said += trial_differences(trials, asked)
+    if undisturbed is not None:
+        called = dict(zip(world.searches, undisturbed.searches, strict=True))
+        said += undisturbed_differences(trials, trials_of(undisturbed), called)
+        for here, there in called.items():
+            if scores(world.runs, here) != scores(undisturbed.runs, there):
+                said.append(f"{here} has other scores of its test than undisturbed.")
+    said += tracking_differences(trials, world.tracking, world.searches)
+    said += ledger_differences(world.runs, world.state, world.searches, scenario.openings)
+    said += [
+        sentence
+        for folder in (world.runs, world.cache, *world.stores)
+        if folder.exists()
+        for sentence in file_differences(folder)
+    ]
+    said += lock_differences(world.folder, world.storages[0])
+    if "Traceback" in (words := without_ended_workers(world.said())):
+        said.append(f"A traceback was shown: …{words[words.index('Traceback') :][:3000]}")
+    return said
+
+
+def trials_of(world: World) -> list[StoredTrial]:
+    """All trials of a world's searches."""
+    return [trial for url in dict.fromkeys(world.storages) for trial in read_trials(url, world.searches)]
+
+
+def _synchronise(world: World) -> None:
+    """What the search says that its user should do where MLflow was away at its end."""
+    for name in world.searches:
+        subprocess.run(command("sync", name, "--runs", world.runs), capture_output=True, check=True)

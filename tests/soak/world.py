@@ -1,0 +1,249 @@
+"""One search with its services, as a user runs it, and all of it that can be broken."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import write_search
+from support.services import ROOT, TOKEN, MlflowServer, Nodes, Postgres, postgres
+from support.stores import ftp_store
+
+from benchmarks.slots import SECONDS
+from soak.oracle.studies import SQLITE, count_epochs, epochs_of_running
+from soak.scenario import Scenario
+from soak.tools import clock
+from soak.tools.disk import Disk, small_disk
+from soak.tools.network import HERE, Island, island
+from soak.tools.processes import DRIVER, RUN, Process, descendants, end, marked
+from soak.tools.store import FaultyHandler
+
+TRAINS = re.compile(r"^ray::.*(Train|Sleeping)")
+SLEEPING = ROOT / "tests" / "support" / "sleeping_driver.py"
+CLOCKED = ROOT / "tests" / "soak" / "tools" / "clocked_driver.py"
+NOTICES = {
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_failure_threshold": "4",
+}
+"""Ray takes a node that does not answer for dead after some ten seconds."""
+RUNS_MB, CACHE_MB = 96, 24
+STARTS = 4
+OF_RAY = re.compile(r"raylet|gcs_server|ray/_private|ray/dashboard|ray::")
+
+
+@dataclass
+class Services:
+    """What searches of a scenario share; None where it needs none."""
+
+    folder: Path
+    nodes: Nodes | None = None
+    second: Any = None
+    database: Postgres | None = None
+    tracking: MlflowServer | None = None
+    store: str | None = None
+    island: Island | None = None
+
+    def start_nodes(self, scenario: Scenario) -> None:
+        """A Ray with as many nodes as the scenario has."""
+
+        def start() -> None:
+            self.nodes = Nodes(cpus=1, bare=True, address=HERE if self.island else None)
+            if self.island is not None:
+                self.island.join(self.nodes.gcs_address)
+            if scenario.nodes > 1:
+                self.second = self.nodes.add(cpus=1)
+
+        _again_if_late(start)
+
+    def add_second(self) -> None:
+        """A second node, instead of one that died."""
+
+        def add() -> None:
+            assert self.nodes is not None
+            self.second = self.nodes.add(cpus=1)
+
+        _again_if_late(add)
+
+    def end_nodes(self) -> None:
+        """End it; it may be dead already."""
+        if self.nodes is not None:
+            with suppress(AssertionError):  # Ray's, that a process which died is still in its parent's list
+                self.nodes.shutdown()
+            self.nodes = self.second = None
+        end([process for process in marked(RUN, os.environ[RUN]) if OF_RAY.search(process.title)])
+
+
+def _again_if_late(start: Callable[[], None]) -> None:
+    """Start something of Ray's, again where a busy machine made it late."""
+    known = {process.pid for process in marked(RUN, os.environ[RUN])}
+    for left in reversed(range(STARTS)):
+        try:
+            start()
+            return
+        except Exception:  # Ray raises its most general one
+            if not left:
+                raise
+            end([process for process in marked(RUN, os.environ[RUN]) if process.pid not in known])
+
+
+@contextmanager
+def services(scenario: Scenario, folder: Path) -> Iterator[Services]:
+    """The services of a scenario, in ``folder``; skips where this machine has none of them."""
+    folder.mkdir(parents=True)
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        here = Services(folder)
+        token = folder / "token"
+        token.write_text(TOKEN)
+        token.chmod(0o600)
+        patch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
+        patch.setenv(SECONDS, str(scenario.epoch_s))
+        patch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+        if scenario.postgres:
+            here.database = stack.enter_context(postgres(folder, "studies", "mlflow"))
+            (folder / "mlflow").mkdir()
+            # Without passwords, whose hashes are most of what a request costs.
+            here.tracking = MlflowServer(folder / "mlflow", "--database", here.database.url("mlflow"))
+            stack.callback(here.tracking.stop)
+            here.tracking.start()
+        if scenario.store:
+            here.store = stack.enter_context(ftp_store(folder / "store", FaultyHandler))
+        if scenario.island:
+            here.island = stack.enter_context(island())
+            for name, value in NOTICES.items():
+                patch.setenv(name, value)
+        if scenario.nodes:
+            from search.cluster.session import import_ray
+
+            import_ray()
+            stack.callback(here.end_nodes)
+            here.start_nodes(scenario)
+        yield here
+
+
+@dataclass
+class World:
+    """A search below ``folder``: its driver, what it runs on, and what can be seen of it from outside."""
+
+    scenario: Scenario
+    services: Services
+    folder: Path
+    name: str
+    disks: dict[str, Disk] = field(default_factory=dict)
+    driver: subprocess.Popen[bytes] | None = None
+    codes: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.runs, self.cache, self.state = (self.folder / name for name in ("runs", "cache", "state"))
+        database = self.services.database
+        self.searches = self.scenario.searches(self.name)
+        self.storages = tuple(
+            database.url("studies") if database else f"{SQLITE}{self.runs}/{name}/study.db" for name in self.searches
+        )
+        self.tracking = database.url("mlflow") if database else f"{SQLITE}{self.runs}/mlflow.db"
+        self._said = self.folder / "said.txt"
+        self.epochs_at_start = 0
+        self.clock = clock.Clock(self.folder / "clock")
+        content = self.scenario.content(self.name, self.services.folder.parent / "images")
+        base = content.get("base", content)
+        if database is not None:
+            assert self.services.tracking is not None
+            base["search"]["storage"] = database.url("studies")
+            base["tracking"] = {"uri": self.services.tracking.url}
+        if self.services.store is not None:
+            base["checkpoints"] = {"storage_path": f"{self.services.store}/{self.name}"}
+        self.file = write_search(self.folder / f"{self.name}.yaml", content)
+
+    def start(self) -> None:
+        """Give the command, again if it was given before."""
+        program = ["-m", "search"]
+        if self.scenario.sleeping:
+            program = [str(CLOCKED if self.scenario.clock else SLEEPING)]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+            "XDG_CACHE_HOME": str(self.cache),
+            "XDG_STATE_HOME": str(self.state),
+            DRIVER: self.mark,
+            **(self.clock.environment if self.scenario.clock else {}),
+        }
+        if self.services.nodes is not None:
+            environment["RAY_ADDRESS"] = self.services.nodes.gcs_address
+        self.epochs_at_start = self.epochs()
+        command = [sys.executable, *program, self.scenario.command, str(self.file), "--runs", str(self.runs)]
+        with self._said.open("ab") as said:
+            self.driver = subprocess.Popen(command, stdout=said, stderr=said, env=environment, start_new_session=True)
+
+    @property
+    def stores(self) -> tuple[Path, ...]:
+        """Where its checkpoints lie, where that is not the runs folder."""
+        return (self.services.folder / "store" / self.name,) if self.services.store else ()
+
+    @property
+    def mark(self) -> str:
+        """What its drivers and their children have in their environment."""
+        return f"{os.environ[RUN][:8]}/{self.scenario.name}/{self.name}"
+
+    def said(self) -> str:
+        """What its drivers have said."""
+        return re.sub(r"\x1b\[[0-9;]*m", "", self._said.read_text(errors="replace"))
+
+    def epochs(self) -> int:
+        """How many epochs are stored."""
+        return sum(map(count_epochs, dict.fromkeys(self.storages)))
+
+    def running(self) -> dict[tuple[str, int], int]:
+        """The epochs of each trial that runs."""
+        return {(url, trial): epochs for url in self.storages for trial, epochs in epochs_of_running(url).items()}
+
+    def trainers(self) -> list[Process]:
+        """The processes that train."""
+        return [process for process in self.processes() if TRAINS.match(process.title)]
+
+    def named(self, program: str) -> list[Process]:
+        """The living processes of one of Ray's programs."""
+        return [process for process in self.processes() if Path(process.title.split(" ")[0]).name == program]
+
+    def processes(self) -> list[Process]:
+        """All that the drivers started, or the nodes that they train on."""
+        return marked(RUN, os.environ[RUN]) if self.services.nodes else marked(DRIVER, self.mark)
+
+    def postgres_processes(self) -> list[Process]:
+        """The server of the database and those that serve its connections."""
+        assert self.services.database is not None
+        first = self.services.database.pid
+        return [Process(first, "postgres"), *descendants(first)]
+
+    def end_driver(self) -> None:
+        """End the driver at once, and what it started."""
+        if self.driver is not None:
+            self.driver.kill()
+            self.driver.wait()
+        self.clock.right()
+        deadline = time.monotonic() + 30
+        while (left := marked(DRIVER, self.mark)) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        end(left)
+
+
+@contextmanager
+def world(scenario: Scenario, services: Services, folder: Path, name: str) -> Iterator[World]:
+    """A search of a scenario, called ``name``, with its own folder; whatever of it still runs is ended."""
+    folder.mkdir(parents=True)
+    with ExitStack() as stack:
+        disks = {}
+        if scenario.disks:
+            disks["runs"] = stack.enter_context(small_disk(folder / "runs", RUNS_MB))
+            disks["cache"] = stack.enter_context(small_disk(folder / "cache", CACHE_MB))
+        made = World(scenario, services, folder, name, disks)
+        try:
+            yield made
+        finally:
+            made.end_driver()
