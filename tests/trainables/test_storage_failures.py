@@ -3,6 +3,7 @@
 import errno
 import os
 import pickle
+import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -181,6 +182,6 @@ def test_a_large_file_has_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "ANSWER_S", 0.1)
     monkeypatch.setattr(files, "BYTES_A_SECOND", 1000)
     store = as_path("memory://large")
-    assert files.ask(store, lambda: time.sleep(0.5) or "done", size=3000) == "done"  # type: ignore[func-returns-value]
+    assert files.ask(store, lambda: time.sleep(0.5) or "done", size=60_000) == "done"  # type: ignore[func-returns-value]
     with pytest.raises(StorageFailure, match=r"no answer within 0\.2 s"):
-        files.ask(store, lambda: time.sleep(0.5), size=100)
+        files.ask(store, threading.Event().wait, size=100)

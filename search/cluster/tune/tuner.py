@@ -108,6 +108,10 @@ class _StudyScheduler(FIFOScheduler):
         if self._assignments.silences.is_due:
             self._look(tune_controller)
 
+    def _watch(self, trial_id: str) -> None:
+        running = self._assignments.running.get(trial_id)
+        self._assignments.silences.watch(trial_id, running.study.name if running else None)
+
     def _look(self, tune_controller: Any) -> None:
         """End the workers that have said nothing for too long, and say what waits for a machine."""
         assignments = self._assignments
@@ -120,8 +124,7 @@ class _StudyScheduler(FIFOScheduler):
                 waiting += 1
                 continue
             placed[trial.trial_id], _ = actors[tracked]
-            running = assignments.running.get(trial.trial_id)
-            assignments.silences.watch(trial.trial_id, running.study.name if running else None)
+            self._watch(trial.trial_id)
         for trial_id, silence in assignments.silences.too_long().items():
             if trial_id in placed and trial_id not in assignments.ended:
                 assignments.ended[trial_id] = str(silence)
@@ -138,6 +141,7 @@ class _StudyScheduler(FIFOScheduler):
         assignments = self._assignments
         share = assignments.share
         records = [record for news in result["news"] for record in news.get("records", ())]
+        self._watch(trial.trial_id)  # its first epoch may have come before anybody looked
         assignments.silences.heard(trial.trial_id, [record["end"] - record["start"] for record in records])
         if share.is_shared and len(assignments.live) >= share.slots:
             tune_controller._cleanup_cached_actors(force_all=True)  # it keeps one, whose slot is another search's
