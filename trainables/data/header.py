@@ -88,7 +88,7 @@ def _raw(image: Image.Image, _: IO[bytes], size: int) -> bool:
     """Rows of pixels as they are: what the header claims has to follow it."""
     assert isinstance(image, BmpImagePlugin.BmpImageFile | PpmImagePlugin.PpmImageFile)
     for tile in image.tile:
-        mode, row = tile.args[:2] if isinstance(tile.args, tuple) else (tile.args, 0)
+        mode, row = tile.args[:2] if isinstance(tile.args, tuple) else (str(tile.args), 0)
         row = row or -(-image.width * PPM_BITS.get(mode, 0) // 8)
         padding = 3 if image.format == "BMP" else 0  # at most, which it puts behind the last row as well
         needed = row * image.height - padding if tile.codec_name == "raw" else 1
