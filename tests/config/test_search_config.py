@@ -114,7 +114,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"metrics": {"test": ["recal_at_1-small"]}}, "recal_at_1-small is not known"),
     ({"search": {"objective": "nmi_super"}}, "metrics: nmi_super need a data set that groups its classes"),
     ({"training": {"lr": -1}}, "training: lr must be positive and finite; it is -1"),
-    ({"training": {"lr": float("nan")}}, "training.lr: must be finite; it is nan.; it is nan"),
+    ({"training": {"lr": float("nan")}}, "training.lr: must be finite; it is nan"),
     ({"training": {"schedule": {"step": 0}}}, "schedule.step must be at least 1 epoch"),
     ({"training": {"schedule": {"milestones": [20, 8]}}}, "each later than the one before; they are [20, 8]"),
     ({"training": {"schedule": {"step": 5, "milestones": [8]}}}, "give one of them and leave the other null or empty"),
