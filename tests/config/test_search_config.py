@@ -127,7 +127,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"metrics": {"test": ["recal_at_1-small"]}}, "recal_at_1-small is not known"),
     ({"search": {"objective": "nmi_super"}}, "metrics: nmi_super need a data set that groups its classes"),
     ({"training": {"lr": -1}}, "training: lr must be positive and finite; it is -1"),
-    ({"training": {"lr": float("nan")}}, "training: lr must be positive and finite; it is nan"),
+    ({"training": {"lr": float("nan")}}, "training.lr: must be finite; it is nan"),
     ({"training": {"schedule": {"step": 0}}}, "schedule.step must be at least 1 epoch"),
     ({"training": {"schedule": {"milestones": [20, 8]}}}, "each later than the one before; they are [20, 8]"),
     ({"training": {"schedule": {"step": 5, "milestones": [8]}}}, "give one of them and leave the other null or empty"),
@@ -211,7 +211,7 @@ def test_all_mistakes_come_at_once(search_file: SearchFile) -> None:
     ("section", "content", "sentence"),
     [
         ("dataset", {"name": "cub200"}, "dataset.root is missing: give the folder that holds the images."),
-        ("model", {"embedding_dim": 0}, "model.embedding_dim must be a whole number of at least 1; it is 0."),
+        ("model", {"embedding_dim": 0}, "model.embedding_dim must be a whole number between 1 and 65536; it is 0."),
         ("name", "a/b", "name: a search's name names a folder: letters, digits"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What every row of a table of bad input is held to: code 2, its sentences and no other, nothing made or changed."""
+"""What every row of a table of bad input is held to: code 2, its sentences, and nothing made or changed."""
 
 import re
 import signal

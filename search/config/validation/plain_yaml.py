@@ -5,7 +5,7 @@ text, which is refused where a number or a flag is wanted, and the last is a num
 """
 
 import re
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 from yaml.constructor import ConstructorError
@@ -75,8 +75,8 @@ def refuse_odd_key(key: str) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    yaml_implicit_resolvers: ClassVar[dict[Any, Any]] = {}
-    yaml_constructors: ClassVar[dict[Any, Any]] = {}
+    yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012
+    yaml_constructors: dict[Any, Any] = {}  # noqa: RUF012
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -189,7 +189,7 @@ for _name, _construct in {
     "null": _Loader.nothing,
 }.items():
     _Loader.add_constructor(_TAG + _name, _construct)
-_Loader.add_constructor(None, _Loader.refused)  # type: ignore[type-var]
+_Loader.add_constructor(None, _Loader.refused)
 for _name, _pattern, _first in (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
