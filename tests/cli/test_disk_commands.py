@@ -13,6 +13,9 @@ from search.config.search_config import parse_config
 from search.plan.checks import make_plan
 from search.plan.runs import RunFolder
 from search.plan.search import open_search
+from trainables.data.sets.glyphs import Glyphs
+from trainables.data.store.build import build_store
+from trainables.data.store.in_use import InUse
 
 
 @pytest.fixture
@@ -79,3 +82,18 @@ def test_a_running_search_is_refused(runs: Path) -> None:
         said = plain(holdout_here("remove", "birds", "--yes", "--runs", runs, code=2).stderr)
     assert said.startswith("The search birds is being run by process ")
     assert "did you mean birds?" in plain(holdout_here("remove", "brids", "--yes", "--runs", runs, code=2).stderr)
+
+
+def test_trim_removes_decoded_images_that_nobody_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    glyphs = Glyphs(num_classes=2, images_per_class=4)
+    store = build_store(glyphs, list(glyphs.classes()), short_side=20, cache=tmp_path / "holdout", workers=1)
+    trim = ("trim", "--to", "0", "--runs", tmp_path / "runs")
+    in_use = InUse(store)
+    (record,) = json.loads(holdout_here(*trim, "--json").stdout)
+    assert (record["cache"], record["removed"], record["limit"]) == (str(tmp_path / "holdout"), [], 0)
+    assert record["in_use"] == record["size"] > 9000
+    in_use.close()
+    said = plain(holdout_here(*trim).stdout)
+    assert "1 image store removed" in said
+    assert not store.exists()

@@ -24,7 +24,7 @@ LEFT = (0, 5_000, 20_000, 70_000, 130_000, 300_000, 600_000, 1_000_000, 2_000_00
 """Bytes that the disk has when each attempt begins: with some the database fails, with others a checkpoint."""
 
 
-FAILURES = {"runs": 6, "checkpoints": 5, "studies": 4, "images": 3}
+FAILURES = {"runs": 4, "checkpoints": 4, "studies": 3, "images": 3}
 """So many of these attempts fail at least."""
 
 

@@ -87,8 +87,8 @@ def trim(
         )
         used = f", {decimal(in_use)} of them in use" if in_use else ""
         sentences.append(
-            f"{cache}: {len(removed)} image stores removed, {decimal(freed)}; {decimal(size)} of {decimal(may)} are "
-            f"left{used}."
+            f"{cache}: {len(removed)} image store{'' if len(removed) == 1 else 's'} removed, {decimal(freed)}; "
+            f"{decimal(size)} of {decimal(may)} are left{used}."
         )
     show_result("\n".join(sentences), records, as_json)
 
