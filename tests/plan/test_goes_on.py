@@ -1,16 +1,13 @@
 """What may change when a search goes on, and what is said of it."""
 
-import gc
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from search.plan.resume import read_plan, reopened
-from search.plan.search import is_finished, open_search
+from search.plan.search import open_search
 from trainables.mistakes import Mistakes
 
 SearchFile = Callable[..., dict[str, Any]]
@@ -64,20 +61,3 @@ def test_a_stored_search_is_reopened_by_its_name(runs: Path) -> None:
     assert reopened(runs, "small").config.search.trials == 8
     with pytest.raises(Mistakes, match=r"There is no search 'smal' in .* \(did you mean small\?\)"):
         reopened(runs, "smal")
-
-
-def test_a_driver_that_goes_on_leaves_one_file_of_its_studies(search_file: SearchFile, tmp_path: Path) -> None:
-    """What looks whether a search is finished lets go of the database; found by `make soak`."""
-    runs, content = tmp_path / "runs", search_file(search={"trials": 6})
-    open_search(read_plan(content, runs)).close()
-    gc.disable()  # a long search's driver comes to collect what is left of a connection late, or never
-    try:
-        for _ in range(2):
-            with closing(sqlite3.connect(runs / "small" / "study.db")) as left_by_a_driver_that_was_killed:
-                left_by_a_driver_that_was_killed.execute("PRAGMA journal_mode=WAL")
-            plan = read_plan(content, runs)
-            assert not is_finished(plan)
-            open_search(plan).close()
-            assert sorted(path.name for path in (runs / "small").glob("study.db*")) == ["study.db"]
-    finally:
-        gc.enable()
