@@ -6,6 +6,7 @@ keeps its number, state, values, parameters and attributes, and says in ``copied
 
 import copy
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 from optuna.trial import FrozenTrial
@@ -31,8 +32,8 @@ def copy_trials(search: Search) -> int:
     origin = search.config.search.origin
     if origin is None:
         return 0
-    source = StoredSearch(RunFolder(search.plan.folder.runs, origin))
-    return sum(_copy_study(search, source, loss) for loss in search.config.loss_names)
+    with closing(StoredSearch(RunFolder(search.plan.folder.runs, origin))) as source:
+        return sum(_copy_study(search, source, loss) for loss in search.config.loss_names)
 
 
 def _copy_study(search: Search, source: StoredSearch, loss: str) -> int:

@@ -1,6 +1,7 @@
 """An opened search: its plan and its studies."""
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,9 +113,10 @@ def open_search(plan: Plan) -> Search:
 
 def is_finished(plan: Plan) -> bool:
     """Whether no stage of a search that began has anything left to do; nothing is made or written."""
-    trials = StoredSearch(plan.folder).trials
-    # From the back: the last one is the likeliest to be left.
-    return all(_is_done(plan, stage, trials) for stage in reversed(plan.config.stages))
+    # A connection that stayed would keep the driver, when it ends, from making one file of SQLite's again.
+    with closing(StoredSearch(plan.folder)) as stored:
+        # From the back: the last one is the likeliest to be left.
+        return all(_is_done(plan, stage, stored.trials) for stage in reversed(plan.config.stages))
 
 
 def _is_done(plan: Plan, stage: Stage, trials: Callable[[str, Stage], Sequence[FrozenTrial]]) -> bool:

@@ -1,6 +1,7 @@
 """A search from its file to its outcome: what ``holdout run`` and the library do, and ``holdout audit`` afterwards."""
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,8 +102,9 @@ def audit_search(name: str, runs: Path, trials: int, console: Console, *, starte
 def _refuse_without_prunings(plan: Plan) -> None:
     from search.plan.stored import StoredSearch  # imports sqlalchemy
 
-    name, stored = plan.config.name, StoredSearch(plan.folder)
-    searched = {loss: stored.trials(loss) for loss in plan.config.loss_names}
+    name = plan.config.name
+    with closing(StoredSearch(plan.folder)) as stored:
+        searched = {loss: stored.trials(loss) for loss in plan.config.loss_names}
     if not all(plan.budget(loss).done(trials) for loss, trials in searched.items()):
         raise Mistakes(f"The search {name} has trials left; `holdout run` its file first.")
     if not any(trial.state == TrialState.PRUNED for trials in searched.values() for trial in trials):

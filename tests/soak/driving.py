@@ -22,7 +22,7 @@ DEATHS = 4
 SETTLE_S = 1.0
 ON_THEIR_WAY = 4
 """Epochs that may still be told by processes that are dead."""
-GRACE_S = 20.0
+GRACE_S = 60.0
 """For what a driver started to end after it."""
 
 

@@ -5,7 +5,7 @@ text, which is refused where a number or a flag is wanted, and the last is a num
 """
 
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 from yaml.constructor import ConstructorError
@@ -76,7 +76,7 @@ def refuse_odd_key(key: str) -> None:
 
 class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012
-    yaml_constructors: dict[Any, Any] = {}  # noqa: RUF012
+    yaml_constructors: ClassVar[dict[Any, Any]] = {}
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
