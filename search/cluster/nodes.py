@@ -7,8 +7,10 @@ from contextlib import ExitStack
 from search.cluster.probe_file import probe_file
 from search.cluster.tune.tuner import on_other_nodes
 from trainables.data.store.spec import StoreSpec
-from trainables.files import ANSWER_S, DiskFull, as_path, within
+from trainables.disk_full import DiskFull
+from trainables.files import as_path
 from trainables.mistakes import Mistakes, raise_if_any
+from trainables.storage import in_time
 
 
 def make_nodes_ready(images: Sequence[StoreSpec], shared: Sequence[str]) -> None:
@@ -37,7 +39,7 @@ def make_nodes_ready(images: Sequence[StoreSpec], shared: Sequence[str]) -> None
 def _ready(images: Sequence[StoreSpec], probe_files: dict[str, str]) -> tuple[str, ...] | DiskFull:
     """Make this node ready; what is wrong with it."""
     node = socket.gethostname()
-    missing = [folder for folder, address in probe_files.items() if not within(ANSWER_S, as_path(address).exists)]
+    missing = [folder for folder, address in probe_files.items() if not in_time(as_path(address).exists)]
     if missing:
         return tuple(
             f"{folder} is not the same on {node}, and checkpoints go there; name a folder that all machines of the "

@@ -4,8 +4,9 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from trainables.files import ANSWER_S, AnyPath, as_path, ask, within
+from trainables.files import as_path
 from trainables.mistakes import Mistakes
+from trainables.storage import AnyPath, ask, in_time
 
 
 @contextmanager
@@ -18,7 +19,7 @@ def probe_file(folder: str) -> Iterator[str]:
     address = f"{folder}/.shared-{uuid.uuid4().hex}"
     file = as_path(address)
     try:
-        within(ANSWER_S, lambda: _make(file))
+        in_time(lambda: _make(file))
     except Exception as error:  # every store's library has its own
         raise Mistakes(
             f"Checkpoints cannot be written to {folder} ({type(error).__name__}: {error}); see that this machine may, "

@@ -72,8 +72,11 @@ def check_whole(*folders: Path) -> None:
         elif path.suffix == ".db":
             assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
         else:
-            assert path.suffix in ("", ".yaml", ".log", ".lock", ".npz", ".html", ".md", ".bin", ".db-wal", ".db-shm")
+            assert path.suffix in OTHERS
     assert not [path for folder in folders for path in folder.rglob("*.draft")]
+
+
+OTHERS = ("", ".yaml", ".log", ".lock", ".used", ".npz", ".html", ".md", ".bin", ".db-wal", ".db-shm")
 
 
 @pytest.fixture(scope="module")

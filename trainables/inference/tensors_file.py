@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trainables.files import DAMAGED, AnyPath
+from trainables.files import DAMAGED
 from trainables.mistakes import Mistakes
+from trainables.storage import AnyPath
 
 if TYPE_CHECKING:
     from torch import Tensor

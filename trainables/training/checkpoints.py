@@ -18,8 +18,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trainables.files import AnyPath, as_path, ask, read_whole, remove_drafts, write_json, write_whole
+from trainables.files import as_path, read_whole, remove_drafts, write_json, write_whole
 from trainables.inference.tensors_file import tensors_bytes
+from trainables.storage import AnyPath, ask
 from trainables.training.background_writer import BackgroundWriter
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def _attempts(directory: AnyPath) -> list[AnyPath]:
 class Checkpoints:
     """The checkpoints of the training whose spec has ``digest``, below ``directory``, a path or a URL.
 
-    Where that place fails, each method raises :class:`~trainables.files.StorageFailure`.
+    Where that place fails, each method raises :class:`~trainables.storage.StorageFailure`.
     """
 
     def __init__(self, directory: str, digest: str) -> None:

@@ -11,8 +11,9 @@ from search.config.search_config import SearchConfig
 from search.config.secrets import expand, without_password
 from search.plan.checks.findings import Findings
 from search.tracking.client import health_page
-from trainables.files import ANSWER_S, as_path, within
+from trainables.files import as_path
 from trainables.mistakes import Mistakes
+from trainables.storage import in_time
 
 TRACKING_SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql")
 STORAGE_SCHEMES = ("sqlite", "postgresql", "mysql")
@@ -48,7 +49,7 @@ def _check_folder(key: str, folder: Path) -> None:
 def _check_store(address: str) -> None:
     try:
         path = as_path(address)
-        within(ANSWER_S, path.exists)
+        in_time(path.exists)
         if isinstance(path, Path):
             _check_folder("checkpoints.storage_path", path)
     except Mistakes:

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from trainables.files import AnyPath, within
+from trainables.storage import AnyPath, within
 
 PATIENCE_S = 15.0
 
