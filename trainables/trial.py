@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray import tune
 
-from trainables.disk_full import DiskFull, is_full
-from trainables.files import as_path
+from trainables.files.disk_full import DiskFull, is_full
+from trainables.files.whole import as_path
 from trainables.spec import TrialSpec
 from trainables.training.trial_log import TrialLog
 

@@ -9,7 +9,7 @@ from search.campaigns.config import CampaignConfig, read_config
 from search.campaigns.results.types import CampaignResult
 from search.config.yaml_file import read_yaml
 from search.plan.runs import RunFolder
-from trainables.files import write_json, write_text
+from trainables.files.whole import write_json, write_text
 from trainables.mistakes import Mistakes
 
 

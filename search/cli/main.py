@@ -22,7 +22,7 @@ from search.cli.models import embed, export, index, query, register
 from search.cli.output import say, set_up_logging
 from search.cli.searches import campaign, compare, disk, init, report, run, serve, status, trials, verify
 from search.config.parts.own_parts import find_parts_here
-from trainables.disk_full import DiskFull, is_full
+from trainables.files.disk_full import DiskFull, is_full
 from trainables.mistakes import Failure, Mistakes
 
 FAILED, MISTAKE = 1, 2

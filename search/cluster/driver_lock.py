@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import sqlalchemy
 from sqlalchemy.engine import Connection, Engine
@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 LOOK_S = 5.0
 _TRY = sqlalchemy.text("SELECT pg_try_advisory_lock(:key)")
+_FREE = sqlalchemy.text("SELECT pg_advisory_unlock_all()")
 _HOLDER = sqlalchemy.text(
     "SELECT application_name FROM pg_locks JOIN pg_stat_activity USING (pid)"
     " WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND datname = current_database()"
@@ -83,15 +84,24 @@ def only_driver_of(searches: Sequence[str], storage: str) -> Iterator[None]:
 def _take(engine: Engine, searches: Sequence[str]) -> Connection:
     """A connection that holds the locks as long as it is open."""
     connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-    for search in searches:
-        key = {"key": lock_key(search)}
-        if not connection.execute(_TRY, key).scalar():
-            holder = connection.execute(_HOLDER, key).scalar() or "another process"
-            connection.close()
-            raise Mistakes(
-                f"The search {search} is being run by {holder}; wait for it, or end it and give the command again."
-            )
+    try:
+        for search in searches:
+            key = {"key": lock_key(search)}
+            if not connection.execute(_TRY, key).scalar():
+                holder = connection.execute(_HOLDER, key).scalar() or "another process"
+                raise Mistakes(
+                    f"The search {search} is being run by {holder}; wait for it, or end it and give the command again."
+                )
+    except BaseException:
+        _let_go(connection)
+        raise
     return connection
+
+
+def _let_go(connection: Connection) -> None:
+    """Give the locks back and close: a server ends a session some time after its connection."""
+    with suppress(sqlalchemy.exc.DatabaseError), connection:
+        connection.execute(_FREE)
 
 
 def _keep(engine: Engine, connection: Connection, searches: Sequence[str], done: threading.Event) -> None:
@@ -102,10 +112,12 @@ def _keep(engine: Engine, connection: Connection, searches: Sequence[str], done:
             held = held or _take(engine, searches)
             held.execute(sqlalchemy.text("SELECT 1"))
         except sqlalchemy.exc.DatabaseError:  # the server is away; asked again until it is back
+            if held is not None:
+                held.close()
             held = None
         except Mistakes as error:
             logger.error("%s It began while the database was away.", error)
             os.kill(os.getpid(), signal.SIGINT)
             return
     if held is not None:
-        held.close()
+        _let_go(held)

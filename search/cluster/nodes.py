@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from search.cluster.probe_file import probe_file
 from search.cluster.tune.tuner import on_other_nodes
 from trainables.data.store.spec import StoreSpec
-from trainables.disk_full import DiskFull
-from trainables.files import as_path
+from trainables.files.disk_full import DiskFull
+from trainables.files.storage import in_time
+from trainables.files.whole import as_path
 from trainables.mistakes import Mistakes, raise_if_any
-from trainables.storage import in_time
 
 
 def make_nodes_ready(images: Sequence[StoreSpec], shared: Sequence[str]) -> None:
@@ -20,7 +20,7 @@ def make_nodes_ready(images: Sequence[StoreSpec], shared: Sequence[str]) -> None
 
     Args:
         images: what is to be decoded.
-        shared: folders and URLs (see :func:`trainables.files.as_path`).
+        shared: folders and URLs (see :func:`trainables.files.whole.as_path`).
 
     Raises:
         Mistakes: images that cannot be read somewhere; a folder or URL that cannot be written, or that is not the same

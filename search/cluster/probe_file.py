@@ -4,9 +4,9 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from trainables.files import as_path
+from trainables.files.storage import AnyPath, ask, in_time
+from trainables.files.whole import as_path
 from trainables.mistakes import Mistakes
-from trainables.storage import AnyPath, ask, in_time
 
 
 @contextmanager

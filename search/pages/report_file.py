@@ -10,7 +10,7 @@ from search.pages.document.report import Report, as_html
 from search.pages.search_report import search_report
 from search.plan.runs import RunFolder
 from search.plan.stored import stored_search
-from trainables.files import write_text
+from trainables.files.whole import write_text
 from trainables.mistakes import Mistakes
 
 logger = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from search.study.pruners import PRUNERS
 from search.study.storage.driver import DriverStorage
 from search.study.storage.open import close_storage, open_storage
 from search.study.study import LossStudy
-from trainables.files import write_json, write_text
+from trainables.files.whole import write_json, write_text
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from search.plan.runs import RunFolder, existing_run, stored_config
 from search.study.names import Stage, short_study_name, study_name
 from search.study.storage.read import read_storage, stored_attributes, stored_tally, stored_trials
 from search.study.tally import Tally
-from trainables.files import reading
+from trainables.files.whole import reading
 from trainables.mistakes import Mistakes, suggestion
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, stored_split
 from search.selection.openings.ledger import Ledger
-from trainables.files import write_json
+from trainables.files.whole import write_json
 from trainables.mistakes import Mistakes
 
 

@@ -8,10 +8,10 @@ from search.plan.plan import Plan
 from search.study.configurations import configuration_of
 from search.study.names import Stage, short_study_name
 from search.study.records import epochs_of
-from trainables.files import as_path
+from trainables.files.storage import ask
+from trainables.files.whole import as_path
 from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
-from trainables.storage import ask
 
 
 def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> TrialSpec:

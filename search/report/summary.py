@@ -34,7 +34,7 @@ from search.selection.selection import Selection
 from search.study.configurations import by_configuration, configuration_of, mean_value
 from search.study.names import Stage
 from search.study.records import epochs_of
-from trainables.files import write_text
+from trainables.files.whole import write_text
 from trainables.metrics.table import is_bounded
 from trainables.mistakes import Mistakes
 from trainables.training.epoch_record import EpochRecord

@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial
 from search.selection.confirmation import Confirmation
 from search.selection.family import Family
 from search.selection.role import Role
-from trainables.files import reading, write_json
+from trainables.files.whole import reading, write_json
 from trainables.mistakes import Mistakes
 
 

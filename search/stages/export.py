@@ -13,7 +13,7 @@ from search.plan.stored import StoredSearch
 from search.report.models.model_folders import comparison_of, model_to_hand_out
 from search.report.tables.markdown import rows_as_markdown
 from search.report.tables.text_table import NOTHING, TextTable
-from trainables.files import write_text
+from trainables.files.whole import write_text
 from trainables.inference.model_folder import CARD
 from trainables.mistakes import Mistakes
 

@@ -53,7 +53,7 @@ from search.study.samplers.chance import left_to_chance
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialListener, TrialQueue
 from search.tracking.projection import Projection
 from search.tracking.tracker import Tracker
-from trainables.disk_full import DiskFull, full_disk_said
+from trainables.files.disk_full import DiskFull, full_disk_said
 from trainables.mistakes import Mistakes
 
 logger = logging.getLogger(__name__)

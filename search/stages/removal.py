@@ -18,8 +18,8 @@ from search.config.secrets import expand, without_password
 from search.plan.disk.disk_usage import Usage, checkpoints_elsewhere, measure_entry
 from search.plan.runs import RunFolder, stored_config
 from search.study.storage.delete import delete_studies, study_names
+from trainables.files.storage import AnyPath
 from trainables.mistakes import Failure, Mistakes, raise_if_any, suggestion
-from trainables.storage import AnyPath
 
 FIRST = ("test.json", "summary.json", "selection.json", "study.db", "study.db-wal", "study.db-shm")
 LAST = ("search.yaml", "campaign.yaml")

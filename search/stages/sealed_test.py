@@ -29,7 +29,7 @@ from search.study.configurations import configuration_of
 from search.study.names import Stage, short_study_name, study_name
 from trainables.data import Dataset
 from trainables.data.store.spec import StoreSpec
-from trainables.files import read_json, write_json, write_whole
+from trainables.files.whole import read_json, write_json, write_whole
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.spec import TrialSpec
 

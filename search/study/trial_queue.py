@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 from search.study.budget import Budget
 from search.study.names import Stage
 from search.study.study import LossStudy
-from trainables.disk_full import DiskFull
+from trainables.files.disk_full import DiskFull
 from trainables.mistakes import Failure
 from trainables.spec import TrialSpec
 from trainables.training.epoch_record import EpochRecord

@@ -34,7 +34,7 @@ from search.report.statistics.interval import over_seeds
 from search.report.tables.formats import ranks_beside
 from search.selection.openings.ledger import Ledger
 from search.selection.role import Role
-from trainables.files import write_json
+from trainables.files.whole import write_json
 from trainables.metrics.table import split_subset
 from trainables.mistakes import Mistakes
 
@@ -173,7 +173,7 @@ def test_a_recipe_is_built_upon(root: Root) -> None:
         ({"vary": {"K": {"1": {"training.epochs": 0}, "2": {}}}}, "1: training: epochs must be at least 1; it is 0."),
         ({"base": {"losses": ["mpa"]}}, "dataset: missing; this key is required."),
         ({"base": {"name": "x"}}, "base: base has no name of its own"),
-        ({"vary": {"K": {"a/b": {}}}}, "vary: a search's name names a folder"),
+        ({"vary": {"K": {"a/b": {}}}}, "and a search's name names a folder"),
         ({"vary": {"K": {}}}, "vary: the axis K has no label"),
         ({"vary": {"loss": {"a": {}}}}, "vary: an axis cannot be called loss"),
         ({"vary": {"A": {"x": {}, "x-y": {}}, "B": {"y-z": {}, "z": {}}}, "table": {"rows": ["A"]}}, "tiny-x-y-z"),

@@ -489,7 +489,7 @@ def test_a_search_over_hostile_images_names_them_all_and_creates_nothing(
         "file is empty); class-00/f\\n\\x1b[2J.jpg (not an image of a known format). Replace or remove them."
     )
     assert not (tmp_path / "runs").exists()
-    assert {path.suffix for path in cache.iterdir()} <= {".lock"}
+    assert {path.suffix for path in cache.iterdir()} <= {".lock", ".used"}
 
 
 def test_a_very_large_image_is_no_mistake_and_pillow_does_not_talk_into_it(tmp_path: Path) -> None:

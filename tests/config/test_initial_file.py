@@ -129,8 +129,8 @@ def test_every_section_is_there_with_a_comment_and_the_example_space_holds(tmp_p
 def test_no_test_image_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = _draw(tmp_path / "birds", [3] * 12)
     opened = []
-    look = store_size.Image.open
-    monkeypatch.setattr(store_size.Image, "open", lambda path: opened.append(Path(path).parent.name) or look(path))
+    look = store_size.open_file
+    monkeypatch.setattr(store_size, "open_file", lambda path: opened.append(path.parent.name) or look(path))
     folder_facts(root)
     assert {*opened} == {f"class {number:03d}" for number in range(6)}
 

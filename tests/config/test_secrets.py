@@ -21,7 +21,7 @@ from support.serving import served
 from search.config.search_config import parse_config
 from search.config.secrets import holds_password, without_password
 from search.plan.checks.addresses import check_tracking
-from trainables.files import given_path
+from trainables.files.whole import given_path
 from trainables.mistakes import Mistakes
 
 

@@ -20,7 +20,7 @@ from search.report.results.seed_statistics import SeedInterval
 from search.report.results.summary import stored_summary
 from search.report.statistics.holm import holm
 from search.selection.family import Family
-from trainables.files import write_json
+from trainables.files.whole import write_json
 
 
 def compared(runs: Path, *names: str) -> Comparison:

@@ -27,7 +27,7 @@ from search.stages.freeze import freeze
 from search.stages.queued_stages import confirm_stages, final_stage, noise_stage, search_stage
 from search.study.names import Stage
 from search.study.trial_queue import QueuedStage, TrialQueue
-from trainables.files import write_json
+from trainables.files.whole import write_json
 from trainables.mistakes import Mistakes
 
 PARAMS = ("variant", "temperature")

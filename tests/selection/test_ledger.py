@@ -10,7 +10,7 @@ from support.small_disk import small_disk
 from search.selection.openings.ledger import NAME, Ledger
 from search.selection.openings.opened_images import Fingerprint, OpenedImages
 from search.selection.openings.opening import Opening
-from trainables.disk_full import DiskFull
+from trainables.files.disk_full import DiskFull
 from trainables.mistakes import Mistakes
 
 

@@ -114,7 +114,7 @@ def services(scenario: Scenario, folder: Path) -> Iterator[Services]:
             stack.callback(here.tracking.stop)
             here.tracking.start()
         if scenario.store:
-            here.store = stack.enter_context(ftp_store(folder / "store", FaultyHandler))
+            here.store = stack.enter_context(ftp_store(folder / "store", kind=FaultyHandler))
         if scenario.island:
             here.island = stack.enter_context(island())
             for name, value in NOTICES.items():

@@ -14,7 +14,7 @@ from search.plan.trainings import trial_directory
 from search.stages.listeners.checkpoint_cleanup import CheckpointCleanup
 from search.study.names import Stage
 from search.study.trial_queue import RunningTrial
-from trainables.files import as_path
+from trainables.files.whole import as_path
 
 SIZE = 1000
 LOSS = "pnp"

@@ -95,7 +95,9 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
         yield disk
 
 
-@pytest.mark.parametrize("full", ["runs", "checkpoints", "studies", "images"])
+@pytest.mark.parametrize(
+    "full", [*(pytest.param(full, marks=pytest.mark.slow) for full in ("runs", "checkpoints")), "studies", "images"]
+)
 def test_a_search_goes_on_whenever_there_is_room(
     full: str,
     disk: SmallDisk,

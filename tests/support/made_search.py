@@ -17,7 +17,7 @@ from search.report.statistics.interval import over_seeds
 from search.selection.family import Family
 from search.selection.selection import Selection
 from trainables.data.split import ClassSplit
-from trainables.files import write_json
+from trainables.files.whole import write_json
 
 SPLIT = ClassSplit(
     train=("a", "b", "c"),

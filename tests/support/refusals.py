@@ -41,11 +41,11 @@ def within(seconds: int) -> Iterator[None]:
 
 
 def contents(folder: Path) -> dict[str, bytes | None]:
-    """All that lies below a folder, byte for byte; a lock file only says that a process looked."""
+    """All that lies below a folder, byte for byte; locks only say that a process looked."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))
-        if not path.name.endswith(".lock")
+        if path.suffix not in (".lock", ".used")
     }
 
 

@@ -11,7 +11,7 @@ from support.stores import ftp_store
 from search.cluster.probe_file import probe_file
 from search.config.search_config import parse_config
 from search.plan.checks import make_plan
-from trainables.files import as_path, write_json, write_whole
+from trainables.files.whole import as_path, write_json, write_whole
 from trainables.inference.tensors_file import read_tensors
 from trainables.mistakes import Mistakes
 from trainables.training.checkpoints import Checkpoints, finished_records, forget_last

@@ -16,10 +16,10 @@ import torch
 from support.small_training import drawn_images, small_spec
 
 from trainables.data.store.spec import StoreSpec
-from trainables.files import write_whole
+from trainables.files.storage import AnyPath, StorageFailure
+from trainables.files.whole import write_whole
 from trainables.inference.tensors_file import read_tensors
 from trainables.spec import TrialSpec
-from trainables.storage import AnyPath, StorageFailure
 from trainables.training import checkpoints
 from trainables.training.checkpoints import forget_last, load_checkpoint
 from trainables.training.cross_validation import begin

@@ -26,7 +26,7 @@ LIGHT = (
     "trainables.data.split",
     "trainables.data.store.spec",
     "trainables.training.epoch_record",
-    "trainables.files",
+    "trainables.files.whole",
     "trainables.inference.index.description",
     "trainables.inference.model_folder",
     "trainables.losses",

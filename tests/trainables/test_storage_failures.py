@@ -15,14 +15,14 @@ import torch
 from support.small_training import drawn_images, small_spec
 from support.stores import ftp_store, silent_server
 
-from trainables import storage
 from trainables.data.sets.folder import Folder
 from trainables.data.store.spec import StoreSpec
-from trainables.disk_full import DiskFull
-from trainables.files import as_path, given_path, write_whole
+from trainables.files import storage
+from trainables.files.disk_full import DiskFull
+from trainables.files.storage import StorageFailure, of_storage
+from trainables.files.whole import as_path, given_path, write_whole
 from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
-from trainables.storage import StorageFailure, of_storage
 from trainables.training.checkpoints import Checkpoints
 from trainables.training.train import Training, failure_of
 

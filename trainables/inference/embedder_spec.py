@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainables.data.augmentation.augment import Frame
-from trainables.files import DAMAGED
+from trainables.files.whole import DAMAGED
 from trainables.mistakes import Mistakes
 from trainables.models.config import ModelConfig
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainables.files import DAMAGED, given_path
+from trainables.files.storage import AnyPath
+from trainables.files.whole import DAMAGED, given_path
 from trainables.inference.embedder import Embedder
 from trainables.inference.embedder_spec import EmbedderSpec
 from trainables.inference.model_folder import CARD, DESCRIPTION, WEIGHTS
@@ -18,7 +19,6 @@ from trainables.mistakes import Mistakes
 from trainables.models.backbones import LIBRARIES
 from trainables.models.embedding import EmbeddingModel
 from trainables.parts import is_own
-from trainables.storage import AnyPath
 
 
 def load_model(address: str, *, device: str | torch.device | None = None, trust_code: bool = False) -> Embedder:

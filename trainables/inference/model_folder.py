@@ -2,9 +2,9 @@
 
 import hashlib
 
-from trainables.files import write_json, write_text, write_whole
+from trainables.files.storage import AnyPath
+from trainables.files.whole import write_json, write_text, write_whole
 from trainables.inference.embedder_spec import EmbedderSpec
-from trainables.storage import AnyPath
 
 WEIGHTS, DESCRIPTION, CARD = "model.safetensors", "model.json", "README.md"
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trainables.files import DAMAGED
+from trainables.files.storage import AnyPath
+from trainables.files.whole import DAMAGED
 from trainables.mistakes import Mistakes
-from trainables.storage import AnyPath
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trainables.files import as_path, read_whole, remove_drafts, write_json, write_whole
+from trainables.files.storage import AnyPath, StorageFailure, ask
+from trainables.files.whole import as_path, read_whole, remove_drafts, write_json, write_whole
 from trainables.inference.tensors_file import tensors_bytes
-from trainables.storage import AnyPath, ask
 from trainables.training.background_writer import BackgroundWriter
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _attempts(directory: AnyPath) -> list[AnyPath]:
 class Checkpoints:
     """The checkpoints of the training whose spec has ``digest``, below ``directory``, a path or a URL.
 
-    Where that place fails, each method raises :class:`~trainables.storage.StorageFailure`.
+    Where that place fails, each method raises :class:`~trainables.files.storage.StorageFailure`.
     """
 
     def __init__(self, directory: str, digest: str) -> None:
@@ -105,13 +105,23 @@ class Checkpoints:
             content = tensors_bytes(best, description)
             write_whole(self._attempt / BEST, lambda file: file.write(content))
         state = {"digest": self._digest, **last}
-        write_whole(self._attempt / "last.pt", lambda file: torch.save(state, file))
+        try:
+            write_whole(self._attempt / "last.pt", lambda file: torch.save(state, file))
+        except StorageFailure:
+            if not self._is_ended:
+                raise
+            return  # forget_last removed it while it was written
         self._take_back_if_ended("last.pt")
 
     def _take_back_if_ended(self, name: str) -> None:
         """Remove what was written after :func:`forget_last`, or at the same moment."""
-        if not ask(self._attempt, (self._attempt / BEGUN).exists):
+        if self._is_ended:
             self._unlink(name)
+
+    @property
+    def _is_ended(self) -> bool:
+        """Whether :func:`forget_last` has said so."""
+        return not ask(self._attempt, (self._attempt / BEGUN).exists)
 
     def _unlink(self, name: str) -> None:
         ask(self._attempt, lambda: (self._attempt / name).unlink(missing_ok=True))

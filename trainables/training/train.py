@@ -21,7 +21,8 @@ from trainables.data.store.spec import StoreSpec, opened_store
 from trainables.data.store.view import Store, StoreView
 from trainables.data.superclasses import superclasses_for
 from trainables.data.training_half import training_half
-from trainables.files import as_path, write_json
+from trainables.files.storage import StorageFailure
+from trainables.files.whole import as_path, write_json
 from trainables.inference.embed import autocast, embed
 from trainables.inference.tensors_file import LOSS
 from trainables.losses import LOSSES, loss_row
@@ -31,7 +32,6 @@ from trainables.metrics.table import metric_name
 from trainables.mistakes import Mistakes
 from trainables.models.embedding import EmbeddingModel
 from trainables.spec import TrialSpec, derived_seed
-from trainables.storage import StorageFailure
 from trainables.training.checkpoints import Checkpoints
 from trainables.training.description import embedder_spec, origin_of
 from trainables.training.epoch_record import DeviceMemory, EpochRecord

@@ -14,10 +14,10 @@ import warnings
 from datetime import UTC, datetime
 from typing import Any
 
-from trainables.files import as_path, write_whole
+from trainables.files.storage import AnyPath
+from trainables.files.whole import as_path, write_whole
 from trainables.parts import is_own
 from trainables.spec import TrialSpec
-from trainables.storage import AnyPath
 from trainables.training.epoch_record import EpochRecord
 
 logger = logging.getLogger(__name__)

@@ -132,7 +132,7 @@ def _say_damage(dataset: "Dataset", split: "ClassSplit") -> None:
 def _draw(dataset: "Dataset", split: "ClassSplit", file: Path) -> None:
     """Random images of the training half: nobody looks at test classes before a choice is frozen."""
     from search.pages.figures.data.random_images import chosen, random_images
-    from trainables.files import write_whole
+    from trainables.files.whole import write_whole
 
     classes = dataset.classes()
     keys = [key for name in split.train + split.validation for key in classes[name]]

@@ -37,7 +37,7 @@ def draw(
     _refuse(to)
 
     from search.pages.figures.papers.picture import picture
-    from trainables.files import write_whole
+    from trainables.files.whole import write_whole
 
     content, shown = picture(figure, to.suffix)
     try:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from trainables.files import given_path, write_whole
+from trainables.files.whole import given_path, write_whole
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ def index(
 ) -> None:
     """Embed images with a trained model and write a faiss index of them, for `holdout query`."""
     from search.cli.models.embeddings_file import refuse_unwritable
-    from trainables.files import given_path
+    from trainables.files.whole import given_path
     from trainables.inference.index.description import refuse_other_folder
 
     refuse_other_folder(given_path(to))

@@ -29,7 +29,7 @@ def query(
     as_json: Json = False,
 ) -> None:
     """Print the images of an index that are most similar to each of some images."""
-    from trainables.files import given_path
+    from trainables.files.whole import given_path
     from trainables.inference.index.description import read_description, refuse_neighbours
 
     described = read_description(given_path(index))

@@ -45,7 +45,7 @@ def trials(
 
     from search.plan.stored import stored_search
     from search.plan.trial_table import trial_rows, trials_csv
-    from trainables.files import write_text
+    from trainables.files.whole import write_text
 
     search = stored_search(runs, name)
     tables = {study: trial_rows(search.trials_of(study)) for study in ([loss] if loss else search.losses)}

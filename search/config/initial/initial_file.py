@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from search.config.initial.image_facts import ImageFacts
-from trainables.files import write_text
+from trainables.files.whole import write_text
 from trainables.metrics.table import KS
 from trainables.mistakes import Mistakes
 from trainables.models.backbones import BACKBONES

@@ -11,9 +11,9 @@ from search.config.search_config import SearchConfig
 from search.config.secrets import expand, without_password
 from search.plan.checks.findings import Findings
 from search.tracking.client import health_page
-from trainables.files import as_path
+from trainables.files.storage import in_time
+from trainables.files.whole import as_path
 from trainables.mistakes import Mistakes
-from trainables.storage import in_time
 
 TRACKING_SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql")
 STORAGE_SCHEMES = ("sqlite", "postgresql", "mysql")

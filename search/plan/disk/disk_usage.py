@@ -13,10 +13,10 @@ from search.plan.disk.folder_size import file_size, folder_size, size_elsewhere
 from search.plan.disk.image_cache import StoreUsage, default_cache, image_stores
 from search.plan.runs import RunFolder, find_runs, stored_config
 from trainables.data.store.room import limit_of
-from trainables.disk_full import existing
-from trainables.files import as_path
+from trainables.files.disk_full import existing
+from trainables.files.storage import AnyPath
+from trainables.files.whole import as_path
 from trainables.mistakes import Mistakes
-from trainables.storage import AnyPath
 
 
 class Kind(StrEnum):

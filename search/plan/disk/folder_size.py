@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from trainables.storage import AnyPath, within
+from trainables.files.storage import AnyPath, within
 
 PATIENCE_S = 15.0
 

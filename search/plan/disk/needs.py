@@ -15,7 +15,7 @@ from search.selection.scores.retrieval_file import MOST_NEIGHBOURS
 from search.study.names import Stage
 from trainables.data.store.size import StoreSize, expected_size
 from trainables.data.store.spec import StoreSpec
-from trainables.files import as_path
+from trainables.files.whole import as_path
 from trainables.losses import loss_row
 from trainables.metrics import all_metrics
 from trainables.models.backbones import backbone

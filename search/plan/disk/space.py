@@ -12,7 +12,7 @@ from search.plan.disk.needs import Need, What, disk_needs
 from search.plan.plan import Plan
 from trainables.data.store.in_use import is_used
 from trainables.data.store.room import limit_of, stores_in
-from trainables.disk_full import existing
+from trainables.files.disk_full import existing
 from trainables.mistakes import raise_if_any
 
 TIGHT = 0.9

@@ -13,7 +13,7 @@ from search.report.results.summary import stored_summary
 from search.selection.exported import exported_trial
 from search.selection.selection import Selection
 from search.study.names import Stage, short_study_name
-from trainables.files import as_path
+from trainables.files.whole import as_path
 from trainables.inference.embedder_spec import EmbedderSpec
 from trainables.inference.model_folder import DESCRIPTION, write_model
 from trainables.inference.tensors_file import network_file

@@ -16,7 +16,7 @@ from search.report.results.row import Row
 from search.report.results.scored_openings import ScoredModel, scored_openings
 from search.selection.role import Role
 from search.selection.scores.retrieval_file import FOLDER, RetrievalFile
-from trainables.files import reading
+from trainables.files.whole import reading
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from search.plan.runs import RunFolder
 from search.report.results.scored_openings import ScoredModel, scored_openings
-from trainables.files import reading
+from trainables.files.whole import reading
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from trainables.files import reading
+from trainables.files.whole import reading
 
 
 class _Stored(BaseModel):

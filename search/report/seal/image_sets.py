@@ -7,7 +7,7 @@ from search.plan.runs import RunFolder, stored_split
 from search.report.results.scored_openings import scored_openings
 from search.selection.openings.ledger import Ledger
 from search.selection.openings.opening import Opening
-from trainables.files import read_json, reading
+from trainables.files.whole import read_json, reading
 from trainables.mistakes import Mistakes
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from search.report.tables.latex import as_latex
 from search.report.tables.markdown import as_markdown
 from search.report.tables.text_table import TextTable
-from trainables.files import write_text
+from trainables.files.whole import write_text
 from trainables.mistakes import Mistakes, raise_if_any
 
 FORMATS = (".csv", ".md", ".tex")

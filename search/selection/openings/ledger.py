@@ -17,8 +17,8 @@ import filelock
 from search.selection.openings.opened_images import Fingerprint, OpenedImages, count_known
 from search.selection.openings.opening import Opening, count_openings
 from search.selection.openings.state_folder import state_folder
-from trainables.disk_full import full_disk_said
-from trainables.files import DAMAGED
+from trainables.files.disk_full import full_disk_said
+from trainables.files.whole import DAMAGED
 from trainables.mistakes import Mistakes
 
 logger = logging.getLogger(__name__)

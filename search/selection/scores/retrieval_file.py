@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.files import reading
+from trainables.files.whole import reading
 
 FOLDER = "retrieval"
 """Beside the per-image results, with a file of the same name for each model."""

@@ -15,7 +15,7 @@ from search.selection.scores.small_galleries import in_small_galleries
 from search.selection.scores.subset_parts import by_subset, images_of, spread_parts, subset_name
 from trainables.data.store.spec import opened_store
 from trainables.data.superclasses import superclasses_for
-from trainables.files import as_path
+from trainables.files.whole import as_path
 from trainables.inference.embed import embed
 from trainables.inference.tensors_file import read_network
 from trainables.metrics import evaluate, metric_name

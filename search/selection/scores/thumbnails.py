@@ -13,7 +13,7 @@ from PIL import Image
 
 from search.selection.scores.gallery import GalleryQuery, Kind
 from trainables.data.store.contents import StoreContents
-from trainables.files import reading
+from trainables.files.whole import reading
 
 NAME = "thumbnails.npz"
 SHORT_SIDE = 64

@@ -9,8 +9,8 @@ from search.plan.search import Search
 from search.plan.trainings import trial_directory
 from search.study.names import Stage
 from search.study.trial_queue import RunningTrial, TrialListener
-from trainables.files import as_path
-from trainables.storage import AnyPath, StorageFailure, ask, of_storage
+from trainables.files.storage import AnyPath, StorageFailure, ask, of_storage
+from trainables.files.whole import as_path
 from trainables.training.checkpoints import BEST, forget_last
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import sqlalchemy
 from sqlalchemy import Engine
 from sqlalchemy.engine import ExceptionContext
 
-from trainables.disk_full import DiskFull, existing
+from trainables.files.disk_full import DiskFull, existing
 
 POSTGRES_FULL = "53100"  # disk_full, https://www.postgresql.org/docs/current/errcodes-appendix.html
 SQLITE_NEEDS = 100_000

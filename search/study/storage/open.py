@@ -12,7 +12,7 @@ from search.study.storage.driver import DriverStorage
 from search.study.storage.full import full_database_said, sqlite_file, watch_space
 from search.study.storage.read import engine_arguments
 from search.study.storage.retry import retry
-from trainables.disk_full import DiskFull
+from trainables.files.disk_full import DiskFull
 
 NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "ceph", "afs", "9p", "fuse")
 """What their types begin with. The shared memory of SQLite's write-ahead log has to be one machine's."""

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from search.study.storage import tables
 from search.study.storage.retry import retry as asked_again
 from search.study.tally import Tally
-from trainables.files import reading
+from trainables.files.whole import reading
 
 WAIT_S = 60
 """For a lock, and for what a server that is gone owes us; then :func:`retry` asks again."""

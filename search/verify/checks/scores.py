@@ -24,7 +24,7 @@ from search.verify.checks.retrieval import retrieval_problems
 from search.verify.checks.setting import decoded_anew
 from search.verify.records import Records
 from trainables.data.store.spec import StoreSpec
-from trainables.files import as_path
+from trainables.files.whole import as_path
 from trainables.metrics import metric_name
 from trainables.metrics.table import superclass_metrics
 

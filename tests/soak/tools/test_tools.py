@@ -19,7 +19,7 @@ from soak.tools.disk import small_disk
 from soak.tools.network import HERE, THERE, island
 from soak.tools.processes import RUN, Process, descendants, end, marked
 from soak.tools.store import HALF, LAG_S, LAGS, REFUSES, FaultyHandler
-from trainables.files import as_path
+from trainables.files.whole import as_path
 
 SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
 PARENT = [sys.executable, "-c", f"import subprocess; subprocess.run({SLEEPS!r})"]
@@ -64,7 +64,7 @@ def test_a_full_disk_takes_not_one_byte_until_it_is_emptied(tmp_path: Path) -> N
 
 
 def test_a_store_refuses_lags_and_gives_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with ftp_store(tmp_path / "store", FaultyHandler) as url:
+    with ftp_store(tmp_path / "store", kind=FaultyHandler) as url:
         file = as_path(f"{url}/file")
         file.write_bytes(b"0123456789")
         monkeypatch.setattr(FaultyHandler, "fault", REFUSES)

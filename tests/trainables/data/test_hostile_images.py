@@ -220,7 +220,7 @@ def test_in_a_class_that_trains(name: str, tmp_path: Path) -> None:
     assert sentence.endswith("). Replace or remove them.")
     assert case.decoded in sentence
     assert sentence.isprintable()
-    assert {path.suffix for path in cache.iterdir()} <= {".lock"}
+    assert {path.suffix for path in cache.iterdir()} <= {".lock", ".used"}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -10,7 +10,7 @@ import torch
 from onnxruntime import InferenceSession
 
 from trainables.data.augmentation.augment import Frame
-from trainables.files import as_path
+from trainables.files.whole import as_path
 from trainables.inference.embedder import Embedder
 from trainables.inference.embedder_spec import EmbedderSpec
 from trainables.inference.portable import ONNX_PACKAGES, TOLERANCE, write_programs

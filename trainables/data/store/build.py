@@ -21,10 +21,10 @@ from trainables.data.store.image_digests import image_digest
 from trainables.data.store.in_use import InUse
 from trainables.data.store.room import DRAFT, make_room
 from trainables.data.store.size import expected_size
-from trainables.disk_full import DiskFull, is_full
-from trainables.files import write_json, write_whole
+from trainables.files.disk_full import DiskFull, is_full
+from trainables.files.storage import OUTAGES, StorageFailure
+from trainables.files.whole import write_json, write_whole
 from trainables.mistakes import Mistakes
-from trainables.storage import OUTAGES, StorageFailure
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import filelock
 
 from trainables.data.store.in_use import alone, last_used
-from trainables.disk_full import existing
+from trainables.files.disk_full import existing
 from trainables.mistakes import Mistakes
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from trainables.disk_full import DiskFull, is_full
+from trainables.files.disk_full import DiskFull, is_full
 from trainables.mistakes import Failure
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import IO, Any
 from zipfile import BadZipFile
 
+from trainables.files.storage import AnyPath, ask, in_time, of_storage
 from trainables.mistakes import Mistakes
-from trainables.storage import AnyPath, ask, in_time, of_storage
 
 
 def read_whole(path: AnyPath) -> bytes | None:
