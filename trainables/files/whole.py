@@ -121,7 +121,7 @@ def _put(path: AnyPath, content: bytes) -> None:
 
 
 def remove_drafts(folder: AnyPath) -> None:
-    """Remove what writers below ``folder`` that were killed did not finish, or others have not finished yet."""
+    """Remove what writers below ``folder`` that were killed did not finish; nobody else may be writing there."""
     if isinstance(folder, Path):
         for draft in folder.rglob(f".*{_DRAFT}"):
             draft.unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trainables.files.storage import AnyPath, StorageFailure, ask
+from trainables.files.storage import AnyPath, ask
 from trainables.files.whole import as_path, read_whole, remove_drafts, write_json, write_whole
 from trainables.inference.tensors_file import tensors_bytes
 from trainables.training.background_writer import BackgroundWriter
@@ -105,23 +105,13 @@ class Checkpoints:
             content = tensors_bytes(best, description)
             write_whole(self._attempt / BEST, lambda file: file.write(content))
         state = {"digest": self._digest, **last}
-        try:
-            write_whole(self._attempt / "last.pt", lambda file: torch.save(state, file))
-        except StorageFailure:
-            if not self._is_ended:
-                raise
-            return  # forget_last removed it while it was written
+        write_whole(self._attempt / "last.pt", lambda file: torch.save(state, file))
         self._take_back_if_ended("last.pt")
 
     def _take_back_if_ended(self, name: str) -> None:
         """Remove what was written after :func:`forget_last`, or at the same moment."""
-        if self._is_ended:
+        if not ask(self._attempt, (self._attempt / BEGUN).exists):
             self._unlink(name)
-
-    @property
-    def _is_ended(self) -> bool:
-        """Whether :func:`forget_last` has said so."""
-        return not ask(self._attempt, (self._attempt / BEGUN).exists)
 
     def _unlink(self, name: str) -> None:
         ask(self._attempt, lambda: (self._attempt / name).unlink(missing_ok=True))
@@ -186,4 +176,5 @@ def forget_last(directory: str) -> None:
 
     for name in (BEGUN, "last.pt", "records.json"):  # in this order, see the head of this file
         ask(root, partial(unlink, name))
-    ask(root, partial(remove_drafts, root))
+    for attempt in ask(root, lambda: _attempts(root))[:-1]:  # the writer of the last one may still be at work
+        ask(root, partial(remove_drafts, attempt))

@@ -95,7 +95,8 @@ def _check_database(key: str, address: str, schemes: tuple[str, ...], table: str
     import sqlalchemy
 
     try:
-        with sqlalchemy.create_engine(url, connect_args={"connect_timeout": PATIENCE_S}).connect():
+        arguments = {"connect_timeout": PATIENCE_S}
+        with sqlalchemy.create_engine(url, connect_args=arguments, poolclass=sqlalchemy.NullPool).connect():
             pass
     except (sqlalchemy.exc.SQLAlchemyError, ImportError) as error:
         reason = str(getattr(error, "orig", error)).strip().splitlines()[0]
