@@ -38,7 +38,7 @@ from trainables.metrics import evaluate
 from trainables.models import EmbeddingModel
 from trainables.models.config import ModelConfig
 from trainables.spec import TrialSpec, derived_seed
-from trainables.training.checkpoints import load_checkpoint
+from trainables.training.checkpoints.checkpoints import load_checkpoint
 from trainables.training.config import TrainingConfig
 from trainables.training.train import Training, embed
 

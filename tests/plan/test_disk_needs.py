@@ -20,7 +20,7 @@ from search.plan.plan import Plan
 from search.plan.resume import reopened
 from trainables.mistakes import Mistakes
 from trainables.models import BACKBONES
-from trainables.training.checkpoints import BEST
+from trainables.training.checkpoints.checkpoints import BEST
 
 TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 32}
 ABOUT = 2.0

@@ -15,7 +15,7 @@ from support.trained_here import trained_here
 from search.selection.openings.ledger import Ledger
 from trainables.data.store.spec import opened_store
 from trainables.inference.tensors_file import read_tensors
-from trainables.training.checkpoints import load_checkpoint
+from trainables.training.checkpoints.checkpoints import load_checkpoint
 
 NAME = "birds"
 LOSS = "proxy_anchor"

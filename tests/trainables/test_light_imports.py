@@ -17,7 +17,7 @@ LIGHT = (
     "spaces.search_space",
     "spaces.space",
     "spaces.training",
-    "trainables.training.checkpoints",
+    "trainables.training.checkpoints.checkpoints",
     "trainables.data",
     "trainables.data.augmentation.augment",
     "trainables.data.batch_samplers",

@@ -23,7 +23,7 @@ from trainables.inference.model_folder import WEIGHTS
 from trainables.mistakes import Mistakes
 from trainables.models import ModelConfig
 from trainables.models.embedding import EmbeddingModel
-from trainables.training.checkpoints import Checkpoints
+from trainables.training.checkpoints.checkpoints import Checkpoints
 
 
 class Runs:

@@ -23,7 +23,7 @@ from trainables.files.storage import StorageFailure, of_storage
 from trainables.files.whole import as_path, given_path, write_whole
 from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
-from trainables.training.checkpoints import Checkpoints
+from trainables.training.checkpoints.checkpoints import Checkpoints
 from trainables.training.train import Training, failure_of
 
 CPU = torch.device("cpu")

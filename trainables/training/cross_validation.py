@@ -5,7 +5,7 @@ import gc
 import torch
 
 from trainables.spec import TrialSpec
-from trainables.training.checkpoints import finished_records
+from trainables.training.checkpoints.checkpoints import finished_records
 from trainables.training.epoch_record import EpochRecord
 from trainables.training.train import Training
 

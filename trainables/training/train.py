@@ -32,7 +32,7 @@ from trainables.metrics.table import metric_name
 from trainables.mistakes import Mistakes
 from trainables.models.embedding import EmbeddingModel
 from trainables.spec import TrialSpec, derived_seed
-from trainables.training.checkpoints import Checkpoints
+from trainables.training.checkpoints.checkpoints import Checkpoints
 from trainables.training.description import embedder_spec, origin_of
 from trainables.training.epoch_record import DeviceMemory, EpochRecord
 from trainables.training.optimizers import OPTIMIZERS, parameter_group

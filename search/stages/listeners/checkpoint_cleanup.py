@@ -11,7 +11,7 @@ from search.study.names import Stage
 from search.study.trial_queue import RunningTrial, TrialListener
 from trainables.files.storage import AnyPath, StorageFailure, ask, of_storage
 from trainables.files.whole import as_path
-from trainables.training.checkpoints import BEST, forget_last
+from trainables.training.checkpoints.checkpoints import BEST, forget_last
 
 logger = logging.getLogger(__name__)
 

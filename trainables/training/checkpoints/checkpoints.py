@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from trainables.files.storage import AnyPath, ask
 from trainables.files.whole import as_path, read_whole, remove_drafts, write_json, write_whole
 from trainables.inference.tensors_file import tensors_bytes
-from trainables.training.background_writer import BackgroundWriter
+from trainables.training.checkpoints.background_writer import BackgroundWriter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,7 +44,9 @@ class Checkpoints:
     """
 
     def __init__(self, directory: str, digest: str) -> None:
-        from trainables.training.state_copy import StateCopy  # torch: who only looks for checkpoints needs none
+        from trainables.training.checkpoints.state_copy import (
+            StateCopy,  # torch: who only looks for checkpoints needs none
+        )
 
         self._root = as_path(directory)
         self._digest = digest

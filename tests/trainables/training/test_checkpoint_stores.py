@@ -14,7 +14,7 @@ from search.plan.checks import make_plan
 from trainables.files.whole import as_path, write_json, write_whole
 from trainables.inference.tensors_file import read_tensors
 from trainables.mistakes import Mistakes
-from trainables.training.checkpoints import Checkpoints, finished_records, forget_last
+from trainables.training.checkpoints.checkpoints import Checkpoints, finished_records, forget_last
 
 
 @pytest.fixture(params=["folder", "memory", "ftp"])

@@ -17,7 +17,7 @@ from trainables.losses import LOSSES
 from trainables.mistakes import Mistakes
 from trainables.models import EmbeddingModel, ModelConfig
 from trainables.spec import TrialSpec, derived_seed
-from trainables.training.checkpoints import load_checkpoint
+from trainables.training.checkpoints.checkpoints import load_checkpoint
 from trainables.training.config import Schedule, TrainingConfig
 from trainables.training.train import Diverged, Training, failure_of, train
 
