@@ -1,5 +1,6 @@
 """A search as it is stored, for reading: neither its images nor its losses have to be known here."""
 
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,7 +57,9 @@ class StoredSearch:
         url = self.storage_url
         if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists():
             return None
-        return read_storage(url)
+        engine = read_storage(url)
+        weakref.finalize(self, engine.dispose)  # a connection that is only dropped is open until somebody looks
+        return engine
 
     def close(self) -> None:
         """Let go of its studies' database, to which there are only so many connections; what is read opens it again."""

@@ -26,7 +26,9 @@ _RUNNING = sqlalchemy.text("SELECT number FROM trials WHERE state = 'RUNNING'")
 class SleepingSearch:
     """A search of sleeping trainings, its drivers, and what can be seen of it from outside."""
 
-    def __init__(self, path: Path, storage: str | None = None, *, trials: int, epochs: int) -> None:
+    def __init__(
+        self, path: Path, storage: str | None = None, *, trials: int, epochs: int, pruner: str = "asha"
+    ) -> None:
         self.runs = path / "runs"
         self.storage = storage or f"sqlite:///{self.runs}/sleeps/study.db"
         self._said = path / "said.txt"
@@ -36,7 +38,7 @@ class SleepingSearch:
             "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4},
             "training": {"epochs": epochs, "batch_size": 8, "images_per_class": 2},
             "losses": ["mpa"],
-            "search": {"trials": trials, "pruner": "asha", **({"storage": storage} if storage else {})},
+            "search": {"trials": trials, "pruner": pruner, **({"storage": storage} if storage else {})},
             "stages": ["search"],
         }
         self.file = write_search(path / "sleeps.yaml", content)
