@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import yaml
 from conftest import SECRET, small_search
 from optuna.trial import TrialState
-from support.commands import holdout, holdout_here, plain, stored, write_search
+from support.commands import command, holdout, holdout_here, plain, stored, write_search
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.services import Nodes, free_port
 
@@ -35,7 +36,8 @@ def runs(nodes: Nodes, image_folder: Path, tmp_path_factory: pytest.TempPathFact
 
     lost = write_search(folder / "lost.yaml", {**small_search(folder / "nowhere"), "name": "lost"})
     holdout_here("submit", lost, "--runs", folder / "lost", *there)  # looked at below; side by side they are quicker
-    first = json.loads(holdout_here(*submit, runs, "--json").stdout)
+    first, other = at_once(command(*submit, runs, "--json"))
+    assert first["job"] == other["job"]
     assert first["state"] in ("pending", "running")
     assert "is there already and runs" in plain(holdout_here(*submit, runs).stdout)
     refusal = plain(holdout_here(*submit, runs, "--set", "base.search.trials=9", code=2).stderr)
@@ -69,6 +71,14 @@ def runs(nodes: Nodes, image_folder: Path, tmp_path_factory: pytest.TempPathFact
     assert "OPENMP DISPLAY ENVIRONMENT" in said  # by the second node's worker
     assert json.loads(holdout_here("wait", "lot", "--runs", runs, *there, "--json").stdout)["state"] == "succeeded"
     return runs
+
+
+def at_once(words: list[str]) -> list[dict[str, Any]]:
+    """What a command prints, given by two users in the same moment."""
+    given = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate()[0] for process in given]
+    assert [process.returncode for process in given] == [0, 0]
+    return [json.loads(each) for each in said]
 
 
 def campaign(images: Path, **changes: Any) -> dict[str, Any]:
@@ -139,8 +149,8 @@ def test_a_wrong_token_is_said_in_a_sentence(nodes: Nodes, tmp_path: Path, monke
 def test_a_search_that_is_not_there_is_said_in_a_sentence(nodes: Nodes) -> None:
     said = plain(holdout_here("status", "nothing", "--address", nodes.address, code=2).stderr)
     assert said.startswith("There is no search 'nothing' in runs")
-    for command in ("logs", "stop", "wait"):
-        said = plain(holdout_here(command, "nothing", "--address", nodes.address, code=2).stderr)
+    for word in ("logs", "stop", "wait"):
+        said = plain(holdout_here(word, "nothing", "--address", nodes.address, code=2).stderr)
         assert f"There is no search 'nothing' on the cluster at {nodes.address}" in said
 
 
