@@ -1,6 +1,5 @@
 """Opening the database of a search for the driver that writes it."""
 
-import gc
 from contextlib import suppress
 from pathlib import Path
 
@@ -40,7 +39,6 @@ def close_storage(storage: DriverStorage) -> None:
     engine = storage.database.engine
     storage.database.remove_session()
     if sqlite_file(engine):
-        gc.collect()  # connections that a reader of this process has dropped, and which are open until somebody looks
         engine.dispose()  # the journal can change while nobody else is connected
         with suppress(sqlalchemy.exc.OperationalError, DiskFull):  # who reads at this moment reads the log too
             _journal(engine, "DELETE")

@@ -68,8 +68,11 @@ def engine_arguments(url: str) -> dict[str, Any]:
 
 
 def read_storage(url: str) -> Engine:
-    """The database at ``url``."""
-    return sqlalchemy.create_engine(url, **engine_arguments(url))
+    """The database at ``url``. SQLite's is let go after each look: who has it open keeps its log beside it."""
+    arguments = engine_arguments(url)
+    if url.startswith("sqlite"):
+        arguments["poolclass"] = sqlalchemy.NullPool
+    return sqlalchemy.create_engine(url, **arguments)
 
 
 @_as_stored
