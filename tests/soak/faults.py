@@ -216,10 +216,10 @@ FAULTS: Mapping[str, Fault] = {
         lasts_s=(1, 6),
     ),
     "runs full": Done(
-        do=lambda world: world.disks["runs"].fill(), undone=lambda world: world.disks["runs"].empty(), lasts_s=(1, 6)
+        do=lambda world: world.disks["runs"].fill(), undone=lambda world: world.disks["runs"].clear(), lasts_s=(1, 6)
     ),
     "cache full": Done(
-        do=lambda world: world.disks["cache"].fill(), undone=lambda world: world.disks["cache"].empty(), lasts_s=(1, 6)
+        do=lambda world: world.disks["cache"].fill(), undone=lambda world: world.disks["cache"].clear(), lasts_s=(1, 6)
     ),
     "store refuses": Done(do=_store(REFUSES), undone=_store(None), lasts_s=(1, 6)),
     "store lags": Done(do=_store(LAGS), undone=_store(None), lasts_s=(2, 8)),

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from support.services import run
+from support.small_disk import small_disk
 from support.stores import ftp_store
 
-from soak.tools import clock, disk, network
+from soak.tools import clock, network
 from soak.tools.clock import Clock
-from soak.tools.disk import small_disk
 from soak.tools.network import HERE, THERE, island
 from soak.tools.processes import RUN, Process, descendants, end, marked
 from soak.tools.store import HALF, LAG_S, LAGS, REFUSES, FaultyHandler
@@ -52,13 +52,12 @@ def test_processes_are_known_by_their_mark_and_no_others(monkeypatch: pytest.Mon
 
 
 def test_a_full_disk_takes_not_one_byte_until_it_is_emptied(tmp_path: Path) -> None:
-    skip_if(disk.why_not())
-    with small_disk(tmp_path / "small", megabytes=1) as small:
+    with small_disk(tmp_path / "small", size=1_000_000) as small:
         small.fill()
         with pytest.raises(OSError, match="No space left") as full:
             (small.path / "file").write_bytes(b"x")
         assert full.value.errno == errno.ENOSPC
-        small.empty()
+        small.clear()
         (small.path / "file").write_bytes(b"x" * 500_000)
     assert not list((tmp_path / "small").iterdir())
 
