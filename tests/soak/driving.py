@@ -107,6 +107,8 @@ class Search:
             fault.undo(world)
         self._log.write(search=world.mark, **dataclasses.asdict(planned), hit=hit)
         time.sleep(SETTLE_S)
+        if fault.ends_driver:
+            self._until(lambda: len(world.codes) > known)
         running, epochs = world.running(), world.epochs()
         self._until(lambda: self._recovered(running, epochs))
         injected = Injected(

@@ -63,11 +63,11 @@ def _campaign(trials: int, epochs: int, folds: int) -> Content:
 
 _TRAININGS = Scenario(
     name="trainings",  # real ones, to the test
-    content=_training(3, 8),
+    content=_training(6, 20),
     faults=("driver killed", "trainer killed", "trainer stopped", "runs full", "cache full"),
     losses=("proxy_anchor",),
-    trials=3,
-    epochs=8,
+    trials=6,
+    epochs=20,
     sleeping=False,
     nodes=1,
     disks=True,
@@ -143,11 +143,11 @@ SCENARIOS = {
         ),
         Scenario(
             name="campaign",
-            content=_campaign(2, 4, 2),
+            content=_campaign(3, 10, 2),
             faults=("driver killed", "driver ended", "trainer killed", "trainer ended"),
             losses=("proxy_anchor",),
-            trials=2,
-            epochs=4,
+            trials=3,
+            epochs=10,
             folds=2,
             sleeping=False,
             nodes=1,
