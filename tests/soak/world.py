@@ -20,7 +20,7 @@ from benchmarks.slots import SECONDS
 from soak.oracle.studies import SQLITE, count_epochs, epochs_of_running
 from soak.scenario import Scenario
 from soak.tools import clock
-from soak.tools.network import HERE, Island, island
+from soak.tools.network import Island, island
 from soak.tools.processes import DRIVER, RUN, Process, descendants, end, marked
 from soak.tools.store import FaultyHandler
 
@@ -54,7 +54,7 @@ class Services:
         """A Ray with as many nodes as the scenario has."""
 
         def start() -> None:
-            self.nodes = Nodes(cpus=1, bare=True, address=HERE if self.island else None)
+            self.nodes = Nodes(cpus=1, bare=True, address=self.island.here if self.island else None)
             if self.island is not None:
                 self.island.join(self.nodes.gcs_address)
             if scenario.nodes > 1:
