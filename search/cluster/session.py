@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
+from search.cluster.head import watched_head
 from trainables.mistakes import Failure
 
 logger = logging.getLogger(__name__)
@@ -90,7 +91,8 @@ def ray_session() -> Iterator[ModuleType]:
             raise
         if threading.current_thread() is threading.main_thread():  # where alone handlers can be set, by Ray too
             signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own prints the stacks of Python and of C++
-        yield ray
+        with watched_head(ray.get_runtime_context().gcs_address):
+            yield ray
     finally:
         ray.shutdown()
 

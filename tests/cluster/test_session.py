@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +27,9 @@ class FakeRay:
         if self.failures:
             self.failures -= 1
             raise RuntimeError("Timed out waiting for the node.\nand more")
+
+    def get_runtime_context(self) -> SimpleNamespace:
+        return SimpleNamespace(gcs_address="127.0.0.1:1")
 
     def shutdown(self) -> None:
         self.calls.append("shutdown")

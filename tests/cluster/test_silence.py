@@ -151,7 +151,8 @@ class Cluster:
         self.clock = Clock()
         self.nodes = list(nodes)
         resources = ResourcesSection(cpus_per_trial=1, gpus_per_trial=2)
-        self.placement = Placement(resources, lambda: self.nodes, may_come, now=self.clock)
+        self.ray_runs_here = True
+        self.placement = Placement(resources, lambda: self.nodes, may_come, lambda: self.ray_runs_here, now=self.clock)
 
     def wait(self, seconds: float, *, placed: int = 0, waiting: int = 3) -> None:
         for _ in range(round(seconds)):
@@ -196,6 +197,15 @@ def test_what_may_come_is_waited_for(
         cluster.wait(10 * END_S)
     assert all(sentence in message for message in caplog.messages)
     assert 5 <= len(caplog.messages) <= 8  # after 5, 10, 20, … minutes
+
+
+def test_a_search_whose_own_machine_has_no_ray_ends_when_nothing_trains_any_more() -> None:
+    cluster = Cluster(LARGE)
+    cluster.ray_runs_here = False
+    cluster.wait(10, placed=1)  # elsewhere
+    cluster.wait(10, waiting=0)
+    with pytest.raises(Failure, match=r"Ray has died on this machine .* the same command goes on, .* \(`ray start`\)"):
+        cluster.wait(1)
 
 
 def test_a_machine_that_comes_back_in_time_ends_the_wait(caplog: pytest.LogCaptureFixture) -> None:

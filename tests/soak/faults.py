@@ -20,9 +20,13 @@ class NothingToHitError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Fault(ABC):
-    """Something that happens, and lasts between the two ``lasts_s`` seconds."""
+    """Something that happens, and lasts between the two ``lasts_s`` seconds.
+
+    After one that ``ends_driver`` the command has to be given again, though what trains may go on for a while.
+    """
 
     lasts_s: tuple[float, float] = (0.0, 0.0)
+    ends_driver: bool = False
 
     @abstractmethod
     def inject(self, world: World, choice: float) -> str:
@@ -197,15 +201,15 @@ FAULTS: Mapping[str, Fault] = {
     "trainer killed": Signalled(of=World.trainers, number=signal.SIGKILL),
     "trainer ended": Signalled(of=World.trainers, number=signal.SIGTERM),
     "trainer stopped": Signalled(of=World.trainers, number=signal.SIGSTOP, lasts_s=(1, 6)),
-    "raylet killed": Signalled(of=_raylet, number=signal.SIGKILL),
+    "raylet killed": Signalled(of=_raylet, number=signal.SIGKILL, ends_driver=True),
     "raylet stopped": Signalled(of=_raylet, number=signal.SIGSTOP, lasts_s=(1, 6)),
-    "GCS killed": Signalled(of=_gcs, number=signal.SIGKILL),
+    "GCS killed": Signalled(of=_gcs, number=signal.SIGKILL, ends_driver=True),
     "GCS stopped": Signalled(of=_gcs, number=signal.SIGSTOP, lasts_s=(1, 6)),
     "node killed": Done(do=_kill_second, undone=_add_second, lasts_s=(0, 3)),
     "node stopped": Done(do=_send(_second, signal.SIGSTOP), undone=_send(_second, signal.SIGCONT), lasts_s=(1, 6)),
-    "head killed": Done(do=_kill_head, undone=_new_cluster, lasts_s=(1, 3)),
+    "head killed": Done(do=_kill_head, undone=_new_cluster, lasts_s=(1, 3), ends_driver=True),
     "cable pulled": Done(do=_pull, undone=_plug, lasts_s=(1, 4)),
-    "cable long pulled": Done(do=_pull, undone=_plug, lasts_s=(15, 20)),  # the node is dead to the cluster
+    "cable long pulled": Done(do=_pull, undone=_plug, lasts_s=(13, 15)),  # the node is dead to the cluster
     "MLflow killed": Done(do=_kill_tracking, undone=_start_tracking, lasts_s=(1, 8)),
     "MLflow stopped": Done(do=_tracking(signal.SIGSTOP), undone=_tracking(signal.SIGCONT), lasts_s=(1, 8)),
     "PostgreSQL restarted": Done(do=_stop_database, undone=_start_database, lasts_s=(0, 6)),
@@ -216,10 +220,10 @@ FAULTS: Mapping[str, Fault] = {
         lasts_s=(1, 6),
     ),
     "runs full": Done(
-        do=lambda world: world.disks["runs"].fill(), undone=lambda world: world.disks["runs"].empty(), lasts_s=(1, 6)
+        do=lambda world: world.disks["runs"].fill(), undone=lambda world: world.disks["runs"].clear(), lasts_s=(1, 6)
     ),
     "cache full": Done(
-        do=lambda world: world.disks["cache"].fill(), undone=lambda world: world.disks["cache"].empty(), lasts_s=(1, 6)
+        do=lambda world: world.disks["cache"].fill(), undone=lambda world: world.disks["cache"].clear(), lasts_s=(1, 6)
     ),
     "store refuses": Done(do=_store(REFUSES), undone=_store(None), lasts_s=(1, 6)),
     "store lags": Done(do=_store(LAGS), undone=_store(None), lasts_s=(2, 8)),

@@ -31,7 +31,7 @@ def rounds(
             number += 1
             with world(scenario, here, folder / str(number), f"soak-{number}") as made:
                 search = Search(made, log)
-                done = search.run(planned[: scenario.faults_a_search])
+                done = search.run(planned)
                 found[made.mark] = [*search.trouble, *differences(made, undisturbed)]
                 planned = planned[max(1, done) :]
             injected += search.injected

@@ -24,7 +24,7 @@ class Scenario:
     losses: tuple[str, ...]
     trials: int
     epochs: int
-    epoch_s: float = 0.25
+    epoch_s: float = 0.15
     folds: int = 0
     sleeping: bool = True
     nodes: int = 0
@@ -35,7 +35,6 @@ class Scenario:
     island: bool = False
     members: tuple[str, ...] = ()
     openings: int = 0
-    faults_a_search: int = 10
 
     @property
     def command(self) -> str:

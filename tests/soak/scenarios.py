@@ -1,5 +1,6 @@
 """The searches that are broken."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,19 @@ def _campaign(trials: int, epochs: int, folds: int) -> Content:
     return content
 
 
+_TRAININGS = Scenario(
+    name="trainings",  # real ones, to the test
+    content=_training(6, 20),
+    faults=("driver killed", "trainer killed", "trainer stopped", "runs full", "cache full"),
+    losses=("proxy_anchor",),
+    trials=6,
+    epochs=20,
+    sleeping=False,
+    nodes=1,
+    disks=True,
+    openings=1,
+)
+
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
@@ -119,37 +133,21 @@ SCENARIOS = {
             nodes=1,
             island=True,
         ),
-        Scenario(
-            name="trainings",  # real ones, to the test
-            content=_training(3, 8),
-            faults=("driver killed", "trainer killed", "trainer stopped", "runs full", "cache full"),
-            losses=("proxy_anchor",),
-            trials=3,
-            epochs=8,
-            sleeping=False,
-            nodes=1,
-            disks=True,
-            openings=1,
-        ),
-        Scenario(
-            name="store",
-            content=_training(3, 8),
+        _TRAININGS,
+        replace(
+            _TRAININGS,
+            name="store",  # whose checkpoints lie elsewhere
             faults=("driver killed", "trainer killed", "store refuses", "store lags", "store gives half"),
-            losses=("proxy_anchor",),
-            trials=3,
-            epochs=8,
-            sleeping=False,
-            nodes=1,
+            disks=False,
             store=True,
-            openings=1,
         ),
         Scenario(
             name="campaign",
-            content=_campaign(2, 4, 2),
+            content=_campaign(3, 10, 2),
             faults=("driver killed", "driver ended", "trainer killed", "trainer ended"),
             losses=("proxy_anchor",),
-            trials=2,
-            epochs=4,
+            trials=3,
+            epochs=10,
             folds=2,
             sleeping=False,
             nodes=1,

@@ -1,5 +1,6 @@
 """Which faults come when: drawn from a seed, so that a run can be repeated."""
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,5 +41,5 @@ def _planned(drawn: random.Random, kind: str) -> Planned:
         after_epochs=0 if at_start else drawn.randint(*EPOCHS),
         after_s=round(drawn.uniform(0, START_S if at_start else 0.5), 3),
         lasts_s=round(drawn.uniform(*FAULTS[kind].lasts_s), 3),
-        choice=round(drawn.random(), 3),
+        choice=math.floor(1000 * drawn.random()) / 1000,
     )

@@ -25,5 +25,11 @@ def test_every_kind_of_a_scenario_comes_as_often_as_every_other(name: str) -> No
         assert low <= entry.lasts_s <= high
 
 
+def test_no_choice_is_beyond_the_last_of_those_that_can_be_hit() -> None:
+    choices = [entry.choice for entry in schedule(0, "alone", SCENARIOS["alone"].faults, 20_000)]
+    assert min(choices) == 0
+    assert max(choices) == 0.999  # rounded, one in 2000 would be 1
+
+
 def test_every_fault_comes_in_some_scenario() -> None:
     assert {kind for scenario in SCENARIOS.values() for kind in scenario.faults} == set(FAULTS)

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -14,14 +13,14 @@ from typing import Any
 import pytest
 from support.commands import write_search
 from support.services import ROOT, TOKEN, MlflowServer, Nodes, Postgres, postgres
+from support.small_disk import SmallDisk, small_disk
 from support.stores import ftp_store
 
 from benchmarks.slots import SECONDS
 from soak.oracle.studies import SQLITE, count_epochs, epochs_of_running
 from soak.scenario import Scenario
 from soak.tools import clock
-from soak.tools.disk import Disk, small_disk
-from soak.tools.network import HERE, Island, island
+from soak.tools.network import Island, island
 from soak.tools.processes import DRIVER, RUN, Process, descendants, end, marked
 from soak.tools.store import FaultyHandler
 
@@ -34,7 +33,7 @@ NOTICES = {
     "RAY_health_check_failure_threshold": "4",
 }
 """Ray takes a node that does not answer for dead after some ten seconds."""
-RUNS_MB, CACHE_MB = 96, 24
+RUNS_BYTES, CACHE_BYTES = 96_000_000, 24_000_000
 STARTS = 4
 OF_RAY = re.compile(r"raylet|gcs_server|ray/_private|ray/dashboard|ray::")
 
@@ -55,7 +54,7 @@ class Services:
         """A Ray with as many nodes as the scenario has."""
 
         def start() -> None:
-            self.nodes = Nodes(cpus=1, bare=True, address=HERE if self.island else None)
+            self.nodes = Nodes(cpus=1, bare=True, address=self.island.here if self.island else None)
             if self.island is not None:
                 self.island.join(self.nodes.gcs_address)
             if scenario.nodes > 1:
@@ -136,9 +135,10 @@ class World:
     services: Services
     folder: Path
     name: str
-    disks: dict[str, Disk] = field(default_factory=dict)
+    disks: dict[str, SmallDisk] = field(default_factory=dict)
     driver: subprocess.Popen[bytes] | None = None
     codes: list[int] = field(default_factory=list)
+    ends_s: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.runs, self.cache, self.state = (self.folder / name for name in ("runs", "cache", "state"))
@@ -227,10 +227,7 @@ class World:
             self.driver.kill()
             self.driver.wait()
         self.clock.right()
-        deadline = time.monotonic() + 30
-        while (left := marked(DRIVER, self.mark)) and time.monotonic() < deadline:
-            time.sleep(0.2)
-        end(left)
+        end(marked(DRIVER, self.mark))
 
 
 @contextmanager
@@ -240,8 +237,8 @@ def world(scenario: Scenario, services: Services, folder: Path, name: str) -> It
     with ExitStack() as stack:
         disks = {}
         if scenario.disks:
-            disks["runs"] = stack.enter_context(small_disk(folder / "runs", RUNS_MB))
-            disks["cache"] = stack.enter_context(small_disk(folder / "cache", CACHE_MB))
+            disks["runs"] = stack.enter_context(small_disk(folder / "runs", RUNS_BYTES))
+            disks["cache"] = stack.enter_context(small_disk(folder / "cache", CACHE_BYTES))
         made = World(scenario, services, folder, name, disks)
         try:
             yield made

@@ -33,7 +33,9 @@ def ftp_store(folder: Path, port: int = 0, kind: type[FTPHandler] = FTPHandler) 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # that anybody may write
         authorizer.add_anonymous(str(folder), perm=EVERYTHING)
-    logging.getLogger("pyftpdlib").setLevel(logging.ERROR)
+    logger = logging.getLogger("pyftpdlib")
+    logger.setLevel(logging.ERROR)
+    logger.addHandler(logging.NullHandler())  # the server makes one that prints where there is none
     handler = type("Handler", (kind,), {"authorizer": authorizer})
     server = ThreadedFTPServer(("127.0.0.1", port), handler)
     ended = threading.Event()

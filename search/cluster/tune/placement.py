@@ -18,18 +18,23 @@ END_S = 2400.0
 
 
 class Placement:
-    """What waits for a machine of the cluster, whose machines ``nodes`` gives, and which ``may_come`` beside them."""
+    """What waits for a machine of the cluster, whose machines ``nodes`` gives, and which ``may_come`` beside them.
+
+    ``is_here`` says whether Ray still runs on the machine of this process, through which it starts all workers.
+    """
 
     def __init__(
         self,
         resources: ResourcesSection,
         nodes: Callable[[], Sequence[Node]],
         may_come: Sequence[Node],
+        is_here: Callable[[], bool],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._wanted = wanted(resources)
         self._nodes = nodes
         self._may_come = may_come
+        self._is_here = is_here
         self._now = now
         self._since: float | None = None
         self._say_after = SAY_S
@@ -38,11 +43,17 @@ class Placement:
         """Take note of how many trials have a machine, and how many wait for one; to be called often.
 
         Raises:
-            Failure: none has had one for :data:`END_S`, no machine of the cluster fits one, and none that does comes.
+            Failure: Ray has died on this machine; or none has had one for :data:`END_S`, no machine of the cluster fits
+                one, and none that does comes.
         """
         if placed or not waiting:
             self._since, self._say_after = None, SAY_S
             return
+        if not self._is_here():
+            raise Failure(
+                "Ray has died on this machine (its raylet, which may have been killed for memory), and nothing can be "
+                "trained without it; the same command goes on, on a cluster once Ray runs here again (`ray start`)."
+            )
         if self._since is None:
             self._since = self._now()
         waited = self._now() - self._since

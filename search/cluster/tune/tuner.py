@@ -227,6 +227,12 @@ def _alive_nodes() -> list[Node]:
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
+def _is_here() -> bool:
+    """Whether this process's own node is alive to the cluster."""
+    here = ray.get_runtime_context().get_node_id()
+    return any(node["NodeID"] == here and node["Alive"] for node in ray.nodes())
+
+
 def slots(resources: ResourcesSection, max_concurrent: int | None) -> int:
     """How many trials run at once on the cluster that Ray is connected to, when it has grown as far as it may.
 
@@ -243,7 +249,7 @@ def run_queue(queue: TrialQueue, *, resources: ResourcesSection, concurrent: int
         queue,
         Share(concurrent, drivers_on_cluster),
         Silences(epochs=resources.silent_epochs, first_epoch_s=60 * resources.first_epoch_minutes),
-        Placement(resources, _alive_nodes, growth(BOOTSTRAP)),
+        Placement(resources, _alive_nodes, growth(BOOTSTRAP), _is_here),
     )
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # the study says what fails, with its reason
     use_in_tune()

@@ -4,7 +4,6 @@ import os
 import secrets
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,8 +13,6 @@ from support.services import run
 
 from soak.tools.processes import Process, end
 
-HERE, THERE = "10.177.0.1", "10.177.0.2"
-"""The addresses of the cable's two ends."""
 JOIN_S = 120.0
 
 
@@ -23,34 +20,42 @@ def why_not() -> str | None:
     """Why there is no other network here; None where there is."""
     if shutil.which("ip") is None or os.getuid() != 0:
         return "needs network namespaces: root, and Debian's package iproute2"
-    done = subprocess.run(["ip", "addr", "show", "to", HERE], capture_output=True, text=True, check=False)
-    return f"needs the address {HERE}, which this machine has already" if done.stdout else None
+    return None
+
+
+def _free_network() -> str:
+    """The first three numbers of a network that this machine has not: several such cables may hang here at once."""
+    while run("ip", "addr", "show", "to", f"{(network := f'10.177.{secrets.randbelow(256)}')}.0/24"):
+        pass
+    return network
 
 
 class Island:
-    """A network namespace with a cable to this machine's, and the Ray node in it."""
+    """A network namespace with a cable to this machine's, from ``here`` to ``there``, and the Ray node in it."""
 
     def __init__(self) -> None:
         self.name = f"soak{secrets.token_hex(3)}"
         self._cable = f"{self.name}h"
+        network = _free_network()
+        self.here, self.there = f"{network}.1", f"{network}.2"
         run("ip", "netns", "add", self.name)
         run("ip", "link", "add", self._cable, "type", "veth", "peer", "name", "eth0", "netns", self.name)
-        run("ip", "addr", "add", f"{HERE}/30", "dev", self._cable)
+        run("ip", "addr", "add", f"{self.here}/30", "dev", self._cable)
         run("ip", "link", "set", self._cable, "up")
-        for command in (("addr", "add", f"{THERE}/30", "dev", "eth0"), ("link", "set", "eth0", "up")):
+        for command in (("addr", "add", f"{self.there}/30", "dev", "eth0"), ("link", "set", "eth0", "up")):
             run("ip", "-n", self.name, *command)
         run("ip", "-n", self.name, "link", "set", "lo", "up")
 
     def join(self, address: str) -> None:
         """Start a node here that belongs to the cluster at ``address``, where none is alive."""
         deadline = time.monotonic() + JOIN_S
-        while not _is_member(address):
-            assert time.monotonic() < deadline, f"no node at {THERE} joins the cluster"
+        while not self._is_member_of(address):
+            assert time.monotonic() < deadline, f"no node at {self.there} joins the cluster"
             if not self._raylets():
                 end(self.processes())
                 run(
                     *("ip", "netns", "exec", self.name, "ray", "start", f"--address={address}"),
-                    *(f"--node-ip-address={THERE}", "--num-cpus=1", "--object-store-memory=157286400"),
+                    *(f"--node-ip-address={self.there}", "--num-cpus=1", "--object-store-memory=157286400"),
                 )
             time.sleep(1)
 
@@ -70,6 +75,13 @@ class Island:
                 found.append(Process(pid, (Path("/proc") / str(pid) / "comm").read_text().strip()))
         return found
 
+    def _is_member_of(self, address: str) -> bool:
+        """Whether the cluster at ``address`` takes the node here to be alive."""
+        from ray._raylet import GcsClient
+
+        nodes = GcsClient(address=address).get_all_node_info().values()
+        return any(node.node_manager_address == self.there and node.state == 0 for node in nodes)
+
     def _raylets(self) -> list[Process]:
         """The node's first process, if it lives."""
         return [process for process in self.processes() if process.title == "raylet"]
@@ -79,14 +91,6 @@ class Island:
         for process in self.processes():
             process.send(signal.SIGKILL)
         run("ip", "netns", "del", self.name)  # and with it the cable
-
-
-def _is_member(address: str) -> bool:
-    """Whether the cluster at ``address`` takes the node behind the cable to be alive."""
-    from ray._raylet import GcsClient
-
-    nodes = GcsClient(address=address).get_all_node_info().values()
-    return any(node.node_manager_address == THERE and node.state == 0 for node in nodes)
 
 
 @contextmanager

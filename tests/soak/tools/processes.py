@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +26,23 @@ class Process:
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
+    @property
+    def started_s(self) -> float:
+        """When it was started, as :func:`now_s` says it; now, if it lives no more."""
+        with suppress(OSError):
+            return int(_stat(self.pid)[19]) / os.sysconf("SC_CLK_TCK")
+        return now_s()
+
+
+def now_s() -> float:
+    """The seconds since this machine was started, in which the system keeps when a process was."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _stat(pid: int) -> list[str]:
+    """What stands in ``/proc`` about a process behind its name: its state, its parent and so on."""
+    return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
+
 
 def marked(name: str, value: str) -> list[Process]:
     """The living processes in whose environment ``name`` is ``value``, without this one."""
@@ -46,8 +64,7 @@ def descendants(pid: int) -> list[Process]:
     parents: dict[int, list[Process]] = {}
     for process, _ in _living():
         with suppress(OSError):
-            parent = int((Path("/proc") / str(process.pid) / "stat").read_text().rpartition(")")[2].split()[1])
-            parents.setdefault(parent, []).append(process)
+            parents.setdefault(int(_stat(process.pid)[1]), []).append(process)
     found, left = [], [pid]
     while left:
         children = parents.get(left.pop(), [])

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from support.services import run
+from support.small_disk import small_disk
 from support.stores import ftp_store
 
-from soak.tools import clock, disk, network
+from soak.tools import clock, network
 from soak.tools.clock import Clock
-from soak.tools.disk import small_disk
-from soak.tools.network import HERE, THERE, island
+from soak.tools.network import island
 from soak.tools.processes import RUN, Process, descendants, end, marked
 from soak.tools.store import HALF, LAG_S, LAGS, REFUSES, FaultyHandler
 from trainables.files.whole import as_path
@@ -52,13 +52,12 @@ def test_processes_are_known_by_their_mark_and_no_others(monkeypatch: pytest.Mon
 
 
 def test_a_full_disk_takes_not_one_byte_until_it_is_emptied(tmp_path: Path) -> None:
-    skip_if(disk.why_not())
-    with small_disk(tmp_path / "small", megabytes=1) as small:
+    with small_disk(tmp_path / "small", size=1_000_000) as small:
         small.fill()
         with pytest.raises(OSError, match="No space left") as full:
             (small.path / "file").write_bytes(b"x")
         assert full.value.errno == errno.ENOSPC
-        small.empty()
+        small.clear()
         (small.path / "file").write_bytes(b"x" * 500_000)
     assert not list((tmp_path / "small").iterdir())
 
@@ -115,9 +114,9 @@ def test_a_process_sees_another_clock_until_it_is_right_again(tmp_path: Path) ->
 
 def test_a_pulled_cable_cuts_a_network_off_until_it_is_plugged_in() -> None:
     skip_if(network.why_not())
-    with island() as cut_off, socket.create_server((HERE, 0)) as server:
+    with island() as cut_off, socket.create_server((cut_off.here, 0)) as server:
         port = server.getsockname()[1]
-        program = f"import socket; socket.create_connection(({HERE!r}, {port}), timeout=2).close()"
+        program = f"import socket; socket.create_connection(({cut_off.here!r}, {port}), timeout=2).close()"
         connect = ["ip", "netns", "exec", cut_off.name, sys.executable, "-c", program]
         assert subprocess.run(connect, check=False).returncode == 0
         cut_off.cut()
@@ -125,5 +124,5 @@ def test_a_pulled_cable_cuts_a_network_off_until_it_is_plugged_in() -> None:
         cut_off.mend()
         while subprocess.run(connect, check=False, stderr=subprocess.DEVNULL).returncode:
             time.sleep(0.2)  # the two ends have to find each other again
-        assert THERE in run("ip", "-n", cut_off.name, "addr")
+        assert cut_off.there in run("ip", "-n", cut_off.name, "addr")
     assert cut_off.name not in run("ip", "netns", "list")
