@@ -2,7 +2,7 @@
 
 import io
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ class FirstRank(SharedTraining):
     def __init__(self, spec: TrialSpec, devices: Sequence[torch.device]) -> None:
         self._devices = devices
         self._others: OtherRanks | None = None
+        self._end_others: Callable[[], object] = lambda: None
         super().__init__(spec, devices[0])
 
     def run_epoch(self) -> EpochRecord:
@@ -36,13 +37,13 @@ class FirstRank(SharedTraining):
         try:
             record = super().run_epoch()
         except BaseException as error:
-            self._end_others(error)
+            self._kill_others(error)
             raise
-        if self.finished and self._others is not None:
-            self._others.end()
+        if self.finished:
+            self._end_others()
         return record
 
-    def _end_others(self, error: BaseException) -> None:
+    def _kill_others(self, error: BaseException) -> None:
         """End them; where one of them failed before this rank did, raise why."""
         if self._others is None:
             return
@@ -50,15 +51,16 @@ class FirstRank(SharedTraining):
         is_of_group = isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError)
         failure = self._others.failure(BLAME_S if is_of_group else 0)
         self._others.kill()
+        self._end_others()
         if failure is not None and failure is not error:
-            raise failure from error
+            raise failure
 
     def _started(self) -> OtherRanks:
         if self._others is None:
             state = io.BytesIO()
             torch.save(self._optimizer.state_dict(), state)
             self._others = OtherRanks(self.spec, self._devices, state.getvalue())
-            weakref.finalize(self, self._others.end)
+            self._end_others = weakref.finalize(self, self._others.end)
         return self._others
 
     def _batches(self, epoch: int) -> Iterable[Tensor]:

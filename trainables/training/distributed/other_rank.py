@@ -9,6 +9,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -102,6 +103,8 @@ def main() -> None:
     try:
         _serve(connection, orders)
     except Exception as error:
+        if isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError):
+            time.sleep(1)  # it may be of another rank that is gone: what that one says, or its end, comes first
         connection.send(Failed.of(error))
         raise
 

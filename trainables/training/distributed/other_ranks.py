@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection, wait
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import _abort_process_group
 
 from trainables.spec import TrialSpec
 from trainables.training.distributed.messages import Begin, Done, Failed, RankLost, TrainEpoch
@@ -30,6 +31,8 @@ def join(begin: Begin) -> None:
     """Join torch's default process group, by way of a file: nothing listens for who else may come."""
     store = dist.FileStore(f"{begin.folder}/store", begin.ranks)
     device = torch.device(begin.device)
+    if device.type == "cuda":  # where a rank does not come, NCCL gives up what waits for it, and not this process
+        os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2")
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
         store=store,
@@ -135,8 +138,8 @@ class OtherRanks:
             else:
                 self._failure = RankLost(f"The process of rank {rank} of {len(self._connections) + 1} died.")
             self._changed.notify_all()
-        if self._failure:
-            self._abort()
+        if self._failure and self._cuda and (group := dist.group.WORLD) is not None:
+            group.abort()  # it waits for a rank that is gone until its patience ends
 
     def end(self) -> None:
         """Have all end, and leave the group with them; where that was done, nothing."""
@@ -144,7 +147,8 @@ class OtherRanks:
             for connection in self._connections:
                 with suppress(OSError):  # it has ended
                     connection.send(None)
-            _leave()
+            if dist.is_initialized():
+                dist.destroy_process_group()
             self._reap(END_S)
 
     def kill(self) -> None:
@@ -152,19 +156,15 @@ class OtherRanks:
         if self._begin_to_end():
             for process in self._processes:
                 process.kill()
-            self._abort()
-            _leave()
+            if dist.is_initialized():
+                # What is regular waits for all ranks on GPUs, and there is no other way to leave without them.
+                _abort_process_group() if self._cuda else dist.destroy_process_group()
             self._reap(END_S)
 
     def _begin_to_end(self) -> bool:
         with self._changed:
             first, self._ending = not self._ending, True
         return first
-
-    def _abort(self) -> None:
-        """End what the GPU waits for: NCCL does not notice that a rank is gone before the group's patience ends."""
-        if self._cuda and dist.is_initialized() and (group := dist.group.WORLD) is not None:
-            group.abort()
 
     def _reap(self, patience_s: float) -> None:
         for process in self._processes:
@@ -174,11 +174,6 @@ class OtherRanks:
                 process.kill()
                 process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _leave() -> None:
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 def _start() -> tuple[subprocess.Popen[bytes], Connection]:

@@ -4,7 +4,6 @@ Shapes: B images of the batch, b those of this rank, D embedding dimensions.
 """
 
 import gc
-import warnings
 
 import torch
 import torch.distributed as dist
@@ -18,9 +17,6 @@ from trainables.spec import TrialSpec
 from trainables.training.distributed.batch_norm import take_common_statistics
 from trainables.training.distributed.gathering import gathered, shares, sum_gradients
 from trainables.training.train import Training
-
-# A network of one's own may have parameters that it does not use, and DistributedDataParallel looks for them.
-warnings.filterwarnings("ignore", message="find_unused_parameters=True was specified in DDP constructor")
 
 
 class SharedTraining(Training):
@@ -41,7 +37,7 @@ class SharedTraining(Training):
         if self._wrapped is None or learning != self._wrapped_for:
             self._wrapped = None
             gc.collect()  # what it has hooked to the parameters goes with it
-            self._wrapped = DistributedDataParallel(self._model, find_unused_parameters=True)
+            self._wrapped = DistributedDataParallel(self._model, static_graph=True)
             self._wrapped.register_comm_hook(None, sum_gradients)
             self._wrapped_for = learning
         return self._wrapped

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -46,7 +45,9 @@ def test_two_processes_learn_what_one_does(shared: Results, name: str) -> None:
             assert (parameter.grad is None) == (other.grad is None) == key.startswith("unused"), f"{kind} {key}"
             if other.grad is not None:
                 torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-9, atol=1e-12, msg=f"{kind} {key}")
-    assert any(float(parameter.grad.abs().max()) > 1e-6 for parameter in network.parameters() if parameter.grad is not None)
+    assert any(
+        float(parameter.grad.abs().max()) > 1e-6 for parameter in network.parameters() if parameter.grad is not None
+    )
     statistics = {key: value for key, value in network.state_dict().items() if "running" in key}
     assert len(statistics) == 2
     for key, value in statistics.items():
@@ -59,7 +60,7 @@ def test_two_processes_learn_what_one_does(shared: Results, name: str) -> None:
 @pytest.mark.parametrize(("batch", "ranks"), [(55, 2), (56, 2), (11, 4), (4, 4), (120, 7)])
 def test_a_batch_is_dealt_out_evenly_and_in_order(batch: int, ranks: int) -> None:
     rows = [list(range(batch))[share] for share in shares(batch, ranks)]
-    assert sum(rows, []) == list(range(batch))
+    assert [image for row in rows for image in row] == list(range(batch))
     assert max(map(len, rows)) - min(map(len, rows)) <= 1
 
 
@@ -84,5 +85,6 @@ def test_what_takes_common_statistics_keeps_its_parameters_and_names() -> None:
     assert list(network.state_dict()) == names
     assert torch.equal(network(images), before)
     assert (network[1][0].eps, network[1][0].momentum) == (1e-3, None)
-    take_common_statistics(network.cpu(), (), torch.device("cuda"))
-    assert type(network[1][0]) is nn.SyncBatchNorm
+    network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
+    take_common_statistics(network, (), torch.device("cuda"))
+    assert type(network[1]) is nn.SyncBatchNorm
