@@ -61,7 +61,7 @@ def in_two(rank: int, name: str) -> tuple[list[float], Network, Loss]:
     if rank:
         for parameter in network.parameters():
             nn.init.zeros_(parameter)  # it gets rank 0's
-    take_common_statistics(network, (), CPU)
+    take_common_statistics(network, CPU)
     wrapped = DistributedDataParallel(network, static_graph=True)
     wrapped.register_comm_hook(None, sum_gradients)
     rows = shares(len(INPUTS_BX), 2)

@@ -5,7 +5,6 @@ torch's ``SyncBatchNorm`` does it on GPUs alone; :class:`BatchNormOfRanks` does 
 Shapes: B images of the batch, b those of this rank, C channels.
 """
 
-from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from trainables.losses.operations import promoted
 from trainables.mistakes import Mistakes
 
-PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class _Sum(torch.autograd.Function):
@@ -72,8 +71,8 @@ class BatchNormOfRanks(_BatchNorm):
         self.running_var.lerp_(variance_C.to(self.running_var.dtype), weight)
 
 
-def take_common_statistics(network: nn.Module, frozen: Collection[nn.Module], device: torch.device) -> None:
-    """Replace the batch normalisation inside ``network``, but for that which is ``frozen`` and takes no statistics.
+def take_common_statistics(network: nn.Module, device: torch.device) -> None:
+    """Replace the batch normalisation inside ``network`` by one of all ranks.
 
     Parameters and buffers, with their names, stay what they are.
 
@@ -83,7 +82,7 @@ def take_common_statistics(network: nn.Module, frozen: Collection[nn.Module], de
     kind = nn.SyncBatchNorm if device.type == "cuda" else BatchNormOfRanks
     for parent in list(network.modules()):
         for name, module in parent.named_children():
-            if not isinstance(module, _BatchNorm) or module in frozen or isinstance(module, kind):
+            if not isinstance(module, _BatchNorm):
                 continue
             if type(module) not in PLAIN:
                 raise Mistakes(

@@ -24,7 +24,8 @@ class SharedTraining(Training):
 
     def __init__(self, spec: TrialSpec, device: torch.device) -> None:
         super().__init__(spec, device)
-        take_common_statistics(self._model, self._model._frozen, device)
+        if not spec.model.freeze_bn:  # which takes no statistics
+            take_common_statistics(self._model, device)
         self._wrapped: DistributedDataParallel | None = None
         self._wrapped_for: set[int] = set()
 

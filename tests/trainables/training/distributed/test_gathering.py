@@ -64,15 +64,13 @@ def test_a_batch_is_dealt_out_evenly_and_in_order(batch: int, ranks: int) -> Non
     assert max(map(len, rows)) - min(map(len, rows)) <= 1
 
 
-def test_batch_normalisation_of_another_kind_is_refused_unless_it_is_frozen() -> None:
+def test_batch_normalisation_of_another_kind_is_refused() -> None:
     class Own(nn.BatchNorm2d):
         pass
 
     network = nn.Sequential(nn.Conv2d(3, 4, 1), Own(4))
     with pytest.raises(Mistakes, match=r"by Own, whose statistics cannot .* set model\.freeze_bn: true"):
-        take_common_statistics(network, (), torch.device("cpu"))
-    take_common_statistics(network, [network[1]], torch.device("cpu"))
-    assert type(network[1]) is Own
+        take_common_statistics(network, torch.device("cpu"))
 
 
 def test_what_takes_common_statistics_keeps_its_parameters_and_names() -> None:
@@ -80,11 +78,11 @@ def test_what_takes_common_statistics_keeps_its_parameters_and_names() -> None:
     parameters, names = list(network.parameters()), list(network.state_dict())
     images = torch.rand(2, 3, 4, 4)
     before = network(images)
-    take_common_statistics(network, (), torch.device("cpu"))
+    take_common_statistics(network, torch.device("cpu"))
     assert [id(parameter) for parameter in network.parameters()] == [id(parameter) for parameter in parameters]
     assert list(network.state_dict()) == names
     assert torch.equal(network(images), before)
     assert (network[1][0].eps, network[1][0].momentum) == (1e-3, None)
     network = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
-    take_common_statistics(network, (), torch.device("cuda"))
+    take_common_statistics(network, torch.device("cuda"))
     assert type(network[1]) is nn.SyncBatchNorm
