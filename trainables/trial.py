@@ -7,6 +7,7 @@ import gc
 import logging
 import socket
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -15,6 +16,7 @@ from ray import tune
 from trainables.files.disk_full import DiskFull, is_full
 from trainables.files.whole import as_path
 from trainables.spec import TrialSpec
+from trainables.training.distributed.messages import RankLost
 from trainables.training.trial_log import TrialLog
 
 if TYPE_CHECKING:
@@ -28,10 +30,12 @@ logger = logging.getLogger(__name__)
 WAIT_S = 0.2
 
 
-def _described(device: "torch.device") -> str:
+def _described(*devices: "torch.device") -> str:
     import torch
 
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
+    if devices[0].type != "cuda":
+        return f"{torch.get_num_threads()} CPU threads"
+    return ", ".join(map(torch.cuda.get_device_name, devices))
 
 
 def _where_full(error: Exception, spec: TrialSpec) -> str:
@@ -47,9 +51,11 @@ class TrainingTrial(tune.Trainable):
     ``{"records": […], "finished": bool}``, the epochs that were not yet reported, or
     ``{"failure": {"cause": …, "reason": …}}``. Failures are results and not exceptions: the actor lives on, and the
     study learns the name of the failure. ``{"disk_full": sentence}`` is no failure of the training, which goes on when
-    there is room. Only an actor that dies reports nothing. Each attempt keeps a log of its own in the trial's
-    directory.
+    there is room. Only an actor that dies reports nothing, or one whose trial has several GPUs and lost the process of
+    one of them. Each attempt keeps a log of its own in the trial's directory.
     """
+
+    _further_devices: "Sequence[torch.device]" = ()
 
     def setup(self, config: dict[str, Any]) -> None:
         """Take the assignment; whatever can fail is done in the first step."""
@@ -57,7 +63,10 @@ class TrainingTrial(tune.Trainable):
 
         context = ray.get_runtime_context()
         torch.set_num_threads(max(1, int(context.get_assigned_resources().get("CPU", 1))))
-        self._device = torch.device("cuda" if ray.get_gpu_ids() else "cpu")
+        gpus = len(ray.get_gpu_ids())  # this process sees no others
+        self._device = torch.device("cuda" if gpus else "cpu")
+        if gpus > 1:
+            self._device, *self._further_devices = (torch.device("cuda", number) for number in range(gpus))
         self._begin(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -78,7 +87,7 @@ class TrainingTrial(tune.Trainable):
             time.sleep(WAIT_S)
             return {"news": [{}]}
         if self._log is None:  # before anything that may fail
-            self._log = TrialLog(self._spec, _described(self._device))
+            self._log = TrialLog(self._spec, _described(self._device, *self._further_devices))
             self._log.open()
         try:
             return {"news": [self._epoch(self._spec, self._log)]}
@@ -87,6 +96,8 @@ class TrainingTrial(tune.Trainable):
 
             self._log.failure(error)
             self._log.close()
+            if isinstance(error, RankLost):  # as if this process had died: the trial is tried again elsewhere
+                raise
             if is_full(error):
                 news: dict[str, Any] = {"disk_full": _where_full(error, self._spec)}
             else:
@@ -99,7 +110,7 @@ class TrainingTrial(tune.Trainable):
         from trainables.training.cross_validation import begin
 
         if self._training is None:
-            self._training = begin(spec, self._device)
+            self._training = begin(spec, self._device, *self._further_devices)
         if self._reported == len(self._training.records):
             log.epoch(self._training.run_epoch())
         unreported = self._training.records[self._reported :]

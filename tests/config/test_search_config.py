@@ -160,6 +160,8 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"space": {"pnp": {"variant": {"low": 1, "high": 2}}}}, "space.pnp.variant: a range needs numbers"),
     ({"space": {"training": {"batch_size": [1]}}}, "space.training.batch_size: there is no such hyperparameter"),
     ({"resources": {"gpus_per_trial": 99}}, "resources.gpus_per_trial is 99 and this machine has"),
+    ({"resources": {"gpus_per_trial": 1.5}}, "resources.gpus_per_trial: must be a part of a GPU, such as 0.5, or"),
+    ({"resources": {"gpus_per_trial": 21}}, "gpus_per_trial is 21 and a batch has 20 images (training.batch_size), so"),
     ({"resources": {"cpus_per_trial": 9999}}, "resources.cpus_per_trial is 9999 and this machine has"),
     ({"search": {"storage": "redis://here"}}, "search.storage must begin with one of"),
     ({"search": {"storage": "sqlite:////nonexistent/study.db"}}, "search.storage: the folder /nonexistent"),

@@ -10,6 +10,15 @@ from trainables.training.epoch_record import EpochRecord
 from trainables.training.train import Training
 
 
+def training_on(spec: TrialSpec, *devices: torch.device) -> Training:
+    """The training of ``spec``, which has no folds; on several devices each batch is shared by as many processes."""
+    if len(devices) == 1:
+        return Training(spec, *devices)
+    from trainables.training.distributed.first_rank import FirstRank  # torch.distributed, which one process needs not
+
+    return FirstRank(spec, devices)
+
+
 class CrossValidation:
     """The trainings of a spec with folds, resumed where an earlier attempt stopped.
 
@@ -17,9 +26,9 @@ class CrossValidation:
     fold. Fold k keeps its checkpoints below ``fold-<k>/``; of one that is done, the records and the best model stay.
     """
 
-    def __init__(self, spec: TrialSpec, device: torch.device) -> None:
+    def __init__(self, spec: TrialSpec, *devices: torch.device) -> None:
         self.spec = spec
-        self._device = device
+        self._devices = devices
         self._fold = 0
         self._training: Training | None = None
         self.records: list[EpochRecord] = []
@@ -66,7 +75,7 @@ class CrossValidation:
         """The records that earlier attempts left of a fold; where some are missing, the fold is being trained."""
         if (records := finished_records(spec.directory, spec.digest)) is not None:
             return records
-        training = Training(spec, self._device)
+        training = training_on(spec, *self._devices)
         if training.finished:  # the attempt died between the last epoch and closing
             training.close()
         else:
@@ -78,6 +87,6 @@ class CrossValidation:
         return {**record, "fold": self._fold, "checkpoint": checkpoint}
 
 
-def begin(spec: TrialSpec, device: torch.device) -> Training | CrossValidation:
-    """The training of ``spec``, or its cross-validation where it has folds, begun or gone on with."""
-    return CrossValidation(spec, device) if spec.folds else Training(spec, device)
+def begin(spec: TrialSpec, *devices: torch.device) -> Training | CrossValidation:
+    """The training of ``spec``, or its cross-validation where it has folds, begun or gone on with on ``devices``."""
+    return CrossValidation(spec, *devices) if spec.folds else training_on(spec, *devices)

@@ -6,7 +6,7 @@ Shapes: B images a batch, N images of a view, D embedding dimensions.
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ from trainables.files.whole import as_path, write_json
 from trainables.inference.embed import autocast, embed
 from trainables.inference.tensors_file import LOSS
 from trainables.losses import LOSSES, loss_row
+from trainables.losses.base import Loss
 from trainables.losses.used import Used, summed
 from trainables.metrics.evaluation import evaluate
 from trainables.metrics.table import metric_name
@@ -68,11 +69,7 @@ class Training:
         self._model = EmbeddingModel(spec.model).to(device)
         # Frozen batch-norm stays frozen after the warm-up, so what learns is remembered now.
         self._backbone_parameters = [p for p in self._model.backbone.parameters() if p.requires_grad]
-        self._loss = LOSSES[spec.loss](
-            num_classes=math.ceil(len(spec.train_classes) / spec.merge),
-            embedding_dim=spec.model.embedding_dim,
-            **spec.hyperparameters,
-        ).to(device)
+        self._loss = self._make_loss().to(device)
         self._sampler = BATCH_SAMPLERS[self._config.sampler](
             self._labels_N,
             batch_size=self._config.batch_size,
@@ -82,12 +79,16 @@ class Training:
         self._optimizer = self._make_optimizer()
         schedule = self._config.schedule
         self._schedule = MultiStepLR(self._optimizer, schedule.changes(self._config.epochs), schedule.gamma)
-        self._checkpoints = Checkpoints(spec.directory, spec.digest)
-        self._origin = origin_of(spec)
-        write_json(as_path(spec.directory) / "trial.json", self._origin)
         self._best = -math.inf
         self.records: list[EpochRecord] = []
         self._resume()
+
+    def _make_loss(self) -> Loss:
+        return LOSSES[self.spec.loss](
+            num_classes=math.ceil(len(self.spec.train_classes) / self.spec.merge),
+            embedding_dim=self.spec.model.embedding_dim,
+            **self.spec.hyperparameters,
+        )
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
         config = self._config
@@ -99,6 +100,10 @@ class Training:
         return OPTIMIZERS[config.optimizer](groups, weight_decay=config.weight_decay)  # type: ignore[call-arg]
 
     def _resume(self) -> None:
+        """Begin an attempt, which goes on from the newest checkpoint of an earlier one."""
+        self._checkpoints = Checkpoints(self.spec.directory, self.spec.digest)
+        self._origin = origin_of(self.spec)
+        write_json(as_path(self.spec.directory) / "trial.json", self._origin)
         state = self._checkpoints.load_last()
         if state is None:
             return
@@ -152,7 +157,7 @@ class Training:
             parameter.requires_grad_(epoch > config.warmup_epochs)
         losses: list[Tensor] = []
         used: list[Used | None] = []
-        for indices_B in self._sampler.batches(epoch):
+        for indices_B in self._batches(epoch):
             losses.append(self._step(indices_B, generator))
             used.append(self._loss.used)
             if len(losses) > 1:  # the step before: reading this one's loss would make the device wait
@@ -160,15 +165,21 @@ class Training:
         self._check(losses[-1], epoch)
         return torch.stack(losses).mean().item(), len(losses), summed(used)
 
-    def _step(self, indices_B: Tensor, generator: torch.Generator) -> Tensor:
-        labels_B = self._labels_N[indices_B].to(self._device)
+    def _batches(self, epoch: int) -> Iterable[Tensor]:
+        return self._sampler.batches(epoch)
+
+    def _embeddings(self, indices_B: Tensor, generator: torch.Generator) -> Tensor:
         images = load(
             self._train_view, indices_B, self._config.augment, self._config.frame,
             device=self._device, generator=generator,
         )  # fmt: skip
         with autocast(self._device, self._config.precision):
-            embeddings_BD = self._model(images)
-        loss: Tensor = self._loss(embeddings_BD, labels_B)
+            embeddings_BD: Tensor = self._model(images)
+        return embeddings_BD
+
+    def _step(self, indices_B: Tensor, generator: torch.Generator) -> Tensor:
+        labels_B = self._labels_N[indices_B].to(self._device)
+        loss: Tensor = self._loss(self._embeddings(indices_B, generator), labels_B)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
         if self._config.clip_grad is not None:

@@ -280,8 +280,9 @@ def run_queue(queue: TrialQueue, *, resources: ResourcesSection, concurrent: int
 
 
 def map_on_workers(function: Any, arguments: Sequence[Any], *, resources: ResourcesSection) -> list[Any]:
-    """``function`` of each argument, computed on the cluster's workers with a trial's resources each."""
-    task = ray.remote(num_cpus=resources.cpus_per_trial, num_gpus=resources.gpus_per_trial, max_retries=2)(function)
+    """``function`` of each argument, computed on the cluster's workers: with a trial's CPUs, and one GPU at most."""
+    gpus = min(resources.gpus_per_trial, 1)
+    task = ray.remote(num_cpus=resources.cpus_per_trial, num_gpus=gpus, max_retries=2)(function)
     patience_s = 60 * resources.first_epoch_minutes
     return _results([task.remote(argument) for argument in arguments], patience_s, "resources.first_epoch_minutes")
 

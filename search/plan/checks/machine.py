@@ -5,7 +5,9 @@ import socket
 from collections.abc import Callable
 
 from search.config.search_config import SearchConfig
+from search.plan.checks.data import BATCH_KEYS
 from search.plan.checks.findings import Findings
+from trainables.mistakes import raise_if_any
 
 PATIENCE_S = 10
 
@@ -15,12 +17,26 @@ def check_machine(found: Findings, config: SearchConfig) -> None:
 
     What a cluster has is asked when it is connected to, before anything is created.
     """
+    found.check(lambda: raise_if_any(_empty_shares(config)), "resources.gpus_per_trial", *BATCH_KEYS)
     if address := os.environ.get("RAY_ADDRESS"):
         found.add(_cluster_mistakes(address))
         return
     for key, there in {"cpus_per_trial": lambda: os.cpu_count() or 1, "gpus_per_trial": _gpus}.items():
         if not found.left_out.touched(f"resources.{key}"):
             found.add(_lacking(key, getattr(config.resources, key), there))
+
+
+def _empty_shares(config: SearchConfig) -> list[str]:
+    gpus, smallest = (
+        config.resources.gpus_per_trial,
+        min(config.training_of(loss).batch_size for loss in config.loss_names),
+    )
+    if gpus <= max(1, smallest):
+        return []
+    return [
+        f"resources.gpus_per_trial is {gpus:g} and a batch has {smallest} images (training.batch_size), so that a GPU "
+        "would have none of it; give larger batches or ask for fewer GPUs."
+    ]
 
 
 def _lacking(key: str, wanted: float, there: Callable[[], int]) -> list[str]:

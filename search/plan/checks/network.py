@@ -15,6 +15,9 @@ def check_network(found: Findings, config: SearchConfig) -> None:
     """
     if _is_sure(config.model, config.training.image_size):
         return
+    if config.resources.gpus_per_trial > 1 and not config.model.freeze_bn:
+        keys = ("model.backbone", "model.weights", "model.freeze_bn", "resources.gpus_per_trial")
+        found.check(lambda: _common_statistics(config.model), *keys)
     if found.left_out.touched("training.image_size"):
         found.check(lambda: _weights(config.model), "model.backbone", "model.weights")
     else:
@@ -29,6 +32,17 @@ def _weights(model: ModelConfig) -> None:
     from trainables.models.weights import weights_file
 
     weights_file(model)
+
+
+def _common_statistics(model: ModelConfig) -> None:
+    """Whether the network's batch normalisation can be that of several GPUs."""
+    import torch
+
+    from trainables.models.embedding import EmbeddingModel
+    from trainables.training.distributed.batch_norm import take_common_statistics
+
+    with torch.random.fork_rng(devices=[]):
+        take_common_statistics(EmbeddingModel(model), torch.device("cpu"))
 
 
 def _smoke_test(config: SearchConfig) -> None:

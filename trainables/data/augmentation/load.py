@@ -33,6 +33,7 @@ def load(
     *,
     device: torch.device,
     generator: torch.Generator | None = None,
+    rows: slice = slice(None),
 ) -> Tensor:
     """Augment a batch of images.
 
@@ -43,14 +44,17 @@ def load(
         frame: the output's side S and the short side before cropping.
         device: where the images are resampled and returned.
         generator: draws the parameters; a CPU generator. ``none`` draws nothing.
+        rows: which of the batch are wanted; the parameters are drawn for all of it, and do not depend on this.
 
     Returns:
-        float32 [B, 3, S, S] in 0 … 1.
+        float32 [B, 3, S, S] in 0 … 1, B those of ``rows``.
     """
     crops = AUGMENTATIONS[augmentation](images.sizes(indices_B), frame, generator)
+    if rows != slice(None):
+        indices_B, crops = indices_B[rows], crops.of(rows)
     if device.type != "cpu" and _padded(crops.windows_B4) <= PADDED:
         return resample(images.gather(indices_B, crops.windows_B4).to(device), crops)
-    batch = torch.empty(len(indices_B), 3, frame.side, frame.side, device=device)
+    batch = torch.empty(len(indices_B), 3, frame.side, frame.side, dtype=torch.float32, device=device)
     # Images of like width together, for a chunk is as wide as its widest; what needs no resampling is apart.
     order = torch.where(crops.exact_B, 0, crops.windows_B4[:, 3]).argsort(stable=True)
     size = CHUNK // frame.side**2 if device.type == "cpu" else len(order)

@@ -50,7 +50,7 @@ class Crops:
         """Where outputs are pixels of the image as they are, bool [B]."""
         return (self.windows_B4 == self.boxes_B4).all(dim=1) & (self.boxes_B4[:, 2:] == self.side).all(dim=1)
 
-    def of(self, rows: Tensor) -> "Crops":
+    def of(self, rows: Tensor | slice) -> "Crops":
         """The crops of some images of the batch."""
         return Crops(
             boxes_B4=self.boxes_B4[rows], reach_B4=self.reach_B4[rows], flips_B=self.flips_B[rows], side=self.side

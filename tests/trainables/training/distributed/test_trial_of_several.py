@@ -1,0 +1,53 @@
+"""A Ray Tune trial that has several devices: it reports as one does, and a rank that dies ends it as its own death."""
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from support.small_training import drawn_images, small_spec
+
+from trainables.training.distributed.first_rank import FirstRank
+from trainables.training.distributed.messages import RankLost
+from trainables.trial import TrainingTrial
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Iterator[TrainingTrial]:
+    """A trial of two devices, without its actor."""
+    trial = TrainingTrial.__new__(TrainingTrial)
+    trial._device, trial._further_devices = CPU, (CPU,)
+    spec = small_spec(drawn_images(tmp_path), tmp_path, epochs=3)
+    trial._begin({"spec": replace(spec, validation_classes=())})
+    yield trial
+    trial.cleanup()
+
+
+def test_it_reports_its_epochs_and_ends_with_a_rank_that_dies(trial: TrainingTrial) -> None:
+    (news,) = trial.step()["news"]
+    assert [record["epoch"] for record in news["records"]] == [1]
+    training = trial._training
+    assert isinstance(training, FirstRank)
+    assert training._others is not None
+    (other,) = training._others._processes
+    os.kill(other.pid, signal.SIGKILL)
+    with pytest.raises(RankLost):
+        trial.step()
+    assert "RankLost" in next(Path(training.spec.directory).rglob("*.log")).read_text()
+
+
+def test_a_trial_that_is_ended_leaves_nobody(trial: TrainingTrial) -> None:
+    """As where it is pruned: the actor takes the next trial, on the same GPUs."""
+    trial.step()
+    training = trial._training
+    assert isinstance(training, FirstRank)
+    assert training._others is not None
+    (other,) = training._others._processes
+    del training
+    trial.reset_config({"spec": None})
+    assert other.poll() is not None
