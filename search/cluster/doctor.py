@@ -129,8 +129,9 @@ def _disk(plan: Plan) -> Iterator[CheckResult]:
 
 def _memory(plan: Plan) -> Iterator[CheckResult]:
     """Memory for as many trials as this machine has room for: processes, weights, gradients and Adam's moments."""
-    slots = slots_here(plan.config)
-    need = slots * (PROCESS_BYTES + (0 if plan.config.resources.gpus_per_trial else 16 * numbers_of(plan.config)))
+    slots, resources = slots_here(plan.config), plan.config.resources
+    of_trials = 0 if resources.gpus_per_trial else slots * 16 * numbers_of(plan.config)
+    need = resources.workers(slots) * PROCESS_BYTES + of_trials
     has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     found = f"{slots} trials at once: at least {_gigabytes(need)} of {_gigabytes(has)}"
     mend = "Set search.max_concurrent to fewer, or resources.cpus_per_trial to more."

@@ -17,7 +17,8 @@ def trial_of(spec: TrialSpec) -> TrainingTrial:
     """An actor's trial, without the actor."""
     trial = TrainingTrial.__new__(TrainingTrial)
     trial._device = torch.device("cpu")
-    trial._begin({"spec": spec})
+    trial._attempts = {}
+    trial.assign((), [spec])
     return trial
 
 
