@@ -19,8 +19,7 @@ def too_tight(gpus_per_trial: float, memory: DeviceMemory, stack: int = 1) -> st
 
     A worker trains a trial, or a stack of so many.
     """
-    kind = "trial" if stack == 1 else f"stack of {stack}"
-    kinds = kind.replace("stack", "stacks") if stack > 1 else "trials"
+    one, many = ("trial", "trials") if stack == 1 else (f"stack of {stack}", f"stacks of {stack}")
     packed = int(1 / gpus_per_trial + 1e-6)
     need = memory["peak"] + CONTEXT_BYTES
     fit = max(1, memory["total"] // need)
@@ -28,8 +27,8 @@ def too_tight(gpus_per_trial: float, memory: DeviceMemory, stack: int = 1) -> st
         return None
     fraction = int(1000 / fit) / 1000  # rounded down: rounded up, one fewer would be packed
     return (
-        f"resources.gpus_per_trial is {gpus_per_trial:g}, which packs {packed} {kinds} on a GPU of "
-        f"{memory['total'] / 1e9:.1f} GB; a {kind} took {need / 1e9:.1f} GB of it, so {fit} fit: set it to {fraction:g}."
+        f"resources.gpus_per_trial is {gpus_per_trial:g}, which packs {packed} {many} on a GPU of "
+        f"{memory['total'] / 1e9:.1f} GB; a {one} took {need / 1e9:.1f} GB of it, so {fit} fit: set it to {fraction:g}."
     )
 
 
