@@ -104,7 +104,7 @@ def test_an_epoch_does_not_wait_and_what_is_written_is_of_its_end(spec: TrialSpe
     training = Training(spec, CPU)
     training.run_epoch()
     assert files(spec) == set()
-    training._train(2)  # it goes on: the weights are others now
+    training._train(training.begin_epoch())  # it goes on: the weights are others now
     writing.set()
     training.wait_for_checkpoints()
     assert files(spec) == {"attempt-1/best.safetensors", "attempt-1/last.pt"}

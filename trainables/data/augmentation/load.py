@@ -50,7 +50,7 @@ def load(
     crops = AUGMENTATIONS[augmentation](images.sizes(indices_B), frame, generator)
     if device.type != "cpu" and _padded(crops.windows_B4) <= PADDED:
         return resample(images.gather(indices_B, crops.windows_B4).to(device), crops)
-    batch = torch.empty(len(indices_B), 3, frame.side, frame.side, device=device)
+    batch = torch.empty(len(indices_B), 3, frame.side, frame.side, dtype=torch.float32, device=device)
     # Images of like width together, for a chunk is as wide as its widest; what needs no resampling is apart.
     order = torch.where(crops.exact_B, 0, crops.windows_B4[:, 3]).argsort(stable=True)
     size = CHUNK // frame.side**2 if device.type == "cpu" else len(order)
