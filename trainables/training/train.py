@@ -48,11 +48,15 @@ class Diverged(ArithmeticError):
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """What the batches of an epoch came to: the mean of their losses, how many there were, what the loss used."""
+    """What the batches of an epoch came to: the mean of their losses, how many there were, what the loss used.
+
+    ``together``: how many trainings took their steps at once, this one counted.
+    """
 
     loss: float
     batches: int
     used: dict[str, int]
+    together: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +184,8 @@ class Training:
         )  # fmt: skip
         if trained.used:
             record["used"] = trained.used
+        if trained.together > 1:
+            record["together"] = trained.together
         if self._device.type == "cuda":
             total = torch.cuda.get_device_properties(self._device).total_memory
             record["memory"] = DeviceMemory(peak=torch.cuda.max_memory_reserved(self._device), total=total)

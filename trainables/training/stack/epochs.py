@@ -116,5 +116,6 @@ def _train(trainings: Sequence[Training]) -> list[Trained | Exception]:
         optimizer.write_back(member)
         write_buffers_back(of_network, member, part.model)
         write_buffers_back(of_loss, member, part.loss)
-        outcomes.append(Trained(loss=values_MT[member].mean().item(), batches=steps, used=summed(used)))
+        loss = values_MT[member].mean().item()
+        outcomes.append(Trained(loss=loss, batches=steps, used=summed(used), together=len(trainings)))
     return outcomes
