@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from support.small_training import small_spec
 
 from trainables.data.store.spec import StoreSpec
+from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
+from trainables.training.config import TrainingConfig
 from trainables.training.epoch_record import EpochRecord
 from trainables.training.train import Training
 
@@ -33,20 +34,29 @@ def float64() -> Iterator[None]:
 
 def member(images: StoreSpec, directory: Path, number: int, **changes: Any) -> TrialSpec:
     """A training with its own seed, rates, decay and bound of gradients; four classes train and two validate."""
-    spec = small_spec(images, directory, epochs=3)
-    training = replace(
-        spec.training, lr=1e-3 * (number + 1), head_lr=2e-3 / (number + 1), weight_decay=0.02 * number,
-        clip_grad=CLIPS[number % len(CLIPS)], **changes.pop("training", {}),
+    training = TrainingConfig(
+        epochs=3, batch_size=20, images_per_class=5, image_size=16, lr=1e-3 * (number + 1), head_lr=2e-3 / (number + 1),
+        weight_decay=0.02 * number, clip_grad=CLIPS[number % len(CLIPS)],
     )  # fmt: skip
-    return replace(
-        spec, training=training, seed=7 + number, directory=str(directory / f"member-{number}"),
-        train_classes=images.class_names[:4], validation_classes=images.class_names[4:], **changes,
-    )  # fmt: skip
+    spec = TrialSpec(
+        loss="mpa",
+        hyperparameters={"proxies_per_class": 2},
+        model=ModelConfig(embedding_dim=8),
+        training=replace(training, **changes.pop("training", {})),
+        images=images,
+        train_classes=images.class_names[:4],
+        validation_classes=images.class_names[4:],
+        metrics=("map_at_r",),
+        objective="map_at_r",
+        seed=7 + number,
+        directory=str(directory / f"member-{number}"),
+    )
+    return replace(spec, **changes)
 
 
-def alone(spec: TrialSpec, epochs: int) -> Training:
+def alone(spec: TrialSpec, epochs: int, device: torch.device = CPU) -> Training:
     """``spec`` after so many epochs by itself, in a folder of its own."""
-    training = Training(replace(spec, directory=f"{spec.directory}-alone"), CPU)
+    training = Training(replace(spec, directory=f"{spec.directory}-alone"), device)
     for _ in range(epochs):
         training.run_epoch()
     return training
