@@ -26,8 +26,8 @@ class Loss(nn.Module, ABC):
     A loss that mines, samples or sums plain pairs says in ``used`` what the last batch came to: ``compute`` sets it.
     It stays None where a loss always takes the whole batch, through proxies, a ranking or a logarithm of all.
 
-    ``static_shapes`` says that no shape in ``compute`` depends on the values of a batch, that it draws nothing, and that
-    its attributes of type float may be 0-dim tensors: then the losses of several trainings are computed as one
+    ``static_shapes`` says that in ``compute`` no shape depends on the values of a batch, that nothing is drawn, and
+    that attributes of type float may be 0-dim tensors: then the losses of several trainings are computed as one
     (:mod:`trainables.training.stack`).
     """
 

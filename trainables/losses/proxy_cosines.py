@@ -26,9 +26,7 @@ class _ProxyCosines(torch.autograd.Function):
     """The inputs may have further dimensions before those of their names, the same for both: so it is vmapped."""
 
     @staticmethod
-    def forward(
-        unit_BD: torch.Tensor, proxies_CKD: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def forward(unit_BD: torch.Tensor, proxies_CKD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         products_CKK = proxies_CKD @ proxies_CKD.mT
         inverse_CK = products_CKK.diagonal(dim1=-2, dim2=-1).rsqrt()
         inverse_CK = inverse_CK.masked_fill(inverse_CK.isinf(), 0.0)

@@ -1,6 +1,6 @@
 """The next epoch of several trainings, together.
 
-Shapes: M members, B images a batch, T steps of an epoch.
+Shapes: M members, B images a batch, D embedding dimensions, T steps of an epoch.
 """
 
 import logging
@@ -11,10 +11,10 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from trainables.data.augmentation.load import load
 from trainables.losses.used import summed
 from trainables.spec import derived_seed
 from trainables.training.epoch_record import EpochRecord
+from trainables.training.stack.batches import load_together
 from trainables.training.stack.losses import LossesInTurn, LossesTogether
 from trainables.training.stack.network import embeddings, stacked, write_buffers_back
 from trainables.training.stack.optimizer import StackedOptimizer
@@ -82,26 +82,20 @@ def _train(trainings: Sequence[Training]) -> list[Trained | Exception]:
     of_network = stacked([part.model for part in parts], learning)
     of_loss = stacked([part.loss for part in parts], learning)
     members = [part.loss for part in parts]
-    losses = (
-        LossesTogether(members, device) if members[0].static_shapes else LossesInTurn(members, seeds, device)
-    )
-    batches_MT = [torch.stack(list(part.sampler.batches(epoch))) for part, epoch in zip(parts, epochs)]
-    indices_MTB = torch.stack(batches_MT)
-    labels_MTB = torch.stack([part.labels_N[indices_TB] for part, indices_TB in zip(parts, batches_MT)]).to(device)
-    steps = indices_MTB.shape[1]
+    losses = LossesTogether(members, device) if members[0].static_shapes else LossesInTurn(members, seeds, device)
+    batches = [list(part.sampler.batches(epoch)) for part, epoch in zip(parts, epochs)]
+    indices_TMB = torch.stack([torch.stack(of_step) for of_step in zip(*batches, strict=True)])
+    labels = [part.labels_N[indices_TMB[:, member]] for member, part in enumerate(parts)]
+    labels_TMB = torch.stack(labels, dim=1).to(device)
+    steps = len(indices_TMB)
     optimizer.begin(steps)
     values: list[Tensor] = []
     for step in range(steps):
-        images = torch.stack(
-            [
-                load(
-                    part.images, indices_TB[step], config.augment, config.frame, device=device, generator=generator
-                )
-                for part, indices_TB, generator in zip(parts, indices_MTB, generators)
-            ]
+        images = load_together(
+            parts[0].images, indices_TMB[step], config.augment, config.frame, device=device, generators=generators
         )
         embeddings_MBD = embeddings(network, of_network, images, config.precision)
-        losses_M = losses(of_loss, embeddings_MBD, labels_MTB[:, step])
+        losses_M = losses(of_loss, embeddings_MBD, labels_TMB[step])
         optimizer.step(losses_M)
         values.append(losses_M.detach())
     values_MT = torch.stack(values, dim=1).cpu()

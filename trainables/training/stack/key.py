@@ -40,9 +40,7 @@ def stack_key(spec: TrialSpec) -> Hashable | None:
     the loss's hyperparameters, the network, the batches, the classes.
     """
     config = spec.training
-    if why_not_stacked(
-        loss=spec.loss, backbone=spec.model.backbone, sampler=config.sampler, folds=len(spec.folds)
-    ):
+    if why_not_stacked(loss=spec.loss, backbone=spec.model.backbone, sampler=config.sampler, folds=len(spec.folds)):
         return None
     shared = replace(
         config, epochs=_OWN.epochs, lr=_OWN.lr, head_lr=None, proxy_lr=None, weight_decay=_OWN.weight_decay,

@@ -93,7 +93,7 @@ class StackedGroup:
         for parameter, (start, end) in zip(self._learning[member], pairwise(self._ends)):
             parameter.copy_(self._values_MP[member, start:end].view_as(parameter))
             state: dict[str, Any] = self._optimizers[member].state[parameter]
-            state["step"] = torch.tensor(done, dtype=torch.float32)
+            state["step"] = torch.tensor(done)
             for name, moments_MP in zip(STATE, self._moments):
                 if name not in state:
                     state[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
