@@ -1,4 +1,4 @@
-.PHONY: setup run test test-slow test-cluster test-browser soak check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-initial-proxies docs pictures audit clean
+.PHONY: setup run test test-slow test-cluster test-browser soak check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-initial-proxies bench-stack docs pictures audit clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -70,6 +70,10 @@ bench-embed: setup
 
 bench-overhead: setup
 	$(BIN)/python -m benchmarks.overhead
+
+# Small trainings together on one device, beside one at a time; on a GPU where there is one.
+bench-stack: setup
+	$(BIN)/python -m benchmarks.stack
 
 bench-checkpoints: setup
 	$(BIN)/python -m benchmarks.checkpoints

@@ -12,7 +12,7 @@ WAIT_S = 0.2
 
 
 class SleepingTrial(tune.Trainable):
-    """Sleeps through ``config["spec"]``'s epochs; nothing heavy is imported in its process."""
+    """Sleeps through the epochs of the one spec in ``config["specs"]``; nothing heavy is imported in its process."""
 
     def setup(self, config: dict[str, Any]) -> None:
         """Take the assignment."""
@@ -25,14 +25,14 @@ class SleepingTrial(tune.Trainable):
         return True
 
     def _begin(self, config: dict[str, Any]) -> None:
-        self._spec = config["spec"]
+        self._spec = next(iter(config["specs"]), None)
         self._epoch = 0
 
     def step(self) -> dict[str, Any]:
         """One epoch a step."""
         if self._spec is None:
             time.sleep(WAIT_S)
-            return {"news": [{}]}
+            return {"news": []}
         self._epoch += 1
         start = time.time()
         time.sleep(self._seconds)
@@ -41,7 +41,8 @@ class SleepingTrial(tune.Trainable):
             "epoch": self._epoch, "loss": 1 - value, "batches": 1, "metrics": {"map_at_r": value, "recall_at_1": value},
             "start": start, "end": time.time(), "checkpoint": None,
         }  # fmt: skip
-        return {"news": [{"records": [record], "finished": self._epoch == self._spec.training.epochs}]}
+        finished = self._epoch == self._spec.training.epochs
+        return {"news": [{"directory": self._spec.directory, "records": [record], "finished": finished}]}
 
 
 class PlainSleeping(tune.Trainable):

@@ -50,13 +50,13 @@ def _faiss() -> Iterator[CheckResult]:
     try:
         import faiss
     except ImportError as error:
-        mend = "Run `make setup`; without it the neighbour search is torch's."
+        mend = "Run `make setup`; without it torch searches neighbours, on a CPU more slowly."
         yield CheckResult(check="faiss", state="warning", found=f"cannot be imported: {error}", mend=mend)
         return
-    seen, there = faiss.get_num_gpus(), torch.cuda.device_count()
-    found = f"{faiss.__version__}, {seen} of {there} GPUs"
-    mend = "" if seen == there else "Its clustering runs on the CPU; install the faiss-gpu of this CUDA."
-    yield CheckResult(check="faiss", state="ok" if seen == there else "warning", found=found, mend=mend)
+    there = torch.cuda.device_count()
+    on_gpus = f"; on {'the GPU' if there == 1 else f'{there} GPUs'} torch searches" if there else ""
+    found = f"{faiss.__version__} searches on a CPU, with as many threads as a trial has CPUs{on_gpus}"
+    yield CheckResult(check="faiss", state="ok", found=found)
 
 
 def _token() -> Iterator[CheckResult]:
@@ -129,8 +129,9 @@ def _disk(plan: Plan) -> Iterator[CheckResult]:
 
 def _memory(plan: Plan) -> Iterator[CheckResult]:
     """Memory for as many trials as this machine has room for: processes, weights, gradients and Adam's moments."""
-    slots = slots_here(plan.config)
-    need = slots * (PROCESS_BYTES + (0 if plan.config.resources.gpus_per_trial else 16 * numbers_of(plan.config)))
+    slots, resources = slots_here(plan.config), plan.config.resources
+    of_trials = 0 if resources.gpus_per_trial else slots * 16 * numbers_of(plan.config)
+    need = resources.workers(slots) * PROCESS_BYTES + of_trials
     has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     found = f"{slots} trials at once: at least {_gigabytes(need)} of {_gigabytes(has)}"
     mend = "Set search.max_concurrent to fewer, or resources.cpus_per_trial to more."

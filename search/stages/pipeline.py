@@ -120,7 +120,8 @@ def run_stages(
                 with_training_images(plan)  # refuses others than before
         for search in searches:
             search.begin_session(started, concurrent)
-        phases.begin(f"Starting {concurrent} {'worker' if concurrent == 1 else 'workers'} …")
+        workers = searches[0].config.resources.workers(concurrent)
+        phases.begin(f"Starting {workers} {'worker' if workers == 1 else 'workers'} …")
         look = SealedImagesLook([search.plan for search in _undone(searches, Stage.TEST)])
         followed = [phases, *listeners]
         outcomes = _carry_out(searches, left, console, opener, reason, family, concurrent, started, followed)
@@ -164,7 +165,7 @@ def _carry_out(
                     _OfEachSearch({search.name: CheckpointCleanup(search) for search in searches}),
                     progress,
                     tracker,
-                    GpuMemoryCheck(resources.gpus_per_trial),
+                    GpuMemoryCheck(resources),
                     *listeners,
                 ],
             )

@@ -3,13 +3,18 @@
 A stage is a list of studies with a budget each. Its trials are started on the least-started study first. A study may
 have nothing to start before something that runs has ended: a budget that may be used up, a grid's best value that is
 not known yet. When nothing of a stage is left to start or to wait for, the next stage is asked for.
+
+A worker may train several trials together, a stack (:mod:`trainables.training.stack`). Its first trial is anybody's
+next one; those beside it have the same key. Where the process of a stack dies or lacks memory, nothing is held against
+its members: they are tried again by themselves, or beside fewer others.
 """
 
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
@@ -21,11 +26,14 @@ from trainables.files.disk_full import DiskFull
 from trainables.mistakes import Failure
 from trainables.spec import TrialSpec
 from trainables.training.epoch_record import EpochRecord
+from trainables.training.stack import stack_key
 
 logger = logging.getLogger(__name__)
 
 LOST = "LOST"
 """The cause of a failure that is neither the configuration's nor the code's."""
+
+OUT_OF_MEMORY = "OUT_OF_MEMORY"
 
 MAX_STORAGE_FAILURES = 6
 """How often a trial's files may not be kept, while those of others are, before the trial is the cause."""
@@ -81,7 +89,8 @@ class RunningTrial:
     """A trial that is being trained.
 
     ``crashes`` counts how often its own process died since its last new epoch, ``storage_failures`` how often its files
-    could not be kept since they last were, and ``new_epochs`` what this attempt reported.
+    could not be kept since they last were, and ``new_epochs`` what this attempt reported. ``alone``: it is trained by
+    itself, since the process of a stack died that it was in, until it has reported a new epoch.
     """
 
     stage: Stage
@@ -91,6 +100,12 @@ class RunningTrial:
     crashes: int = 0
     storage_failures: int = 0
     new_epochs: int = 0
+    alone: bool = False
+
+    @cached_property
+    def stack_key(self) -> Hashable | None:
+        """Trials with equal keys can be trained in one stack; None: this one can be in none."""
+        return stack_key(self.spec)
 
     @property
     def keeps_files(self) -> bool:
@@ -121,7 +136,7 @@ class TrialListener:
         """A trial is COMPLETE, PRUNED or FAIL."""
 
     def on_lost(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        """A trial's actor or node is gone; the trial will be started again."""
+        """A trial has no worker any more, mostly since its actor or node is gone; it will be started again."""
 
 
 class _Outage:
@@ -177,7 +192,9 @@ class TrialQueue:
         self._listeners = listeners
         self._stage: QueuedStage | None = None
         self._running: list[RunningTrial] = []
-        self._lost: deque[RunningTrial] = deque()
+        self._waiting: deque[RunningTrial] = deque()  # lost, or asked for and of another key than the stack it was for
+        self._keys: dict[str, set[Hashable]] = {}  # that a study's trials had
+        self._fit: dict[Hashable, int] = {}  # how many fit in memory together, where a stack did not
         self._outage = _Outage()
         self.done = False
 
@@ -186,14 +203,10 @@ class TrialQueue:
         while not self.done:
             if self._outage.pauses:
                 return None
-            if self._lost:
-                return self._start(self._lost.popleft())
+            if self._waiting:
+                return self._start(self._waiting.popleft())
             if studies := [study for study in self._studies if study.has_more]:
-                assert self._stage is not None
-                queued = min(studies, key=lambda queued: queued.study.tally.started - len(queued.lost))
-                trial = queued.start()
-                spec = queued.spec(trial)
-                return self._start(RunningTrial(stage=self._stage.stage, queued=queued, number=trial.number, spec=spec))
+                return self._start(self._ask(studies))
             if self._running:
                 return None
             for study in self._studies:
@@ -202,12 +215,54 @@ class TrialQueue:
             self.done = self._stage is None
         return None
 
+    def next_beside(self, members: Sequence[RunningTrial], *, at_once: int) -> RunningTrial | None:
+        """The next trial to train in one stack with ``members``; None where there is none now.
+
+        A trial that is asked for and does not fit waits for a worker that begins. Together with those that run there
+        are never more than ``at_once``, so that proposals are those of as many slots.
+        """
+        key = members[0].stack_key
+        if key is None or self._outage.pauses or any(member.alone for member in members):
+            return None
+        if len(members) >= self._fit.get(key, len(members) + 1):
+            return None
+        for member in members:
+            self._note_key(member)
+        for running in self._waiting:
+            if not running.alone and running.stack_key == key:
+                self._waiting.remove(running)
+                return self._start(running)
+        while len(self._running) + len(self._waiting) < at_once and (studies := self._studies_with(key)):
+            running = self._ask(studies)
+            self._note_key(running)
+            if running.stack_key == key:
+                return self._start(running)
+            self._waiting.append(running)
+        return None
+
+    def _studies_with(self, key: Hashable) -> list[QueuedStudy]:
+        """The studies that may have a trial with ``key`` to start: those that had one, else those that had none."""
+        studies = [study for study in self._studies if study.has_more]
+        known = [study for study in studies if key in self._keys.get(study.study.name, ())]
+        return known or [study for study in studies if study.study.name not in self._keys]
+
+    def _ask(self, studies: Sequence[QueuedStudy]) -> RunningTrial:
+        """Ask the least-started one for its next trial."""
+        assert self._stage is not None
+        queued = min(studies, key=lambda queued: queued.study.tally.started - len(queued.lost))
+        trial = queued.start()
+        spec = queued.spec(trial)
+        return RunningTrial(stage=self._stage.stage, queued=queued, number=trial.number, spec=spec)
+
+    def _note_key(self, running: RunningTrial) -> None:
+        self._keys.setdefault(running.study.name, set()).add(running.stack_key)
+
     @property
     def has_to_wait(self) -> bool:
         """Whether there is nothing to start before something that runs, or a pause, has ended."""
         if self._outage.pauses:
             return True
-        startable = bool(self._lost) or any(study.has_more for study in self._studies)
+        startable = bool(self._waiting) or any(study.has_more for study in self._studies)
         return bool(self._running) and not startable
 
     @property
@@ -221,8 +276,10 @@ class TrialQueue:
             listener.on_start(running, trial)
         return running
 
-    def on_trial_result(self, running: RunningTrial, result: dict[str, Any]) -> bool:
-        """Carry a step's result (see :class:`trainables.trial.TrainingTrial`) into the study; whether to go on.
+    def on_trial_result(self, running: RunningTrial, result: dict[str, Any], together: int = 1) -> bool:
+        """Carry what a step told of a trial (:class:`trainables.trial.TrainingTrial`) into the study; whether to go on.
+
+        It was trained ``together`` with others, itself counted.
 
         Raises:
             DiskFull: the trial's files could not be written. It stays RUNNING, as if the driver had died: it goes on
@@ -233,6 +290,9 @@ class TrialQueue:
         if failure := result.get("failure"):
             if failure["cause"] == LOST:
                 self._on_storage_failure(running, failure["reason"])
+                return False
+            if together > 1 and failure["cause"] == OUT_OF_MEMORY:
+                self._on_too_many(running, failure["reason"], together)
                 return False
             self._end(running, TrialState.FAIL, f"{failure['cause']}: {failure['reason']}", failure)
             return False
@@ -246,6 +306,11 @@ class TrialQueue:
             self._outage.end()
             self._end(running, TrialState.COMPLETE, f"all {running.spec.epochs} epochs trained")
             return False
+        if running.alone and running.new_epochs:
+            running.alone = False
+            if self._waiting:  # what was tried by itself too, or comes after it: they can be one stack again
+                self._try_again(running)
+                return False
         return True
 
     def _report(self, running: RunningTrial, record: EpochRecord) -> str | None:
@@ -262,17 +327,35 @@ class TrialQueue:
                 listener.on_epoch(running, trial, record)
         return report.prune
 
-    def on_trial_error(self, running: RunningTrial, reason: str, *, own: bool) -> None:
+    def on_trial_error(self, running: RunningTrial, reason: str, *, own: bool, together: int = 1) -> None:
         """A trial's actor or node is gone: it is tried again, from its checkpoint, under its number.
 
-        ``own`` says that the process died that trained it, on a machine that lives; only this counts against it.
+        ``own`` says that the process died that trained it, on a machine that lives; only this counts against it, and
+        only where nothing was trained ``together`` with it (itself counted). Else it is tried by itself, which shows
+        who was the cause.
         """
-        running.crashes += own
+        if own and together > 1:
+            running.alone = True
+        else:
+            running.crashes += own
         if running.crashes >= MAX_CRASHES:
             times = f"{running.crashes} times without a new epoch"
             self._end_lost(running, f"its process died {times}; the last time: {reason}")
             return
-        logger.warning("%s trial %d was lost (%s) and is tried again.", running.study.name, running.number, reason)
+        again = "again by itself" if running.alone else "again"
+        logger.warning("%s trial %d was lost (%s) and is tried %s.", running.study.name, running.number, reason, again)
+        self._try_again(running)
+
+    def _on_too_many(self, running: RunningTrial, reason: str, together: int) -> None:
+        """The memory that a trial lacks is others' too, with which it was trained: it is tried again beside fewer."""
+        half = together // 2
+        if half < self._fit.get(running.stack_key, together):
+            self._fit[running.stack_key] = half
+            logger.warning(
+                "%d trials like %s trial %d do not fit in memory together (%s): they are tried again, at most %d at "
+                "once. Set resources.stack to %d to spare another search that.",
+                together, running.study.name, running.number, reason, half, half,
+            )  # fmt: skip
         self._try_again(running)
 
     def _on_storage_failure(self, running: RunningTrial, reason: str) -> None:
@@ -304,7 +387,7 @@ class TrialQueue:
     def _try_again(self, running: RunningTrial) -> None:
         running.new_epochs = 0
         self._running.remove(running)
-        self._lost.append(running)
+        self._waiting.append(running)
         trial = running.study.trial(running.number)
         for listener in self._listeners:
             listener.on_lost(running, trial)

@@ -42,6 +42,11 @@ class Retraining:
                 f"--retrain: {search.name}/{study} trial {number} was trained on a GPU, where the same training "
                 "has not the same bits; name one that was trained on a CPU."
             )
+        if any("together" in record for record in records):
+            raise Mistakes(
+                f"--retrain: {search.name}/{study} trial {number} was trained in a stack (resources.stack), which "
+                "rounds otherwise than a training by itself; name one that was not."
+            )
         return cls(search=search, study=study, number=int(number))
 
     def check(self) -> Iterator[Check]:

@@ -7,6 +7,7 @@ import yaml
 from support.services import ROOT
 
 from search.cluster.capacity import capacity, growth
+from search.cluster.tune import tuner
 from search.config.sections.resources import ResourcesSection
 from search.stages.listeners.gpu_memory_check import CONTEXT_BYTES, too_tight
 from trainables.mistakes import Mistakes
@@ -57,3 +58,19 @@ def test_a_fraction_that_packs_too_many_is_answered_with_one_that_fits(peak: flo
     packed = int(1 / float(fraction))
     assert packed == 1 or packed * (peak + CONTEXT_BYTES) <= total < (packed + 1) * (peak + CONTEXT_BYTES)
     assert too_tight(float(fraction), DeviceMemory(peak=int(peak), total=total)) is None
+
+
+def test_a_stack_is_as_many_trials_in_the_room_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those asked for at once, the last worker trains what is left."""
+    monkeypatch.setattr(tuner, "_alive_nodes", lambda: [{"CPU": 4, "GPU": 2}])
+    monkeypatch.setattr(tuner, "growth", lambda _: [])
+    resources = ResourcesSection(gpus_per_trial=1, stack=8)
+    assert tuner.slots(resources, None) == 16
+    assert tuner.slots(resources, 12) == 12
+    assert [resources.workers(trials) for trials in (16, 12, 8, 1)] == [2, 2, 1, 1]
+
+
+def test_a_gpu_that_stacks_share_is_looked_at_as_well() -> None:
+    sentence = too_tight(0.5, DeviceMemory(peak=int(6e9), total=int(10e9)), stack=8)
+    assert sentence is not None
+    assert "packs 2 stacks of 8 on a GPU of 10.0 GB; a stack of 8 took 6.6 GB of it, so 1 fit" in sentence

@@ -39,13 +39,13 @@ def test_neither_search_starves(tmp_path: Path) -> None:
     second.until(lambda: len({trial for trial, _, _ in second.reports()}) >= SLOTS // 2, other)
     assert driver.poll() is None, "the first one has ended"
     assert len(first.running()) <= SLOTS // 2
-    shared = f"2 searches share this cluster: {SLOTS // 2} of {SLOTS} slots each."
+    shared = f"2 searches share this cluster: {SLOTS // 2} of {SLOTS} workers each."
     assert shared in " ".join(first.said().split())
     assert shared in " ".join(second.said().split())
     second.finish(other)
     assert driver.poll() is None, "the first one has ended"
     first.until(lambda: len(first.running()) == SLOTS, driver)
-    assert f"all {SLOTS} slots are this one's" in " ".join(first.said().split())
+    assert f"all {SLOTS} workers are free" in " ".join(first.said().split())
     first.finish(driver)
     for search in (first, second):
         search.dispose()

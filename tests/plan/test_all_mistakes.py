@@ -117,6 +117,29 @@ def test_nothing_is_said_of_a_default_that_stands_for_a_wrong_entry(
     assert len(found) == 1, found
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"losses": ["mpa", "support.own_parts:Pull"]}, "the loss 'support.own_parts:Pull' is none of"),
+        ({"split": {"folds": 4}}, "a training of 4 folds is several trainings, one after the other"),
+        ({"losses": [], "split": {"folds": 4}}, None),
+        ({"resources": {"stack": 1}, "split": {"folds": 4}}, None),
+    ],
+)
+def test_what_cannot_be_stacked_is_refused_with_its_reason(
+    search_file: SearchFile, changes: dict[str, Any], reason: str | None, tmp_path: Path
+) -> None:
+    """Beside other mistakes, once however many losses it is true of, and not where a default stands for a loss."""
+    content = search_file(**{"resources": {"stack": 8}, "space": {"triplet": {}}, **changes})
+    stacked = [sentence for sentence in sentences(content, tmp_path / "runs") if "resources.stack" in sentence]
+    if reason is None:
+        assert not stacked
+    else:
+        (sentence,) = stacked
+        assert sentence.startswith(f"resources.stack is 8, and {reason}")
+        assert sentence.endswith("; set it to 1, which trains each trial by itself.")
+
+
 def test_an_unreadable_image_comes_with_the_other_mistakes(tmp_path: Path) -> None:
     root = draw_folder(tmp_path / "images")
     runs = tmp_path / "runs"

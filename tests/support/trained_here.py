@@ -16,8 +16,9 @@ from trainables.trial import TrainingTrial
 def trial_of(spec: TrialSpec) -> TrainingTrial:
     """An actor's trial, without the actor."""
     trial = TrainingTrial.__new__(TrainingTrial)
-    trial._device = torch.device("cpu")
-    trial._begin({"spec": spec})
+    trial._devices = [torch.device("cpu")]
+    trial._attempts = {}
+    trial.assign((), [spec])
     return trial
 
 

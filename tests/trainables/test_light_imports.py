@@ -39,6 +39,7 @@ LIGHT = (
     "trainables.models.config",
     "trainables.models.weights",
     "trainables.training.optimizers",
+    "trainables.training.stack",
     "trainables.parts",
     "trainables.spec",
     "trainables.training.config",

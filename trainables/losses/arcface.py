@@ -23,6 +23,8 @@ class ArcFace(ProxyLoss):
     Learning: A Deep Dive, eq. 2.29 and Table 4.
     """
 
+    static_shapes = True
+
     def __init__(
         self,
         *,
@@ -41,7 +43,10 @@ class ArcFace(ProxyLoss):
             ]
         )
         super().__init__(num_classes=num_classes, embedding_dim=embedding_dim)
-        self.margin, self.scale, self.reduction = margin, scale, reduction
+        self.scale, self.reduction = scale, reduction
+        radians = math.radians(margin)
+        self._cosine, self._sine = math.cos(radians), math.sin(radians)
+        self._drop = radians * self._sine
 
     @staticmethod
     def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> torch.Tensor:
@@ -56,8 +61,7 @@ class ArcFace(ProxyLoss):
 
     def _harder(self, cosine: torch.Tensor) -> torch.Tensor:
         """cos(θ + margin), and the fallback beyond 180°."""
-        margin = math.radians(self.margin)
         # cos(θ+m) by the addition theorem: acos has no gradient at ±1, and neither has the sine's root at 0
         sine = (1 - cosine.square()).clamp(min=torch.finfo(cosine.dtype).eps).sqrt()
-        shifted = cosine * math.cos(margin) - sine * math.sin(margin)
-        return torch.where(cosine > math.cos(math.pi - margin), shifted, cosine - margin * math.sin(margin))
+        shifted = cosine * self._cosine - sine * self._sine
+        return torch.where(cosine > -self._cosine, shifted, cosine - self._drop)

@@ -25,9 +25,14 @@ class Loss(nn.Module, ABC):
 
     A loss that mines, samples or sums plain pairs says in ``used`` what the last batch came to: ``compute`` sets it.
     It stays None where a loss always takes the whole batch, through proxies, a ranking or a logarithm of all.
+
+    ``static_shapes`` says that in ``compute`` no shape depends on the values of a batch, that nothing is drawn, and
+    that attributes of type float may be 0-dim tensors: then the losses of several trainings are computed as one
+    (:mod:`trainables.training.stack`).
     """
 
     used: Used | None = None
+    static_shapes: bool = False
 
     def forward(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         """The loss of a batch: raw embeddings of any floating type, whole labels in [0, C), in any order."""

@@ -18,6 +18,8 @@ class Contrastive(Loss):
     The margin is a cosine. Source: Psomas, Metric Learning: A Deep Dive, eq. 2.15 and Table 4.
     """
 
+    static_shapes = True
+
     def __init__(
         self, *, num_classes: int, embedding_dim: int, margin: float = 0.5, reduction: Reduction = "mean"
     ) -> None:

@@ -34,6 +34,8 @@ class LiftedStructure(Loss):
     Source: Psomas, Metric Learning: A Deep Dive, eq. 2.21 and Tables 4 and 5.
     """
 
+    static_shapes = True
+
     def __init__(
         self,
         *,

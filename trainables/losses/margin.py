@@ -56,6 +56,7 @@ class Margin(Loss):
         self.margin, self.distance, self.mining, self.reduction = margin, distance, mining, reduction
         self.beta = nn.Parameter(torch.tensor(float(beta)))
         self._mine = distance_weighted(embedding_dim)
+        self.static_shapes = mining == "all"
 
     def parameter_groups(self, proxy_lr: float | None) -> list[dict[str, Any]]:
         """Beta, at its own learning rate and without decay, which would pull the boundary to 0."""

@@ -19,6 +19,8 @@ class MPA(MultiProxyLoss):
     learning rate they share. Source: Saeki et al., Multi Proxy Anchor Family Loss, eq. 6 and 7.
     """
 
+    static_shapes = True
+
     def __init__(
         self,
         *,

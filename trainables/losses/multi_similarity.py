@@ -21,6 +21,8 @@ class MultiSimilarity(Loss):
     Table 4.
     """
 
+    static_shapes = True
+
     def __init__(
         self,
         *,

@@ -19,6 +19,8 @@ class NPair(Loss):
     negative gives 0. Source: Psomas, Metric Learning: A Deep Dive, eq. 2.22 and Table 4.
     """
 
+    static_shapes = True
+
     def __init__(self, *, num_classes: int, embedding_dim: int, l2: float = 0.02) -> None:
         raise_if_any([*sizes(num_classes, embedding_dim), *real("l2", l2, at_least=0)])
         super().__init__()

@@ -39,7 +39,8 @@ def cosines(embeddings_BD: torch.Tensor) -> torch.Tensor:
 def same_and_different(labels_B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Two masks [B, B]: the other samples of an anchor's class (never itself), and those of other classes."""
     same_BB = labels_B[:, None] == labels_B[None, :]
-    return same_BB.clone().fill_diagonal_(False), ~same_BB
+    itself_BB = torch.eye(len(labels_B), dtype=torch.bool, device=labels_B.device)
+    return same_BB & ~itself_BB, ~same_BB
 
 
 def masked_logsumexp(logits: torch.Tensor, keep: torch.Tensor, dim: int) -> torch.Tensor:

@@ -19,6 +19,8 @@ class ProxyNCA(ProxyLoss):
     by default it is their mean (:data:`Reduction`). Source: Psomas, Metric Learning: A Deep Dive, eq. 2.27.
     """
 
+    static_shapes = True
+
     def __init__(self, *, num_classes: int, embedding_dim: int, reduction: Reduction = "mean") -> None:
         raise_if_any([*sizes(num_classes, embedding_dim), *choice("reduction", reduction, REDUCTIONS)])
         super().__init__(num_classes=num_classes, embedding_dim=embedding_dim)

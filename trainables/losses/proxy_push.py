@@ -22,6 +22,8 @@ class ProxyPush(ProxyLoss):
     eq. 6.1 and 6.2, which gives neither margin nor scale nor how the proxies begin: they are Proxy-Anchor's.
     """
 
+    static_shapes = True
+
     def __init__(
         self,
         *,

@@ -20,6 +20,8 @@ class SoftTriple(MultiProxyLoss):
     Source: Saeki et al., Multi Proxy Anchor Family Loss, eq. 1-4; scale from Psomas, Table 4.
     """
 
+    static_shapes = True
+
     def __init__(
         self,
         *,
@@ -53,5 +55,6 @@ class SoftTriple(MultiProxyLoss):
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         similarities_BC, regulariser = self.similarities_and_regulariser(embeddings_BD)
         own_B1 = labels_B[:, None]
-        shifted_BC = similarities_BC.scatter_add(1, own_B1, similarities_BC.new_full(own_B1.shape, -self.margin))
+        margins_B1 = torch.zeros_like(own_B1, dtype=similarities_BC.dtype) - self.margin
+        shifted_BC = similarities_BC.scatter_add(1, own_B1, margins_B1)
         return cross_entropy(self.scale * shifted_BC, labels_B, reduction=self.reduction) + regulariser

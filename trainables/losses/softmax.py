@@ -23,6 +23,8 @@ class Softmax(ProxyLoss):
     Source: Psomas, Metric Learning: A Deep Dive, eq. 2.26.
     """
 
+    static_shapes = True
+
     def __init__(
         self,
         *,

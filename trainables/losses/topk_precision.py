@@ -24,6 +24,8 @@ class TopKPrecision(Loss):
     Wisely, eq. 4-10.
     """
 
+    static_shapes = True
+
     def __init__(
         self,
         *,

@@ -16,7 +16,8 @@ class EpochRecord(TypedDict):
     ``batches`` is the number of training steps, and ``used`` how many pairs, triplets or samples the loss took of them
     (:class:`trainables.losses.used.Used`); a loss that does not say it has none.
 
-    In a cross-validation ``fold`` (from 1) says whose epoch it is. On a GPU ``memory`` is what the training has taken.
+    In a cross-validation ``fold`` (from 1) says whose epoch it is. On a GPU ``memory`` is what the process has taken.
+    ``together`` says how many trainings a stack had, this one counted, whose steps were taken at once.
     """
 
     epoch: int
@@ -29,3 +30,4 @@ class EpochRecord(TypedDict):
     used: NotRequired[dict[str, int]]
     fold: NotRequired[int]
     memory: NotRequired[DeviceMemory]
+    together: NotRequired[int]

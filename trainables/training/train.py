@@ -7,6 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.optim.lr_scheduler import MultiStepLR
 
 from trainables.data.augmentation.load import load
 from trainables.data.batch_samplers import BATCH_SAMPLERS
+from trainables.data.batch_samplers.base import Sampler
 from trainables.data.merge import merged_labels
 from trainables.data.store.resident import on_device
 from trainables.data.store.spec import StoreSpec, opened_store
@@ -25,8 +27,7 @@ from trainables.files.storage import StorageFailure
 from trainables.files.whole import as_path, write_json
 from trainables.inference.embed import autocast, embed
 from trainables.inference.tensors_file import LOSS
-from trainables.losses import LOSSES, loss_row
-from trainables.losses.base import Loss
+from trainables.losses import LOSSES, Loss, loss_row
 from trainables.losses.used import Used, summed
 from trainables.metrics.evaluation import evaluate
 from trainables.metrics.table import metric_name
@@ -43,6 +44,32 @@ logger = logging.getLogger(__name__)
 
 class Diverged(ArithmeticError):
     """The loss or the embeddings stopped being finite."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What the batches of an epoch came to: the mean of their losses, how many there were, what the loss used.
+
+    ``together``: how many trainings took their steps at once, this one counted.
+    """
+
+    loss: float
+    batches: int
+    used: dict[str, int]
+    together: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What a training's steps work on, for whoever takes the steps of several trainings together."""
+
+    model: EmbeddingModel
+    loss: Loss
+    optimizer: torch.optim.Optimizer
+    sampler: Sampler
+    images: StoreView
+    labels_N: Tensor
+    device: torch.device
 
 
 class Training:
@@ -127,17 +154,46 @@ class Training:
             Diverged: the loss or the embeddings are not finite.
             StorageFailure: the checkpoints of the epoch before could not be written.
         """
+        start = time.time()
+        return self.end_epoch(start, self._train(self.begin_epoch()))
+
+    @property
+    def parts(self) -> Parts:
+        """What the steps of an epoch work on."""
+        return Parts(
+            model=self._model, loss=self._loss, optimizer=self._optimizer, sampler=self._sampler,
+            images=self._train_view, labels_N=self._labels_N, device=self._device,
+        )  # fmt: skip
+
+    @property
+    def warming_up(self) -> bool:
+        """Whether the next epoch leaves the backbone as it is."""
+        return len(self.records) < self._config.warmup_epochs
+
+    def begin_epoch(self) -> int:
+        """Make the network and the loss ready for the next epoch's steps; its number."""
         assert not self.finished, "all epochs are trained already"
         epoch = len(self.records) + 1
-        start = time.time()
-        loss, batches, used = self._train(epoch)
+        self._make_ready(epoch)
+        return epoch
+
+    def _make_ready(self, epoch: int) -> None:
+        self._model.train()
+        self._loss.train()
+        for parameter in self._backbone_parameters:
+            parameter.requires_grad_(epoch > self._config.warmup_epochs)
+
+    def end_epoch(self, start: float, trained: Trained) -> EpochRecord:
+        """Validate what an epoch's steps made, which began at ``start``, and keep it: see :meth:`run_epoch`."""
         metrics = self._validate()
         record = EpochRecord(
-            epoch=epoch, loss=loss, batches=batches,
+            epoch=len(self.records) + 1, loss=trained.loss, batches=trained.batches,
             metrics=metrics, start=start, end=time.time(), checkpoint=None,
         )  # fmt: skip
-        if used:
-            record["used"] = used
+        if trained.used:
+            record["used"] = trained.used
+        if trained.together > 1:
+            record["together"] = trained.together
         if self._device.type == "cuda":
             total = torch.cuda.get_device_properties(self._device).total_memory
             record["memory"] = DeviceMemory(peak=torch.cuda.max_memory_reserved(self._device), total=total)
@@ -146,24 +202,18 @@ class Training:
             self.wait_for_checkpoints()
         return record
 
-    def _train(self, epoch: int) -> tuple[float, int, dict[str, int]]:
-        """The mean loss of the epoch's batches, how many there were, and what the loss used of them."""
-        config = self._config
+    def _train(self, epoch: int) -> Trained:
         torch.manual_seed(derived_seed(self.spec.seed, epoch, "torch"))
         generator = torch.Generator().manual_seed(derived_seed(self.spec.seed, epoch, "augment"))
-        self._model.train()
-        self._loss.train()
-        for parameter in self._backbone_parameters:
-            parameter.requires_grad_(epoch > config.warmup_epochs)
         losses: list[Tensor] = []
         used: list[Used | None] = []
         for indices_B in self._batches(epoch):
             losses.append(self._step(indices_B, generator))
             used.append(self._loss.used)
             if len(losses) > 1:  # the step before: reading this one's loss would make the device wait
-                self._check(losses[-2], epoch)
-        self._check(losses[-1], epoch)
-        return torch.stack(losses).mean().item(), len(losses), summed(used)
+                raise_if_diverged(losses[-2].item(), epoch)
+        raise_if_diverged(losses[-1].item(), epoch)
+        return Trained(loss=torch.stack(losses).mean().item(), batches=len(losses), used=summed(used))
 
     def _batches(self, epoch: int) -> Iterable[Tensor]:
         return self._sampler.batches(epoch)
@@ -186,12 +236,6 @@ class Training:
             nn.utils.clip_grad_value_((*self._model.parameters(), *self._loss.parameters()), self._config.clip_grad)
         self._optimizer.step()
         return loss.detach()
-
-    @staticmethod
-    def _check(loss: Tensor, epoch: int) -> None:
-        value = loss.item()
-        if not math.isfinite(value):
-            raise Diverged(f"The training loss became {value} in epoch {epoch}.")
 
     def _validate(self) -> dict[str, float]:
         if self._validation_view is None:
@@ -247,6 +291,15 @@ class Training:
     def close(self) -> None:
         """Keep the records and the best model of a training that is done, and nothing to go on from."""
         self._checkpoints.close(self.records)
+
+
+def raise_if_diverged(loss: float, epoch: int) -> None:
+    """
+    Raises:
+        Diverged: the loss of a batch is not finite.
+    """
+    if not math.isfinite(loss):
+        raise Diverged(f"The training loss became {loss} in epoch {epoch}.")
 
 
 def _opened(images: StoreSpec) -> Store:

@@ -11,6 +11,9 @@ import socket
 import time
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,7 +37,8 @@ def _now() -> datetime:
 class TrialLog:
     """The log of one attempt. Between :meth:`open` and :meth:`close` it takes what is logged and warned.
 
-    Logged messages are those of ``trainables`` and of the modules that one's own parts come from.
+    Logged messages are those of ``trainables`` and of the modules that one's own parts come from. What is said while
+    several trials are trained together stands in the logs of all, but for what is done for one of them :meth:`alone`.
     """
 
     def __init__(self, spec: TrialSpec, device: str) -> None:
@@ -49,23 +53,28 @@ class TrialLog:
         self._ended = False
         self._warned = False
         self._handler = _Handler(self)
-        self._levels: dict[str, int] = {}
-        self._show_warning: Any = None
+        self._modules: list[str] = []
 
     def open(self) -> None:
         """Begin the log."""
         spec = self._spec
         self._add(f"Training begins {self._where}.")
         self._add(f"loss {spec.loss}, {dict(spec.hyperparameters)}, seed {spec.seed}, {spec.epochs} epochs")
-        for name in sorted(_logged_modules(spec)):
-            module = logging.getLogger(name)
-            self._levels[name] = module.level
-            if module.getEffectiveLevel() > logging.INFO:
-                module.setLevel(logging.INFO)
-            module.addHandler(self._handler)
-        self._show_warning = warnings.showwarning
-        warnings.showwarning = self._warning  # type: ignore[assignment]
+        self._modules = sorted(_logged_modules(spec))
+        for name in self._modules:
+            _make_audible(name)
+            logging.getLogger(name).addHandler(self._handler)
+        _take_warnings(self)
         self._write()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """What this thread says meanwhile is for this log alone."""
+        token = _SPOKEN_TO.set(self)
+        try:
+            yield
+        finally:
+            _SPOKEN_TO.reset(token)
 
     def epoch(self, record: EpochRecord) -> None:
         """Write what an epoch came to."""
@@ -85,29 +94,26 @@ class TrialLog:
 
     def close(self) -> None:
         """End the log; a training that is neither done nor failed was stopped."""
-        if self._show_warning is None:
+        if not self._modules:
             return
-        warnings.showwarning = self._show_warning
-        self._show_warning = None
-        for name, level in self._levels.items():
-            module = logging.getLogger(name)
-            module.removeHandler(self._handler)
-            module.setLevel(level)
+        _leave_warnings(self)
+        for name in self._modules:
+            logging.getLogger(name).removeHandler(self._handler)
+            _make_as_before(name)
+        self._modules = []
         if not self._ended:
             self._end("Training was stopped before its last epoch.")
 
     def message(self, text: str) -> None:
         """Take a message that was logged; it is written within seconds if others follow, else with the next epoch."""
+        if _SPOKEN_TO.get() not in (None, self):
+            return
         if len(self._lines) >= MESSAGES:
             self._left_out += 1
             return
         self._add(text)
         if time.monotonic() - self._written > WRITE_EVERY_S:
             self._write()
-
-    def _warning(self, message: Warning | str, category: type[Warning], filename: str, line: int, *rest: Any) -> None:
-        self.message(f"{category.__name__}: {message} ({filename}:{line})")
-        self._show_warning(message, category, filename, line, *rest)
 
     def _end(self, text: str) -> None:
         if self._left_out:
@@ -130,6 +136,47 @@ class TrialLog:
                 logger.warning(
                     "The log %s cannot be written (%s: %s); training goes on.", self._path, type(error).__name__, error
                 )
+
+
+_SPOKEN_TO: ContextVar[TrialLog | None] = ContextVar("spoken to", default=None)
+_LEVELS: dict[str, tuple[int, int]] = {}  # of each module that is logged: its level before, and how many logs it has
+_WARNED: list[TrialLog] = []
+_SHOW_WARNING: list[Any] = []  # what shows warnings while no log is open
+
+
+def _make_audible(name: str) -> None:
+    module = logging.getLogger(name)
+    level, logs = _LEVELS.get(name, (module.level, 0))
+    _LEVELS[name] = (level, logs + 1)
+    if module.getEffectiveLevel() > logging.INFO:
+        module.setLevel(logging.INFO)
+
+
+def _make_as_before(name: str) -> None:
+    level, logs = _LEVELS.pop(name)
+    if logs > 1:
+        _LEVELS[name] = (level, logs - 1)
+    else:
+        logging.getLogger(name).setLevel(level)
+
+
+def _take_warnings(log: TrialLog) -> None:
+    if not _WARNED:
+        _SHOW_WARNING.append(warnings.showwarning)
+        warnings.showwarning = _warning  # type: ignore[assignment]
+    _WARNED.append(log)
+
+
+def _leave_warnings(log: TrialLog) -> None:
+    _WARNED.remove(log)
+    if not _WARNED:
+        warnings.showwarning = _SHOW_WARNING.pop()
+
+
+def _warning(message: Warning | str, category: type[Warning], filename: str, line: int, *rest: Any) -> None:
+    for log in _WARNED:
+        log.message(f"{category.__name__}: {message} ({filename}:{line})")
+    _SHOW_WARNING[-1](message, category, filename, line, *rest)
 
 
 class _Handler(logging.Handler):

@@ -1,4 +1,4 @@
-"""Searches side by side on one cluster: each may use the same share of the slots, and grows when another one ends."""
+"""Searches side by side on one cluster: each may use an equal share of the workers, and more when another one ends."""
 
 import logging
 import time
@@ -12,24 +12,24 @@ LOOK_S = 2.0
 
 
 class Share:
-    """How many of ``slots`` this driver may use; ``drivers`` counts those on the cluster, this one among them.
+    """How many of ``workers`` this driver may use; ``drivers`` counts those on the cluster, this one among them.
 
     What runs is trained to its end: a share that shrinks is reached as trials end.
     """
 
-    def __init__(self, slots: int, drivers: Callable[[], int]) -> None:
-        self._slots = slots
+    def __init__(self, workers: int, drivers: Callable[[], int]) -> None:
+        self._workers = workers
         self._drivers = drivers
         self._known = 1
         self._looked = float("-inf")
 
     @property
-    def slots(self) -> int:
+    def workers(self) -> int:
         """This driver's share now, at least one; asks the cluster now and then."""
         if time.monotonic() - self._looked > LOOK_S:
             self._looked = time.monotonic()
             self._note(max(1, self._drivers()))
-        return max(1, self._slots // self._known)
+        return max(1, self._workers // self._known)
 
     @property
     def is_shared(self) -> bool:
@@ -40,10 +40,10 @@ class Share:
         if drivers != self._known:
             self._known = drivers
             if drivers == 1:
-                logger.warning("No other search uses this cluster any more: all %d slots are this one's.", self._slots)
+                logger.warning("No other search uses this cluster any more: all %d workers are free.", self._workers)
             else:
-                share = max(1, self._slots // drivers)
-                logger.warning("%d searches share this cluster: %d of %d slots each.", drivers, share, self._slots)
+                share = max(1, self._workers // drivers)
+                logger.warning("%d searches share this cluster: %d of %d workers each.", drivers, share, self._workers)
 
 
 def drivers_on_cluster() -> int:

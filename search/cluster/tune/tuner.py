@@ -23,8 +23,9 @@ from search.cluster.tune.actor_manager import use_in_tune
 from search.cluster.tune.placement import Placement
 from search.cluster.tune.share import Share, drivers_on_cluster
 from search.cluster.tune.silence import Silences
+from search.cluster.tune.stack import Stack
 from search.config.sections.resources import ResourcesSection
-from search.study.trial_queue import RunningTrial, TrialQueue
+from search.study.trial_queue import TrialQueue
 from trainables.mistakes import Failure, Mistakes
 from trainables.trial import TrainingTrial
 
@@ -41,19 +42,32 @@ BOOTSTRAP = Path.home() / "ray_bootstrap_config.yaml"
 class _Assignments:
     """Which of Tune's trials trains which of ours and on which node, and the first error of our own, which ends all.
 
-    ``live`` are those that hold a slot, also while they wait for work. ``ended`` says why we ended a worker.
+    A trial of Tune is a worker with a stack of ours, up to ``size`` of them, which is empty while it waits for work.
+    ``ended`` says why we ended a worker.
     """
 
-    def __init__(self, queue: TrialQueue, share: Share, silences: Silences, placement: Placement) -> None:
+    def __init__(
+        self, queue: TrialQueue, share: Share, silences: Silences, placement: Placement, *, size: int, at_once: int
+    ) -> None:
         self.queue = queue
+        self.size = size
+        self._at_once = at_once
         self.share = share
         self.silences = silences
         self.placement = placement
         self.ended: dict[str, str] = {}
-        self.running: dict[str, RunningTrial] = {}
-        self.live: set[str] = set()
+        self.stacks: dict[str, Stack] = {}
         self.nodes: dict[str, str] = {}
         self.error: Exception | None = None
+
+    @property
+    def at_once(self) -> int:
+        """How many trials run at once on this driver's share of the workers."""
+        return min(self._at_once, self.share.workers * self.size)
+
+    def stays(self, trial_id: str) -> bool:
+        """Whether a worker is in this driver's share, which shrinks when another driver comes."""
+        return trial_id in list(self.stacks)[: self.share.workers]
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Tune writes snapshots of its parts, which nothing reads: the studies are the state
@@ -68,22 +82,20 @@ class _StudySearcher(Searcher):
         assignments = self._assignments
         if assignments.error:
             return Searcher.FINISHED
-        if len(assignments.live) >= assignments.share.slots:
+        if len(assignments.stacks) >= assignments.share.workers:
             return None
+        stack = Stack(assignments.queue, assignments.size)
         try:
-            running = assignments.queue.next_trial()
+            specs = stack.fill(assignments.at_once)
         except Exception as error:
             assignments.error = error
             return Searcher.FINISHED
         if assignments.queue.done:
             return Searcher.FINISHED
-        assignments.live.add(trial_id)
-        if running is None:
-            # Tune ends an actor for which it has no trial, and then starts the next stage on the ones that are left.
-            # A trial that waits keeps its actor, with everything imported, until there is work again.
-            return {"spec": None}
-        assignments.running[trial_id] = running
-        return {"spec": running.spec}
+        # Tune ends an actor for which it has no trial, and then starts the next stage on the ones that are left.
+        # A trial that waits keeps its actor, with everything imported, until there is work again.
+        assignments.stacks[trial_id] = stack
+        return {"specs": specs}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Nothing: the scheduler has reported to the study."""
@@ -109,8 +121,8 @@ class _StudyScheduler(FIFOScheduler):
             self._look(tune_controller)
 
     def _watch(self, trial_id: str) -> None:
-        running = self._assignments.running.get(trial_id)
-        self._assignments.silences.watch(trial_id, running.study.name if running else None)
+        members = self._assignments.stacks[trial_id].members
+        self._assignments.silences.watch(trial_id, members[0].study.name if members else None)
 
     def _look(self, tune_controller: Any) -> None:
         """End the workers that have said nothing for too long, and say what waits for a machine."""
@@ -118,7 +130,7 @@ class _StudyScheduler(FIFOScheduler):
         actors = tune_controller._actor_manager._live_actors_to_ray_actors_resources
         placed, waiting = {}, 0
         for trial, tracked in tune_controller._trial_to_actor.items():
-            if trial.trial_id not in assignments.live:
+            if trial.trial_id not in assignments.stacks:
                 continue
             if tracked not in actors:
                 waiting += 1
@@ -128,7 +140,7 @@ class _StudyScheduler(FIFOScheduler):
         for trial_id, silence in assignments.silences.too_long().items():
             if trial_id in placed and trial_id not in assignments.ended:
                 assignments.ended[trial_id] = str(silence)
-                if trial_id not in assignments.running:
+                if not assignments.stacks[trial_id].members:
                     logger.warning("While it waited for a trial, %s.", silence)
                 ray.kill(placed[trial_id])  # also one that is stopped: its node ends the process seconds later
         try:
@@ -143,10 +155,10 @@ class _StudyScheduler(FIFOScheduler):
         records = [record for news in result["news"] for record in news.get("records", ())]
         self._watch(trial.trial_id)  # its first epoch may have come before anybody looked
         assignments.silences.heard(trial.trial_id, [record["end"] - record["start"] for record in records])
-        if share.is_shared and len(assignments.live) >= share.slots:
+        if share.is_shared and len(assignments.stacks) >= share.workers:
             tune_controller._cleanup_cached_actors(force_all=True)  # it keeps one, whose slot is another search's
         try:
-            goes_on = not assignments.error and self._goes_on(trial.trial_id, *result["news"])
+            goes_on = not assignments.error and self._goes_on(trial, result["news"])
         except Exception as error:
             assignments.error = error
             goes_on = False
@@ -154,32 +166,40 @@ class _StudyScheduler(FIFOScheduler):
             self._forget(trial.trial_id)
         return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
 
-    def _goes_on(self, trial_id: str, news: dict[str, Any]) -> bool:
+    def _goes_on(self, trial: Any, news: Sequence[dict[str, Any]]) -> bool:
         assignments = self._assignments
-        running = assignments.running.get(trial_id)
-        if running is None:
-            return assignments.queue.has_to_wait and len(assignments.live) <= assignments.share.slots
-        return assignments.queue.on_trial_result(running, news)
+        stack = assignments.stacks[trial.trial_id]
+        if not stack.members:
+            return assignments.queue.has_to_wait and len(assignments.stacks) <= assignments.share.workers
+        ended = stack.on_result(news)
+        if not stack.members:
+            return False
+        begun = stack.fill(assignments.at_once) if assignments.stays(trial.trial_id) else ()
+        if begun:  # the next step has their models and weights in it, as a worker's first one has
+            assignments.silences.forget(trial.trial_id)
+            self._watch(trial.trial_id)
+        if ended or begun:  # it arrives before Tune's call of the next step
+            trial.temporary_state.ray_actor.assign.remote(ended, begun)
+        return True
 
-    def _forget(self, trial_id: str) -> tuple[RunningTrial | None, str | None]:
+    def _forget(self, trial_id: str) -> tuple[Stack | None, str | None]:
         """Take a trial that ended out of the books; what it trained, and where."""
         assignments = self._assignments
-        assignments.live.discard(trial_id)
         assignments.silences.forget(trial_id)
-        return assignments.running.pop(trial_id, None), assignments.nodes.pop(trial_id, None)
+        return assignments.stacks.pop(trial_id, None), assignments.nodes.pop(trial_id, None)
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
         """Only an actor that died, or could not be made, ends here: a training's failures are results."""
         assignments = self._assignments
-        running, node = self._forget(trial.trial_id)
+        stack, node = self._forget(trial.trial_id)
         silent = assignments.ended.pop(trial.trial_id, None)
-        if assignments.error or running is None:
+        if assignments.error or stack is None:
             return
         error = _error_of(trial)
         reason = silent or (type(error).__name__ if error else "its process ended")
         try:
             own = silent is not None or _is_own(error, node)
-            assignments.queue.on_trial_error(running, reason, own=own)
+            stack.on_error(reason, own=own)
         except Exception as error:
             assignments.error = error
 
@@ -239,17 +259,20 @@ def slots(resources: ResourcesSection, max_concurrent: int | None) -> int:
     Raises:
         Mistakes: not even one trial fits.
     """
-    fit = capacity(resources, _alive_nodes(), growth(BOOTSTRAP))
+    fit = resources.stack * capacity(resources, _alive_nodes(), growth(BOOTSTRAP))
     return min(fit, max_concurrent or fit)
 
 
 def run_queue(queue: TrialQueue, *, resources: ResourcesSection, concurrent: int) -> None:
     """Train everything in the queue, at most ``concurrent`` trials at once."""
+    workers = resources.workers(concurrent)
     assignments = _Assignments(
         queue,
-        Share(concurrent, drivers_on_cluster),
+        Share(workers, drivers_on_cluster),
         Silences(epochs=resources.silent_epochs, first_epoch_s=60 * resources.first_epoch_minutes),
         Placement(resources, _alive_nodes, growth(BOOTSTRAP), _is_here),
+        size=resources.stack,
+        at_once=concurrent,
     )
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # the study says what fails, with its reason
     use_in_tune()
@@ -261,7 +284,7 @@ def run_queue(queue: TrialQueue, *, resources: ResourcesSection, concurrent: int
                 search_alg=_StudySearcher(assignments),
                 scheduler=_StudyScheduler(assignments),
                 num_samples=-1,
-                max_concurrent_trials=concurrent,
+                max_concurrent_trials=workers,
                 reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,
                 trial_name_creator=lambda trial: trial.trial_id,

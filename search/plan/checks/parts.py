@@ -1,4 +1,4 @@
-"""Whether one's own parts, which a search file names by their import paths, are there."""
+"""Whether one's own parts, which a search file names by their import paths, are there, and what can be in a stack."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,8 +9,10 @@ from search.plan.checks.findings import Findings
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.metrics.own_metric import own_metric
 from trainables.metrics.table import name_conflicts
+from trainables.mistakes import raise_if_any
 from trainables.models.backbones import LIBRARIES, backbone
 from trainables.parts import is_own
+from trainables.training.stack import why_not_stacked
 
 
 def check_parts(found: Findings, config: SearchConfig) -> None:
@@ -24,6 +26,35 @@ def check_parts(found: Findings, config: SearchConfig) -> None:
     metrics = [path for key, path, _ in _own_parts(config) if "training" not in key and "model" not in key]
     found.add(name_conflicts(metrics))
     found.check(lambda: shipped_packages(config.ship), "ship")
+
+
+def check_stack(found: Findings, config: SearchConfig) -> None:
+    """Where several trials are to be trained together, each loss can be with its network and batches."""
+    parts = ("losses", "model.backbone", "training.sampler", "training_by_loss", "split.folds")
+    found.check(
+        lambda: raise_if_any(list(dict.fromkeys(_unstacked(config)))),
+        "resources.stack",
+        "resources.gpus_per_trial",
+        *parts,
+    )
+
+
+def _unstacked(config: SearchConfig) -> Iterator[str]:
+    stack, gpus = config.resources.stack, config.resources.gpus_per_trial
+    if stack > 1 and gpus > 1:
+        yield (
+            f"resources.stack is {stack} and resources.gpus_per_trial is {gpus:g}: one is for networks of which several "
+            "fit on a GPU, the other for those that need several GPUs; set one of them to 1."
+        )
+    for loss in config.losses if stack > 1 else ():
+        reason = why_not_stacked(
+            loss=loss.key,
+            backbone=config.model.backbone,
+            sampler=config.training_of(loss.name).sampler,
+            folds=config.split.folds or 0,
+        )
+        if reason:
+            yield f"resources.stack is {stack}, and {reason}; set it to 1, which trains each trial by itself."
 
 
 def _own_parts(config: SearchConfig) -> Iterator[tuple[str, str, Callable[[str], Any]]]:

@@ -12,7 +12,7 @@ from search.plan.checks.images import check_images_readable
 from search.plan.checks.machine import check_machine
 from search.plan.checks.network import check_network
 from search.plan.checks.noise import check_noise
-from search.plan.checks.parts import check_parts
+from search.plan.checks.parts import check_parts, check_stack
 from search.plan.checks.spaces import check_spaces
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder
@@ -50,6 +50,7 @@ def make_plan(
     check_noise(found, config, spaces)
     check_machine(found, config)
     check_parts(found, config)
+    check_stack(found, config)
     if not goes_on:
         check_addresses(found, config)
         check_runs_folder(found, runs)

@@ -61,7 +61,7 @@ class Need:
 def slots_here(config: SearchConfig) -> int:
     """How many trials run at once on this machine; of its GPUs, which only torch counts, one is known."""
     cpus = (os.cpu_count() or 1) / config.resources.cpus_per_trial
-    slots = 1 if config.resources.gpus_per_trial else max(1, int(cpus))
+    slots = config.resources.stack * (1 if config.resources.gpus_per_trial else max(1, int(cpus)))
     return min(slots, config.search.max_concurrent or slots)
 
 

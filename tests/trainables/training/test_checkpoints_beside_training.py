@@ -104,7 +104,7 @@ def test_an_epoch_does_not_wait_and_what_is_written_is_of_its_end(spec: TrialSpe
     training = Training(spec, CPU)
     training.run_epoch()
     assert files(spec) == set()
-    training._train(2)  # it goes on: the weights are others now
+    training._train(training.begin_epoch())  # it goes on: the weights are others now
     writing.set()
     training.wait_for_checkpoints()
     assert files(spec) == {"attempt-1/best.safetensors", "attempt-1/last.pt"}
@@ -153,12 +153,12 @@ def test_who_stops_a_training_has_what_it_trained(spec: TrialSpec, writing: thre
 def trial_of(spec: TrialSpec) -> TrainingTrial:
     """An actor's trial, without the actor."""
     trial = TrainingTrial.__new__(TrainingTrial)
-    trial._device, trial._node = CPU, "here"
-    trial._begin({"spec": spec})
+    trial._devices, trial._attempts = [CPU], {}
+    trial.assign((), [spec])
     return trial
 
 
-@pytest.mark.parametrize("ends", [TrainingTrial.cleanup, lambda trial: trial.reset_config({"spec": None})])
+@pytest.mark.parametrize("ends", [TrainingTrial.cleanup, lambda trial: trial.reset_config({"specs": ()})])
 def test_an_actor_s_trial_that_ends_has_written_everything(
     spec: TrialSpec, ends: Callable[[TrainingTrial], object], writing: threading.Event
 ) -> None:
@@ -190,9 +190,8 @@ def test_a_full_disk_is_no_failure_of_the_training(
     monkeypatch.setattr(checkpoints, "write_whole", refuse)
     trial = trial_of(replace(spec, training=replace(spec.training, epochs=epochs)))
     news = [trial.step()["news"][0] for _ in range(epochs)]
-    (told,) = news[-1].values()
-    assert set(news[-1]) == {"disk_full"}
-    assert f"There is no space left for {spec.directory}, where " in told
+    assert set(news[-1]) == {"directory", "disk_full"}
+    assert f"There is no space left for {spec.directory}, where " in news[-1]["disk_full"]
     assert [len(entry["records"]) for entry in news[:-1]] == [1] * (epochs - 1)
 
 
@@ -202,7 +201,7 @@ def test_a_full_disk_does_not_hinder_the_next_trial(spec: TrialSpec, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "write_whole", refuse)
         trial.step()
-        assert trial.reset_config({"spec": replace(spec, directory=f"{spec.directory}-next")})
+        assert trial.reset_config({"specs": [replace(spec, directory=f"{spec.directory}-next")]})
     assert "No space left" in next((Path(spec.directory) / "logs").iterdir()).read_text()
     (news,) = trial.step()["news"]
     trial.cleanup()

@@ -1,6 +1,7 @@
 """What a trial's attempts leave to be read: epochs, messages, failures; and trouble with the log harms nobody."""
 
 import logging
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from support.trained_here import trial_of
 from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
+from trainables.training import trial_log
 from trainables.training.config import TrainingConfig
 from trainables.training.trial_log import TrialLog, read_log
 
@@ -94,7 +96,7 @@ def test_messages_and_warnings_of_ours_and_of_one_s_own_modules_are_in_it(tmp_pa
     logging.getLogger("trainables.data").warning("of %s", "ours")
     logging.getLogger("somebody.else").warning("of nobody's")
     with pytest.warns(UserWarning, match="odd"):
-        log._warning("odd", UserWarning, "mylab/losses.py", 3)
+        trial_log._warning("odd", UserWarning, "mylab/losses.py", 3)
     log.close()
     logging.getLogger("support.own_parts").warning("afterwards")
     said = read_log(str(tmp_path / "trial"))
@@ -126,3 +128,31 @@ def test_messages_beyond_all_measure_are_counted(tmp_path: Path, monkeypatch: py
     log.close()
     assert len(read_log(str(tmp_path / "trial")).splitlines()) == 12
     assert "92 further messages were left out." in read_log(str(tmp_path / "trial"))
+
+
+def test_logs_that_are_open_together_keep_apart_what_is_one_s_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are opened and closed in any order; afterwards everything is as it was before."""
+    shown: list[object] = []
+    monkeypatch.setattr(warnings, "showwarning", lambda message, *_: shown.append(message))
+    before = logging.getLogger("trainables").level, warnings.showwarning
+    logs = [TrialLog(spec_in(str(tmp_path / name), tmp_path / "cache"), "cpu") for name in ("one", "two")]
+    said = logging.getLogger("trainables.training")
+    for log in logs:
+        log.open()
+        with log.alone():
+            said.info("of %s alone", log._spec.directory.rpartition("/")[2])
+    said.info("of both")
+    warnings.showwarning("both are warned", UserWarning, "mylab.py", 3)
+    logs[0].close()
+    said.info("of those that are left")
+    logs[1].close()
+    assert (logging.getLogger("trainables").level, warnings.showwarning) == before
+    assert shown == ["both are warned"]
+    texts = {name: read_log(str(tmp_path / name)) for name in ("one", "two")}
+    for name, text in texts.items():
+        assert "of both" in text
+        assert "both are warned" in text
+        assert [f"of {other} alone" in text for other in texts] == [other == name for other in texts]
+    assert ["of those that are left" in text for text in texts.values()] == [False, True]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from trainables.data.augmentation.augment import AUGMENTATIONS, Frame
-from trainables.data.augmentation.resample import resample
+from trainables.data.augmentation.resample import Crops, resample
 
 CHUNK = 8 * 224**2  # output pixels that a CPU resamples at once: what they are made of stays in its cache
 PADDED = 1 << 29  # bytes of windows that are gathered at once, and four times as many when they are resampled
@@ -52,12 +52,18 @@ def load(
     crops = AUGMENTATIONS[augmentation](images.sizes(indices_B), frame, generator)
     if rows != slice(None):
         indices_B, crops = indices_B[rows], crops.of(rows)
+    return cut(images, indices_B, crops, device)
+
+
+def cut(images: Images, indices_B: Tensor, crops: Crops, device: torch.device) -> Tensor:
+    """What ``crops`` say of some images, float32 [B, 3, S, S] in 0 … 1 on ``device``."""
+    side = crops.side
     if device.type != "cpu" and _padded(crops.windows_B4) <= PADDED:
         return resample(images.gather(indices_B, crops.windows_B4).to(device), crops)
-    batch = torch.empty(len(indices_B), 3, frame.side, frame.side, dtype=torch.float32, device=device)
+    batch = torch.empty(len(indices_B), 3, side, side, dtype=torch.float32, device=device)
     # Images of like width together, for a chunk is as wide as its widest; what needs no resampling is apart.
     order = torch.where(crops.exact_B, 0, crops.windows_B4[:, 3]).argsort(stable=True)
-    size = CHUNK // frame.side**2 if device.type == "cpu" else len(order)
+    size = CHUNK // side**2 if device.type == "cpu" else len(order)
     for chunk in order.split(max(1, size)):
         for rows in _fitting(chunk, crops.windows_B4):
             of_rows = crops.of(rows)

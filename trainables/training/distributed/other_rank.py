@@ -60,6 +60,7 @@ class OtherRank(SharedTraining):
         self._order = order
         for group, lr in zip(self._optimizer.param_groups, order.learning_rates):
             group["lr"] = lr
+        self._make_ready(order.epoch)
         self._train(order.epoch)
 
     def _batches(self, epoch: int) -> Iterable[Tensor]:

@@ -21,9 +21,9 @@ CPU = torch.device("cpu")
 def trial(tmp_path: Path) -> Iterator[TrainingTrial]:
     """A trial of two devices, without its actor."""
     trial = TrainingTrial.__new__(TrainingTrial)
-    trial._device, trial._further_devices = CPU, (CPU,)
+    trial._devices, trial._attempts = [CPU, CPU], {}
     spec = small_spec(drawn_images(tmp_path), tmp_path, epochs=3)
-    trial._begin({"spec": replace(spec, validation_classes=())})
+    trial.assign((), (replace(spec, validation_classes=()),))
     yield trial
     trial.cleanup()
 
@@ -31,7 +31,8 @@ def trial(tmp_path: Path) -> Iterator[TrainingTrial]:
 def test_it_reports_its_epochs_and_ends_with_a_rank_that_dies(trial: TrainingTrial) -> None:
     (news,) = trial.step()["news"]
     assert [record["epoch"] for record in news["records"]] == [1]
-    training = trial._training
+    (attempt,) = trial._attempts.values()
+    training = attempt.training
     assert isinstance(training, FirstRank)
     assert training._others is not None
     (other,) = training._others._processes
@@ -44,10 +45,11 @@ def test_it_reports_its_epochs_and_ends_with_a_rank_that_dies(trial: TrainingTri
 def test_a_trial_that_is_ended_leaves_nobody(trial: TrainingTrial) -> None:
     """As where it is pruned: the actor takes the next trial, on the same GPUs."""
     trial.step()
-    training = trial._training
+    (attempt,) = trial._attempts.values()
+    training = attempt.training
     assert isinstance(training, FirstRank)
     assert training._others is not None
     (other,) = training._others._processes
-    del training
-    trial.reset_config({"spec": None})
+    del attempt, training
+    trial.reset_config({"specs": ()})
     assert other.poll() is not None

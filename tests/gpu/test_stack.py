@@ -1,0 +1,67 @@
+"""A stack of trainings on a GPU: as good as alone, and where its memory ends, in halves."""
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from support.stacks import alone, member, records_of
+
+from trainables.data import DATASETS
+from trainables.data.store.spec import StoreSpec
+from trainables.losses import LOSSES
+from trainables.training.stack import run_epochs
+from trainables.training.train import Training
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU that torch can use")
+CUDA = torch.device("cuda")
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
+    glyphs = DATASETS["glyphs"](num_classes=6, images_per_class=10, size=18)
+    cache = tmp_path_factory.mktemp("cache")
+    return StoreSpec(dataset=glyphs, class_names=tuple(glyphs.classes()), short_side=18, cache=str(cache))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_every_loss_comes_to_what_it_comes_to_alone(
+    images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture, loss: str, precision: str
+) -> None:
+    """After two epochs; a GPU's sums come in another order in a stack, which Adam makes more of."""
+    specs = [
+        member(images, tmp_path, number, loss=loss, hyperparameters={}, training={"precision": precision})
+        for number in range(3)
+    ]
+    trainings = [Training(spec, CUDA) for spec in specs]
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            records = records_of(run_epochs(trainings))
+    assert not caplog.records, "they were not one stack"
+    for spec, record in zip(specs, records):
+        reference = alone(spec, 2, CUDA).records[-1]
+        assert record["loss"] == pytest.approx(reference["loss"], rel=0.01 if precision == "float32" else 0.1, abs=1e-3)
+        assert record["batches"] == reference["batches"]
+
+
+def test_a_stack_for_which_there_is_not_enough_memory_goes_on_in_halves(
+    images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There is room for one of four, and not for the four."""
+    specs = [member(images, tmp_path, number, training={"image_size": 256, "batch_size": 20}) for number in range(4)]
+    trainings = [Training(spec, CUDA) for spec in specs]
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    alone(specs[0], 1, CUDA)
+    room = 1.5 * torch.cuda.max_memory_reserved() / torch.cuda.get_device_properties(CUDA).total_memory
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(room)
+    try:
+        with caplog.at_level(logging.WARNING):
+            records = records_of(run_epochs(trainings))
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert "OutOfMemoryError" in caplog.messages[0]
+    assert len(records) == 4

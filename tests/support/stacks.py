@@ -1,0 +1,88 @@
+"""Trainings in a stack, and the same trainings alone."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainables.data.store.spec import StoreSpec
+from trainables.models import ModelConfig
+from trainables.spec import TrialSpec
+from trainables.training.config import TrainingConfig
+from trainables.training.epoch_record import EpochRecord
+from trainables.training.train import Training
+
+CPU = torch.device("cpu")
+CLIPS = (0.05, None, 10.0)
+
+
+@contextmanager
+def float64() -> Iterator[None]:
+    """Networks are of float64 here, so that what differs is arithmetic and not rounding.
+
+    In float32 Adam makes whole steps of a gradient that is nothing but rounding.
+    """
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def member(images: StoreSpec, directory: Path, number: int, **changes: Any) -> TrialSpec:
+    """A training with its own seed, rates, decay and bound of gradients; four classes train and two validate."""
+    training = TrainingConfig(
+        epochs=3, batch_size=20, images_per_class=5, image_size=16, lr=1e-3 * (number + 1), head_lr=2e-3 / (number + 1),
+        weight_decay=0.02 * number, clip_grad=CLIPS[number % len(CLIPS)],
+    )  # fmt: skip
+    spec = TrialSpec(
+        loss="mpa",
+        hyperparameters={"proxies_per_class": 2},
+        model=ModelConfig(embedding_dim=8),
+        training=replace(training, **changes.pop("training", {})),
+        images=images,
+        train_classes=images.class_names[:4],
+        validation_classes=images.class_names[4:],
+        metrics=("map_at_r",),
+        objective="map_at_r",
+        seed=7 + number,
+        directory=str(directory / f"member-{number}"),
+    )
+    return replace(spec, **changes)
+
+
+def alone(spec: TrialSpec, epochs: int, device: torch.device = CPU) -> Training:
+    """``spec`` after so many epochs by itself, in a folder of its own."""
+    training = Training(replace(spec, directory=f"{spec.directory}-alone"), device)
+    for _ in range(epochs):
+        training.run_epoch()
+    return training
+
+
+def records_of(results: Sequence[EpochRecord | Exception]) -> list[EpochRecord]:
+    """The records, where no member has failed."""
+    records = []
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+        records.append(result)
+    return records
+
+
+def assert_same(training: Training, reference: Training, tolerance: float = 1e-9) -> None:
+    """Weights, running statistics, moments of the optimiser, learning rates and records are equal."""
+    ours, theirs = training.parts, reference.parts
+    for module, other in ((ours.model, theirs.model), (ours.loss, theirs.loss)):
+        torch.testing.assert_close(module.state_dict(), other.state_dict(), rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(
+        ours.optimizer.state_dict(), theirs.optimizer.state_dict(), rtol=tolerance, atol=tolerance
+    )
+    assert len(training.records) == len(reference.records)
+    for record, other_record in zip(training.records, reference.records):
+        for name in ("epoch", "batches", "checkpoint", "used"):
+            assert record.get(name) == other_record.get(name), name
+        torch.testing.assert_close(record["loss"], other_record["loss"], rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(record["metrics"], other_record["metrics"], rtol=0, atol=1e-4)

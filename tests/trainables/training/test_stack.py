@@ -1,0 +1,178 @@
+"""Trainings in a stack come and go as if each were alone: they fail, end, resume and warm up for themselves."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.small_training import drawn_images
+from support.stacks import CPU, alone, assert_same, float64, member, records_of
+
+from trainables.data.store.spec import StoreSpec
+from trainables.models import ModelConfig
+from trainables.spec import TrialSpec
+from trainables.training.config import Schedule
+from trainables.training.stack import run_epochs, stack_key, why_not_stacked
+from trainables.training.train import Diverged, Training
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
+    return drawn_images(tmp_path_factory.mktemp("stack"))
+
+
+@pytest.fixture(autouse=True)
+def exact() -> Iterator[None]:
+    with float64():
+        yield
+
+
+def test_a_member_that_diverges_touches_no_other(images: StoreSpec, tmp_path: Path) -> None:
+    specs = [member(images, tmp_path, number) for number in range(3)]
+    specs[1] = replace(specs[1], training=replace(specs[1].training, lr=1e300))
+    trainings = [Training(spec, CPU) for spec in specs]
+    results = run_epochs(trainings)
+    assert isinstance(results[1], Diverged)
+    with pytest.raises(Diverged) as said:
+        alone(specs[1], 1)
+    assert str(results[1]) == str(said.value)
+    assert trainings[1].records == []
+    for number in (0, 2):
+        assert_same(trainings[number], alone(specs[number], 1))
+
+
+def test_members_leave_and_join_at_any_epoch(images: StoreSpec, tmp_path: Path) -> None:
+    """One is pruned after an epoch; one that was resumed takes its place, two epochs ahead of another."""
+    specs = [
+        member(images, tmp_path, number, training={"schedule": Schedule(step=1, gamma=0.5)}) for number in range(4)
+    ]
+    first, pruned = (Training(spec, CPU) for spec in specs[:2])
+    records_of(run_epochs([first, pruned]))
+    before = Training(specs[2], CPU)
+    records_of(run_epochs([before, Training(specs[3], CPU)]))
+    before.run_epoch()
+    before.wait_for_checkpoints()
+    resumed = Training(specs[2], CPU)
+    assert len(resumed.records) == 2
+    fresh = Training(replace(specs[3], directory=str(tmp_path / "fresh")), CPU)
+    records_of(run_epochs([fresh, resumed, first]))
+    assert resumed.finished
+    assert_same(first, alone(specs[0], 2))
+    for training, epochs, spec in ((resumed, 3, specs[2]), (fresh, 1, specs[3])):
+        reference = alone(spec, epochs)
+        for record in (*training.records, *reference.records):
+            record["checkpoint"] = None  # of another attempt
+        assert_same(training, reference)
+
+
+def test_a_checkpoint_of_a_stack_is_one_of_a_training(images: StoreSpec, tmp_path: Path) -> None:
+    """What was in a stack for an epoch goes on alone."""
+    specs = [member(images, tmp_path, number) for number in range(2)]
+    stack = [Training(spec, CPU) for spec in specs]
+    records_of(run_epochs(stack))
+    for training in stack:
+        training.wait_for_checkpoints()
+    for spec in specs:
+        resumed = Training(spec, CPU)
+        assert len(resumed.records) == 1
+        resumed.run_epoch()
+        reference = alone(spec, 2)
+        resumed.records[1]["checkpoint"] = reference.records[1]["checkpoint"]  # of another attempt
+        assert_same(resumed, reference)
+
+
+def test_members_warm_up_for_themselves(images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Two of four leave their backbone as it is in the first epoch, and one of them in the second as well."""
+    warmups = (0, 1, 0, 2)
+    specs = [
+        member(images, tmp_path, number, training={"warmup_epochs": epochs}) for number, epochs in enumerate(warmups)
+    ]
+    trainings = [Training(spec, CPU) for spec in specs]
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            records_of(run_epochs(trainings))
+    assert not caplog.records
+    for training in trainings:
+        assert_same(training, alone(training.spec, 3))
+
+
+@pytest.mark.parametrize(("loss", "failing"), [("Listing", None), ("NotSquared", 1)])
+def test_a_stack_that_fails_goes_on_in_halves(
+    images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture, loss: str, failing: int | None
+) -> None:
+    """Only the member that is the cause fails, if it is one's; and the log says why they are no stack."""
+    powers = (0.5, 2.0, 1.0)
+    specs = [
+        member(images, tmp_path, number, loss=f"support.own_parts:{loss}", hyperparameters={"power": power})
+        for number, power in enumerate(powers)
+    ]
+    trainings = [Training(spec, CPU) for spec in specs]
+    with caplog.at_level(logging.WARNING):
+        results = run_epochs(trainings)
+    assert "3 trainings cannot go on as one stack" in caplog.messages[0]
+    for number, (training, result) in enumerate(zip(trainings, results)):
+        if number == failing:
+            assert str(result) == "the power is 2"
+        else:
+            assert_same(training, alone(training.spec, 1))
+
+
+def test_one_training_is_no_stack(images: StoreSpec, tmp_path: Path) -> None:
+    """Bit for bit."""
+    spec = member(images, tmp_path, 0)
+    training = Training(spec, CPU)
+    records_of(run_epochs([training]))
+    reference = alone(spec, 1)
+    for name, value in training.parts.model.state_dict().items():
+        assert torch.equal(value, reference.parts.model.state_dict()[name]), name
+
+
+OWN_VALUES: dict[str, dict[str, Any]] = {
+    "seed": {"seed": 99},
+    "learning rates": {"training": {"lr": 0.5, "head_lr": 0.1, "proxy_lr": 0.2}},
+    "decay and bound": {"training": {"weight_decay": 0.5, "clip_grad": None}},
+    "epochs": {"training": {"epochs": 9, "warmup_epochs": 2, "schedule": Schedule(step=2)}},
+    "a real hyperparameter": {"hyperparameters": {"proxies_per_class": 2, "margin": 0.7}},
+}
+SHARED: dict[str, dict[str, Any]] = {
+    "the loss": {"loss": "mpa_dw"},
+    "a whole hyperparameter": {"hyperparameters": {"proxies_per_class": 3, "margin": 0.5}},
+    "a hyperparameter's name": {"hyperparameters": {"proxies_per_class": 2, "scale": 0.5}},
+    "the network": {"model": ModelConfig(embedding_dim=9)},
+    "the batches": {"training": {"batch_size": 10}},
+    "the optimiser": {"training": {"optimizer": "adam"}},
+    "merged classes": {"merge": 2},
+}
+
+
+def changed(spec: TrialSpec, changes: dict[str, Any]) -> TrialSpec:
+    training = replace(spec.training, **changes.get("training", {}))
+    return replace(spec, **{**changes, "training": training})
+
+
+@pytest.mark.parametrize("changes", OWN_VALUES.values(), ids=OWN_VALUES)
+def test_what_a_member_may_have_of_its_own(images: StoreSpec, tmp_path: Path, changes: dict[str, Any]) -> None:
+    spec = member(images, tmp_path, 0, hyperparameters={"proxies_per_class": 2, "margin": 0.5})
+    assert stack_key(spec) == stack_key(changed(spec, changes)) is not None
+
+
+@pytest.mark.parametrize("changes", SHARED.values(), ids=SHARED)
+def test_what_members_share(images: StoreSpec, tmp_path: Path, changes: dict[str, Any]) -> None:
+    spec = member(images, tmp_path, 0, hyperparameters={"proxies_per_class": 2, "margin": 0.5})
+    assert stack_key(spec) != stack_key(changed(spec, changes))
+
+
+def test_what_is_not_known_of_a_part_is_said(images: StoreSpec, tmp_path: Path) -> None:
+    known = {"loss": "mpa", "backbone": "convnet", "sampler": "balanced"}
+    assert why_not_stacked(**known) is None
+    for part, name in (("loss", "mylab:Loss"), ("backbone", "timm:vit"), ("sampler", "mylab:Sampler")):
+        said = why_not_stacked(**{**known, part: name})
+        assert said is not None
+        assert name in said
+    spec = member(images, tmp_path, 0)
+    folds = replace(spec, folds=(spec.train_classes[:2], spec.train_classes[2:]))
+    assert stack_key(folds) is None
+    assert "2 folds" in str(why_not_stacked(**known, folds=2))
