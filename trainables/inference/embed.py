@@ -20,7 +20,7 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
 def embed(
     network: nn.Module, images: Images, frame: Frame, *, batch_size: int, device: torch.device, precision: str
 ) -> Tensor:
-    """Raw embeddings of all images, [N, D] float32 on the CPU, each resized and cropped at its centre.
+    """Raw embeddings of all images, [N, D] float32 on ``device``, each resized and cropped at its centre.
 
     Args:
         network: images [B, 3, H, W] in 0 … 1 to embeddings [B, D]; it is put into evaluation mode.
@@ -36,5 +36,5 @@ def embed(
         batch = load(images, indices, "none", frame, device=device)
         with autocast(device, precision):
             embeddings_BD = network(batch)
-        chunks.append(embeddings_BD.float().cpu())
+        chunks.append(embeddings_BD.float())
     return torch.cat(chunks)
