@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from trainables.data.augmentation.augment import Frame
 from trainables.data.augmentation.load import Images, load
+from trainables.data.augmentation.prefetch import prefetched
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
@@ -32,8 +33,8 @@ def embed(
     """
     network.eval()
     chunks = []
-    for indices in torch.arange(len(images)).split(batch_size):
-        batch = load(images, indices, "none", frame, device=device)
+    batches = torch.arange(len(images)).split(batch_size)
+    for (batch,) in prefetched(batches, lambda indices: (load(images, indices, "none", frame, device=device),), device):
         with autocast(device, precision):
             embeddings_BD = network(batch)
         chunks.append(embeddings_BD.float())

@@ -22,7 +22,7 @@ def faiss_for(device: torch.device) -> ModuleType | None:
     """faiss where it searches among rows on ``device``; None where torch does.
 
     On a CPU faiss is the faster one, and is missing only on a machine that does nothing but train. It takes as many
-    threads as torch was given. On a GPU torch searches, which is there without faiss too; ``make bench-gpu`` times both.
+    threads as torch was given. On a GPU torch searches, which is always there; ``make bench-gpu`` times both.
     """
     if device.type != "cpu":
         return None

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import MultiStepLR
 
 from trainables.data.augmentation.load import load
+from trainables.data.augmentation.prefetch import prefetched
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.merge import merged_labels
 from trainables.data.store.resident import on_device
@@ -35,6 +36,7 @@ from trainables.spec import TrialSpec, derived_seed
 from trainables.training.checkpoints.checkpoints import Checkpoints
 from trainables.training.description import embedder_spec, origin_of
 from trainables.training.epoch_record import DeviceMemory, EpochRecord
+from trainables.training.late_value import LateValue
 from trainables.training.optimizers import OPTIMIZERS, parameter_group
 
 logger = logging.getLogger(__name__)
@@ -152,20 +154,30 @@ class Training:
             parameter.requires_grad_(epoch > config.warmup_epochs)
         losses: list[Tensor] = []
         used: list[Used | None] = []
-        for indices_B in self._sampler.batches(epoch):
-            losses.append(self._step(indices_B, generator))
+        batches = prefetched(
+            self._sampler.batches(epoch), lambda indices_B: self._batch(indices_B, generator), self._device
+        )
+        before: LateValue | None = None
+        for images, labels_B in batches:
+            losses.append(self._step(images, labels_B))
             used.append(self._loss.used)
-            if len(losses) > 1:  # the step before: reading this one's loss would make the device wait
-                self._check(losses[-2], epoch)
-        self._check(losses[-1], epoch)
+            late = LateValue(losses[-1])
+            if before is not None:  # of the step before, so that the device always has a step to do
+                self._check(before, epoch)
+            before = late
+        assert before is not None, "an epoch without a batch"
+        self._check(before, epoch)
         return torch.stack(losses).mean().item(), len(losses), summed(used)
 
-    def _step(self, indices_B: Tensor, generator: torch.Generator) -> Tensor:
-        labels_B = self._labels_N[indices_B].to(self._device)
+    def _batch(self, indices_B: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Images and labels on the device."""
         images = load(
             self._train_view, indices_B, self._config.augment, self._config.frame,
             device=self._device, generator=generator,
         )  # fmt: skip
+        return images, self._labels_N[indices_B].to(self._device)
+
+    def _step(self, images: Tensor, labels_B: Tensor) -> Tensor:
         with autocast(self._device, self._config.precision):
             embeddings_BD = self._model(images)
         loss: Tensor = self._loss(embeddings_BD, labels_B)
@@ -177,8 +189,8 @@ class Training:
         return loss.detach()
 
     @staticmethod
-    def _check(loss: Tensor, epoch: int) -> None:
-        value = loss.item()
+    def _check(loss: LateValue, epoch: int) -> None:
+        value = loss.read()
         if not math.isfinite(value):
             raise Diverged(f"The training loss became {value} in epoch {epoch}.")
 

@@ -49,7 +49,7 @@ def load(
     """
     crops = AUGMENTATIONS[augmentation](images.sizes(indices_B), frame, generator)
     if device.type != "cpu" and _padded(crops.windows_B4) <= PADDED:
-        return resample(images.gather(indices_B, crops.windows_B4).to(device), crops)
+        return resample(_on(device, images.gather(indices_B, crops.windows_B4)), crops)
     batch = torch.empty(len(indices_B), 3, frame.side, frame.side, device=device)
     # Images of like width together, for a chunk is as wide as its widest; what needs no resampling is apart.
     order = torch.where(crops.exact_B, 0, crops.windows_B4[:, 3]).argsort(stable=True)
@@ -57,8 +57,15 @@ def load(
     for chunk in order.split(max(1, size)):
         for rows in _fitting(chunk, crops.windows_B4):
             of_rows = crops.of(rows)
-            batch[rows] = resample(images.gather(indices_B[rows], of_rows.windows_B4).to(device), of_rows)
+            batch[rows] = resample(_on(device, images.gather(indices_B[rows], of_rows.windows_B4)), of_rows)
     return batch
+
+
+def _on(device: torch.device, pixels: Tensor) -> Tensor:
+    """The pixels on a device. To a GPU they go through pinned memory, which torch keeps for the next batches."""
+    if device.type != "cuda" or pixels.is_cuda:
+        return pixels.to(device)
+    return pixels.pin_memory().to(device, non_blocking=True)
 
 
 def _padded(windows_B4: Tensor) -> int:
