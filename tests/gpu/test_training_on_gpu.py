@@ -118,7 +118,7 @@ def test_embeddings_stay_on_the_gpu_and_the_tests_are_in_float32(images: StoreSp
     }
     assert {(embeddings.device.type, embeddings.dtype) for embeddings in found.values()} == {("cuda", torch.float32)}
     scale = expected_ND.abs().max()
-    assert (found["float32"].cpu() - expected_ND).abs().max() < 2e-3 * scale  # cuDNN's convolutions may take TF32
+    assert (found["float32"].cpu() - expected_ND).abs().max() < 2e-4 * scale, "TF32 errs by 1e-3"
     assert torch.equal(found["auto"], found["bfloat16"]), "what is free on a GPU"
     assert not torch.equal(found["float32"], found["bfloat16"])
 
@@ -134,11 +134,11 @@ def test_a_training_learns_and_says_what_memory_it_took(images: StoreSpec, tmp_p
 
 
 def test_an_epoch_waits_for_no_step(images: StoreSpec, tmp_path: Path) -> None:
-    """The thread that starts the steps waits for the device nowhere: torch would warn, and here a warning is an error.
+    """A step is started without waiting for the device anywhere; torch makes that an error here.
 
-    But for the batches, whose own thread is told apart, and the loss, which is read when its step is over.
+    Some losses wait: those that ask which classes a batch has, or mine it.
     """
-    training = Training(replace(spec_of(images, tmp_path / "trial")), GPU)
+    training = Training(replace(spec_of(images, tmp_path / "trial"), loss="softmax"), GPU)
     training.run_epoch()
     images_B, labels_B = training._batch(torch.arange(24), torch.Generator().manual_seed(0))
     torch.cuda.set_sync_debug_mode("error")

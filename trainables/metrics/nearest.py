@@ -56,10 +56,15 @@ def _nearest_by_torch(queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int
 
 @contextmanager
 def full_float32() -> Iterator[None]:
-    """Matrix products in full float32, whatever the training allows: TF32 would reorder neighbours."""
-    allowed = torch.get_float32_matmul_precision()
+    """Matrix products and convolutions in full float32, whatever the training allows.
+
+    A GPU's TF32, which torch allows for convolutions unless told otherwise, has ten bits: it would reorder neighbours.
+    """
+    products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(allowed)
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cudnn.allow_tf32 = convolutions
