@@ -26,8 +26,6 @@ from trainables.data.augmentation.prefetch import prefetched
 from trainables.data.store.spec import StoreSpec
 from trainables.training.train import Training
 
-STEPS = 10
-
 
 def _from_store(training: Training, sizes: Sizes, device: torch.device, *, ahead: bool) -> Iterator[Batch]:
     """Batches as an epoch has them; without ``ahead`` each is made when it is asked for."""
@@ -77,7 +75,7 @@ def feeding(console: Console, sizes: Sizes, device: torch.device) -> None:
             "store in main memory, no thread": (main_memory, _from_store(main_memory, sizes, device, ahead=False)),
             f"DataLoader, {sizes.workers} workers": (resident, _from_loader(root, sizes, device)),
         }
-        runs: list[Callable[[], None]] = [partial(take_steps, *source, STEPS) for source in sources.values()]
+        runs: list[Callable[[], None]] = [partial(take_steps, *source, sizes.steps) for source in sources.values()]
         seconds = medians(runs, device=device, seconds=len(runs) * sizes.seconds, repeats=3)
         table = Table(title=f"{sizes.networks[0]}, bfloat16, batch {sizes.batch} at {sizes.side} px; {machine(device)}")
         for column in ("images", "images/s", "of tensors on the device", "GPU busy"):
@@ -86,7 +84,7 @@ def feeding(console: Console, sizes: Sizes, device: torch.device) -> None:
             share = busy_share(run, device)
             table.add_row(
                 name,
-                f"{STEPS * sizes.batch / took:.0f}",
+                f"{sizes.steps * sizes.batch / took:.0f}",
                 f"{seconds[0] / took:.3f}",
                 "–" if share is None else f"{share:.0%}",
             )

@@ -19,7 +19,6 @@ from trainables.data.store.spec import StoreSpec
 from trainables.models import EmbeddingModel
 from trainables.training.train import Training
 
-STEPS = 5
 Change = Callable[[EmbeddingModel, Tensor], torch.nn.Module]
 
 
@@ -62,15 +61,15 @@ def networks(console: Console, sizes: Sizes, device: torch.device) -> None:
                     table.add_row(name, f"{type(error).__name__}: {str(error).splitlines()[0]:.60}", "", "")
                     continue
                 first = first or took
-                speed = f"{sizes.batch * STEPS / took:.0f}"
+                speed = f"{sizes.batch * sizes.steps / took:.0f}"
                 table.add_row(name, speed, f"{first / took:.2f}", f"{peak / 1e9:.2f}")
             console.print(table)
 
 
 def _measured(training: Training, change: Change, sizes: Sizes, device: torch.device) -> tuple[float, int]:
-    """Seconds of ``STEPS`` steps, and the bytes that they take beyond the weights."""
+    """Seconds of some steps, and the bytes that they take beyond the weights."""
     batch = still_batch(sizes, device)
     training._model = change(training._model, batch[0])  # type: ignore[assignment]
-    run = partial(take_steps, training, itertools.repeat(batch), STEPS)
+    run = partial(take_steps, training, itertools.repeat(batch), sizes.steps)
     (took,) = medians([run], device=device, seconds=sizes.seconds, repeats=3)
     return took, peak_bytes(run, device=device)
