@@ -1,4 +1,4 @@
-.PHONY: setup run test test-slow test-cluster test-browser soak check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-initial-proxies bench-stack docs pictures audit clean
+.PHONY: setup run test test-slow test-cluster test-browser test-gpu soak check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-initial-proxies bench-stack bench-gpu bench-precision docs pictures audit clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -48,6 +48,10 @@ test-slow: setup
 # Pages in Debian's Chromium (`apt-get install chromium`), one of them while a search runs.
 test-browser: setup
 	$(BIN)/pytest -m browser
+
+# What only a GPU shows. Nothing is installed: it runs where there is PyTorch and pytest, without Ray, Optuna or MLflow.
+test-gpu:
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m pytest tests/gpu --confcutdir tests/gpu -o filterwarnings=error -rs
 
 bench-losses: setup
 	$(BIN)/python -m benchmarks.losses
@@ -110,6 +114,15 @@ bench-gallery: setup
 bench-initial-proxies: export OMP_NUM_THREADS = 1
 bench-initial-proxies: setup
 	$(BIN)/python -m benchmarks.initial_proxies $(IMAGES) $(LOSSES)
+
+# One GPU; nothing is installed, as for test-gpu. On a CPU all is small, and only shows that it runs.
+bench-gpu:
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m benchmarks.gpu $(PARTS)
+
+# With one thread: bfloat16 and float32, the same seeds.
+bench-precision: export OMP_NUM_THREADS = 1
+bench-precision: setup
+	$(BIN)/python -m benchmarks.precision $(IMAGES)
 
 bench-anytime: setup
 	$(BIN)/python -m benchmarks.anytime $(IMAGES) $(RUNS)

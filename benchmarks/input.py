@@ -47,10 +47,10 @@ THEIRS: dict[str, v2.Transform] = {
 GOALS = {"none": "4.0×", "crop_flip": "", "resized_crop_flip": "1.5×"}
 
 
-def draw_photographs(root: Path) -> None:
+def draw_photographs(root: Path, count: int = IMAGES) -> None:
     """Noise of many scales, which JPEG compresses about as it does photographs."""
     random = np.random.default_rng(0)
-    for number in range(IMAGES):
+    for number in range(count):
         height, width = random.choice([(348, 348), (375, 500), (500, 375), (480, 640)])
         coarse = [random.integers(0, 256, (2**k, 2**k, 3), dtype=np.uint8) for k in range(2, 8)]
         layers = [np.asarray(Image.fromarray(layer).resize((width, height))) for layer in coarse]

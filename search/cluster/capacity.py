@@ -7,11 +7,15 @@ import yaml
 
 from search.config.sections.resources import ResourcesSection
 from trainables.mistakes import Mistakes
+from trainables.training.epoch_record import DeviceMemory
 
 Node = Mapping[str, float]
 """What a node has, by Ray's names: CPU, GPU."""
 
 _ROUNDING = 1e-6
+
+CONTEXT_BYTES = 600_000_000
+"""What a process takes of a GPU beside PyTorch's tensors: CUDA itself and its libraries."""
 
 
 def wanted(resources: ResourcesSection) -> Node:
@@ -52,6 +56,29 @@ def capacity(resources: ResourcesSection, nodes: Iterable[Node], may_come: Itera
     raise Mistakes(
         short or f"resources: no machine of the cluster has {asked['CPU']:g} CPUs and {asked['GPU']:g} GPUs together."
     )
+
+
+def too_tight(gpus_per_trial: float, memory: DeviceMemory, stack: int = 1) -> str | None:
+    """A sentence naming a fraction that fits, where the workers packed on one GPU need more memory than it has.
+
+    A worker trains a trial, or a stack of so many.
+    """
+    one, many = ("trial", "trials") if stack == 1 else (f"stack of {stack}", f"stacks of {stack}")
+    packed = int(1 / gpus_per_trial + _ROUNDING)
+    need, fit = fitting(memory)
+    if packed <= fit:
+        return None
+    fraction = int(1000 / fit) / 1000  # rounded down: rounded up, one fewer would be packed
+    return (
+        f"resources.gpus_per_trial is {gpus_per_trial:g}, which packs {packed} {many} on a GPU of "
+        f"{memory['total'] / 1e9:.1f} GB; a {one} took {need / 1e9:.1f} GB of it, so {fit} fit: set it to {fraction:g}."
+    )
+
+
+def fitting(memory: DeviceMemory) -> tuple[int, int]:
+    """The bytes that a trial takes of a GPU, and how many such trials fit on it, at least one."""
+    need = memory["peak"] + CONTEXT_BYTES
+    return need, max(1, memory["total"] // need)
 
 
 def growth(bootstrap: Path) -> list[Node]:

@@ -4,22 +4,27 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import torch
 
+from search.cluster.capacity import fitting, too_tight, trials_on, wanted
+from search.cluster.mps import PIPES, mps_daemon
 from search.cluster.session import NoRay, ray_session, token_path
 from search.config.search_config import SearchConfig
 from search.plan.checks import make_plan
 from search.plan.disk.needs import disk_needs, numbers_of, slots_here
 from search.plan.disk.space import limit_warnings, spaces_of
 from search.plan.plan import Plan
+from search.plan.progress.estimate import expected_seconds, expected_works, measured_costs_of
 from search.selection.seal import MEND
 from search.study.samplers.chance import is_blind, left_to_chance
 from trainables.data.look import look_at
 from trainables.mistakes import Mistakes
+from trainables.training.epoch_record import DeviceMemory
 
 LOOK_S = 60
 PROCESS_BYTES = 700_000_000
@@ -59,6 +64,14 @@ def _faiss() -> Iterator[CheckResult]:
     yield CheckResult(check="faiss", state="ok", found=found)
 
 
+def _mps() -> Iterator[CheckResult]:
+    """Whether the trials that share a GPU compute side by side there."""
+    if not torch.cuda.device_count():
+        return
+    found, mend = mps_daemon(os.environ, PIPES)
+    yield CheckResult(check="mps", state="warning" if mend else "ok", found=found, mend=mend)
+
+
 def _token() -> Iterator[CheckResult]:
     path = token_path()
     if path is None:
@@ -85,7 +98,7 @@ def _ray() -> Iterator[CheckResult]:
     yield CheckResult(check="ray", state="ok", found=f"{ray.__version__} on {where}: {nodes} nodes, {has}")
 
 
-MACHINE_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (_python, _torch, _faiss, _token, _ray)
+MACHINE_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (_python, _torch, _faiss, _mps, _token, _ray)
 
 
 def _data(plan: Plan) -> Iterator[CheckResult]:
@@ -152,7 +165,53 @@ def _sampling(plan: Plan) -> Iterator[CheckResult]:
         yield CheckResult(check="sampling", state="warning" if blind else "ok", found=text.rstrip("."))
 
 
-SEARCH_CHECKS: tuple[Callable[[Plan], Iterator[CheckResult]], ...] = (_data, _images, _disk, _memory, _sampling)
+def _cost(plan: Plan) -> Iterator[CheckResult]:
+    """A few steps of each loss's default on this machine: their time and memory, and what the search takes by them."""
+    resources = plan.config.resources
+    node = {"CPU": float(os.cpu_count() or 1), "GPU": float(torch.cuda.device_count())}
+    slots = trials_on(node, wanted(resources))
+    if not slots:
+        found = "not measured: this machine has no room for a trial"
+        yield CheckResult(check="time", state="warning", found=found, mend="Ask on a machine that will train.")
+        return
+    try:
+        costs = measured_costs_of(plan)
+    except Exception as error:  # whatever would end the trials
+        reason = (
+            "its process was killed" if isinstance(error, BrokenProcessPool) else f"{type(error).__name__}: {error}"
+        )
+        mend = "Trials would fail as well; where memory is short, set training.batch_size to less."
+        yield CheckResult(check="step", state="failed", found=f"a training could not be measured ({reason})", mend=mend)
+        return
+    steps = ", ".join(f"{loss} {_seconds(cost.step)} a step" for loss, cost in costs.items())
+    most = max(costs.values(), key=lambda cost: cost.memory)
+    epoch = f"an epoch has {most.steps} and {_seconds(most.validation)} of validation"
+    yield CheckResult(check="step", state="ok", found=f"{steps}; {epoch}; {_gigabytes(most.memory)} at the peak")
+    if most.device_memory is not None and resources.gpus_per_trial < 1:
+        yield _share(resources.gpus_per_trial, DeviceMemory(peak=most.memory, total=most.device_memory))
+    slots = min(slots, plan.config.search.max_concurrent or slots)
+    took = expected_seconds(plan, expected_works(plan), costs, slots)
+    found = f"about {_minutes(took)} with {slots} trials at once, and then the scoring of the test"
+    yield CheckResult(check="time", state="ok", found=found)
+
+
+def _share(gpus_per_trial: float, memory: DeviceMemory) -> CheckResult:
+    """Whether as many trials fit on a GPU as its share says."""
+    need, fit = fitting(memory)
+    found = f"a trial takes {_gigabytes(need)} of {_gigabytes(memory['total'])}, so {fit} fit on a GPU"
+    mend = too_tight(gpus_per_trial, memory)
+    return CheckResult(check="gpu share", state="failed" if mend else "ok", found=found, mend=mend or "")
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2g} s"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds < 2 * 3600 else f"{seconds / 3600:.1f} h"
+
+
+SEARCH_CHECKS: tuple[Callable[[Plan], Iterator[CheckResult]], ...] = (_data, _images, _disk, _memory, _sampling, _cost)
 
 
 def _gigabytes(count: int) -> str:

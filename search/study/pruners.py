@@ -43,6 +43,13 @@ class Pruner(ABC):
         """What the trials of the study with this name are compared with, before there are any."""
         return self._comparison(study) if self.first < self.steps else NoComparison()
 
+    def expected_steps(self, trials: int) -> float:
+        """The mean steps of so many trials whose order says nothing of how good they are; better ones come later."""
+        return self._expected_steps(trials) if self.first < self.steps else self.steps
+
+    @abstractmethod
+    def _expected_steps(self, trials: int) -> float: ...
+
     @abstractmethod
     def _plan(self) -> str: ...
 
@@ -59,6 +66,9 @@ class Unpruned(Pruner):
     def plan(self) -> str:
         """That nothing is pruned."""
         return "no trial is pruned"
+
+    def _expected_steps(self, trials: int) -> float:
+        return self.steps
 
     def _plan(self) -> str:
         return self.plan
@@ -81,6 +91,18 @@ class SuccessiveHalving(Pruner):
             plan.append(rung)
             rung *= REDUCTION_FACTOR
         return tuple(plan)
+
+    def _expected_steps(self, trials: int) -> float:
+        return self._halved(self.rungs, trials)
+
+    def _halved(self, rungs: Sequence[int], trials: int) -> float:
+        """Of the first k that come to a rung the best half, rounded up, would go on; so 1/2 or a little more of all."""
+        total, before, coming = 0.0, 0, float(trials)
+        for rung in (*rungs, self.steps):
+            total += coming * (rung - before)
+            before = rung
+            coming = sum(-(-number // 2) / number for number in range(1, round(coming) + 1))
+        return total / trials if trials else self.steps
 
     def _plan(self) -> str:
         return f"{self._after(self.rungs)} the best half goes on"
@@ -122,6 +144,9 @@ class Hyperband(SuccessiveHalving):
                 return bracket
         raise AssertionError("the remainder is below the sum")
 
+    def _expected_steps(self, trials: int) -> float:
+        return sum(share * self._halved(rungs, round(share * trials)) for rungs, share in self.brackets)
+
     def _plan(self) -> str:
         parts = [
             f"{share:.0%} of the trials are compared {self._after(rungs)}" if rungs else f"{share:.0%} are never pruned"
@@ -138,6 +163,11 @@ class Median(Pruner):
     """The median rule (Golovin et al. 2017)."""
 
     summary = "the median rule: what is worse than the median of the complete trials at the same step ends"
+
+    def _expected_steps(self, trials: int) -> float:
+        """Half of those that are compared are below the median from the first time on."""
+        compared = max(0, trials - COMPLETE_FOR_MEDIAN)
+        return self.steps - (self.steps - self.first) * compared / 2 / trials if trials else self.steps
 
     def _plan(self) -> str:
         return (

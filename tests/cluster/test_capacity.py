@@ -6,10 +6,9 @@ import pytest
 import yaml
 from support.services import ROOT
 
-from search.cluster.capacity import capacity, growth
+from search.cluster.capacity import CONTEXT_BYTES, capacity, growth, too_tight
 from search.cluster.tune import tuner
 from search.config.sections.resources import ResourcesSection
-from search.stages.listeners.gpu_memory_check import CONTEXT_BYTES, too_tight
 from trainables.mistakes import Mistakes
 from trainables.training.epoch_record import DeviceMemory
 

@@ -1,6 +1,7 @@
 """What ``holdout doctor`` finds."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from support.commands import holdout, holdout_here, plain, write_search
 
 from search.cluster import doctor
 from search.cluster.doctor import CheckResult, examine
+from search.cluster.mps import mps_daemon
 from search.config.search_config import parse_config
+from trainables.training.epoch_record import DeviceMemory
 
 
 @pytest.fixture
@@ -81,3 +84,48 @@ def test_damaged_images_are_told_of_before_a_search(tmp_path: Path) -> None:
         "1 of 40 images of test classes looks damaged: class-12/01.png (the file is empty)",
     )
     assert test.mend.startswith("Mend them before the test")
+
+
+@pytest.mark.usefixtures("without_ray")
+def test_what_a_search_takes_is_measured_before_it_begins(
+    search_file: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    findings = list(examine(parse_config(search_file()), tmp_path / "runs"))
+    step, took = found(findings, "step"), found(findings, "time")
+    assert step.state == took.state == "ok"
+    # six classes of ten images train in batches of 20, two validate
+    assert re.search(
+        r"proxy_anchor [\d.e-]+ s a step, pnp [\d.e-]+ s a step; an epoch has 3 and [\d.e-]+ s", step.found
+    )
+    assert re.fullmatch(r"about \d+ min with \d+ trials at once, and then the scoring of the test", took.found)
+
+
+@pytest.mark.usefixtures("without_ray")
+def test_a_training_that_would_fail_is_told_of(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    findings = list(examine(parse_config(search_file(losses=["support.own_parts:Raising"])), tmp_path / "runs"))
+    assert found(findings, "step").state == "failed"
+    assert "ValueError: " in found(findings, "step").found
+
+
+def test_mps_is_looked_for(tmp_path: Path) -> None:
+    assert "is not installed" in mps_daemon({"PATH": str(tmp_path)}, tmp_path / "pipes")[0]
+    program = tmp_path / "nvidia-cuda-mps-control"
+    program.touch(mode=0o755)
+    environment = {"PATH": str(tmp_path), "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25"}
+    said, mend = mps_daemon(environment, tmp_path / "pipes")
+    assert "take turns" in said
+    assert mend.endswith("run `nvidia-cuda-mps-control -d`.")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "control").touch()
+    environment["CUDA_MPS_PIPE_DIRECTORY"] = str(tmp_path / "elsewhere")
+    said, mend = mps_daemon(environment, tmp_path / "pipes")
+    assert said.endswith("elsewhere, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25")
+    assert not mend
+
+
+def test_a_share_of_a_gpu_is_judged_by_what_a_step_took() -> None:
+    memory = DeviceMemory(peak=5_400_000_000, total=24_000_000_000)
+    fits, packed = doctor._share(0.25, memory), doctor._share(0.1, memory)
+    assert (fits.state, fits.found) == ("ok", "a trial takes 6.0 GB of 24.0 GB, so 4 fit on a GPU")
+    assert packed.state == "failed"
+    assert packed.mend.endswith("set it to 0.25.")

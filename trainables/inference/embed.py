@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from trainables.data.augmentation.augment import Frame
 from trainables.data.augmentation.load import Images, load
+from trainables.data.augmentation.prefetch import prefetched
+from trainables.metrics.nearest import full_float32
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
@@ -20,7 +22,7 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
 def embed(
     network: nn.Module, images: Images, frame: Frame, *, batch_size: int, device: torch.device, precision: str
 ) -> Tensor:
-    """Raw embeddings of all images, [N, D] float32 on the CPU, each resized and cropped at its centre.
+    """Raw embeddings of all images, [N, D] float32 on ``device``, each resized and cropped at its centre.
 
     Args:
         network: images [B, 3, H, W] in 0 … 1 to embeddings [B, D]; it is put into evaluation mode.
@@ -28,13 +30,13 @@ def embed(
         frame: how they are cut.
         batch_size: so many at once. Another batch may change last bits.
         device: where the network is.
-        precision: ``float32``, ``bfloat16``, or ``auto`` for bfloat16 on CUDA.
+        precision: ``float32`` (on a GPU without TF32), ``bfloat16``, or ``auto`` for bfloat16 on CUDA.
     """
     network.eval()
     chunks = []
-    for indices in torch.arange(len(images)).split(batch_size):
-        batch = load(images, indices, "none", frame, device=device)
-        with autocast(device, precision):
+    batches = torch.arange(len(images)).split(batch_size)
+    for (batch,) in prefetched(batches, lambda indices: (load(images, indices, "none", frame, device=device),), device):
+        with autocast(device, precision), full_float32():
             embeddings_BD = network(batch)
-        chunks.append(embeddings_BD.float().cpu())
+        chunks.append(embeddings_BD.float())
     return torch.cat(chunks)

@@ -183,5 +183,5 @@ class Embedder:
             self.network, images, self.spec.frame,
             batch_size=batch_size or self.spec.batch_size, device=self.device, precision="float32",
         )  # fmt: skip
-        found: NDArray[np.float32] = normalize(raw_ND).numpy()
+        found: NDArray[np.float32] = normalize(raw_ND).cpu().numpy()
         return found

@@ -26,19 +26,20 @@ def superclass_agreement(superclasses_N: torch.Tensor, clusters_N: torch.Tensor)
 
 
 def clusters_of(embeddings_ND: torch.Tensor, labels_N: torch.Tensor, *, seed: int = 0) -> torch.Tensor:
-    """The cluster of each image, int64 [N], by k-means on the unit vectors with as many clusters as classes.
+    """The cluster of each image, int64 [N] beside its label, by k-means on the unit vectors with as many clusters as
+    classes.
 
     Raises:
         Mistakes: no embeddings, not finite, or labels of another number.
     """
-    embeddings_ND, labels_N = checked(embeddings_ND, labels_N)
+    embeddings_ND, _ = checked(embeddings_ND, labels_N)
     unit_ND = torch.nn.functional.normalize(embeddings_ND.double()).float()
-    return kmeans(unit_ND, len(labels_N.unique()), seed=seed)
+    return kmeans(unit_ND, len(labels_N.unique()), seed=seed).to(labels_N.device)
 
 
 def agreement(labels_N: torch.Tensor, clusters_N: torch.Tensor) -> dict[str, float]:
     """``nmi`` and ``f1`` of two partitions of the same images, whatever the parts' numbers."""
-    _, cell_N = torch.stack((labels_N, clusters_N)).unique(dim=1, return_inverse=True)
+    cell_N = labels_N.unique(return_inverse=True)[1] * len(clusters_N) + clusters_N.unique(return_inverse=True)[1]
     counts = [part.unique(return_counts=True)[1].double() for part in (labels_N, clusters_N, cell_N)]
     of_labels, of_clusters, of_cells = (_entropy(sizes) for sizes in counts)
     in_class, in_cluster, in_both = ((sizes * (sizes - 1)).sum().item() for sizes in counts)

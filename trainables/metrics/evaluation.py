@@ -79,10 +79,12 @@ def evaluate(
         values |= clustering_metrics(embeddings_ND, labels_N, seed=seed)
     if superclass_metrics(names):
         superclasses_N = checked_superclasses(names, superclasses_N)[:queries]
-        values |= superclass_agreement(superclasses_N, clusters_of(embeddings_ND, superclasses_N, seed=seed).cpu())
+        values |= superclass_agreement(superclasses_N, clusters_of(embeddings_ND, superclasses_N, seed=seed))
     if not DISTANCES.keys().isdisjoint(names):
         values |= distance_metrics(embeddings_ND, labels_N)
-    values |= {name: float(score(*checked(embeddings_ND, labels_N))) for name, score in own.items()}
+    if own:
+        on_cpu = checked(embeddings_ND.cpu(), labels_N.cpu())  # one's own may know nothing of GPUs
+        values |= {name: float(score(*on_cpu)) for name, score in own.items()}
     return {metric_name(name): values[name] for name in names}
 
 

@@ -12,13 +12,7 @@ from collections.abc import Iterator
 
 import torch
 
-from trainables.metrics.nearest import nearest
-
-_ROUNDING = 4e-6
-"""Two float32 similarities of unit vectors farther apart than this are in their true order."""
-
-_GRID = 2.0**40
-"""Exact similarities are compared in steps of 2⁻⁴⁰, far above float64's rounding, so that ties are ties."""
+from trainables.metrics.nearest import GRID, ROUNDING, nearest
 
 _INDICES = 2**20
 """Beside 41 bits of similarity a key of 64 holds an index below this."""
@@ -80,7 +74,7 @@ class Gallery:
         if 2 * candidates >= len(self):
             return self._full_neighbours(queries_Q, ranks)
         similarities_QK, rows_QK = nearest(self._unit_ND[queries_Q], self._unit_ND, candidates)
-        open_Q = similarities_QK[:, ranks] - similarities_QK[:, -1] <= _ROUNDING
+        open_Q = similarities_QK[:, ranks] - similarities_QK[:, -1] <= ROUNDING
         exact_QK = self._exact_pairs(queries_Q.repeat_interleave(candidates), rows_QK.flatten()).view(rows_QK.shape)
         keys_QK = self._keys(exact_QK, rows_QK).masked_fill(rows_QK == queries_Q[:, None], _LAST)
         nearest_QK = rows_QK.gather(1, keys_QK.topk(ranks).indices)
@@ -97,7 +91,7 @@ class Gallery:
             return self._full_relevance(queries_Q, ranks)
         similarities_QK, rows_QK = nearest(self._unit_ND[queries_Q], self._unit_ND, candidates)
         # What was not fetched may tie with the last rank asked for, which itself pushes to column `ranks`.
-        open_Q = similarities_QK[:, ranks] - similarities_QK[:, -1] <= _ROUNDING
+        open_Q = similarities_QK[:, ranks] - similarities_QK[:, -1] <= ROUNDING
         similarities_QK = similarities_QK.masked_fill(rows_QK == queries_Q[:, None], -torch.inf)
         similarities_QK, order_QK = similarities_QK.sort(descending=True)
         rows_QK = rows_QK.gather(1, order_QK)
@@ -109,7 +103,7 @@ class Gallery:
     def _settled(self, queries_Q: torch.Tensor, similarities_QK: torch.Tensor, rows_QK: torch.Tensor) -> torch.Tensor:
         """Relevance in the exact order, from candidates in the order of float32."""
         relevant_QK = self.labels_N[rows_QK] == self.labels_N[queries_Q][:, None]
-        close_QK = similarities_QK[:, :-1] - similarities_QK[:, 1:] <= _ROUNDING
+        close_QK = similarities_QK[:, :-1] - similarities_QK[:, 1:] <= ROUNDING
         run_QK = torch.nn.functional.pad((~close_QK).cumsum(1), (1, 0))
         # The order within a run of near ties matters only where some of it is relevant and some is not.
         length_QK = torch.zeros_like(run_QK).scatter_add_(1, run_QK, torch.ones_like(run_QK))
@@ -138,7 +132,7 @@ class Gallery:
         for left, right in zip(left_M.split(4096), right_M.split(4096), strict=True):
             left_MD, right_MD = self._unit64(self._raw_ND[left]), self._unit64(self._raw_ND[right])
             parts.append((left_MD * right_MD).sum(1))
-        return (torch.cat(parts) * _GRID).round()
+        return (torch.cat(parts) * GRID).round()
 
     @staticmethod
     def _unit64(raw: torch.Tensor) -> torch.Tensor:
@@ -158,7 +152,7 @@ class Gallery:
         unit_ND, first_N = self._exact
         rows_N = torch.arange(len(self), device=self.labels_N.device)
         for queries in queries_Q.split(max(_BLOCK_BYTES // (8 * len(self)), 1)):
-            exact_QN = (unit_ND[queries] @ unit_ND.T * _GRID).round()
+            exact_QN = (unit_ND[queries] @ unit_ND.T * GRID).round()
             if first_N is not None:
                 exact_QN = exact_QN[:, first_N]
             yield queries, self._keys(exact_QN, rows_N).scatter_(1, queries[:, None], _LAST)

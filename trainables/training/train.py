@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import MultiStepLR
 
 from trainables.data.augmentation.load import load
+from trainables.data.augmentation.prefetch import prefetched
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.batch_samplers.base import Sampler
 from trainables.data.merge import merged_labels
@@ -37,6 +38,7 @@ from trainables.spec import TrialSpec, derived_seed
 from trainables.training.checkpoints.checkpoints import Checkpoints
 from trainables.training.description import embedder_spec, origin_of
 from trainables.training.epoch_record import DeviceMemory, EpochRecord
+from trainables.training.late_value import LateValue
 from trainables.training.optimizers import OPTIMIZERS, parameter_group
 
 logger = logging.getLogger(__name__)
@@ -207,29 +209,38 @@ class Training:
         generator = torch.Generator().manual_seed(derived_seed(self.spec.seed, epoch, "augment"))
         losses: list[Tensor] = []
         used: list[Used | None] = []
-        for indices_B in self._batches(epoch):
-            losses.append(self._step(indices_B, generator))
+        batches = prefetched(self._batches(epoch), lambda indices_B: self._batch(indices_B, generator), self._device)
+        before: LateValue | None = None
+        for images, labels_B in batches:
+            losses.append(self._step(images, labels_B))
             used.append(self._loss.used)
-            if len(losses) > 1:  # the step before: reading this one's loss would make the device wait
-                raise_if_diverged(losses[-2].item(), epoch)
-        raise_if_diverged(losses[-1].item(), epoch)
+            late = LateValue(losses[-1])
+            if before is not None:  # of the step before, so that the device always has a step to do
+                raise_if_diverged(before.read(), epoch)
+            before = late
+        assert before is not None, "an epoch without a batch"
+        raise_if_diverged(before.read(), epoch)
         return Trained(loss=torch.stack(losses).mean().item(), batches=len(losses), used=summed(used))
 
     def _batches(self, epoch: int) -> Iterable[Tensor]:
         return self._sampler.batches(epoch)
 
-    def _embeddings(self, indices_B: Tensor, generator: torch.Generator) -> Tensor:
+    def _batch(self, indices_B: Tensor, generator: torch.Generator, rows: slice = slice(None)) -> tuple[Tensor, Tensor]:
+        """The images in ``rows`` of a batch, and the labels of all of it, on the device."""
         images = load(
             self._train_view, indices_B, self._config.augment, self._config.frame,
-            device=self._device, generator=generator,
+            device=self._device, generator=generator, rows=rows,
         )  # fmt: skip
+        return images, self._labels_N[indices_B].to(self._device)
+
+    def _embeddings(self, images: Tensor, batch_size: int) -> Tensor:
+        """Those of a batch, [B, D], of which this process may have loaded a part."""
         with autocast(self._device, self._config.precision):
             embeddings_BD: Tensor = self._model(images)
         return embeddings_BD
 
-    def _step(self, indices_B: Tensor, generator: torch.Generator) -> Tensor:
-        labels_B = self._labels_N[indices_B].to(self._device)
-        loss: Tensor = self._loss(self._embeddings(indices_B, generator), labels_B)
+    def _step(self, images: Tensor, labels_B: Tensor) -> Tensor:
+        loss: Tensor = self._loss(self._embeddings(images, len(labels_B)), labels_B)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
         if self._config.clip_grad is not None:

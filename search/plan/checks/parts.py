@@ -43,8 +43,8 @@ def _unstacked(config: SearchConfig) -> Iterator[str]:
     stack, gpus = config.resources.stack, config.resources.gpus_per_trial
     if stack > 1 and gpus > 1:
         yield (
-            f"resources.stack is {stack} and resources.gpus_per_trial is {gpus:g}: one is for networks of which several "
-            "fit on a GPU, the other for those that need several GPUs; set one of them to 1."
+            f"resources.stack is {stack} and resources.gpus_per_trial is {gpus:g}: one is for networks of which several"
+            " fit on a GPU, the other for those that need several GPUs; set one of them to 1."
         )
     for loss in config.losses if stack > 1 else ():
         reason = why_not_stacked(

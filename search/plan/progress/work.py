@@ -27,7 +27,7 @@ class Work:
     stage: Stage
     budget: Budget
     tally: Tally
-    epochs_each: int
+    epochs_each: float
 
     @property
     def typical(self) -> float:

@@ -59,7 +59,7 @@ def cut(images: Images, indices_B: Tensor, crops: Crops, device: torch.device) -
     """What ``crops`` say of some images, float32 [B, 3, S, S] in 0 … 1 on ``device``."""
     side = crops.side
     if device.type != "cpu" and _padded(crops.windows_B4) <= PADDED:
-        return resample(images.gather(indices_B, crops.windows_B4).to(device), crops)
+        return resample(_on(device, images.gather(indices_B, crops.windows_B4)), crops)
     batch = torch.empty(len(indices_B), 3, side, side, dtype=torch.float32, device=device)
     # Images of like width together, for a chunk is as wide as its widest; what needs no resampling is apart.
     order = torch.where(crops.exact_B, 0, crops.windows_B4[:, 3]).argsort(stable=True)
@@ -67,8 +67,15 @@ def cut(images: Images, indices_B: Tensor, crops: Crops, device: torch.device) -
     for chunk in order.split(max(1, size)):
         for rows in _fitting(chunk, crops.windows_B4):
             of_rows = crops.of(rows)
-            batch[rows] = resample(images.gather(indices_B[rows], of_rows.windows_B4).to(device), of_rows)
+            batch[rows] = resample(_on(device, images.gather(indices_B[rows], of_rows.windows_B4)), of_rows)
     return batch
+
+
+def _on(device: torch.device, pixels: Tensor) -> Tensor:
+    """The pixels on a device. To a GPU they go through pinned memory, which torch keeps for the next batches."""
+    if device.type != "cuda" or pixels.is_cuda:
+        return pixels.to(device)
+    return pixels.pin_memory().to(device, non_blocking=True)
 
 
 def _padded(windows_B4: Tensor) -> int:

@@ -10,7 +10,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainables.data.augmentation.load import load
 from trainables.inference.embed import autocast
 from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
@@ -43,18 +42,16 @@ class SharedTraining(Training):
             self._wrapped_for = learning
         return self._wrapped
 
-    def _embeddings(self, indices_B: Tensor, generator: torch.Generator) -> Tensor:
+    def _batch(self, indices_B: Tensor, generator: torch.Generator, rows: slice = slice(None)) -> tuple[Tensor, Tensor]:
         ranks = dist.get_world_size()
         if len(indices_B) < ranks:
             raise Mistakes(
                 f"resources.gpus_per_trial is {ranks} and a batch has {len(indices_B)} images, so that a GPU has none: "
                 "give a larger training.batch_size or fewer GPUs."
             )
-        rows = shares(len(indices_B), ranks)
-        images = load(
-            self._train_view, indices_B, self._config.augment, self._config.frame,
-            device=self._device, generator=generator, rows=rows[dist.get_rank()],
-        )  # fmt: skip
+        return super()._batch(indices_B, generator, shares(len(indices_B), ranks)[dist.get_rank()])
+
+    def _embeddings(self, images: Tensor, batch_size: int) -> Tensor:
         with autocast(self._device, self._config.precision):
             embeddings_bD: Tensor = self._network()(images)
-        return gathered(embeddings_bD, [row.stop - row.start for row in rows])
+        return gathered(embeddings_bD, [row.stop - row.start for row in shares(batch_size, dist.get_world_size())])

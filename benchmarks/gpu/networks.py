@@ -1,0 +1,75 @@
+"""Each paper's network in a training step: precisions, memory formats, ``torch.compile`` and CUDA graphs."""
+
+import itertools
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from benchmarks.gpu.sizes import Sizes
+from benchmarks.gpu.steps import still_batch, take_steps, training_of
+from benchmarks.timing import machine, medians, peak_bytes
+from trainables.data import DATASETS
+from trainables.data.store.spec import StoreSpec
+from trainables.models import EmbeddingModel
+from trainables.training.train import Training
+
+Change = Callable[[EmbeddingModel, Tensor], torch.nn.Module]
+
+
+def _graphed(model: EmbeddingModel, images: Tensor) -> torch.nn.Module:
+    with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False):
+        graphed: torch.nn.Module = torch.cuda.make_graphed_callables(model, (images,))
+    return graphed
+
+
+ANYWHERE: dict[str, tuple[str, Change]] = {
+    "as it is: bfloat16, channels last": ("bfloat16", lambda model, images: model),
+    "float32": ("float32", lambda model, images: model),
+    "channels first": ("bfloat16", lambda model, images: model.to(memory_format=torch.contiguous_format)),
+}
+ON_GPU: dict[str, tuple[str, Change]] = {
+    "torch.compile": ("bfloat16", lambda model, images: torch.compile(model)),
+    "torch.compile with CUDA graphs": ("bfloat16", lambda model, images: torch.compile(model, mode="reduce-overhead")),
+    "CUDA graphs": ("bfloat16", _graphed),
+}
+"""What takes minutes on a CPU, or is not there."""
+
+
+def networks(console: Console, sizes: Sizes, device: torch.device) -> None:
+    """A table a network and a row a way: images a second, beside the way it is, and the memory of a step."""
+    ways = ANYWHERE | (ON_GPU if device.type == "cuda" else {})
+    with tempfile.TemporaryDirectory() as scratch:
+        dataset = DATASETS["glyphs"](num_classes=8, images_per_class=4)  # type: ignore[call-arg]
+        images = StoreSpec(dataset=dataset, class_names=tuple(dataset.classes()), short_side=32, cache=scratch)
+        for network in sizes.networks:
+            table = Table(title=f"{network}, batch {sizes.batch} at {sizes.side} px; {machine(device)}")
+            for column in ("step", "images/s", "of the first row", "GB at the peak"):
+                table.add_column(column, justify="left" if column == "step" else "right")
+            first: float | None = None
+            for number, (name, (precision, change)) in enumerate(ways.items()):
+                directory = str(Path(scratch, network.replace(":", "-"), str(number)))
+                training = training_of(network, images, sizes, directory, device, precision)
+                try:
+                    took, peak = _measured(training, change, sizes, device)
+                except Exception as error:  # what a compiler or a capture meets in a network is its row's answer
+                    table.add_row(name, f"{type(error).__name__}: {str(error).splitlines()[0]:.60}", "", "")
+                    continue
+                first = first or took
+                speed = f"{sizes.batch * sizes.steps / took:.0f}"
+                table.add_row(name, speed, f"{first / took:.2f}", f"{peak / 1e9:.2f}")
+            console.print(table)
+
+
+def _measured(training: Training, change: Change, sizes: Sizes, device: torch.device) -> tuple[float, int]:
+    """Seconds of some steps, and the bytes that they take beyond the weights."""
+    batch = still_batch(sizes, device)
+    training._model = change(training._model, batch[0])  # type: ignore[assignment]
+    run = partial(take_steps, training, itertools.repeat(batch), sizes.steps)
+    (took,) = medians([run], device=device, seconds=sizes.seconds, repeats=3)
+    return took, peak_bytes(run, device=device)

@@ -1,0 +1,60 @@
+"""Training steps as ``trainables/training/train.py`` takes them, on batches from anywhere."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from benchmarks.gpu.sizes import Sizes
+from trainables.data.store.spec import StoreSpec
+from trainables.models import ModelConfig
+from trainables.spec import TrialSpec
+from trainables.training.config import TrainingConfig
+from trainables.training.late_value import LateValue
+from trainables.training.train import Training
+
+Batch = tuple[Tensor, Tensor]
+"""Images and labels."""
+
+
+def training_of(
+    network: str, images: StoreSpec, sizes: Sizes, directory: str, device: torch.device, precision: str
+) -> Training:
+    """A training with Proxy Anchor that validates nothing."""
+    spec = TrialSpec(
+        loss="proxy_anchor",
+        hyperparameters={},
+        model=ModelConfig(backbone=network, embedding_dim=512, freeze_bn=True),
+        training=TrainingConfig(
+            batch_size=sizes.batch,
+            images_per_class=4,
+            image_size=sizes.side,
+            resize_size=sizes.short_side,
+            precision=precision,
+        ),
+        images=images,
+        train_classes=images.class_names,
+        validation_classes=(),
+        metrics=(),
+        objective="recall_at_1",
+        seed=0,
+        directory=directory,
+    )
+    return Training(spec, device)
+
+
+def still_batch(sizes: Sizes, device: torch.device) -> Batch:
+    """A batch that lies on the device: nothing is fed."""
+    return torch.rand(sizes.batch, 3, sizes.side, sizes.side, device=device), torch.arange(
+        sizes.batch, device=device
+    ) % 8
+
+
+def take_steps(training: Training, batches: Iterator[Batch], steps: int) -> None:
+    """So many steps, each loss read one step late, as in an epoch."""
+    before: LateValue | None = None
+    for _ in range(steps):
+        late = LateValue(training._step(*next(batches)))
+        if before is not None:
+            before.read()
+        before = late

@@ -1,0 +1,119 @@
+"""What does training in bfloat16 cost in metric, beside float32?
+
+    python -m benchmarks.precision FOLDER
+
+Each loss is trained in both precisions with the same seeds: the same weights at the beginning, the same batches. The
+first half of the folder's classes is learned from, and the last epoch's model is scored on the other half, embedded in
+float32 whatever it was trained in, as the test does; nothing is chosen by it. The models that were trained in float32
+are embedded in bfloat16 too: what a validation in bfloat16 errs.
+
+Shapes: S seeds.
+"""
+
+import sys
+import tempfile
+import time
+from dataclasses import replace
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from scipy import stats
+
+from trainables.data import DATASETS
+from trainables.data.store.spec import StoreSpec
+from trainables.data.store.view import StoreView
+from trainables.inference.embed import embed
+from trainables.metrics import evaluate
+from trainables.models.config import ModelConfig
+from trainables.spec import TrialSpec
+from trainables.training.config import TrainingConfig
+from trainables.training.train import Training
+
+LOSSES = ("proxy_anchor", "multi_similarity")
+SEEDS = 6
+METRICS = ("recall_at_1", "map_at_r")
+TRAINING = TrainingConfig(epochs=6, batch_size=40, images_per_class=4, image_size=32)
+
+
+def scored(training: Training, view: StoreView, precision: str) -> list[float]:
+    """The metrics of images that were not trained on, in per cent."""
+    embeddings_ND = embed(
+        training._model, view, TRAINING.frame, batch_size=200, device=training._device, precision=precision
+    )
+    values = evaluate(embeddings_ND, view.labels_N, METRICS)
+    return [100 * values[name] for name in METRICS]
+
+
+def trained(spec: TrialSpec, precision: str, device: torch.device) -> Training:
+    """All epochs."""
+    with tempfile.TemporaryDirectory() as folder:
+        training = Training(replace(spec, directory=folder, training=replace(TRAINING, precision=precision)), device)
+        while not training.finished:
+            training.run_epoch()
+    return training
+
+
+def told(differences_S: np.ndarray) -> str:
+    """The mean of paired differences, and its 95 % interval by Student's t."""
+    half = stats.t.ppf(0.975, len(differences_S) - 1) * differences_S.std(ddof=1) / len(differences_S) ** 0.5
+    mean = differences_S.mean()
+    return f"{mean:+.2f}  [{mean - half:+.2f}, {mean + half:+.2f}]"
+
+
+def main(source: str) -> None:
+    """Train all, and print a row a loss and metric."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    dataset = DATASETS["folder"](root=source)
+    names = tuple(dataset.classes())
+    half = len(names) // 2
+    begin = time.perf_counter()
+    table = Table()
+    for column in ("loss", "metric, %", "float32", "bfloat16 − float32", "only embedded in bfloat16"):
+        table.add_column(column, justify="right")
+    with tempfile.TemporaryDirectory() as folder:
+        images = StoreSpec(
+            dataset=dataset, class_names=names, short_side=TRAINING.frame.short_side, cache=f"{folder}/cache"
+        )
+        view = images.open().subset(names[half:])
+        for loss in LOSSES:
+            found: list[list[list[float]]] = []
+            for seed in track(range(SEEDS), loss, console=Console(stderr=True)):
+                spec = TrialSpec(
+                    loss=loss,
+                    hyperparameters={},
+                    model=ModelConfig(),
+                    training=TRAINING,
+                    images=images,
+                    train_classes=names[:half],
+                    validation_classes=(),
+                    metrics=METRICS,
+                    objective=METRICS[0],
+                    seed=seed,
+                    directory="",
+                )
+                full, lower = (trained(spec, precision, device) for precision in ("float32", "bfloat16"))
+                found.append(
+                    [scored(full, view, "float32"), scored(lower, view, "float32"), scored(full, view, "bfloat16")]
+                )
+            values_S3M = np.array(found)
+            for number, metric in enumerate(METRICS):
+                full_S, lower_S, embedded_S = values_S3M[:, :, number].T
+                table.add_row(
+                    loss,
+                    metric,
+                    f"{full_S.mean():.2f} ± {full_S.std(ddof=1):.2f}",
+                    told(lower_S - full_S),
+                    told(embedded_S - full_S),
+                )
+    table.title = (
+        f"{source}: {half} classes train, {len(names) - half} are scored; {TRAINING.epochs} epochs, {SEEDS} seeds, "
+        f"{device.type}; {time.perf_counter() - begin:.0f} s"
+    )
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

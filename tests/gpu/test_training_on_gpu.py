@@ -1,0 +1,160 @@
+"""What a training does on a GPU: its images, its batches, its precision, its memory."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from trainables.data.augmentation.augment import AUGMENTATIONS, Frame
+from trainables.data.augmentation.load import load
+from trainables.data.augmentation.prefetch import prefetched
+from trainables.data.sets.folder import Folder
+from trainables.data.store import resident
+from trainables.data.store.spec import StoreSpec
+from trainables.inference.embed import embed
+from trainables.models import EmbeddingModel, ModelConfig
+from trainables.spec import TrialSpec
+from trainables.training.config import TrainingConfig
+from trainables.training.late_value import LateValue
+from trainables.training.train import Training, train
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU is here")
+
+GPU, CPU = torch.device("cuda"), torch.device("cpu")
+FRAME = Frame(side=32, short_side=36)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
+    """Ten classes of twelve images of several sizes, each class with a colour of its own."""
+    path = tmp_path_factory.mktemp("gpu")
+    random = np.random.default_rng(0)
+    for number in range(120):
+        height, width = random.integers(40, 80, 2)
+        pixels = random.integers(0, 128, (height, width, 3)) + random.permutation([0, 60, 127]) * (number % 10) // 9
+        file = path / "images" / f"class-{number % 10}" / f"{number:03}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels.astype(np.uint8)).save(file)
+    dataset = Folder(root=str(path / "images"))
+    return StoreSpec(dataset=dataset, class_names=tuple(dataset.classes()), short_side=40, cache=str(path / "cache"))
+
+
+@pytest.fixture(autouse=True)
+def nothing_held() -> Iterator[None]:
+    """No test finds the images that another one left on the GPU."""
+    resident._held.clear()
+    yield
+    resident._held.clear()
+
+
+def spec_of(images: StoreSpec, directory: Path, precision: str = "float32") -> TrialSpec:
+    return TrialSpec(
+        loss="proxy_anchor",
+        hyperparameters={},
+        model=ModelConfig(embedding_dim=16),
+        training=TrainingConfig(
+            epochs=2, batch_size=24, images_per_class=4, image_size=32, resize_size=36, precision=precision
+        ),
+        images=images,
+        train_classes=images.class_names[:7],
+        validation_classes=images.class_names[7:],
+        metrics=("recall_at_1", "map_at_r", "nmi"),
+        objective="map_at_r",
+        seed=3,
+        directory=str(directory),
+    )
+
+
+@pytest.mark.parametrize("augmentation", AUGMENTATIONS)
+def test_batches_are_the_same_wherever_the_images_lie(images: StoreSpec, augmentation: str) -> None:
+    store = images.open()
+    on_gpu = resident.on_device(store, GPU)
+    assert isinstance(on_gpu, resident.ResidentStore)
+    batches = {}
+    for name, source, device in (("cpu", store, CPU), ("copied", store, GPU), ("resident", on_gpu, GPU)):
+        generator = torch.Generator().manual_seed(1)
+        view = source.subset(images.class_names)
+        batches[name] = load(view, torch.arange(60), augmentation, FRAME, device=device, generator=generator)
+    assert torch.equal(batches["copied"], batches["resident"])
+    assert (batches["resident"].cpu() - batches["cpu"]).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("is_resident", [False, True])
+def test_prefetched_batches_are_the_same_bit_for_bit(images: StoreSpec, is_resident: bool) -> None:
+    """Also when the memory of a batch is given to the next but one while a long step still runs."""
+    store = resident.on_device(images.open(), GPU) if is_resident else images.open()
+    view, indices = store.subset(images.class_names), torch.arange(120).repeat(5).split(24)
+
+    def made(with_thread: bool) -> list[torch.Tensor]:
+        generator = torch.Generator().manual_seed(1)
+
+        def make(batch: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return (load(view, batch, "crop_flip", FRAME, device=GPU, generator=generator),)
+
+        batches = prefetched(indices, make, GPU) if with_thread else map(make, indices)
+        busy = torch.randn(4096, 4096, device=GPU)
+        kept = []
+        for (images_of_batch,) in batches:
+            for _ in range(5):
+                busy = busy @ busy / 64
+            kept.append(images_of_batch * 1)  # queued behind the products
+        return kept
+
+    assert all(torch.equal(ahead, plain) for ahead, plain in zip(made(True), made(False), strict=True))
+
+
+def test_embeddings_stay_on_the_gpu_and_the_tests_are_in_float32(images: StoreSpec) -> None:
+    torch.manual_seed(0)
+    model, view = EmbeddingModel(ModelConfig(embedding_dim=16)), images.open().subset(images.class_names)
+    expected_ND = embed(model, view, FRAME, batch_size=50, device=CPU, precision="float32")
+    model = model.to(GPU)
+    found = {
+        precision: embed(model, view, FRAME, batch_size=50, device=GPU, precision=precision)
+        for precision in ("float32", "bfloat16", "auto")
+    }
+    assert {(embeddings.device.type, embeddings.dtype) for embeddings in found.values()} == {("cuda", torch.float32)}
+    scale = expected_ND.abs().max()
+    assert (found["float32"].cpu() - expected_ND).abs().max() < 2e-4 * scale, "TF32 errs by 1e-3"
+    assert torch.equal(found["auto"], found["bfloat16"]), "what is free on a GPU"
+    assert not torch.equal(found["float32"], found["bfloat16"])
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_training_learns_and_says_what_memory_it_took(images: StoreSpec, tmp_path: Path, precision: str) -> None:
+    records = list(train(spec_of(images, tmp_path / "trial", precision), GPU))
+    assert records[-1]["loss"] < records[0]["loss"]
+    for record in records:
+        assert set(record["metrics"]) == {"recall_at_1", "map_at_r", "nmi"}
+        assert 0 < record["memory"]["peak"] < record["memory"]["total"]
+        assert record["start"] < record["end"]
+
+
+def test_an_epoch_waits_for_no_step(images: StoreSpec, tmp_path: Path) -> None:
+    """A step is started without waiting for the device anywhere; torch makes that an error here.
+
+    Some losses wait: those that ask which classes a batch has, or mine it.
+    """
+    training = Training(replace(spec_of(images, tmp_path / "trial"), loss="softmax"), GPU)
+    training.run_epoch()
+    images_B, labels_B = training._batch(torch.arange(24), torch.Generator().manual_seed(0))
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        late = LateValue(training._step(images_B, labels_B))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    training.wait_for_checkpoints()
+    assert late.read() > 0
+
+
+def test_a_late_value_is_the_value() -> None:
+    busy = torch.randn(4096, 4096, device=GPU)
+    for _ in range(20):
+        busy = busy @ busy / 64
+    value = 2.5 + busy.sum() * 0
+    late = LateValue(value)
+    value += 1  # queued behind the copy
+    assert late.read() == 2.5
