@@ -74,15 +74,9 @@ def embedded_together(trainings: Sequence[Training]) -> list[list[Tensor]]:
     """Of each training the embeddings of ``validated_views``, float32 on the CPU: see :func:`embed`."""
     config, device = trainings[0].spec.training, trainings[0].parts.device
     networks = SideBySide([training.parts.model for training in trainings])
+    batch, precision = config.embedding_batch, config.precision
     views = [
-        embed(
-            networks,
-            view,
-            config.frame,
-            batch_size=config.embedding_batch,
-            device=device,
-            precision=config.precision,
-        )  # fmt: skip
+        embed(networks, view, config.frame, batch_size=batch, device=device, precision=precision)
         for view in trainings[0].validated_views
     ]
     return [[view_NMD[:, member].contiguous() for view_NMD in views] for member in range(len(trainings))]
