@@ -9,13 +9,13 @@ from support.trained_here import trained_here
 
 
 @pytest.fixture(scope="module")
-def both(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The runs folders of one search, which trained one trial after the other, and in stacks."""
     folder = tmp_path_factory.mktemp("stacked")
     with pytest.MonkeyPatch.context() as patch:
         trained_here(patch)
         for name, resources in {"alone": {}, "stacked": {"stack": STACK}}.items():
-            file = stackable_search(folder / f"{name}.yaml", image_folder, **resources)
+            file = stackable_search(folder / f"{name}.yaml", **resources)
             holdout_here("run", file, "--runs", folder / name)
     return folder / "alone", folder / "stacked"
 
@@ -25,11 +25,11 @@ def test_stacks_come_to_the_studies_of_trials_by_themselves(both: tuple[Path, Pa
 
 
 def test_as_many_as_there_are_were_trained_at_once(both: tuple[Path, Path]) -> None:
-    """Of five trials the last one by itself; of six seeds of two configurations four, and then two."""
+    """Of five trials the last one is left by itself; the seeds of a configuration are one stack."""
     alone, stacked = both
     assert {size for study in STUDIES for size in sizes(alone, study)} == {1}
     assert [sizes(stacked, "proxy_anchor").count(size) for size in (STACK, 1)] == [STACK * EPOCHS, EPOCHS]
-    assert [sizes(stacked, "proxy_anchor@final").count(size) for size in (STACK, 2)] == [STACK * EPOCHS, 2 * EPOCHS]
+    assert set(sizes(stacked, "proxy_anchor@final")) == {STACK}
 
 
 def test_each_has_a_log_of_its_own(both: tuple[Path, Path]) -> None:
