@@ -6,7 +6,7 @@ Shapes: B images a batch, N images of a view, D embedding dimensions.
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -175,9 +175,12 @@ class Training:
             parameter.requires_grad_(not self.warming_up)
         return len(self.records) + 1
 
-    def end_epoch(self, start: float, trained: Trained) -> EpochRecord:
-        """Validate what an epoch's steps made, which began at ``start``, and keep it: see :meth:`run_epoch`."""
-        metrics = self._validate()
+    def end_epoch(self, start: float, trained: Trained, embedded: Sequence[Tensor] | None = None) -> EpochRecord:
+        """Validate what an epoch's steps made, which began at ``start``, and keep it: see :meth:`run_epoch`.
+
+        ``embedded`` are the embeddings of ``validated_views``, where somebody has them already.
+        """
+        metrics = self._validate(embedded)
         record = EpochRecord(
             epoch=len(self.records) + 1, loss=trained.loss, batches=trained.batches,
             metrics=metrics, start=start, end=time.time(), checkpoint=None,
@@ -223,13 +226,22 @@ class Training:
         self._optimizer.step()
         return loss.detach()
 
-    def _validate(self) -> dict[str, float]:
+    @property
+    def validated_views(self) -> list[StoreView]:
+        """The images that an epoch is scored on: the queries, and what stands in the gallery beside them."""
+        views = (self._validation_view, self._gallery_view) if self._validation_view is not None else ()
+        return [view for view in views if view is not None]
+
+    def _validate(self, embedded: Sequence[Tensor] | None = None) -> dict[str, float]:
         if self._validation_view is None:
             return {}
-        embeddings_ND, labels_N = self._embedded(self._validation_view), self._validation_view.labels_N
+        if embedded is None:
+            embedded = [self._embedded(view) for view in self.validated_views]
+        embeddings_ND, labels_N = torch.cat([*embedded]), self._validation_view.labels_N
+        if not torch.isfinite(embeddings_ND).all():
+            raise Diverged("The embeddings of the validation images are not finite.")
         queries = len(labels_N)
         if self._gallery_view is not None:
-            embeddings_ND = torch.cat((embeddings_ND, self._embedded(self._gallery_view)))
             labels_N = torch.cat((labels_N, self._gallery_view.labels_N + len(self._validation_view.class_names)))
         return evaluate(
             embeddings_ND, labels_N, self.spec.metrics, queries=queries, superclasses_N=self._superclasses_N
@@ -237,13 +249,10 @@ class Training:
 
     def _embedded(self, view: StoreView) -> Tensor:
         config = self._config
-        embeddings_ND = embed(
+        return embed(
             self._model, view, config.frame,
             batch_size=config.embedding_batch, device=self._device, precision=config.precision,
         )  # fmt: skip
-        if not torch.isfinite(embeddings_ND).all():
-            raise Diverged("The embeddings of the validation images are not finite.")
-        return embeddings_ND
 
     def _keep(self, record: EpochRecord) -> None:
         # Without validation classes there is no best epoch to choose: the number of epochs was chosen before.

@@ -16,6 +16,7 @@ from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
 from trainables.training.config import Schedule
 from trainables.training.stack import run_epochs, stack_key, why_not_stacked
+from trainables.training.stack.epochs import embedded_together
 from trainables.training.train import Diverged, Training
 
 
@@ -118,6 +119,16 @@ def test_a_stack_that_fails_goes_on_in_halves(
             assert str(result) == "the power is 2"
         else:
             assert_same(training, alone(training.spec, 1))
+
+
+def test_validation_images_are_embedded_together_as_apart(images: StoreSpec, tmp_path: Path) -> None:
+    """As on a GPU: those of the validation classes, and those that stand in the gallery beside them."""
+    specs = [member(images, tmp_path, number, gallery_seed=3) for number in range(3)]
+    trainings = [Training(spec, CPU) for spec in specs]
+    for training, (queries_ND, gallery_ND) in zip(trainings, embedded_together(trainings)):
+        apart = [training._embedded(view) for view in training.validated_views]
+        assert [len(part) for part in apart] == [20, 20]
+        torch.testing.assert_close([queries_ND, gallery_ND], apart)
 
 
 def test_one_training_is_no_stack(images: StoreSpec, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Augmentation by name: ``AUGMENTATIONS[name](sizes_B2, frame, generator)`` draws the boxes of a batch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -34,7 +34,7 @@ class AugmentationRow(PartRow):
     resizes: bool
 
 
-DrawCrops: TypeAlias = "Callable[[Tensor, Frame, Generator | None], Crops]"
+DrawCrops: TypeAlias = "Callable[[Tensor, Frame, Generator | Sequence[Generator] | None], Crops]"
 
 _ROWS = {
     "none": AugmentationRow(

@@ -6,7 +6,7 @@ only the pixels that are seen are read.
 Legend: B images; A attempts; 2 is (height, width); 4 is (top, left, height, width).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ from trainables.data.augmentation.resample import Crops
 AREA = (0.08, 1.0)
 ASPECT = (3 / 4, 4 / 3)
 ATTEMPTS = 10
+
+Draws = torch.Generator | Sequence[torch.Generator] | None
+"""What numbers are drawn from: one generator, or several, each for as many images of the batch as the others."""
 
 
 def _whole(sizes_B2: Tensor) -> Tensor:
@@ -39,39 +42,47 @@ def _crop_of_resized(sizes_B2: Tensor, frame: Frame, offset: Callable[[Tensor], 
     return Crops(boxes_B4=boxes_B4, reach_B4=_whole(sizes_B2), flips_B=flips_B, side=frame.side)
 
 
-def _flips(batch: int, generator: torch.Generator | None) -> Tensor:
-    return torch.rand(batch, generator=generator) < 0.5
+def _drawn(draws: Draws, *shape: int, of_images: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Numbers drawn evenly from [0, 1); the dimension ``of_images`` is that of the batch."""
+    if draws is None or isinstance(draws, torch.Generator):
+        return torch.rand(shape, generator=draws, dtype=dtype)
+    part = (*shape[:of_images], shape[of_images] // len(draws), *shape[of_images + 1 :])
+    return torch.cat([torch.rand(part, generator=generator, dtype=dtype) for generator in draws], dim=of_images)
 
 
-def _up_to(limit: Tensor, generator: torch.Generator | None) -> Tensor:
+def _flips(batch: int, generator: Draws) -> Tensor:
+    return _drawn(generator, batch, dtype=torch.float32) < 0.5
+
+
+def _up_to(limit: Tensor, generator: Draws) -> Tensor:
     """Whole numbers drawn evenly from 0 … limit."""
-    draws = torch.rand(limit.shape, generator=generator, dtype=torch.float64)
+    draws = _drawn(generator, *limit.shape)
     return torch.minimum((draws * (limit + 1)).floor().to(torch.int64), limit)
 
 
-def none(sizes_B2: Tensor, frame: Frame, generator: torch.Generator | None) -> Crops:
+def none(sizes_B2: Tensor, frame: Frame, generator: Draws) -> Crops:
     """Resize and centre crop, as evaluation does."""
     unflipped = torch.zeros(len(sizes_B2), dtype=torch.bool)
     return _crop_of_resized(sizes_B2, frame, lambda room: (room / 2).round(), unflipped)
 
 
-def crop(sizes_B2: Tensor, frame: Frame, generator: torch.Generator | None) -> Crops:
+def crop(sizes_B2: Tensor, frame: Frame, generator: Draws) -> Crops:
     """The same resize, a crop anywhere."""
     unflipped = torch.zeros(len(sizes_B2), dtype=torch.bool)
     return _crop_of_resized(sizes_B2, frame, lambda room: _up_to(room, generator), unflipped)
 
 
-def crop_flip(sizes_B2: Tensor, frame: Frame, generator: torch.Generator | None) -> Crops:
+def crop_flip(sizes_B2: Tensor, frame: Frame, generator: Draws) -> Crops:
     """The same resize, a crop anywhere, mirrored half of the time."""
     flips_B = _flips(len(sizes_B2), generator)
     return _crop_of_resized(sizes_B2, frame, lambda room: _up_to(room, generator), flips_B)
 
 
-def resized_crop_flip(sizes_B2: Tensor, frame: Frame, generator: torch.Generator | None) -> Crops:
+def resized_crop_flip(sizes_B2: Tensor, frame: Frame, generator: Draws) -> Crops:
     """A crop of random area and aspect, resized, as ``RandomResizedCrop``; mirrored half of the time."""
     batch = len(sizes_B2)
     area_B1 = sizes_B2.prod(dim=1, keepdim=True)
-    draws = torch.rand(2, batch, ATTEMPTS, generator=generator, dtype=torch.float64)
+    draws = _drawn(generator, 2, batch, ATTEMPTS, of_images=1)
     areas = area_B1 * (AREA[0] + (AREA[1] - AREA[0]) * draws[0])
     low, high = torch.tensor(ASPECT, dtype=torch.float64).log()
     aspects = (low + (high - low) * draws[1]).exp()

@@ -22,8 +22,11 @@ class Deck:
         has none that fits, the first one of it that waits gives a part of its weight: a new round does not begin
         before every card of the old one was dealt.
         """
-        hand: dict[int, int] = {}
         waiting = self._waiting
+        if weights is None and room <= len(waiting):  # most hands by far, and nobody has to look at each card
+            self._waiting = waiting[room:]
+            return dict.fromkeys(waiting[:room], 1)
+        hand: dict[int, int] = {}
         for _ in range(2):  # what is left of the round, then a fresh one
             left: list[int] = []
             for position, card in enumerate(waiting):

@@ -11,12 +11,13 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
+from trainables.inference.embed import embed
 from trainables.losses.used import summed
 from trainables.spec import derived_seed
 from trainables.training.epoch_record import EpochRecord
 from trainables.training.stack.batches import load_together
 from trainables.training.stack.losses import LossesInTurn, LossesTogether
-from trainables.training.stack.network import embeddings, stacked, write_buffers_back
+from trainables.training.stack.network import SideBySide, embeddings, stacked, write_buffers_back
 from trainables.training.stack.optimizer import StackedOptimizer
 from trainables.training.train import Trained, Training, raise_if_diverged
 
@@ -55,14 +56,39 @@ def _run(trainings: Sequence[Training]) -> list[EpochRecord | Exception]:
     if outcomes is None:  # here, where the failure's frames and their tensors are gone
         middle = len(trainings) // 2
         return [*_run(trainings[:middle]), *_run(trainings[middle:])]
-    return [_result(training, start, outcome) for training, outcome in zip(trainings, outcomes)]
+    embedded = _embedded([t for t, outcome in zip(trainings, outcomes) if isinstance(outcome, Trained)])
+    return [_result(training, start, outcome, embedded.get(training)) for training, outcome in zip(trainings, outcomes)]
 
 
-def _result(training: Training, start: float, outcome: Trained | Exception | None) -> EpochRecord | Exception:
+def _embedded(trainings: Sequence[Training]) -> dict[Training, list[Tensor]]:
+    """The embeddings of what validates, by training: on a GPU, where each network alone would leave it idle.
+
+    On a CPU, where it gains nothing, each embeds for itself, bit for bit as whoever uses its model later.
+    """
+    if len(trainings) < 2 or trainings[0].parts.device.type == "cpu":
+        return {}
+    return dict(zip(trainings, embedded_together(trainings)))
+
+
+def embedded_together(trainings: Sequence[Training]) -> list[list[Tensor]]:
+    """Of each training the embeddings of ``validated_views``, float32 on the CPU: see :func:`embed`."""
+    config, device = trainings[0].spec.training, trainings[0].parts.device
+    networks = SideBySide([training.parts.model for training in trainings])
+    batch, precision = config.embedding_batch, config.precision
+    views = [
+        embed(networks, view, config.frame, batch_size=batch, device=device, precision=precision)
+        for view in trainings[0].validated_views
+    ]
+    return [[view_NMD[:, member].contiguous() for view_NMD in views] for member in range(len(trainings))]
+
+
+def _result(
+    training: Training, start: float, outcome: Trained | Exception | None, embedded: Sequence[Tensor] | None = None
+) -> EpochRecord | Exception:
     try:
         if outcome is None:
             return training.run_epoch()
-        return outcome if isinstance(outcome, Exception) else training.end_epoch(start, outcome)
+        return outcome if isinstance(outcome, Exception) else training.end_epoch(start, outcome, embedded)
     except Exception as error:
         return error
 

@@ -55,6 +55,7 @@ def stack_key(spec: TrialSpec) -> Hashable | None:
         spec.train_classes,
         spec.validation_classes,
         spec.merge,
+        spec.gallery_seed,
     )
 
 

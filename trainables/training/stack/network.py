@@ -41,6 +41,24 @@ def write_buffers_back(stack: Tensors, member: int, module: nn.Module) -> None:
         buffer.copy_(stack[name][member])
 
 
+class SideBySide(nn.Module):
+    """Networks of one form as one: images [B, 3, H, W] to the embeddings [B, M, D] of all."""
+
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self._form = networks[0]
+        with torch.no_grad():
+            self._tensors = stacked(networks, {})
+
+    def forward(self, images: Tensor) -> Tensor:
+        def of_member(tensors: Tensors) -> Tensor:
+            embeddings_BD: Tensor = functional_call(self._form, tensors, (images,))
+            return embeddings_BD
+
+        embeddings_BMD: Tensor = vmap(of_member, out_dims=1)(self._tensors)
+        return embeddings_BMD
+
+
 def embeddings(network: nn.Module, stack: Tensors, images_MB3HW: Tensor, precision: str) -> Tensor:
     """The embeddings [M, B, D] of each member's images by its own tensors in the form of ``network``."""
 
