@@ -7,18 +7,20 @@ import pytest
 import torch
 from support.without_ray import NoTracker
 
+from search.cluster.tune.stack import Stack
+from search.config.sections.resources import ResourcesSection
 from search.selection.scores.scoring import Scoring
 from search.study.trial_queue import TrialQueue
 from trainables.spec import TrialSpec
 from trainables.trial import TrainingTrial
 
 
-def trial_of(spec: TrialSpec) -> TrainingTrial:
+def trial_of(*specs: TrialSpec) -> TrainingTrial:
     """An actor's trial, without the actor."""
     trial = TrainingTrial.__new__(TrainingTrial)
     trial._devices = [torch.device("cpu")]
     trial._attempts = {}
-    trial.assign((), [spec])
+    trial.assign((), specs)
     return trial
 
 
@@ -40,12 +42,17 @@ def trained_here(monkeypatch: pytest.MonkeyPatch, on_start: Callable[[], None] =
     monkeypatch.setattr("search.cluster.tune.tuner.map_on_workers", _score_all)
 
 
-def _run_queue(queue: TrialQueue, **_: Any) -> None:
-    while running := queue.next_trial():
-        trial = trial_of(running.spec)
+def _run_queue(queue: TrialQueue, *, resources: ResourcesSection, **_: Any) -> None:
+    while True:
+        stack = Stack(queue, resources.stack)
+        specs = stack.fill(resources.stack)
+        if not specs:
+            return
+        trial = trial_of(*specs)
         try:
-            while queue.on_trial_result(running, *trial.step()["news"]):
-                pass
+            while stack.members:
+                ended = stack.on_result(trial.step()["news"])
+                trial.assign(ended, stack.fill(resources.stack) if stack.members else ())
         finally:
             trial.cleanup()
 

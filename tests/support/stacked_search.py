@@ -1,0 +1,52 @@
+"""A small search that can be trained in stacks, and what it has to come to, however many are trained at once."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import small_search
+from optuna.trial import TrialState
+from support.commands import stored, write_search
+
+from search.study.records import epochs_of
+
+STACK = 4
+TRIALS = 5
+EPOCHS = 6
+STUDIES = ("proxy_anchor", "proxy_anchor@confirm", "proxy_anchor@final")
+
+
+def stackable_search(path: Path, **resources: Any) -> Path:
+    """A search file, whose proposals do not hang on how many trials run at once."""
+    content = small_search(
+        path,
+        dataset={"name": "glyphs", "num_classes": 16, "images_per_class": 8},
+        losses=["proxy_anchor"],
+        search={"trials": TRIALS, "sampler": "random", "pruner": "none", "max_concurrent": STACK},
+        selection={"finalists": 1, "seeds": 2},
+        final={"seeds": STACK},
+        resources=resources,
+    )
+    content["training"] |= {"epochs": EPOCHS, "lr": 1e-4}  # with 1e-3 the last bit grows to a percent, as with threads
+    return write_search(path, content)
+
+
+def assert_same_studies(by_itself: Path, together: Path) -> None:
+    """Two runs folders hold the same trials, with the same epochs but for rounding."""
+    for study in STUDIES:
+        ones, others = stored(by_itself, "small", study), stored(together, "small", study)
+        assert len(ones) == len(others) > 0
+        for one, other in zip(ones, others, strict=True):
+            assert other.state == TrialState.COMPLETE
+            assert other.params == one.params
+            assert other.user_attrs["seed"] == one.user_attrs["seed"]
+            assert [entry["epoch"] for entry in epochs_of(other)] == list(range(1, EPOCHS + 1))
+            for mine, theirs in zip(epochs_of(one), epochs_of(other), strict=True):
+                assert theirs["loss"] == pytest.approx(mine["loss"], rel=1e-4)
+                assert theirs["metrics"] == pytest.approx(mine["metrics"], abs=1e-4)
+                assert theirs["batches"] == mine["batches"]
+
+
+def sizes(runs: Path, study: str) -> list[int]:
+    """How many were trained at once, for every epoch of a study."""
+    return [entry.get("together", 1) for trial in stored(runs, "small", study) for entry in epochs_of(trial)]
