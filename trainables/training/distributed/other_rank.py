@@ -21,7 +21,7 @@ from torch import Tensor
 from trainables.losses.base import Loss
 from trainables.spec import TrialSpec, derived_seed
 from trainables.training.distributed.messages import Begin, Done, Failed, TrainEpoch
-from trainables.training.distributed.other_ranks import join
+from trainables.training.distributed.other_ranks import is_of_group, join
 from trainables.training.distributed.shared_training import SharedTraining
 
 
@@ -103,8 +103,8 @@ def main() -> None:
     try:
         _serve(connection, orders)
     except Exception as error:
-        if isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError):
-            time.sleep(1)  # it may be of another rank that is gone: what that one says, or its end, comes first
+        if is_of_group(error):
+            time.sleep(1)  # what the rank says that is why, or its end, comes first
         connection.send(Failed.of(error))
         raise
 

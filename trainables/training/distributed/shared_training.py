@@ -53,7 +53,7 @@ class SharedTraining(Training):
         rows = shares(len(indices_B), ranks)
         images = load(
             self._train_view, indices_B, self._config.augment, self._config.frame,
-            device=self._device, generator=generator, rows=rows[dist.get_rank()],
+            device=self._device, generator=generator, share=rows[dist.get_rank()],
         )  # fmt: skip
         with autocast(self._device, self._config.precision):
             embeddings_bD: Tensor = self._network()(images)
