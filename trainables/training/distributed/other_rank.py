@@ -42,7 +42,7 @@ class OtherRank(SharedTraining):
         super().__init__(spec, torch.device(begin.device))
         self._rank = begin.rank
         self._order: TrainEpoch | None = None
-        state = torch.load(io.BytesIO(begin.optimizer), map_location=self._device, weights_only=True)
+        state = torch.load(io.BytesIO(begin.optimizer), map_location="cpu", weights_only=True)
         # The loss's parameters, the last groups, are rank 0's alone.
         groups = state["param_groups"][: len(self._optimizer.param_groups)]
         known = {number for group in groups for number in group["params"]}
@@ -64,9 +64,8 @@ class OtherRank(SharedTraining):
 
     def _batches(self, epoch: int) -> Iterable[Tensor]:
         assert self._order is not None
-        torch.manual_seed(
-            derived_seed(self.spec.seed, epoch, "torch", self._rank)
-        )  # dropout: other masks than rank 0's
+        # What a network draws, such as dropout's masks, is not what rank 0 draws.
+        torch.manual_seed(derived_seed(self.spec.seed, epoch, "torch", self._rank))
         return map(torch.tensor, self._order.batches)
 
 

@@ -210,7 +210,7 @@ def test_a_rank_that_was_killed_between_epochs_is_noticed(spec: TrialSpec) -> No
 def test_a_rank_that_stopped_is_waited_for_so_long_and_not_longer(spec: TrialSpec) -> None:
     training = FirstRank(spec, TWO)
     training.run_epoch()
-    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=5), dist.group.WORLD)  # instead of ten minutes
+    dist.set_timeout(timedelta(seconds=5))  # instead of ten minutes
     os.kill(children(os.getpid())[0], signal.SIGSTOP)
     with pytest.raises(RankLost, match=r"does not answer: .*Timed out"):
         training.run_epoch()
