@@ -228,11 +228,13 @@ class Training:
     def _batches(self, epoch: int) -> Iterable[Tensor]:
         return self._sampler.batches(epoch)
 
-    def _batch(self, indices_B: Tensor, generator: torch.Generator, rows: slice = slice(None)) -> tuple[Tensor, Tensor]:
-        """The images in ``rows`` of a batch, and the labels of all of it, on the device."""
+    def _batch(
+        self, indices_B: Tensor, generator: torch.Generator, share: slice = slice(None)
+    ) -> tuple[Tensor, Tensor]:
+        """The images in ``share`` of a batch, and the labels of all of it, on the device."""
         images = load(
             self._train_view, indices_B, self._config.augment, self._config.frame,
-            device=self._device, generator=generator, rows=rows,
+            device=self._device, generator=generator, share=share,
         )  # fmt: skip
         return images, self._labels_N[indices_B].to(self._device)
 

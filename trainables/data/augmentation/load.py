@@ -33,7 +33,7 @@ def load(
     *,
     device: torch.device,
     generator: torch.Generator | None = None,
-    rows: slice = slice(None),
+    share: slice = slice(None),
 ) -> Tensor:
     """Augment a batch of images.
 
@@ -44,14 +44,14 @@ def load(
         frame: the output's side S and the short side before cropping.
         device: where the images are resampled and returned.
         generator: draws the parameters; a CPU generator. ``none`` draws nothing.
-        rows: which of the batch are wanted; the parameters are drawn for all of it, and do not depend on this.
+        share: which of the batch are wanted; the parameters are drawn for all of it, and do not depend on this.
 
     Returns:
-        float32 [B, 3, S, S] in 0 … 1, B those of ``rows``.
+        float32 [B, 3, S, S] in 0 … 1, B those of ``share``.
     """
     crops = AUGMENTATIONS[augmentation](images.sizes(indices_B), frame, generator)
-    if rows != slice(None):
-        indices_B, crops = indices_B[rows], crops.of(rows)
+    if share != slice(None):
+        indices_B, crops = indices_B[share], crops.of(share)
     return cut(images, indices_B, crops, device)
 
 

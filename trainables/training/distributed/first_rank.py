@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from trainables.spec import TrialSpec
-from trainables.training.distributed.other_ranks import BLAME_S, OtherRanks
+from trainables.training.distributed.messages import RankLost
+from trainables.training.distributed.other_ranks import BLAME_S, OtherRanks, is_of_group
 from trainables.training.distributed.shared_training import SharedTraining
 from trainables.training.epoch_record import EpochRecord
 
@@ -47,13 +48,14 @@ class FirstRank(SharedTraining):
         """End them; where one of them failed before this rank did, raise why."""
         if self._others is None:
             return
-        # A collective operation fails of a rank that is gone, before that is known otherwise.
-        is_of_group = isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError)
-        failure = self._others.failure(BLAME_S if is_of_group else 0)
+        of_group = is_of_group(error)
+        failure = self._others.failure(BLAME_S if of_group else 0)
         self._others.kill()
         self._end_others()
         if failure is not None and failure is not error:
             raise failure
+        if of_group:
+            raise RankLost(f"A process of this training does not answer: {error}") from error
 
     def _started(self) -> OtherRanks:
         if self._others is None:

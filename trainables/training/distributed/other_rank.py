@@ -21,7 +21,7 @@ from torch import Tensor
 from trainables.losses.base import Loss
 from trainables.spec import TrialSpec, derived_seed
 from trainables.training.distributed.messages import Begin, Done, Failed, TrainEpoch
-from trainables.training.distributed.other_ranks import join
+from trainables.training.distributed.other_ranks import is_of_group, join
 from trainables.training.distributed.shared_training import SharedTraining
 
 
@@ -42,7 +42,7 @@ class OtherRank(SharedTraining):
         super().__init__(spec, torch.device(begin.device))
         self._rank = begin.rank
         self._order: TrainEpoch | None = None
-        state = torch.load(io.BytesIO(begin.optimizer), map_location=self._device, weights_only=True)
+        state = torch.load(io.BytesIO(begin.optimizer), map_location="cpu", weights_only=True)
         # The loss's parameters, the last groups, are rank 0's alone.
         groups = state["param_groups"][: len(self._optimizer.param_groups)]
         known = {number for group in groups for number in group["params"]}
@@ -65,9 +65,8 @@ class OtherRank(SharedTraining):
 
     def _batches(self, epoch: int) -> Iterable[Tensor]:
         assert self._order is not None
-        torch.manual_seed(
-            derived_seed(self.spec.seed, epoch, "torch", self._rank)
-        )  # dropout: other masks than rank 0's
+        # What a network draws, such as dropout's masks, is not what rank 0 draws.
+        torch.manual_seed(derived_seed(self.spec.seed, epoch, "torch", self._rank))
         return map(torch.tensor, self._order.batches)
 
 
@@ -104,8 +103,8 @@ def main() -> None:
     try:
         _serve(connection, orders)
     except Exception as error:
-        if isinstance(error, RuntimeError) and not isinstance(error, torch.OutOfMemoryError):
-            time.sleep(1)  # it may be of another rank that is gone: what that one says, or its end, comes first
+        if is_of_group(error):
+            time.sleep(1)  # what the rank says that is why, or its end, comes first
         connection.send(Failed.of(error))
         raise
 

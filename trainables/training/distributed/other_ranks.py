@@ -43,6 +43,11 @@ def join(begin: Begin) -> None:
     )
 
 
+def is_of_group(error: BaseException) -> bool:
+    """Whether a collective operation failed, as it does of another rank that is gone; gloo has no errors of its own."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "/gloo/" in str(error))
+
+
 class OtherRanks:
     """Processes of the same program, one for each of ``devices`` but the first.
 

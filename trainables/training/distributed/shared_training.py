@@ -42,7 +42,9 @@ class SharedTraining(Training):
             self._wrapped_for = learning
         return self._wrapped
 
-    def _batch(self, indices_B: Tensor, generator: torch.Generator, rows: slice = slice(None)) -> tuple[Tensor, Tensor]:
+    def _batch(
+        self, indices_B: Tensor, generator: torch.Generator, share: slice = slice(None)
+    ) -> tuple[Tensor, Tensor]:
         ranks = dist.get_world_size()
         if len(indices_B) < ranks:
             raise Mistakes(
