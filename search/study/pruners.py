@@ -55,7 +55,8 @@ class Pruner(ABC):
 
         So a search whose trials become better trains more.
         """
-        draw, steps = Random(0), []
+        draw = Random(0)
+        steps: list[int] = []
         for _ in range(max(1, ENOUGH_TRIALS // max(1, trials))):
             comparison = self.comparison("expected")
             for number in range(trials):
