@@ -35,7 +35,7 @@ from trainables.training.train import Training
 LOSSES = ("proxy_anchor", "multi_similarity")
 SEEDS = 6
 METRICS = ("recall_at_1", "map_at_r")
-TRAINING = TrainingConfig(epochs=6, batch_size=40, images_per_class=4, image_size=32)
+TRAINING = TrainingConfig(epochs=6, batch_size=40, images_per_class=4, image_size=20)
 
 
 def scored(training: Training, view: StoreView, precision: str) -> list[float]:

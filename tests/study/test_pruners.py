@@ -184,3 +184,17 @@ def test_plans_are_told_in_words() -> None:
 def test_folds_are_compared_like_epochs() -> None:
     assert PRUNERS["asha"](steps=10, unit="fold").plan == "after folds 2, 4, 8 the best half goes on"
     assert PRUNERS["asha"](steps=2, unit="fold").plan == "no trial is pruned, 2 folds are too few"
+
+
+@pytest.mark.parametrize("name", PRUNERS)
+def test_how_many_epochs_a_trial_trains_is_foreseen(name: str) -> None:
+    """Of trials whose curves cross, in an order that says nothing of how good they are."""
+    ended = simulate(name)
+    mean = statistics.fmean(ended[number][0] if number in ended else EPOCHS for number in range(60))
+    assert PRUNERS[name](steps=EPOCHS).expected_steps(60) == pytest.approx(mean, rel=0.25)
+
+
+def test_no_trials_and_too_few_epochs_are_foreseen_too() -> None:
+    for pruner in PRUNERS.values():
+        assert pruner(steps=EPOCHS).expected_steps(0) == EPOCHS
+        assert pruner(steps=2).expected_steps(30) == 2

@@ -78,13 +78,14 @@ def _measured(spec: TrialSpec, images: Images, device: torch.device) -> Cost:
             break
     step = sum(times[1:]) / (len(times) - 1)  # the first one makes what the others use
     validation = _validation(training, images, device)
+    total: int | None = None
     if device.type == "cuda":
         memory = torch.cuda.max_memory_reserved(device)
         total = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
     else:
-        memory, total = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, None
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts kilobytes
     return Cost(step=step, steps=_steps(spec, images), validation=validation, memory=memory, device_memory=total)
 
 

@@ -20,7 +20,7 @@ from trainables.spec import TrialSpec
 from trainables.training.cost import Cost, Images, measured_costs
 
 START_S = 20
-"""From the command to the first epoch, on this project's machine (``make bench-overhead``)."""
+"""From the command to the first epoch, on two cores (``make bench-overhead``)."""
 
 
 def measured_trainings(plan: Plan, directory: str) -> dict[str, TrialSpec]:

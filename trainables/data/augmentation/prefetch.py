@@ -6,7 +6,7 @@ a CPU the cores are the step's, and every batch is made when it is asked for.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
@@ -52,7 +52,7 @@ def one_ahead(batches: Iterable[Batch], make: Callable[[Batch], Made]) -> Iterat
         Exception: what ``make`` raised, when its batch is asked for.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as thread:
-        ahead = None
+        ahead: Future[Made] | None = None
         for batch in batches:
             following = thread.submit(make, batch)
             if ahead is not None:
