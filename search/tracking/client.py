@@ -29,6 +29,7 @@ def open_client(uri: str) -> "MlflowClient":
 
     for library in ("mlflow", "urllib3"):  # mlflow sets its own level when it is imported
         logging.getLogger(library).setLevel(logging.ERROR)
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # 80 lines for what is raised as well
 
     if uri.startswith(SQLITE) and not (database := Path(uri.removeprefix(SQLITE))).exists():
         with FileLock(f"{database}.lock"):

@@ -95,7 +95,8 @@ class Tracker(TrialListener):
 
     def _say_outage(self, error: Exception) -> None:
         if not self._outage:
-            reason = textwrap.shorten(f"{type(error).__name__}: {without_password(str(error))}", 160)
+            cause = getattr(error.__cause__, "orig", None) or error  # of a database, before SQL and MLflow say it again
+            reason = textwrap.shorten(f"{type(cause).__name__}: {without_password(str(cause))}", 160)
             logger.warning("MLflow cannot be written (%s). Training goes on; what is missing is written later.", reason)
         self._outage = True
 

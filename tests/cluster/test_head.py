@@ -1,4 +1,4 @@
-"""A driver whose Ray loses its head is told what follows, before Ray ends it."""
+"""A driver whose Ray dies says what follows: before Ray ends it where its head is gone, else as it ends by itself."""
 
 import os
 import socket
@@ -12,19 +12,44 @@ import pytest
 from search.cluster import head
 from search.cluster.head import watched_head
 
-LOSES_ITS_HEAD = """
-import os, signal, subprocess, sys, time
+LOSES = """
+import os, signal, subprocess, sys, threading, time
 from search.cli.output import set_up_logging
 from search.cluster.session import ray_session
+from search.config.sections.resources import ResourcesSection
+
+def train(seconds):
+    time.sleep(seconds)
+
+def kill():
+    time.sleep(5)
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,comm="], capture_output=True, text=True, check=True).stdout
+    for pid, parent, name in map(str.split, listed.splitlines()):
+        if parent == str(os.getpid()) and name == sys.argv[1]:
+            os.kill(int(pid), signal.SIGKILL)
 
 set_up_logging()
 with ray_session():
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,comm="], capture_output=True, text=True, check=True).stdout
-    for pid, parent, name in map(str.split, listed.splitlines()):
-        if parent == str(os.getpid()) and name == "gcs_server":
-            os.kill(int(pid), signal.SIGKILL)
-    time.sleep(600)
+    from search.cluster.tune.tuner import map_on_workers
+
+    threading.Thread(target=kill).start()
+    map_on_workers(train, [600], resources=ResourcesSection())
 """
+
+
+def loses(program: str) -> tuple[int, str]:
+    """The exit code of a driver that waits for a worker and loses one of Ray's programs, and what it says."""
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    environment |= {"RAY_gcs_rpc_server_reconnect_timeout_s": "15"}
+    done = subprocess.run(
+        [sys.executable, "-c", LOSES, program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    return done.returncode, " ".join(done.stderr.split())
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -60,17 +85,15 @@ def test_a_head_that_goes_is_said_once_each_time_it_goes(
 
 @pytest.mark.cluster
 def test_a_driver_is_told_before_ray_ends_it() -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    environment |= {"RAY_gcs_rpc_server_reconnect_timeout_s": "15"}
-    done = subprocess.run(
-        [sys.executable, "-c", LOSES_ITS_HEAD],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 1
-    said = " ".join(done.stderr.split())
+    code, said = loses("gcs_server")
+    assert code == 1
     assert "is gone. Unless it comes back, Ray ends this program" in said
     assert said.index("the same command goes on") < said.index("Failed to connect to GCS within")
+
+
+@pytest.mark.cluster
+def test_a_driver_whose_own_machine_loses_ray_does_not_wait_for_it() -> None:
+    code, said = loses("raylet")
+    assert code == 1
+    assert "Ray has died on this machine" in said
+    assert "the same command goes on" in said

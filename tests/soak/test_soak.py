@@ -19,16 +19,16 @@ pytestmark = pytest.mark.cluster
 EPOCHS = 8
 PLANNED = [
     Planned(fault="trainer killed", after_epochs=3, after_s=0.1, lasts_s=0, choice=0.9),
-    Planned(fault="driver stopped", after_epochs=2, after_s=0.2, lasts_s=1.5, choice=0),
+    Planned(fault="driver stopped", after_epochs=2, after_s=0.1, lasts_s=1, choice=0),
     Planned(fault="driver killed", after_epochs=2, after_s=0.1, lasts_s=0, choice=0),
-    Planned(fault="trainer stopped", after_epochs=2, after_s=0, lasts_s=1.5, choice=0.1),
+    Planned(fault="trainer stopped", after_epochs=2, after_s=0, lasts_s=1, choice=0.1),
 ]
 
 
 def test_a_search_that_is_broken_four_times_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a Ray of its own; the values of a training that sleeps follow from its seed."""
     monkeypatch.setenv(RUN, uuid.uuid4().hex)
-    monkeypatch.setenv(SECONDS, "0.2")
+    monkeypatch.setenv(SECONDS, "0.15")
     scenario = replace(SCENARIOS["alone"], content=sleeping(12, EPOCHS), trials=12, epochs=EPOCHS)
     with world(scenario, Services(tmp_path), tmp_path / "broken", "broken") as broken:
         search = Search(broken, Log(tmp_path / "log.jsonl"))

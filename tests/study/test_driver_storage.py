@@ -1,5 +1,6 @@
 """The driver's studies beside what plain Optuna does and reads in the same database."""
 
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -159,6 +160,19 @@ def test_sqlite_writes_a_log_while_the_driver_runs_and_leaves_one_file(tmp_path:
     assert stored_trials(engine, "s") == []
     engine.dispose()
     tmp_path.chmod(0o700)
+
+
+def test_who_reads_for_a_moment_as_the_driver_ends_does_not_keep_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by `make soak`, which counts epochs ten times a second, as a page does that shows them."""
+    storage = open_storage(f"sqlite:///{tmp_path}/study.db")
+    optuna.create_study(study_name="s", storage=storage)
+    reader = sqlite3.connect(tmp_path / "study.db")
+    assert reader.execute("SELECT COUNT(*) FROM studies").fetchone() == (1,)
+    monkeypatch.setattr(time, "sleep", lambda _: reader.close())
+    close_storage(storage)
+    assert [path.name for path in tmp_path.iterdir()] == ["study.db"]
 
 
 MOUNTS = r"""

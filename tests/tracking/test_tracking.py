@@ -10,6 +10,7 @@ import pytest
 from mlflow import MlflowClient
 from support.driving import drive, only, record
 from support.mlflow_rows import assert_mlflow_equals_the_studies
+from support.small_disk import small_disk
 
 from search.plan.search import Search
 from search.stages.outcome import recorded_outcome
@@ -105,6 +106,29 @@ def test_an_outage_costs_the_training_nothing_and_is_said_once(
     assert len(study.trials()) == 4
     synchronise(recorded_outcome(search), make_projection(search.plan))
     assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
+
+
+def test_a_full_disk_is_said_in_a_sentence(
+    search: Search, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Found by `make soak`: the library logs such an error too, in 80 lines."""
+    with small_disk(tmp_path / "small", size=4_000_000) as disk:
+        artifacts = str(tmp_path / "artifacts")
+        projection = Projection(f"sqlite:///{disk.path}/mlflow.db", "small", artifacts, described(search.plan))
+        synchronise(recorded_outcome(search), projection)
+        disk.fill()
+        tracker = Tracker({"small": projection})
+        queue = TrialQueue(confirm_stages([search]), listeners=[tracker])
+        while job := queue.next_trial():
+            queue.on_trial_result(job, {"records": [record(1, 0.1), record(2, 0.2), record(3, 0.3)], "finished": True})
+        assert not tracker.close()
+        (said,) = [message for message in caplog.messages if "MLflow" in message]
+        assert said.startswith(
+            "MLflow cannot be written (OperationalError: database or disk is full). Training goes on"
+        )
+        assert "Traceback" not in capfd.readouterr().err
+        disk.clear()
+        synchronise(recorded_outcome(search), projection)
 
 
 def test_every_run_shows_the_training_of_its_own_loss(opened: Opened) -> None:

@@ -16,6 +16,11 @@ SAY_S = 300.0
 END_S = 2400.0
 """When it is said for the fourth time. A machine that starts anew is back by then."""
 
+RAY_DIED = (
+    "Ray has died on this machine (its raylet, which may have been killed for memory), and nothing is computed without "
+    "it; the same command goes on, on a cluster once Ray runs here again (`ray start`)."
+)
+
 
 class Placement:
     """What waits for a machine of the cluster, whose machines ``nodes`` gives, and which ``may_come`` beside them.
@@ -50,10 +55,7 @@ class Placement:
             self._since, self._say_after = None, SAY_S
             return
         if not self._is_here():
-            raise Failure(
-                "Ray has died on this machine (its raylet, which may have been killed for memory), and nothing can be "
-                "trained without it; the same command goes on, on a cluster once Ray runs here again (`ray start`)."
-            )
+            raise Failure(RAY_DIED)
         if self._since is None:
             self._since = self._now()
         waited = self._now() - self._since

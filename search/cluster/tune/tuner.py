@@ -6,6 +6,7 @@ COMPLETE that a scheduler stopped). Here the study decides and Tune carries out.
 
 import logging
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from search.cluster.capacity import Node, capacity, growth
 from search.cluster.tune.actor_manager import use_in_tune
-from search.cluster.tune.placement import Placement
+from search.cluster.tune.placement import RAY_DIED, Placement
 from search.cluster.tune.share import Share, drivers_on_cluster
 from search.cluster.tune.silence import Silences
 from search.cluster.tune.stack import Stack
@@ -31,6 +32,7 @@ from trainables.trial import TrainingTrial
 
 logger = logging.getLogger(__name__)
 
+LOOK_S = 10.0
 SAY_S = 600.0
 READY_S = 86_400.0
 """For a node to decode the images, of which nothing is known before."""
@@ -324,16 +326,21 @@ def _results(calls: Sequence[Any], patience_s: float, bound: str) -> list[Any]:
     """What ``calls`` return, in their order.
 
     Raises:
-        Failure: for ``patience_s`` none of those that are left has returned.
+        Failure: for ``patience_s`` none of those that are left has returned, or Ray has died on this machine.
     """
-    left, waited = list(calls), 0.0
+    left, since, say_after = list(calls), time.monotonic(), SAY_S
     while left:
-        pause_s = min(SAY_S, patience_s - waited)
-        done, left = ray.wait(left, timeout=pause_s)
+        done, left = ray.wait(left, timeout=LOOK_S)
         _raise_own(done)
-        waited = 0.0 if done else waited + pause_s
-        if not done:
+        if done:
+            since, say_after = time.monotonic(), SAY_S
+            continue
+        if not _is_here():
+            raise Failure(RAY_DIED)
+        waited = time.monotonic() - since
+        if waited >= say_after:
             logger.warning("%d of %d workers have not answered for %.0f minutes.", len(left), len(calls), waited / 60)
+            say_after += SAY_S
         if waited >= patience_s:
             raise Failure(
                 f"{len(left)} of {len(calls)} workers did not answer within {patience_s / 60:g} minutes ({bound}). See "

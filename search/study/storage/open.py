@@ -1,5 +1,6 @@
 """Opening the database of a search for the driver that writes it."""
 
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from trainables.files.disk_full import DiskFull
 
 NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "ceph", "afs", "9p", "fuse")
 """What their types begin with. The shared memory of SQLite's write-ahead log has to be one machine's."""
+
+READERS_S = 2
+"""For how long a driver that ends waits for those that read its database."""
 
 
 @retry  # two processes that make the tables at once are in each other's way for a moment
@@ -40,9 +44,21 @@ def close_storage(storage: DriverStorage) -> None:
     storage.database.remove_session()
     if sqlite_file(engine):
         engine.dispose()  # the journal can change while nobody else is connected
-        with suppress(sqlalchemy.exc.OperationalError, DiskFull):  # who reads at this moment reads the log too
-            _journal(engine, "DELETE")
+        with suppress(sqlalchemy.exc.OperationalError, DiskFull):  # who still reads then reads the log too
+            _drop_log(engine)
     engine.dispose()
+
+
+def _drop_log(engine: Engine) -> None:
+    """Make one file of the database, again where somebody reads it for a moment: SQLite does not wait for them."""
+    for _ in range(READERS_S * 10):
+        try:
+            _journal(engine, "DELETE")
+        except sqlalchemy.exc.OperationalError:
+            time.sleep(0.1)
+        else:
+            return
+    _journal(engine, "DELETE")
 
 
 def _journal(engine: Engine, mode: str) -> None:
