@@ -57,7 +57,9 @@ def real_hyperparameters(loss: str, number: int) -> dict[str, float]:
     return {name: value * (1 - 0.1 * number) for name, value in defaults.items() if type(value) is float}
 
 
-def assert_stacked_as_alone(specs: list[TrialSpec], caplog: pytest.LogCaptureFixture, epochs: int = 2) -> None:
+def assert_stacked_as_alone(
+    specs: list[TrialSpec], caplog: pytest.LogCaptureFixture, epochs: int = 2, tolerance: float = 1e-9
+) -> None:
     assert len({stack_key(spec) for spec in specs}) == 1
     trainings = [Training(spec, CPU) for spec in specs]
     with caplog.at_level(logging.WARNING):
@@ -66,7 +68,7 @@ def assert_stacked_as_alone(specs: list[TrialSpec], caplog: pytest.LogCaptureFix
     assert not caplog.records, "they were not one stack"
     for training in trainings:
         training.wait_for_checkpoints()
-        assert_same(training, alone(training.spec, epochs))
+        assert_same(training, alone(training.spec, epochs), tolerance)
 
 
 @pytest.mark.parametrize(
@@ -88,10 +90,11 @@ def test_every_loss(
     "backbone", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in BACKBONES]
 )
 def test_every_backbone(images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture, backbone: str) -> None:
+    """A step: deep networks of batch normalisation make of a last digit a thousand times more at each further one."""
     model = ModelConfig(backbone=backbone, embedding_dim=8)
-    settings = {"batch_size": 10, "image_size": 32}
+    settings = {"batch_size": 40, "images_per_class": 10, "image_size": 32}
     specs = [member(images, tmp_path, number, model=model, training=settings) for number in range(2)]
-    assert_stacked_as_alone(specs, caplog, epochs=1)
+    assert_stacked_as_alone(specs, caplog, epochs=1, tolerance=1e-6)
 
 
 @pytest.mark.parametrize(
