@@ -1,4 +1,4 @@
-"""A search whose worker trains four trials at once, on a real Ray, and whose worker is killed in the middle."""
+"""Searches whose worker trains several trials at once, on a real Ray: one is killed in the middle, and one prunes."""
 
 import os
 import signal
@@ -7,9 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
-from support.commands import command, holdout_here, plain, stored, without_ended_workers
+from optuna.trial import TrialState
+from support.commands import command, holdout, holdout_here, plain, stored, without_ended_workers
 from support.stacked_search import STACK, TRIALS, assert_same_studies, sizes, stackable_search
 from support.trained_here import trained_here
+
+from search.study.records import epochs_of
 
 pytestmark = pytest.mark.cluster
 
@@ -65,3 +68,24 @@ def test_each_was_trained_by_itself_for_an_epoch_and_then_together_again(killed:
         assert told.count("Training is done.") == 1
     assert set(sizes(runs, "proxy_anchor@final")) == {STACK}
     assert len(stored(runs, "small", "proxy_anchor")) == TRIALS
+
+
+def test_the_place_of_a_pruned_trial_is_filled_while_the_others_train(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker is told of it between two steps; nobody begins twice."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    file, runs = stackable_search(tmp_path / "small.yaml", stack=3), tmp_path / "runs"
+    changes = {"search.pruner": "asha", "search.trials": 8, "search.max_concurrent": 3, "stages": "[search]"}
+    settings = [argument for key, value in changes.items() for argument in ("--set", f"{key}={value}")]
+    holdout("run", file, "--runs", runs, *settings)
+    trials = stored(runs, "small", "proxy_anchor")
+    assert len(trials) == 8
+    assert TrialState.PRUNED in {trial.state for trial in trials}
+    for trial in trials:
+        assert trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
+        assert [entry["epoch"] for entry in epochs_of(trial)] == list(range(1, len(epochs_of(trial)) + 1))
+        assert len(list((runs / "small" / "trials" / "proxy_anchor" / f"{trial.number:04d}" / "logs").iterdir())) == 1
+    worker_of(runs)  # one process trained them all
+    began = [epochs_of(trial)[0] for trial in trials[3:]]
+    assert 3 in [entry.get("together") for entry in began], "none joined a stack that trained"

@@ -180,8 +180,11 @@ class _StudyScheduler(FIFOScheduler):
         if begun:  # the next step has their models and weights in it, as a worker's first one has
             assignments.silences.forget(trial.trial_id)
             self._watch(trial.trial_id)
-        if ended or begun:  # it arrives before Tune's call of the next step
-            trial.temporary_state.ray_actor.assign.remote(ended, begun)
+        worker = trial.temporary_state.ray_actor  # which carries calls out in their order: these, then Tune's next step
+        if ended:
+            worker.assign.remote(ended, ())
+        for spec in begun:  # one by one: what cannot be read there keeps no other from it
+            worker.assign.remote((), (spec,))
         return True
 
     def _forget(self, trial_id: str) -> tuple[Stack | None, str | None]:
