@@ -158,7 +158,7 @@ class Training:
         losses: list[Tensor] = []
         used: list[Used | None] = []
         for indices_B in self._batches(epoch):
-            losses.append(self._step(indices_B, generator))
+            losses.append(self._step(*self._batch(indices_B, generator)))
             used.append(self._loss.used)
             if len(losses) > 1:  # the step before: reading this one's loss would make the device wait
                 self._check(losses[-2], epoch)
@@ -168,18 +168,22 @@ class Training:
     def _batches(self, epoch: int) -> Iterable[Tensor]:
         return self._sampler.batches(epoch)
 
-    def _embeddings(self, indices_B: Tensor, generator: torch.Generator) -> Tensor:
+    def _batch(self, indices_B: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Images and labels on the device."""
         images = load(
             self._train_view, indices_B, self._config.augment, self._config.frame,
             device=self._device, generator=generator,
         )  # fmt: skip
+        return images, self._labels_N[indices_B].to(self._device)
+
+    def _embeddings(self, images: Tensor, batch: int) -> Tensor:
+        """The embeddings of a batch of so many images, attached to the network's graph."""
         with autocast(self._device, self._config.precision):
             embeddings_BD: Tensor = self._model(images)
         return embeddings_BD
 
-    def _step(self, indices_B: Tensor, generator: torch.Generator) -> Tensor:
-        labels_B = self._labels_N[indices_B].to(self._device)
-        loss: Tensor = self._loss(self._embeddings(indices_B, generator), labels_B)
+    def _step(self, images: Tensor, labels_B: Tensor) -> Tensor:
+        loss: Tensor = self._loss(self._embeddings(images, len(labels_B)), labels_B)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
         if self._config.clip_grad is not None:
