@@ -228,18 +228,16 @@ class Training:
     def _batches(self, epoch: int) -> Iterable[Tensor]:
         return self._sampler.batches(epoch)
 
-    def _batch(
-        self, indices_B: Tensor, generator: torch.Generator, share: slice = slice(None)
-    ) -> tuple[Tensor, Tensor]:
-        """The images in ``share`` of a batch, and the labels of all of it, on the device."""
+    def _batch(self, indices_B: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Images and labels on the device."""
         images = load(
             self._train_view, indices_B, self._config.augment, self._config.frame,
-            device=self._device, generator=generator, share=share,
+            device=self._device, generator=generator,
         )  # fmt: skip
         return images, self._labels_N[indices_B].to(self._device)
 
-    def _embeddings(self, images: Tensor, batch_size: int) -> Tensor:
-        """Those of a batch, [B, D], of which this process may have loaded a part."""
+    def _embeddings(self, images: Tensor, batch: int) -> Tensor:
+        """The embeddings of a batch of so many images, attached to the network's graph."""
         with autocast(self._device, self._config.precision):
             embeddings_BD: Tensor = self._model(images)
         return embeddings_BD

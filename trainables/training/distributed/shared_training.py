@@ -42,18 +42,25 @@ class SharedTraining(Training):
             self._wrapped_for = learning
         return self._wrapped
 
-    def _batch(
-        self, indices_B: Tensor, generator: torch.Generator, share: slice = slice(None)
-    ) -> tuple[Tensor, Tensor]:
-        ranks = dist.get_world_size()
-        if len(indices_B) < ranks:
+    def _batch(self, indices_B: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """The images of this rank's share, and the labels of the whole batch."""
+        if len(indices_B) < (ranks := dist.get_world_size()):
             raise Mistakes(
                 f"resources.gpus_per_trial is {ranks} and a batch has {len(indices_B)} images, so that a GPU has none: "
                 "give a larger training.batch_size or fewer GPUs."
             )
-        return super()._batch(indices_B, generator, shares(len(indices_B), ranks)[dist.get_rank()])
+        images = load(
+            self._train_view, indices_B, self._config.augment, self._config.frame,
+            device=self._device, generator=generator, share=_shares(len(indices_B))[dist.get_rank()],
+        )  # fmt: skip
+        return images, self._labels_N[indices_B].to(self._device)
 
-    def _embeddings(self, images: Tensor, batch_size: int) -> Tensor:
+    def _embeddings(self, images: Tensor, batch: int) -> Tensor:
+        """On rank 0 those of the whole batch, see :func:`gathered`."""
         with autocast(self._device, self._config.precision):
             embeddings_bD: Tensor = self._network()(images)
-        return gathered(embeddings_bD, [row.stop - row.start for row in shares(batch_size, dist.get_world_size())])
+        return gathered(embeddings_bD, [rows.stop - rows.start for rows in _shares(batch)])
+
+
+def _shares(batch: int) -> list[slice]:
+    return shares(batch, dist.get_world_size())
