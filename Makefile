@@ -1,4 +1,4 @@
-.PHONY: setup run test test-slow test-cluster test-browser test-gpu soak check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-initial-proxies bench-stack bench-gpu bench-precision docs pictures audit clean
+.PHONY: setup run test test-slow test-cluster test-browser test-gpu soak check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-initial-proxies bench-stack bench-gpu bench-precision docs pictures audit clean bench-kmeans
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -66,6 +66,9 @@ bench-rankings: setup
 bench-metrics: setup
 	$(BIN)/python -m benchmarks.metrics
 
+bench-kmeans: setup
+	$(BIN)/python -m benchmarks.kmeans $(SIZES)
+
 bench-input: setup
 	$(BIN)/python -m benchmarks.input $(IMAGES)
 
@@ -122,7 +125,7 @@ bench-gpu:
 # With one thread: bfloat16 and float32, the same seeds.
 bench-precision: export OMP_NUM_THREADS = 1
 bench-precision: setup
-	$(BIN)/python -m benchmarks.precision $(IMAGES)
+	$(BIN)/python -m benchmarks.precision $(IMAGES) $(SEEDS)
 
 bench-anytime: setup
 	$(BIN)/python -m benchmarks.anytime $(IMAGES) $(RUNS)

@@ -1,6 +1,6 @@
 """What does training in bfloat16 cost in metric, beside float32?
 
-    python -m benchmarks.precision FOLDER
+    python -m benchmarks.precision FOLDER [SEEDS]
 
 Each loss is trained in both precisions with the same seeds: the same weights at the beginning, the same batches. The
 first half of the folder's classes is learned from, and the last epoch's model is scored on the other half, embedded in
@@ -63,7 +63,7 @@ def told(differences_S: np.ndarray) -> str:
     return f"{mean:+.2f}  [{mean - half:+.2f}, {mean + half:+.2f}]"
 
 
-def main(source: str) -> None:
+def main(source: str, seeds: int = SEEDS) -> None:
     """Train all, and print a row a loss and metric."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dataset = DATASETS["folder"](root=source)
@@ -80,7 +80,7 @@ def main(source: str) -> None:
         view = images.open().subset(names[half:])
         for loss in LOSSES:
             found: list[list[list[float]]] = []
-            for seed in track(range(SEEDS), loss, console=Console(stderr=True)):
+            for seed in track(range(seeds), loss, console=Console(stderr=True)):
                 spec = TrialSpec(
                     loss=loss,
                     hyperparameters={},
@@ -109,11 +109,11 @@ def main(source: str) -> None:
                     told(embedded_S - full_S),
                 )
     table.title = (
-        f"{source}: {half} classes train, {len(names) - half} are scored; {TRAINING.epochs} epochs, {SEEDS} seeds, "
+        f"{source}: {half} classes train, {len(names) - half} are scored; {TRAINING.epochs} epochs, {seeds} seeds, "
         f"{device.type}; {time.perf_counter() - begin:.0f} s"
     )
     Console(width=120).print(table)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1], *map(int, sys.argv[2:]))

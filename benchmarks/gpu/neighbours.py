@@ -31,7 +31,7 @@ def _knn_gpu(unit_ND: Tensor) -> object:
     return faiss.knn_gpu(resources, unit_ND, unit_ND, K, metric=faiss.METRIC_INNER_PRODUCT)
 
 
-def _faiss_kmeans(unit_ND: Tensor, clusters: int, *, gpu: bool) -> Tensor:
+def faiss_kmeans(unit_ND: Tensor, clusters: int, *, gpu: bool) -> Tensor:
     """Its own loop: 25 iterations, and a cluster that has lost its images takes half of another one's."""
     import faiss
 
@@ -73,7 +73,7 @@ def neighbours(console: Console, sizes: Sizes, device: torch.device) -> None:
         "k-means as the metrics do it": lambda: kmeans(unit_ND, sizes.clusters, seed=0).cpu()
     }
     if there:
-        clusterings[f"faiss.Kmeans(gpu={on_gpu})"] = lambda: _faiss_kmeans(unit_ND, sizes.clusters, gpu=on_gpu)
+        clusterings[f"faiss.Kmeans(gpu={on_gpu})"] = lambda: faiss_kmeans(unit_ND, sizes.clusters, gpu=on_gpu)
     table = Table(title=f"{sizes.gallery:,} × {sizes.dimensions}, {sizes.clusters:,} clusters; {machine(device)}")
     for column in ("what", "s", "NMI"):
         table.add_column(column, justify="left" if column == "what" else "right")

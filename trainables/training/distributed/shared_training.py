@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from trainables.data.augmentation.load import load
 from trainables.inference.embed import autocast
 from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec

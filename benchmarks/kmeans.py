@@ -1,0 +1,49 @@
+"""k-means of as many embeddings as SOP's test has, beside faiss's own loop: python -m benchmarks.kmeans [N] [clusters]
+
+Both search with as many threads as torch has. Seconds of computing are those of all threads together: beside other work
+they say more than seconds of waiting.
+
+Shapes: N images, D embedding.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from benchmarks.gpu.neighbours import faiss_kmeans
+from benchmarks.timing import machine
+from trainables.metrics.clustering import agreement
+from trainables.metrics.kmeans import kmeans
+
+D = 512
+
+
+def main(images: int = 60_502, clusters: int = 11_316) -> None:
+    """A row a way."""
+    generator = torch.Generator().manual_seed(0)
+    labels_N = torch.arange(images) % clusters
+    centres = torch.randn(clusters, D, generator=generator)
+    rows_ND = centres[labels_N] + 1.5 * torch.randn(images, D, generator=generator)
+    unit_ND = torch.nn.functional.normalize(rows_ND)
+    ways: dict[str, Callable[[], Tensor]] = {
+        "as the metrics do it": lambda: kmeans(unit_ND, clusters, seed=0),
+        "faiss.Kmeans": lambda: faiss_kmeans(unit_ND, clusters, gpu=False),
+    }
+    table = Table(title=f"{images:,} × {D}, {clusters:,} clusters; {machine(torch.device('cpu'))}")
+    for column in ("k-means", "s", "s of computing", "NMI"):
+        table.add_column(column, justify="left" if column == "k-means" else "right")
+    for name, way in ways.items():
+        begin, computing = time.perf_counter(), time.process_time()
+        found_N = way()
+        took, computed = time.perf_counter() - begin, time.process_time() - computing
+        table.add_row(name, f"{took:.1f}", f"{computed:.1f}", f"{agreement(labels_N, found_N)['nmi']:.4f}")
+    Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    main(*(int(argument) for argument in sys.argv[1:]))
