@@ -1,4 +1,4 @@
-.PHONY: setup run test test-slow test-cluster test-browser test-gpu soak check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-initial-proxies bench-stack bench-gpu bench-precision docs pictures audit clean bench-kmeans
+.PHONY: setup run test test-slow test-cluster test-browser test-gpu soak check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-initial-proxies bench-stack bench-gpu bench-precision bench-kmeans docs pictures audit clean
 
 PYTHON ?= python3
 BIN := .venv/bin
