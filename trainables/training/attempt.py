@@ -123,8 +123,11 @@ def train_together(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
 def _next_epochs(trainings: "Sequence[Training | CrossValidation]") -> Sequence[EpochRecord | Exception]:
     if len(trainings) > 1:
         from trainables.training.stack import run_epochs
+        from trainables.training.train import Training
 
-        return run_epochs(trainings)  # of several, which have a key, none is a cross-validation
+        stack = [training for training in trainings if isinstance(training, Training)]
+        assert len(stack) == len(trainings), "a cross-validation has no key, and is in no stack"
+        return run_epochs(stack)
     try:
         return [training.run_epoch() for training in trainings]
     except Exception as error:
