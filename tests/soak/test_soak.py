@@ -14,8 +14,6 @@ from soak.tools.processes import RUN
 from soak.verdict import differences, trials_of
 from soak.world import Services, world
 
-pytestmark = pytest.mark.cluster
-
 EPOCHS = 8
 PLANNED = [
     Planned(fault="trainer killed", after_epochs=3, after_s=0.1, lasts_s=0, choice=0.9),

@@ -174,6 +174,7 @@ class World:
             DRIVER: self.mark,
             **(self.clock.environment if self.scenario.clock else {}),
         }
+        environment.pop("RAY_ADDRESS", None)  # of whoever runs this
         if self.services.nodes is not None:
             environment["RAY_ADDRESS"] = self.services.nodes.gcs_address
         self.epochs_at_start = self.epochs()
