@@ -3,7 +3,7 @@
 import logging
 import socket
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from trainables.files.disk_full import DiskFull, is_full
 from trainables.files.whole import as_path
@@ -96,7 +96,7 @@ class Attempt:
 def train_together(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
     """Train the next epoch of each that is due; the news of all. What one fails of does not touch the others."""
     failures: dict[Attempt, Exception] = {}
-    due = []
+    due: list[Attempt] = []
     for attempt in attempts:
         try:
             if attempt.is_due:
@@ -117,7 +117,7 @@ def _next_epochs(trainings: "Sequence[Training | CrossValidation]") -> Sequence[
     if len(trainings) > 1:
         from trainables.training.stack import run_epochs
 
-        return run_epochs(trainings)  # of several, which have a key, none is a cross-validation
+        return run_epochs(cast("Sequence[Training]", trainings))  # what has a key is no cross-validation
     try:
         return [training.run_epoch() for training in trainings]
     except Exception as error:
