@@ -3,7 +3,7 @@
 import logging
 import socket
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from trainables.files.disk_full import DiskFull, is_full
 from trainables.files.whole import as_path
@@ -103,7 +103,7 @@ class Attempt:
 def train_together(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
     """Train the next epoch of each that is due; the news of all. What one fails of does not touch the others."""
     failures: dict[Attempt, Exception] = {}
-    due = []
+    due: list[Attempt] = []
     for attempt in attempts:
         try:
             if attempt.is_due:
@@ -123,11 +123,8 @@ def train_together(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
 def _next_epochs(trainings: "Sequence[Training | CrossValidation]") -> Sequence[EpochRecord | Exception]:
     if len(trainings) > 1:
         from trainables.training.stack import run_epochs
-        from trainables.training.train import Training
 
-        stack = [training for training in trainings if isinstance(training, Training)]
-        assert len(stack) == len(trainings), "a cross-validation has no key, and is in no stack"
-        return run_epochs(stack)
+        return run_epochs(cast("Sequence[Training]", trainings))  # what has a key is no cross-validation
     try:
         return [training.run_epoch() for training in trainings]
     except Exception as error:

@@ -25,7 +25,7 @@ class Stack:
 
     def fill(self, at_once: int) -> tuple[TrialSpec, ...]:
         """Take what is to be trained next, as far as there is room; of all workers' trials at most ``at_once`` run."""
-        taken = []
+        taken: list[TrialSpec] = []
         while len(self._members) < self._size:
             members = self.members
             running = self._queue.next_beside(members, at_once=at_once) if members else self._queue.next_trial()
@@ -38,7 +38,8 @@ class Stack:
     def on_result(self, news: Sequence[dict[str, Any]]) -> tuple[str, ...]:
         """Carry what a step told of each trial into the studies; the directories of those that do not go on."""
         told = {entry["directory"]: entry for entry in news}
-        together, ended = len(self._members), []
+        together = len(self._members)
+        ended: list[str] = []
         for directory, running in tuple(self._members.items()):
             if directory in told:
                 goes_on = self._queue.on_trial_result(running, told[directory], together)
