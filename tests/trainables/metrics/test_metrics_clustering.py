@@ -57,13 +57,35 @@ def test_separate_classes_are_found(with_faiss: bool, monkeypatch: pytest.Monkey
     assert 0.7 < values["nmi"] <= 1 + 1e-9
 
 
-def test_kmeans_is_the_same_with_and_without_faiss(monkeypatch: pytest.MonkeyPatch) -> None:
+def lloyd(unit_ND: torch.Tensor, clusters: int, seed: int) -> torch.Tensor:
+    """Plain k-means in float64: 25 times all images ask all centres, and once more."""
+    start = torch.randperm(len(unit_ND), generator=torch.Generator().manual_seed(seed))[:clusters]
+    unit_ND = unit_ND.double()
+    centres_CD = unit_ND[start]
+    for _ in range(25):
+        nearest_N = _nearest(unit_ND, centres_CD)
+        for cluster in nearest_N.unique().tolist():
+            centres_CD[cluster] = unit_ND[nearest_N == cluster].mean(0)
+    return _nearest(unit_ND, centres_CD)
+
+
+def _nearest(unit_ND: torch.Tensor, centres_CD: torch.Tensor) -> torch.Tensor:
+    distances_NC = (unit_ND[:, None] - centres_CD).square().sum(2)
+    return (distances_NC - distances_NC.amin(1, keepdim=True) < 1e-11).long().argmax(1)
+
+
+@pytest.mark.parametrize("with_faiss", [True, False])
+@pytest.mark.parametrize(("images", "clusters", "dimensions"), [(400, 60, 8), (300, 5, 6), (200, 30, 2), (50, 50, 3)])
+def test_kmeans_is_plain_kmeans(
+    images: int, clusters: int, dimensions: int, with_faiss: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where images are equal and equally near to several centres: in two dimensions there are few places."""
+    if not with_faiss:
+        monkeypatch.setitem(sys.modules, "faiss", None)
     generator = torch.Generator().manual_seed(0)
-    unit_ND = torch.nn.functional.normalize(torch.randn(300, 6, generator=generator))
-    clusters_N = kmeans(unit_ND, 5, seed=3)
-    assert torch.equal(kmeans(unit_ND, 5, seed=3), clusters_N)
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    assert agreement(kmeans(unit_ND, 5, seed=3), clusters_N)["nmi"] > 0.99
+    embeddings_ND = 2 * torch.randn(images, dimensions, generator=generator)
+    unit_ND = torch.nn.functional.normalize(embeddings_ND.round() if dimensions == 2 else embeddings_ND)
+    assert torch.equal(kmeans(unit_ND, clusters, seed=3), lloyd(unit_ND, clusters, seed=3))
 
 
 def test_as_many_clusters_as_images() -> None:
