@@ -11,7 +11,7 @@ from search.cli.options import RUNS, Json, Settings
 from search.cli.output import rendered, say, show
 
 if TYPE_CHECKING:
-    from search.cluster.jobs import SearchJob
+    from search.cluster.jobs.jobs import SearchJob
     from search.report.tables.text_table import TextTable
 
 Address = Annotated[str, typer.Option("--address", metavar="URL", help="The cluster's dashboard.")]
@@ -38,8 +38,8 @@ def submit(
 ) -> None:
     """Have a cluster start a search or campaign, or go on with it."""
     from search.campaigns.published import comparable
-    from search.cluster.jobs import connected
-    from search.cluster.submission import submission
+    from search.cluster.jobs.jobs import connected
+    from search.cluster.jobs.submission import submission
     from search.config.recipes import any_file, is_campaign, of_its_losses
     from search.config.yaml_file import apply_settings, read_yaml
 
@@ -55,7 +55,7 @@ def submit(
 
 def list_searches(runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
     """The searches of a cluster."""
-    from search.cluster.jobs import connected
+    from search.cluster.jobs.jobs import connected
 
     with connected(address) as jobs:
         found = jobs.searches(_only(runs))
@@ -72,7 +72,7 @@ def logs(
     as_json: Json = False,
 ) -> None:
     """What a search on a cluster says, its workers' errors among it."""
-    from search.cluster.jobs import connected
+    from search.cluster.jobs.jobs import connected
 
     lines = LogFilter()
 
@@ -98,7 +98,7 @@ def logs(
 
 def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
     """End a search on a cluster; `submit` goes on with it."""
-    from search.cluster.jobs import connected
+    from search.cluster.jobs.jobs import connected
 
     with connected(address) as jobs:
         job = jobs.get(name, _only(runs))
@@ -111,7 +111,7 @@ def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json:
 
 def wait(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
     """Wait until a search on a cluster has ended; the exit code is the search's own, and 1 where it was stopped."""
-    from search.cluster.jobs import MISTAKE, connected
+    from search.cluster.jobs.jobs import MISTAKE, connected
 
     with connected(address) as jobs:
         job = jobs.wait(jobs.get(name, _only(runs)))

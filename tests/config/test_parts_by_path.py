@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from search.cluster.package import PACKAGES, SUBMITTED, working_directory
-from search.cluster.submission import submission
+from search.cluster.jobs.package import PACKAGES, SUBMITTED, working_directory
+from search.cluster.jobs.submission import submission
 from search.config.search_config import parse_config
 from search.plan.resume import read_plan
 from search.plan.search import open_search

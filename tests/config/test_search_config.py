@@ -161,7 +161,6 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"space": {"training": {"batch_size": [1]}}}, "space.training.batch_size: there is no such hyperparameter"),
     ({"resources": {"gpus_per_trial": 99}}, "resources.gpus_per_trial is 99 and this machine has"),
     ({"resources": {"gpus_per_trial": 1.5}}, "resources.gpus_per_trial: must be a part of a GPU, such as 0.5, or"),
-    ({"resources": {"gpus_per_trial": 21}}, "gpus_per_trial is 21 and a batch has 20 images (training.batch_size), so"),
     ({"resources": {"cpus_per_trial": 9999}}, "resources.cpus_per_trial is 9999 and this machine has"),
     ({"search": {"storage": "redis://here"}}, "search.storage must begin with one of"),
     ({"search": {"storage": "sqlite:////nonexistent/study.db"}}, "search.storage: the folder /nonexistent"),
@@ -186,6 +185,14 @@ def test_a_mistake_is_one_clear_sentence(
     assert any(expected in sentence for sentence in found), found
     assert all(sentence.endswith(".") for sentence in found), found
     assert not list(tmp_path.iterdir())
+
+
+def test_a_gpu_without_an_image_is_refused(search_file: SearchFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are as many; elsewhere they lack."""
+    monkeypatch.setattr("search.plan.checks.machine._gpus", lambda: 32)
+    (found,) = sentences(search_file(resources={"gpus_per_trial": 21}))
+    assert "gpus_per_trial is 21 and a batch has 20 images (training.batch_size), so that a GPU would" in found
+    assert sentences(search_file(resources={"gpus_per_trial": 20})) == []
 
 
 def test_secrets_do_not_stand_in_the_sentences(search_file: SearchFile) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainables.training.optimizers import OPTIMIZERS
+from trainables.training.optimizers.table import OPTIMIZERS
 
 HEAVY = ("torch", "torchvision", "faiss", "scipy", "sklearn")
 
@@ -38,7 +38,7 @@ LIGHT = (
     "trainables.models.backbones",
     "trainables.models.config",
     "trainables.models.weights",
-    "trainables.training.optimizers",
+    "trainables.training.optimizers.table",
     "trainables.training.stack",
     "trainables.parts",
     "trainables.spec",

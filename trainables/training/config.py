@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from trainables.data.augmentation.augment import AUGMENTATIONS, Frame
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.mistakes import raise_if_any
-from trainables.training.optimizers import OPTIMIZERS
+from trainables.training.optimizers.table import OPTIMIZERS
 
 RESIZE = 256 / 224  # the short side before a crop over the side after it, as ImageNet's evaluation has it
 PRECISIONS = ("auto", "float32", "bfloat16")

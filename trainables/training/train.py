@@ -39,7 +39,7 @@ from trainables.training.checkpoints.checkpoints import Checkpoints
 from trainables.training.description import embedder_spec, origin_of
 from trainables.training.epoch_record import DeviceMemory, EpochRecord
 from trainables.training.late_value import LateValue
-from trainables.training.optimizers import OPTIMIZERS, parameter_group
+from trainables.training.optimizers.table import OPTIMIZERS, parameter_group
 
 logger = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ def status(
 ) -> None:
     """What is there and how far it is, on this machine or on a cluster."""
     if address:
-        from search.cluster.jobs import connected
+        from search.cluster.jobs.jobs import connected
 
         with connected(address) as jobs:
             found = jobs.status(name, str(runs))

@@ -17,20 +17,21 @@ def check_machine(found: Findings, config: SearchConfig) -> None:
 
     What a cluster has is asked when it is connected to, before anything is created.
     """
-    found.check(lambda: raise_if_any(_empty_shares(config)), "resources.gpus_per_trial", *BATCH_KEYS)
+    lacking: list[str] = []
     if address := os.environ.get("RAY_ADDRESS"):
         found.add(_cluster_mistakes(address))
-        return
-    for key, there in {"cpus_per_trial": lambda: os.cpu_count() or 1, "gpus_per_trial": _gpus}.items():
-        if not found.left_out.touched(f"resources.{key}"):
-            found.add(_lacking(key, getattr(config.resources, key), there))
+    else:
+        for key, there in {"cpus_per_trial": lambda: os.cpu_count() or 1, "gpus_per_trial": _gpus}.items():
+            if not found.left_out.touched(f"resources.{key}"):
+                lacking += _lacking(key, getattr(config.resources, key), there)
+        found.add(lacking)
+    if not lacking:
+        found.check(lambda: raise_if_any(_empty_shares(config)), "resources.gpus_per_trial", *BATCH_KEYS)
 
 
 def _empty_shares(config: SearchConfig) -> list[str]:
-    gpus, smallest = (
-        config.resources.gpus_per_trial,
-        min(config.training_of(loss).batch_size for loss in config.loss_names),
-    )
+    gpus = config.resources.gpus_per_trial
+    smallest = min(config.training_of(loss).batch_size for loss in config.loss_names)
     if gpus <= max(1, smallest):
         return []
     return [

@@ -9,7 +9,7 @@ from search.plan.stored import StoredSearch
 from search.plan.trial_table import TrialRow, trial_row
 from search.study.records import epochs_of
 from trainables.metrics import metric_name
-from trainables.training.trial_log import read_log
+from trainables.training.attempts.trial_log import read_log
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 HEIGHT, WIDTH = 8, 72

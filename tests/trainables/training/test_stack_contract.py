@@ -21,7 +21,7 @@ from trainables.data.store.spec import StoreSpec
 from trainables.losses import LOSSES
 from trainables.models import BACKBONES, POOLING, ModelConfig
 from trainables.spec import TrialSpec
-from trainables.training.optimizers import OPTIMIZERS
+from trainables.training.optimizers.table import OPTIMIZERS
 from trainables.training.stack import run_epochs, stack_key
 from trainables.training.train import Training
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainables.training.adam import AdamW
+from trainables.training.optimizers.adam import AdamW
 
 STATE = ("exp_avg", "exp_avg_sq")
 

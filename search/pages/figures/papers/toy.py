@@ -20,7 +20,7 @@ from torch import nn
 
 from trainables.losses.base import Loss
 from trainables.losses.operations import unit
-from trainables.training.adam import Adam
+from trainables.training.optimizers.adam import Adam
 
 POINTS: Final = 150
 """A class, section "Performance of Different PNP Variants"."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 from trainables.files.disk_full import DiskFull, is_full
 from trainables.files.whole import as_path
 from trainables.spec import TrialSpec
+from trainables.training.attempts.trial_log import TrialLog
 from trainables.training.distributed.messages import RankLost
 from trainables.training.epoch_record import EpochRecord
-from trainables.training.trial_log import TrialLog
 
 if TYPE_CHECKING:
     import torch

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 _ROWS = {
-    "adamw": PartRow(path="trainables.training.adam:AdamW"),  # Multi Proxy Anchor, the thesis
-    "adam": PartRow(path="trainables.training.adam:Adam"),  # PNP, Sampling Wisely
+    "adamw": PartRow(path="trainables.training.optimizers.adam:AdamW"),  # Multi Proxy Anchor, the thesis
+    "adam": PartRow(path="trainables.training.optimizers.adam:Adam"),  # PNP, Sampling Wisely
 }
 
 OPTIMIZERS: "PartTable[type[Optimizer], PartRow]" = PartTable("optimizer", _ROWS)

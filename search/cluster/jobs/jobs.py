@@ -19,15 +19,15 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from search.cluster.jobs_api import ClusterFailure, JobsApi, check_answers, unanswered, wrong_token
-from search.cluster.package import SUBMITTED, working_directory
+from search.cluster.jobs.api import ClusterFailure, JobsApi, check_answers, unanswered, wrong_token
+from search.cluster.jobs.package import SUBMITTED, working_directory
 from search.cluster.session import import_ray
 from trainables.mistakes import Failure, Mistakes
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
-    from search.cluster.submission import Submission
+    from search.cluster.jobs.submission import Submission
 
 AGENT_PATIENCE_S = 60
 POLL_S = 0.5

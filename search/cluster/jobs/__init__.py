@@ -1,0 +1,1 @@
+"""Ray Jobs: a search or campaign that travels to a cluster."""

@@ -1,0 +1,1 @@
+"""A worker's attempts at trainings, and their logs."""
