@@ -192,7 +192,6 @@ def test_a_gpu_without_an_image_is_refused(search_file: SearchFile, monkeypatch:
     monkeypatch.setattr("search.plan.checks.machine._gpus", lambda: 32)
     (found,) = sentences(search_file(resources={"gpus_per_trial": 21}))
     assert "gpus_per_trial is 21 and a batch has 20 images (training.batch_size), so that a GPU would" in found
-    assert sentences(search_file(resources={"gpus_per_trial": 20})) == []
 
 
 def test_secrets_do_not_stand_in_the_sentences(search_file: SearchFile) -> None:
