@@ -14,7 +14,7 @@ from support.trained_here import trial_of
 from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
-from trainables.training import trial_log
+from trainables.training.attempts import trial_log
 from trainables.training.attempts.trial_log import TrialLog, read_log
 from trainables.training.config import TrainingConfig
 
