@@ -80,18 +80,6 @@ def test_what_is_written_after_that_does_not_stay(address: str) -> None:
     assert {path.name for path in as_path(address).rglob("attempt-*/*")} == {"best.safetensors"}
 
 
-@pytest.mark.parametrize("fold", ["", "/fold-2"])
-def test_half_a_file_of_an_attempt_that_died_goes(fold: str, tmp_path: Path) -> None:
-    """Found by `make soak` in a fold."""
-    trial = tmp_path / "0001"
-    for _ in range(2):
-        Checkpoints(f"{trial}{fold}", "digest")
-    draft = Path(f"{trial}{fold}/attempt-1/.last.pt.7-0a1b2c3d.draft")
-    draft.touch()
-    forget_last(str(trial))
-    assert not draft.exists()
-
-
 def test_a_file_is_written_whole_or_not_at_all(address: str) -> None:
     file = as_path(f"{address}/value.json")
     write_json(file, {"value": 1})

@@ -109,6 +109,16 @@ def test_every_fold_keeps_its_best_model_and_a_done_one_nothing_to_go_on_from(sp
     assert {path.name for path in directory.rglob("*.*")} == {"best.safetensors", "trial.json"}
 
 
+def test_what_a_killed_attempt_at_a_fold_was_writing_goes_with_the_end(spec: TrialSpec) -> None:
+    """Found by `make soak`. The last attempt's writer may still be at work."""
+    drafts = [Path(spec.directory) / f"fold-2/attempt-{attempt}" / ".last.pt.1-ab.draft" for attempt in (1, 2)]
+    for draft in drafts:
+        draft.parent.mkdir(parents=True)
+        draft.write_bytes(b"half")
+    forget_last(spec.directory)
+    assert [draft.exists() for draft in drafts] == [False, True]
+
+
 def test_another_spec_s_records_are_not_taken(spec: TrialSpec) -> None:
     running = begin(spec, CPU)
     for _ in range(EPOCHS):

@@ -178,6 +178,7 @@ def forget_last(directory: str) -> None:
 
     for name in (BEGUN, "last.pt", "records.json"):  # in this order, see the head of this file
         ask(root, partial(unlink, name))
-    for training in (root, *ask(root, lambda: list(root.glob("fold-*")))):
-        for attempt in ask(root, partial(_attempts, training))[:-1]:  # the writer of the last one may still be at work
+    folders: list[AnyPath] = [root, *ask(root, lambda: list(root.glob("fold-*")))]
+    for folder in folders:
+        for attempt in ask(root, partial(_attempts, folder))[:-1]:  # the writer of the last one may still be at work
             ask(root, partial(remove_drafts, attempt))
