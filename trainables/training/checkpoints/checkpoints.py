@@ -37,6 +37,10 @@ def _attempts(directory: AnyPath) -> list[AnyPath]:
     return sorted(directory.glob("attempt-*"), key=lambda path: int(path.name.removeprefix("attempt-")))
 
 
+def _folds(directory: AnyPath) -> list[AnyPath]:
+    return sorted(directory.glob("fold-*"))
+
+
 class Checkpoints:
     """The checkpoints of the training whose spec has ``digest``, below ``directory``, a path or a URL.
 
@@ -178,7 +182,6 @@ def forget_last(directory: str) -> None:
 
     for name in (BEGUN, "last.pt", "records.json"):  # in this order, see the head of this file
         ask(root, partial(unlink, name))
-    folders: list[AnyPath] = [root, *ask(root, lambda: list(root.glob("fold-*")))]
-    for folder in folders:
+    for folder in [root, *ask(root, partial(_folds, root))]:
         for attempt in ask(root, partial(_attempts, folder))[:-1]:  # the writer of the last one may still be at work
             ask(root, partial(remove_drafts, attempt))
