@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from benchmarks.gpu.neighbours import faiss_kmeans
+from benchmarks.gpu.neighbours import drawn, faiss_kmeans
 from benchmarks.timing import machine
 from trainables.metrics.clustering import agreement
 from trainables.metrics.kmeans import kmeans
@@ -25,11 +25,8 @@ D = 512
 
 def main(images: int = 60_502, clusters: int = 11_316) -> None:
     """A row a way."""
-    generator = torch.Generator().manual_seed(0)
-    labels_N = torch.arange(images) % clusters
-    centres = torch.randn(clusters, D, generator=generator)
-    rows_ND = centres[labels_N] + 1.5 * torch.randn(images, D, generator=generator)
-    unit_ND = torch.nn.functional.normalize(rows_ND)
+    labels_N, embeddings_ND = drawn(images, clusters, D)
+    unit_ND = torch.nn.functional.normalize(embeddings_ND)
     ways: dict[str, Callable[[], Tensor]] = {
         "as the metrics do it": lambda: kmeans(unit_ND, clusters, seed=0),
         "faiss.Kmeans": lambda: faiss_kmeans(unit_ND, clusters, gpu=False),

@@ -20,8 +20,9 @@ import torch
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from scipy import stats
 
+from benchmarks.timing import best_device
+from search.report.statistics.interval import over_seeds
 from trainables.data import DATASETS
 from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import StoreView
@@ -58,14 +59,14 @@ def trained(spec: TrialSpec, precision: str, device: torch.device) -> Training:
 
 def told(differences_S: np.ndarray) -> str:
     """The mean of paired differences, and its 95 % interval by Student's t."""
-    half = stats.t.ppf(0.975, len(differences_S) - 1) * differences_S.std(ddof=1) / len(differences_S) ** 0.5
-    mean = differences_S.mean()
-    return f"{mean:+.2f}  [{mean - half:+.2f}, {mean + half:+.2f}]"
+    found = over_seeds(differences_S.tolist())
+    low, high = found.ci95 or (float("nan"),) * 2  # of one seed there is none
+    return f"{found.mean:+.2f}  [{low:+.2f}, {high:+.2f}]"
 
 
 def main(source: str, seeds: int = SEEDS) -> None:
     """Train all, and print a row a loss and metric."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = best_device()
     dataset = DATASETS["folder"](root=source)
     names = tuple(dataset.classes())
     half = len(names) // 2

@@ -53,13 +53,18 @@ def _faiss() -> tuple[bool, bool]:
     return True, faiss.get_num_gpus() > 0
 
 
+def drawn(images: int, clusters: int, dimensions: int) -> tuple[Tensor, Tensor]:
+    """Labels [N], and embeddings [N, D] that are noise around a centre a label."""
+    generator = torch.Generator().manual_seed(0)
+    labels_N = torch.arange(images) % clusters
+    centres = torch.randn(clusters, dimensions, generator=generator)
+    return labels_N, centres[labels_N] + 1.5 * torch.randn(images, dimensions, generator=generator)
+
+
 def neighbours(console: Console, sizes: Sizes, device: torch.device) -> None:
     """A row a way: seconds, and for k-means what comes out."""
-    generator = torch.Generator().manual_seed(0)
-    labels_N = torch.arange(sizes.gallery) % sizes.clusters
-    centres = torch.randn(sizes.clusters, sizes.dimensions, generator=generator)
-    noise = torch.randn(sizes.gallery, sizes.dimensions, generator=generator)
-    embeddings_ND = (centres[labels_N] + 1.5 * noise).to(device)
+    labels_N, embeddings_ND = drawn(sizes.gallery, sizes.clusters, sizes.dimensions)
+    embeddings_ND = embeddings_ND.to(device)
     unit_ND = torch.nn.functional.normalize(embeddings_ND)
     there, on_gpu = _faiss()
     ways: dict[str, Callable[[], object]] = {

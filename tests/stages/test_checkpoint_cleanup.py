@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 from optuna.trial import TrialState, create_trial
-from support.stores import ftp_store
+from support.stores import PLACES, ftp_store, place
 
 from search.plan.search import Search
 from search.plan.trainings import trial_directory
@@ -20,13 +20,10 @@ SIZE = 1000
 LOSS = "pnp"
 
 
-@pytest.fixture(params=["folder", "memory", "ftp"])
+@pytest.fixture(params=PLACES)
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "ftp":
-        with ftp_store(tmp_path / "ftp") as url:
-            yield f"{url}/models"
-    else:
-        yield f"memory:/{tmp_path}" if request.param == "memory" else f"{tmp_path}/models"
+    with place(request.param, tmp_path) as url:
+        yield f"{url}/models"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A store that is not a folder of this machine: a real FTP server, which other processes reach as well."""
+"""Places for files that are no folder of this machine; a real FTP server is reached by other processes as well."""
 
 import logging
 import socket
@@ -20,6 +20,20 @@ def silent_server() -> Iterator[int]:
     """The port of a server that lets everybody connect, and never says a word."""
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listening:  # the system accepts for it
         yield listening.getsockname()[1]
+
+
+PLACES = ("folder", "memory", "ftp")
+"""A folder of this machine, a store without folders, a server."""
+
+
+@contextmanager
+def place(kind: str, folder: Path) -> Iterator[str]:
+    """The address of an empty place for files, one of :data:`PLACES`, below ``folder`` or called by it."""
+    if kind == "ftp":
+        with ftp_store(folder / "ftp") as url:
+            yield url
+    else:
+        yield f"memory:/{folder}" if kind == "memory" else str(folder)
 
 
 @contextmanager

@@ -68,8 +68,7 @@ def _measured(spec: TrialSpec, images: Images, device: torch.device) -> Cost:
     training = Training(spec, device)
     generator = torch.Generator().manual_seed(0)
     times: list[float] = []
-    training._model.train()
-    training._loss.train()
+    training._make_ready(spec.training.warmup_epochs + 1)  # all learn
     for indices_B in chain.from_iterable(training._sampler.batches(epoch) for epoch in count(1)):
         begin = time.perf_counter()
         LateValue(training._step(*training._batch(indices_B, generator))).read()

@@ -229,12 +229,16 @@ class Training:
         return self._sampler.batches(epoch)
 
     def _batch(self, indices_B: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Images and labels on the device."""
+        """The images of this process's share, and the labels of the whole batch, on the device."""
         images = load(
             self._train_view, indices_B, self._config.augment, self._config.frame,
-            device=self._device, generator=generator,
+            device=self._device, generator=generator, share=self._share(len(indices_B)),
         )  # fmt: skip
         return images, self._labels_N[indices_B].to(self._device)
+
+    def _share(self, batch: int) -> slice:
+        """Which of a batch of so many images this process embeds."""
+        return slice(None)
 
     def _embeddings(self, images: Tensor, batch: int) -> Tensor:
         """The embeddings of a batch of so many images, attached to the network's graph."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.stores import ftp_store
+from support.stores import PLACES, ftp_store, place
 
 from search.cluster.probe_file import probe_file
 from search.config.search_config import parse_config
@@ -17,14 +17,10 @@ from trainables.mistakes import Mistakes
 from trainables.training.checkpoints.checkpoints import Checkpoints, finished_records, forget_last
 
 
-@pytest.fixture(params=["folder", "memory", "ftp"])
+@pytest.fixture(params=PLACES)
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A folder of this machine, a store without folders, a server."""
-    if request.param == "ftp":
-        with ftp_store(tmp_path / "ftp") as url:
-            yield f"{url}/models/loss@final/0001"
-    else:
-        yield {"folder": f"{tmp_path}/models/0001", "memory": f"memory:/{tmp_path}/models/0001"}[request.param]
+    with place(request.param, tmp_path) as url:
+        yield f"{url}/models/loss@final/0001"
 
 
 def saved(checkpoints: Checkpoints, last: dict[str, Any], best: dict[str, Any] | None = None) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.own_parts import Greys
-from support.stores import ftp_store
+from support.stores import PLACES, place
 from support.trained_here import trial_of
 
 from trainables.data.store.spec import StoreSpec
@@ -19,14 +19,11 @@ from trainables.training.attempts.trial_log import TrialLog, read_log
 from trainables.training.config import TrainingConfig
 
 
-@pytest.fixture(params=["folder", "memory", "ftp"])
+@pytest.fixture(params=PLACES)
 def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A trial's directory on this machine, in a store without folders, and on a server."""
-    if request.param == "ftp":
-        with ftp_store(tmp_path / "ftp") as url:
-            yield f"{url}/trials/0001"
-    else:
-        yield {"folder": f"{tmp_path}/trials/0001", "memory": f"memory:/{tmp_path}/trials/0001"}[request.param]
+    """A trial's."""
+    with place(request.param, tmp_path) as url:
+        yield f"{url}/trials/0001"
 
 
 def spec_in(directory: str, cache: Path) -> TrialSpec:

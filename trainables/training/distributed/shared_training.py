@@ -10,7 +10,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainables.data.augmentation.load import load
 from trainables.inference.embed import autocast
 from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
@@ -43,18 +42,13 @@ class SharedTraining(Training):
             self._wrapped_for = learning
         return self._wrapped
 
-    def _batch(self, indices_B: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """The images of this rank's share, and the labels of the whole batch."""
-        if len(indices_B) < (ranks := dist.get_world_size()):
+    def _share(self, batch: int) -> slice:
+        if batch < (ranks := dist.get_world_size()):
             raise Mistakes(
-                f"resources.gpus_per_trial is {ranks} and a batch has {len(indices_B)} images, so that a GPU has none: "
+                f"resources.gpus_per_trial is {ranks} and a batch has {batch} images, so that a GPU has none: "
                 "give a larger training.batch_size or fewer GPUs."
             )
-        images = load(
-            self._train_view, indices_B, self._config.augment, self._config.frame,
-            device=self._device, generator=generator, share=_shares(len(indices_B))[dist.get_rank()],
-        )  # fmt: skip
-        return images, self._labels_N[indices_B].to(self._device)
+        return _shares(batch)[dist.get_rank()]
 
     def _embeddings(self, images: Tensor, batch: int) -> Tensor:
         """On rank 0 those of the whole batch, see :func:`gathered`."""
