@@ -11,10 +11,11 @@ from typing import Literal
 
 import torch
 
-from search.cluster.capacity import fitting, too_tight, trials_on, wanted
+from search.cluster.capacity import Node, fitting, too_tight, trials_on, wanted
 from search.cluster.mps import PIPES, mps_daemon
 from search.cluster.session import NoRay, ray_session, token_path
 from search.config.search_config import SearchConfig
+from search.config.sections.resources import ResourcesSection
 from search.plan.checks import make_plan
 from search.plan.disk.needs import disk_needs, numbers_of, slots_here
 from search.plan.disk.space import limit_warnings, spaces_of
@@ -168,9 +169,8 @@ def _sampling(plan: Plan) -> Iterator[CheckResult]:
 def _cost(plan: Plan) -> Iterator[CheckResult]:
     """A few steps of each loss's default on this machine: their time and memory, and what the search takes by them."""
     resources = plan.config.resources
-    node = {"CPU": float(os.cpu_count() or 1), "GPU": float(torch.cuda.device_count())}
-    slots = trials_on(node, wanted(resources))
-    if not slots:
+    here = {"CPU": float(os.cpu_count() or 1), "GPU": float(torch.cuda.device_count())}
+    if not trials_on(here, wanted(resources)):
         found = "not measured: this machine has no room for a trial"
         yield CheckResult(check="time", state="warning", found=found, mend="Ask on a machine that will train.")
         return
@@ -188,18 +188,34 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
     epoch = f"an epoch has {most.steps} and {_seconds(most.validation)} of validation"
     yield CheckResult(check="step", state="ok", found=f"{steps}; {epoch}; {_gigabytes(most.memory)} at the peak")
     if most.device_memory is not None and resources.gpus_per_trial < 1:
-        yield _share(resources.gpus_per_trial, DeviceMemory(peak=most.memory, total=most.device_memory))
-    slots = min(slots, plan.config.search.max_concurrent or slots)
+        yield _share(resources, DeviceMemory(peak=most.memory, total=most.device_memory))
+    try:
+        slots = _slots(plan.config, here)
+    except (NoRay, Mistakes):
+        return  # as the check of Ray, or of the search's resources, says
     took = expected_seconds(plan, expected_works(plan), costs, slots)
     found = f"about {_minutes(took)} with {slots} trials at once, and then the scoring of the test"
     yield CheckResult(check="time", state="ok", found=found)
 
 
-def _share(gpus_per_trial: float, memory: DeviceMemory) -> CheckResult:
-    """Whether as many trials fit on a GPU as its share says."""
+def _slots(config: SearchConfig, here: Node) -> int:
+    """How many trials run at once: on the cluster at RAY_ADDRESS, else on this machine, which has ``here``."""
+    resources = config.resources
+    if not os.environ.get("RAY_ADDRESS"):
+        fit = resources.stack * trials_on(here, wanted(resources))
+        return min(fit, config.search.max_concurrent or fit)
+    with ray_session():
+        from search.cluster.tune.tuner import slots
+
+        return slots(resources, config.search.max_concurrent)
+
+
+def _share(resources: ResourcesSection, memory: DeviceMemory) -> CheckResult:
+    """Whether as many trials, or stacks of them, fit on a GPU as their share says."""
     need, fit = fitting(memory)
-    found = f"a trial takes {_gigabytes(need)} of {_gigabytes(memory['total'])}, so {fit} fit on a GPU"
-    mend = too_tight(gpus_per_trial, memory)
+    what = "trial" if resources.stack == 1 else f"stack of {resources.stack}"
+    found = f"a {what} takes {_gigabytes(need)} of {_gigabytes(memory['total'])}, so {fit} fit on a GPU"
+    mend = too_tight(resources.gpus_per_trial, memory, resources.stack)
     return CheckResult(check="gpu share", state="failed" if mend else "ok", found=found, mend=mend or "")
 
 

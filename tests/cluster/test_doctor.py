@@ -1,6 +1,7 @@
 """What ``holdout doctor`` finds."""
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from search.cluster import doctor
 from search.cluster.doctor import CheckResult, examine
 from search.cluster.mps import mps_daemon
 from search.config.search_config import parse_config
+from search.config.sections.resources import ResourcesSection
 from trainables.training.epoch_record import DeviceMemory
 
 
@@ -125,7 +127,17 @@ def test_mps_is_looked_for(tmp_path: Path) -> None:
 
 def test_a_share_of_a_gpu_is_judged_by_what_a_step_took() -> None:
     memory = DeviceMemory(peak=5_400_000_000, total=24_000_000_000)
-    fits, packed = doctor._share(0.25, memory), doctor._share(0.1, memory)
+    fits, packed = (doctor._share(ResourcesSection(gpus_per_trial=share), memory) for share in (0.25, 0.1))
     assert (fits.state, fits.found) == ("ok", "a trial takes 6.0 GB of 24.0 GB, so 4 fit on a GPU")
     assert packed.state == "failed"
     assert packed.mend.endswith("set it to 0.25.")
+    stack = doctor._share(ResourcesSection(gpus_per_trial=0.25, stack=8), memory)
+    assert stack.found == "a stack of 8 takes 6.0 GB of 24.0 GB, so 4 fit on a GPU"
+
+
+@pytest.mark.usefixtures("without_ray")
+def test_a_stack_is_measured_as_a_whole(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    """Whose members are so many trials at once."""
+    file = search_file(resources={"stack": 3, "cpus_per_trial": os.cpu_count()}, losses=["proxy_anchor"])
+    took = found(list(examine(parse_config(file), tmp_path / "runs")), "time")
+    assert "with 3 trials at once" in took.found

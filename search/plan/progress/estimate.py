@@ -63,7 +63,9 @@ def _first_classes(plan: Plan) -> tuple[str, ...]:
 
 
 def measured_costs_of(plan: Plan) -> dict[str, Cost]:
-    """What each loss's default costs on this machine, measured in a process of its own; nothing of it stays.
+    """What each loss's default costs on this machine, alone or in a stack, measured in a process of its own.
+
+    Nothing of it stays.
 
     Raises:
         Exception: what ended the training, such as a lack of memory.
@@ -77,6 +79,7 @@ def measured_costs_of(plan: Plan) -> dict[str, Cost]:
             images_of(plan),
             threads=max(1, int(resources.cpus_per_trial)),
             gpu=resources.gpus_per_trial > 0,
+            stack=resources.stack,
         )
         return dict(zip(trainings, found.result(), strict=True))
 

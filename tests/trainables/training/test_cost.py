@@ -51,5 +51,8 @@ def test_an_epoch_is_foreseen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert min(found.step, found.validation) > 0
     assert found.memory > 50_000_000, "PyTorch alone takes more"
     assert found.device_memory is None
+    (stack,) = measured_costs([part], images, threads=1, gpu=False, stack=3)
+    assert stack.steps == found.steps
+    assert stack.epoch > found.epoch, "three trainings take longer than one"
     (unvalidated,) = measured_costs([part], replace(images, validation=()), threads=1, gpu=False)
     assert unvalidated.validation == 0

@@ -13,12 +13,9 @@ from torch import Tensor
 
 from trainables.inference.embed import embed
 from trainables.losses.used import summed
-from trainables.spec import derived_seed
 from trainables.training.epoch_record import EpochRecord
-from trainables.training.stack.batches import load_together
-from trainables.training.stack.losses import LossesInTurn, LossesTogether
-from trainables.training.stack.network import SideBySide, embeddings, stacked, write_buffers_back
-from trainables.training.stack.optimizer import StackedOptimizer
+from trainables.training.stack.network import SideBySide
+from trainables.training.stack.together import Together
 from trainables.training.train import Trained, Training, raise_if_diverged
 
 logger = logging.getLogger(__name__)
@@ -96,46 +93,19 @@ def _result(
 def _train(trainings: Sequence[Training]) -> list[Trained | Exception]:
     """Take all steps of an epoch, and give the members what came of them; what alone would have diverged is left."""
     epochs = [training.begin_epoch() for training in trainings]
-    parts = [training.parts for training in trainings]
-    specs = [training.spec for training in trainings]
-    device, network, config = parts[0].device, parts[0].model, specs[0].training
-    seeds = [derived_seed(spec.seed, epoch, "torch") for spec, epoch in zip(specs, epochs)]
-    generators = [
-        torch.Generator().manual_seed(derived_seed(spec.seed, epoch, "augment")) for spec, epoch in zip(specs, epochs)
-    ]
-    optimizer = StackedOptimizer([part.optimizer for part in parts], [spec.training.clip_grad for spec in specs])
-    learning = dict(optimizer.learning())
-    of_network = stacked([part.model for part in parts], learning)
-    of_loss = stacked([part.loss for part in parts], learning)
-    members = [part.loss for part in parts]
-    losses = LossesTogether(members, device) if members[0].static_shapes else LossesInTurn(members, seeds, device)
-    batches = [list(part.sampler.batches(epoch)) for part, epoch in zip(parts, epochs)]
+    batches = [list(training.parts.sampler.batches(epoch)) for training, epoch in zip(trainings, epochs)]
     indices_TMB = torch.stack([torch.stack(of_step) for of_step in zip(*batches, strict=True)])
-    labels = [part.labels_N[indices_TMB[:, member]] for member, part in enumerate(parts)]
-    labels_TMB = torch.stack(labels, dim=1).to(device)
-    steps = len(indices_TMB)
-    optimizer.begin(steps)
-    values: list[Tensor] = []
-    for step in range(steps):
-        images = load_together(
-            parts[0].images, indices_TMB[step], config.augment, config.frame, device=device, generators=generators
-        )
-        embeddings_MBD = embeddings(network, of_network, images, config.precision)
-        losses_M = losses(of_loss, embeddings_MBD, labels_TMB[step])
-        optimizer.step(losses_M)
-        values.append(losses_M.detach())
-    values_MT = torch.stack(values, dim=1).cpu()
+    together = Together(trainings, epochs, steps=len(indices_TMB))
+    values_MT = torch.stack([together.step(indices_MB) for indices_MB in indices_TMB], dim=1).cpu()
     outcomes: list[Trained | Exception] = []
-    for member, (part, used) in enumerate(zip(parts, losses.used())):
+    for member, used in enumerate(together.used()):
         try:
             for value in values_MT[member].tolist():
                 raise_if_diverged(value, epochs[member])
         except ArithmeticError as error:
             outcomes.append(error)
             continue
-        optimizer.write_back(member)
-        write_buffers_back(of_network, member, part.model)
-        write_buffers_back(of_loss, member, part.loss)
+        together.write_back(member)
         loss = values_MT[member].mean().item()
-        outcomes.append(Trained(loss=loss, batches=steps, used=summed(used), together=len(trainings)))
+        outcomes.append(Trained(loss=loss, batches=len(indices_TMB), used=summed(used), together=len(trainings)))
     return outcomes
