@@ -9,6 +9,7 @@ from search.plan.plan import Plan
 from search.plan.resume import started_or_resumed
 from search.plan.runs import RunFolder
 from search.selection.openings.ledger import Ledger
+from search.selection.selection import Selection
 from trainables.mistakes import Mistakes, raise_if_any
 
 
@@ -40,20 +41,26 @@ def _vanished(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:
 
 
 def _late(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:
-    """One opening is for all searches, so none may begin or join after it."""
-    names = [plan.config.name for plan in plans]
-    begun = folder.searches() or names
-    opened = {name for opening in Ledger(plans[0].folder.openings).openings() for name in opening.selections}
-    tested = [name for name in names if name in opened]
-    late = [plan.config.name for plan in plans if not (plan.config.name in begun and plan.folder.config.exists())]
-    frozen = [plan.config.name for plan in plans if plan.folder.selection.exists()]
-    if frozen and late and not tested:
+    """One opening is for all searches, so none may begin or join after it.
+
+    Openings by other searches of the same names are another campaign's, in another runs folder.
+    """
+    begun = folder.searches() or [plan.config.name for plan in plans]
+    late = ", ".join(
+        plan.config.name for plan in plans if not (plan.config.name in begun and plan.folder.config.exists())
+    )
+    frozen = {plan.config.name: plan.folder.selection for plan in plans if plan.folder.selection.exists()}
+    if not (late and frozen):
+        return
+    ledger = Ledger(plans[0].folder.openings)
+    tested = [name for name, selection in frozen.items() if ledger.of_selection(Selection.load(selection).digest)]
+    if tested:
         yield (
-            f"{', '.join(late)}: the configurations of {', '.join(frozen)} are frozen already, with the rows and pairs "
-            "of their table; give the larger campaign a new name."
+            f"{late}: the test classes were opened for {', '.join(tested)}, and a campaign opens them once for all of "
+            "its searches; give the larger campaign a new name."
         )
-    if tested and late:
+    else:
         yield (
-            f"{', '.join(late)}: the test classes were opened for {', '.join(tested)}, and a campaign opens them once "
-            "for all of its searches; give the larger campaign a new name."
+            f"{late}: the configurations of {', '.join(frozen)} are frozen already, with the rows and pairs of their "
+            "table; give the larger campaign a new name."
         )

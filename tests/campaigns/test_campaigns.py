@@ -10,6 +10,7 @@ import yaml
 from conftest import draw_folder
 from support.commands import holdout_here, plain
 from support.cost import AFFORDABLE, images_seen
+from support.made_search import frozen_selection
 from support.summaries import chosen, improvements, made_loss, made_summary
 from support.trees import make_tree
 from support.widths import WIDTHS, check
@@ -273,13 +274,22 @@ def varied(**labels: int) -> Campaign:
     return parse_campaign(tiny(vary={"K": settings}))
 
 
+def open_test(folder: CampaignFolder) -> None:
+    """Freeze the choices of the campaign's searches, and open the test classes for them."""
+    selections = {}
+    for name in ("tiny-1", "tiny-2"):
+        selection = frozen_selection(name, ["mpa"])
+        selection.save(RunFolder(folder.runs, name).selection)
+        selections[name] = selection.digest
+    Ledger(RunFolder(folder.runs, "tiny-1").openings).open(
+        test_digest="t", search="tiny", selections=selections, configurations={}, reason="its own"
+    )
+
+
 def test_a_campaign_that_goes_on_may_grow_until_the_test_is_opened(folder: CampaignFolder) -> None:
     grown = varied(**{"1": 1, "2": 2, "4": 4})
     assert len(campaign_plans(grown, folder)) == 3
-    ledger = Ledger(RunFolder(folder.runs, "tiny-1").openings)
-    ledger.open(
-        test_digest="t", search="tiny", selections={"tiny-1": "a", "tiny-2": "b"}, configurations={}, reason="its own"
-    )
+    open_test(folder)
     assert len(campaign_plans(parse_campaign(tiny()), folder)) == 2
     with pytest.raises(Mistakes, match="tiny-4: the test classes were opened for tiny-1, tiny-2"):
         campaign_plans(grown, folder)
@@ -288,12 +298,16 @@ def test_a_campaign_that_goes_on_may_grow_until_the_test_is_opened(folder: Campa
 def test_a_search_that_was_there_before_does_not_join_after_the_opening(folder: CampaignFolder) -> None:
     four = varied(**{"1": 1, "2": 2, "4": 4})
     begin(campaign_plans(four, folder)[2])
-    ledger = Ledger(RunFolder(folder.runs, "tiny-1").openings)
-    ledger.open(
-        test_digest="t", search="tiny", selections={"tiny-1": "a", "tiny-2": "b"}, configurations={}, reason="its own"
-    )
+    open_test(folder)
     with pytest.raises(Mistakes, match="tiny-4: the test classes were opened for tiny-1, tiny-2"):
         campaign_plans(four, folder)
+
+
+def test_a_campaign_of_the_same_name_begins_in_another_runs_folder(folder: CampaignFolder, tmp_path: Path) -> None:
+    """Its openings are counted with those of the first, in the user's ledger."""
+    open_test(folder)
+    elsewhere = CampaignFolder(tmp_path / "elsewhere", folder.name)
+    assert len(campaign_plans(parse_campaign(tiny()), elsewhere)) == 2
 
 
 def test_a_campaign_that_goes_on_drops_and_changes_nothing(folder: CampaignFolder) -> None:

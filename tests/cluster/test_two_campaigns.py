@@ -1,0 +1,86 @@
+"""Two campaigns of two people at the same time on one cluster, with one cache of images and one data set."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import draw_folder, small_search
+from support.commands import command, holdout_here, plain, stored, write_search
+from support.services import ray_nodes
+from support.trained_here import trained_here
+
+from search.study.records import epochs_of
+
+pytestmark = pytest.mark.cluster
+
+SLOTS = 2
+PATIENCE_S = 500
+STUDIES = ("proxy_anchor", "proxy_anchor@confirm", "proxy_anchor@final")
+
+
+def campaign(folder: Path, images: Path, cache: Path) -> Path:
+    """Two searches that propose the same, however many of their trials run at once."""
+    base: dict[str, Any] = small_search(
+        images, losses=["proxy_anchor"], search={"trials": 3, "sampler": "random", "pruner": "none"}
+    )
+    del base["name"]
+    base["dataset"]["cache"] = str(cache)
+    base["training"] |= {"epochs": 2, "lr": 1e-4}
+    content = {
+        "name": "lot",
+        "study": "batches",
+        "base": base,
+        "vary": {"batch": {"ten": {"training.batch_size": 10}, "twenty": {"training.batch_size": 20}}},
+        "table": {"rows": ["batch"], "metrics": ["validation"]},
+    }
+    return write_search(folder / "lot.yaml", content)
+
+
+def test_each_comes_to_what_it_comes_to_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images, cache = draw_folder(tmp_path / "images"), tmp_path / "cache"
+    people = [tmp_path / "one", tmp_path / "other"]
+    for folder in people:
+        folder.mkdir()
+        campaign(folder, images, cache)
+    with ray_nodes(tmp_path / "auth_token", cpus=SLOTS) as nodes, monkeypatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", nodes.gcs_address)
+        drivers = [started(folder) for folder in people]
+        try:
+            codes = [driver.wait(PATIENCE_S) for driver in drivers]
+        finally:
+            for driver in drivers:
+                driver.kill()
+                driver.wait()
+    said = [plain((folder / "said.txt").read_text()) for folder in people]
+    assert codes == [0, 0], said
+    assert any("2 searches share this cluster: 1 of 2 workers each." in entry for entry in said), said
+    assert len(list(cache.glob("*/pixels.bin"))) == 2, "the training half and the test's images, decoded once each"
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    trained_here(monkeypatch)
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    holdout_here("campaign", campaign(alone, images, cache), "--runs", alone / "runs")
+    for folder in people:
+        for search in ("lot-ten", "lot-twenty"):
+            for study in STUDIES:
+                assert_same(folder / "runs", alone / "runs", search, study)
+        table = (folder / "runs" / "lot" / "summary.csv").read_text()
+        assert table == (alone / "runs" / "lot" / "summary.csv").read_text()
+
+
+def started(folder: Path) -> "subprocess.Popen[bytes]":
+    """A driver of a person's campaign."""
+    with (folder / "said.txt").open("wb") as said:
+        arguments = command("campaign", folder / "lot.yaml", "--runs", folder / "runs")
+        return subprocess.Popen(arguments, stdout=said, stderr=subprocess.STDOUT)
+
+
+def assert_same(runs: Path, alone: Path, search: str, study: str) -> None:
+    trials, expected = stored(runs, search, study), stored(alone, search, study)
+    assert len(trials) == len(expected) > 0
+    for trial, other in zip(trials, expected, strict=True):
+        assert (trial.state, trial.params, trial.value) == (other.state, other.params, pytest.approx(other.value))
+        assert [entry["loss"] for entry in epochs_of(trial)] == pytest.approx(
+            [entry["loss"] for entry in epochs_of(other)], rel=1e-5
+        )
