@@ -14,6 +14,7 @@ from support.made_search import frozen_selection, made_search
 
 from search.plan.runs import RunFolder
 from search.report.comparison import compare
+from search.report.pairs.comparable import comparable_rows
 from search.report.results.comparison import Comparison
 from search.report.results.row import Row
 from search.report.results.seed_statistics import SeedInterval
@@ -154,6 +155,16 @@ def test_the_folds_of_a_seed_are_one_draw(tmp_path: Path) -> None:
     write_json(path, content)
     (pair,) = compared(tmp_path, "folds").pairs
     assert pair.seeds == 2
+
+
+def test_a_table_without_a_metric_of_the_test_says_why_it_has_no_pairs(runs: Path) -> None:
+    rows = compared(runs, "one").rows
+    folders = [RunFolder(runs, "one")]
+    for metrics, reason in (
+        ([], "the table has no metric of the test"),
+        (["nmi"], "there is no score for each image of nmi"),
+    ):
+        assert comparable_rows(folders, rows, metrics, [row.key for row in rows]) == (None, [f"no pairs: {reason}"])
 
 
 def test_sealed_searches_compare_on_validation_alone(tmp_path: Path) -> None:

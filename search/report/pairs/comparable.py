@@ -39,7 +39,8 @@ def comparable_rows(
     try:
         metric = next((name for name in metrics if name in per_image_metrics(opened)), None)
         if metric is None:
-            return None, [f"no pairs: there is no score for each image of {' or '.join(metrics)}"]
+            lacking = f"there is no score for each image of {' or '.join(metrics)}"
+            return None, [f"no pairs: {lacking if metrics else 'the table has no metric of the test'}"]
         scores = [(folder.name, entry) for folder in opened for entry in class_scores(folder, metric)]
     except FileNotFoundError as error:
         return None, [f"no pairs: the per-image results {error.filename} are gone"]
