@@ -47,7 +47,7 @@ def _of_loss(comparison: Comparison, row: Row) -> str:
         how = "confirmed with fresh seeds" if row.confirmed else "the best of the search, which flatters"
         return f"{label}: {value:.4f} of {comparison.objective} on the validation classes, {how}; the test is sealed."
     if row.number == 0:
-        said = ["the paper's default was chosen"]
+        said = ["keeps the paper's default"]
     else:
         said = [_against(pair, "its default") for pair in comparison.pairs if _is_own(pair, row)]
     others = [pair for pair in comparison.pairs if row.key in (pair.first, pair.second) and not _is_own(pair, row)]

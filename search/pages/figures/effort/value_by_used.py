@@ -64,7 +64,7 @@ def value_by_used(searches: Sequence[StoredSearch], summaries: Sequence[Summary]
         name="value-by-used",
         title="Values while training, by what the losses used",
         finding=_finding(curves, units, metrics[0]),
-        picture=plotted(_traces(curves, metrics[0]), _layout(curves, units, metrics), height=480),
+        picture=plotted(_traces(curves, metrics[0]), _layout(curves, units, metrics), height=500),
         table=_table(curves, units, metrics[0], notes),
         wide=True,
     )
@@ -141,7 +141,7 @@ def _layout(curves: Sequence[_Curve], units: Sequence[str], metrics: Sequence[st
         "xaxis": {"title": {"text": _titles(ITERATIONS)}, "rangemode": "tozero"},
         "yaxis": {"title": {"text": escape(metrics[0])}},
         "legend": {"x": 0, "xanchor": "left", "y": -0.2, "yanchor": "top"},
-        "margin": {"t": 100},
+        "margin": {"t": 122},  # two rows of menus below the bar of tools
         "updatemenus": menus,
     }
 
