@@ -46,7 +46,7 @@ test-cluster: setup
 soak: setup
 	PYTHONPATH=tests $(BIN)/python -m soak --seed $(or $(SEED),0) --faults $(or $(FAULTS),120) $(if $(SCENARIO),--scenario $(SCENARIO))
 
-# What takes a minute for one test, such as a network of 201 layers in every form.
+# What takes many seconds for one test, such as a network of 201 layers in every form.
 test-slow: setup
 	$(BIN)/pytest -m slow
 

@@ -25,7 +25,7 @@ from trainables.training.optimizers.table import OPTIMIZERS
 from trainables.training.stack import run_epochs, stack_key
 from trainables.training.train import Training
 
-LARGE = ("resnet50", "densenet201")
+LARGE = ("resnet50", "bninception", "googlenet", "densenet201")
 BY_LOSS: dict[str, list[dict[str, Any]]] = {
     "triplet": [{"mining": mining} for mining in ("all", "hard", "distance_weighted", "uniform")],
     "lifted_structure": [{"mining": "hard"}],

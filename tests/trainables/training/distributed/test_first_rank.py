@@ -155,13 +155,6 @@ def test_two_processes_train_as_one(
     assert sorted(path.name for path in Path(spec.directory).iterdir()) == ["attempt-1", "trial.json"]
 
 
-def test_in_float32_they_differ_by_rounding(spec: TrialSpec) -> None:
-    spec = replace(spec, training=replace(spec.training, epochs=1))
-    alone = trained(Training(replace(spec, directory=f"{spec.directory}-alone"), CPU))
-    (record,) = trained(begin(spec, *TWO)).records
-    assert record["loss"] == pytest.approx(alone.records[0]["loss"], rel=1e-5)
-
-
 @pytest.mark.usefixtures("double")
 def test_a_resumed_one_goes_on_equal(spec: TrialSpec) -> None:
     """Begun by two, gone on with by one, ended by two: the optimiser's state goes to all."""
@@ -176,6 +169,7 @@ def test_a_resumed_one_goes_on_equal(spec: TrialSpec) -> None:
     assert_equal_trainings(trained(last), alone, 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("double")
 def test_folds_are_shared_too(spec: TrialSpec) -> None:
     names = spec.train_classes
@@ -199,6 +193,7 @@ def test_a_killed_rank_ends_the_training_at_once(spec: TrialSpec) -> None:
     assert len(training.records) == 1, "an epoch that broke off is none"
 
 
+@pytest.mark.slow
 def test_a_rank_that_was_killed_between_epochs_is_noticed(spec: TrialSpec) -> None:
     training = FirstRank(spec, TWO)
     training.run_epoch()
@@ -207,6 +202,7 @@ def test_a_rank_that_was_killed_between_epochs_is_noticed(spec: TrialSpec) -> No
         training.run_epoch()
 
 
+@pytest.mark.slow
 def test_a_rank_that_stopped_is_waited_for_so_long_and_not_longer(spec: TrialSpec) -> None:
     training = FirstRank(spec, TWO)
     training.run_epoch()
@@ -244,6 +240,7 @@ def test_a_batch_of_fewer_images_than_processes_is_refused(spec: TrialSpec) -> N
         FirstRank(spec, (CPU, CPU, CPU)).run_epoch()
 
 
+@pytest.mark.slow
 def test_who_ends_with_rank_0_leaves_nobody(spec: TrialSpec, tmp_path: Path) -> None:
     """A worker that is killed, as Ray kills one."""
     program = """
