@@ -21,6 +21,8 @@ from support.services import Nodes, free_port
 from search.cluster.jobs.submission import submission
 from trainables.mistakes import Mistakes
 
+pytestmark = pytest.mark.cluster
+
 EPOCHS = 20
 MEMBERS = ("lot-6", "lot-8")
 

@@ -45,9 +45,12 @@ def bytes_in(folder: Path, pattern: str = "*") -> int:
     return sum(path.stat().st_size for path in folder.rglob(pattern) if path.is_file())
 
 
+OF_FOLDS = {"losses": ["mpa"], "split": {"folds": 2}, "search": {"trials": 2}, "final": {"seeds": 1}}
+
+
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"losses": ["mpa"], "split": {"folds": 2}, "search": {"trials": 2}, "final": {"seeds": 1}}],
+    [{}, pytest.param(OF_FOLDS, marks=pytest.mark.slow)],
     ids=["epochs", "folds"],
 )
 def test_what_a_search_writes_is_known_before(changes: dict[str, Any], tmp_path: Path) -> None:

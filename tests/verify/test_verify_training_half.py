@@ -22,7 +22,7 @@ CHANGES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("split", [{}, {"folds": 2}], ids=["one part", "folds"])
+@pytest.mark.parametrize("split", [{}, pytest.param({"folds": 2}, marks=pytest.mark.slow)], ids=["one part", "folds"])
 def test_it_is_recomputed_and_trained_again(tmp_path: Path, split: dict[str, Any]) -> None:
     runs = tmp_path / "runs"
     for name, gallery in (("small", "training_half"), ("alone", "validation")):

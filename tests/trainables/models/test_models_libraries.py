@@ -44,7 +44,7 @@ def entering(part: str) -> Callable[[Any, Tensor], Tensor]:
     ("name", "expected"),
     [
         ("googlenet", entering("avgpool")),
-        ("densenet201", lambda whole, images: whole.features(images).relu()),
+        pytest.param("densenet201", lambda whole, images: whole.features(images).relu(), marks=pytest.mark.slow),
     ],
 )
 def test_rows_compute_what_torchvisions_do(name: str, expected: Callable[[nn.Module, Tensor], Tensor]) -> None:

@@ -60,7 +60,9 @@ def test_a_fold_validates_while_the_others_train(spec: TrialSpec) -> None:
     assert isinstance(begin(folds[0], CPU), Training)
 
 
-@pytest.mark.parametrize("lives", [6, 3, 1], ids=lambda lives: f"dies after every {lives} epochs")
+@pytest.mark.parametrize(
+    "lives", [6, pytest.param(3, marks=pytest.mark.slow), 1], ids=lambda lives: f"dies after every {lives} epochs"
+)
 def test_a_cross_validation_is_its_folds_however_often_it_dies(
     spec: TrialSpec, expected: list[Any], lives: int
 ) -> None:

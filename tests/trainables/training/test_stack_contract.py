@@ -25,7 +25,7 @@ from trainables.training.optimizers.table import OPTIMIZERS
 from trainables.training.stack import run_epochs, stack_key
 from trainables.training.train import Training
 
-LARGE = ("resnet50", "bninception", "googlenet", "densenet201")
+SMALL = ("convnet",)
 BY_LOSS: dict[str, list[dict[str, Any]]] = {
     "triplet": [{"mining": mining} for mining in ("all", "hard", "distance_weighted", "uniform")],
     "lifted_structure": [{"mining": "hard"}],
@@ -87,7 +87,7 @@ def test_every_loss(
 
 
 @pytest.mark.parametrize(
-    "backbone", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in BACKBONES]
+    "backbone", [pytest.param(name, marks=pytest.mark.slow if name not in SMALL else ()) for name in BACKBONES]
 )
 def test_every_backbone(images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture, backbone: str) -> None:
     """A step: deep networks of batch normalisation make of a last digit a thousand times more at each further one."""
