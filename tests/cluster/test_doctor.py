@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from conftest import draw_folder, small_search
 from support.commands import holdout, holdout_here, plain, write_search
+from support.services import ray_nodes
 
 from search.cluster import doctor
 from search.cluster.doctor import CheckResult, examine
@@ -114,6 +115,18 @@ def test_a_training_that_would_fail_is_told_of(search_file: Callable[..., dict[s
     findings = list(examine(parse_config(search_file(losses=["support.own_parts:Raising"])), tmp_path / "runs"))
     assert found(findings, "step").state == "failed"
     assert "IndexError: out of sorts" in found(findings, "step").found
+
+
+@pytest.mark.cluster
+def test_the_trials_of_the_cluster_are_counted(
+    search_file: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_search(tmp_path / "x.yaml", search_file(losses=["proxy_anchor"], resources={"stack": 2}))
+    with ray_nodes(tmp_path / "auth_token", cpus=5) as nodes:
+        monkeypatch.setenv("RAY_ADDRESS", nodes.gcs_address)
+        findings = json.loads(holdout("doctor", file, "--runs", tmp_path / "runs", "--json").stdout)
+    (took,) = [entry["found"] for entry in findings if entry["check"] == "time"]
+    assert "with 10 trials at once" in took
 
 
 def test_mps_is_looked_for(tmp_path: Path) -> None:
