@@ -185,3 +185,15 @@ def test_at_equal_cost_halving_loses_less_and_flatters_less() -> None:
             flatters[rule] += reported - quality[best.number]
     assert lost["halving"] < 0.9 * lost["mean"]
     assert abs(flatters["halving"]) < flatters["mean"] / 2
+
+
+@pytest.mark.parametrize("splits", [(0, 0, 0), (0, 1, 2)])
+def test_only_splits_beyond_the_first_take_a_degree_of_freedom_of_the_noise(splits: tuple[int, ...]) -> None:
+    """The estimates of the choice beside those that the noise gives which is computed by hand."""
+    table = [[0.5, 0.7, 0.4], [0.6, 0.9, 0.5], [0.2, 0.25, 0.45]]
+    found = choose("mean", by_number(*(tried(number, *row, splits=splits) for number, row in enumerate(table))))
+    assert found is not None
+    within = sum(3 * statistics.pvariance(row) for row in table)
+    freedom = 3 * (3 - 1) - (len(set(splits)) - 1)
+    expected = shrunk_means(table, within / freedom)
+    assert [found[1][number].estimate for number in range(3)] == pytest.approx(expected)
