@@ -15,7 +15,7 @@ from trainables.spec import TrialSpec
 from trainables.training import cost
 from trainables.training.config import TrainingConfig
 from trainables.training.cost import Images, measured_costs
-from trainables.training.train import train
+from trainables.training.train import Training, train
 
 
 @pytest.fixture(autouse=True)
@@ -25,15 +25,15 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def test_an_epoch_is_foreseen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost, "SECONDS", 0.5)
+@pytest.fixture
+def whole(tmp_path: Path) -> TrialSpec:
     dataset = Folder(root=str(draw_folder(tmp_path / "images", classes=10, images=12)))
     names = tuple(dataset.classes())
-    whole = TrialSpec(
+    return TrialSpec(
         loss="proxy_anchor",
         hyperparameters={},
         model=ModelConfig(embedding_dim=8),
-        training=TrainingConfig(epochs=1, batch_size=20, images_per_class=5, image_size=16),
+        training=TrainingConfig(epochs=1, batch_size=20, images_per_class=5, image_size=16, augment="none"),
         images=StoreSpec(dataset=dataset, class_names=names, short_side=18, cache=str(tmp_path / "cache")),
         train_classes=names[:8],
         validation_classes=names[8:],
@@ -42,8 +42,13 @@ def test_an_epoch_is_foreseen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         seed=0,
         directory=str(tmp_path / "whole"),
     )
+
+
+def test_an_epoch_is_foreseen(whole: TrialSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "SECONDS", 0.5)
     (record,) = train(whole)
-    part = replace(whole, train_classes=names[:4], validation_classes=(), directory=str(tmp_path / "part"))
+    classes = whole.train_classes[:4]
+    part = replace(whole, train_classes=classes, validation_classes=(), directory=str(tmp_path / "part"))
     images = Images(train=(12,) * 8, validation=(12,) * 2)
     (found,) = measured_costs([part], images, threads=1, gpu=False)
     assert found.steps == record["batches"]
@@ -53,6 +58,16 @@ def test_an_epoch_is_foreseen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert found.device_memory is None
     (stack,) = measured_costs([part], images, threads=1, gpu=False, stack=3)
     assert stack.steps == found.steps
-    assert stack.epoch > found.epoch, "three trainings take longer than one"
     (unvalidated,) = measured_costs([part], replace(images, validation=()), threads=1, gpu=False)
     assert unvalidated.validation == 0
+
+
+def test_a_step_of_a_stack_is_one_of_every_member(whole: TrialSpec, tmp_path: Path) -> None:
+    def trainings() -> list[Training]:
+        specs = [replace(whole, seed=seed, directory=str(tmp_path / str(seed))) for seed in range(3)]
+        return [Training(spec, torch.device("cpu")) for spec in specs]
+
+    (indices_B, *_) = trainings()[0].parts.sampler.batches(1)
+    alone = [cost._step_of([training])(indices_B).item() for training in trainings()]
+    assert cost._step_of(trainings())(indices_B).item() == pytest.approx(sum(alone), rel=1e-5)
+    assert len(set(alone)) == 3
