@@ -3,8 +3,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-DOCS_STAMP := .venv/.installed-docs
-MUTANTS_STAMP := .venv/.installed-mutants
 
 setup: $(STAMP)
 
@@ -16,12 +14,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable . --group dev
 	touch $@
 
-$(DOCS_STAMP): $(STAMP)
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --group docs
-	touch $@
-
-$(MUTANTS_STAMP): $(STAMP)
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --group mutants
+# A dependency group of its own, such as docs.
+$(STAMP)-%: $(STAMP)
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --group $*
 	touch $@
 
 run: setup
@@ -139,7 +134,7 @@ bench-proxies: setup
 	$(BIN)/holdout campaign benchmarks/proxies.yaml
 
 # From scratch, since a page that is not read again warns of nothing. The site needs no network, to make or to read.
-docs: setup $(DOCS_STAMP)
+docs: setup $(STAMP)-docs
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --fresh-env --quiet docs build/docs
 	@echo build/docs/index.html
 
@@ -154,10 +149,10 @@ audit: setup
 	build/audit/bin/pip-audit --strict --disable-pip --no-deps --vulnerability-service $(or $(AUDIT),pypi) --requirement constraints.txt
 
 # The modules that decide, changed in one place at a time: the tests beside them should notice. All 9,000 changes take
-# some 13 hours on two cores; MUTANTS='*__mutmut_*7' takes those whose number ends in 7. `.venv/bin/mutmut results` names
-# those that nothing noticed, `.venv/bin/mutmut show NAME` prints one.
+# some 13 hours on two cores; MUTANTS='*__mutmut_3' is the third of each function. `.venv/bin/mutmut results` names those
+# that nothing noticed, `.venv/bin/mutmut show NAME` prints one.
 mutants: export OMP_NUM_THREADS = 1
-mutants: setup $(MUTANTS_STAMP)
+mutants: setup $(STAMP)-mutants
 	PYTHONPATH=. $(BIN)/mutmut run --max-children 2 $(if $(MUTANTS),'$(MUTANTS)')
 
 clean:

@@ -58,6 +58,18 @@ def capacity(resources: ResourcesSection, nodes: Iterable[Node], may_come: Itera
     )
 
 
+def at_once(
+    resources: ResourcesSection, max_concurrent: int | None, nodes: Iterable[Node], may_come: Iterable[Node] = ()
+) -> int:
+    """How many trials run at once where :func:`capacity` workers fit, of which each trains a stack.
+
+    Raises:
+        Mistakes: not even one trial fits.
+    """
+    fit = resources.stack * capacity(resources, nodes, may_come)
+    return min(fit, max_concurrent or fit)
+
+
 def too_tight(gpus_per_trial: float, memory: DeviceMemory, stack: int = 1) -> str | None:
     """A sentence naming a fraction that fits, where the workers packed on one GPU need more memory than it has.
 

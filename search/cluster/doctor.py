@@ -11,7 +11,7 @@ from typing import Literal
 
 import torch
 
-from search.cluster.capacity import Node, fitting, too_tight, trials_on, wanted
+from search.cluster.capacity import Node, at_once, fitting, too_tight, trials_on, wanted
 from search.cluster.mps import PIPES, mps_daemon
 from search.cluster.session import NoRay, ray_session, token_path
 from search.config.search_config import SearchConfig
@@ -191,8 +191,12 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
         yield _share(resources, DeviceMemory(peak=most.memory, total=most.device_memory))
     try:
         slots = _slots(plan.config, here)
-    except (NoRay, Mistakes):
-        return  # as the check of Ray, or of the search's resources, says
+    except NoRay:
+        return  # the check of Ray says so
+    except Mistakes as error:
+        found = "not even one trial fits on the cluster"
+        yield CheckResult(check="cluster", state="failed", found=found, mend=" ".join(error.sentences))
+        return
     took = expected_seconds(plan, expected_works(plan), costs, slots)
     found = f"about {_minutes(took)} with {slots} trials at once, and then the scoring of the test"
     yield CheckResult(check="time", state="ok", found=found)
@@ -200,14 +204,13 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
 
 def _slots(config: SearchConfig, here: Node) -> int:
     """How many trials run at once: on the cluster at RAY_ADDRESS, else on this machine, which has ``here``."""
-    resources = config.resources
+    resources, most = config.resources, config.search.max_concurrent
     if not os.environ.get("RAY_ADDRESS"):
-        fit = resources.stack * trials_on(here, wanted(resources))
-        return min(fit, config.search.max_concurrent or fit)
+        return at_once(resources, most, [here])
     with ray_session():
         from search.cluster.tune.tuner import slots
 
-        return slots(resources, config.search.max_concurrent)
+        return slots(resources, most)
 
 
 def _share(resources: ResourcesSection, memory: DeviceMemory) -> CheckResult:

@@ -121,12 +121,17 @@ def test_a_training_that_would_fail_is_told_of(search_file: Callable[..., dict[s
 def test_the_trials_of_the_cluster_are_counted(
     search_file: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = write_search(tmp_path / "x.yaml", search_file(losses=["proxy_anchor"], resources={"stack": 2}))
-    with ray_nodes(tmp_path / "auth_token", cpus=5) as nodes:
-        monkeypatch.setenv("RAY_ADDRESS", nodes.gcs_address)
-        findings = json.loads(holdout("doctor", file, "--runs", tmp_path / "runs", "--json").stdout)
-    (took,) = [entry["found"] for entry in findings if entry["check"] == "time"]
-    assert "with 10 trials at once" in took
+    def examined(cpus: int, code: int, **resources: float) -> dict[str, dict[str, str]]:
+        file = write_search(tmp_path / "x.yaml", search_file(losses=["proxy_anchor"], resources=resources))
+        with ray_nodes(tmp_path / "auth_token", cpus=cpus) as nodes:
+            monkeypatch.setenv("RAY_ADDRESS", nodes.gcs_address)
+            done = holdout("doctor", file, "--runs", tmp_path / "runs", "--json", code=code)
+        return {entry["check"]: entry for entry in json.loads(done.stdout)}
+
+    assert "with 10 trials at once" in examined(5, 0, stack=2)["time"]["found"]
+    small = examined(1, 1, cpus_per_trial=2)
+    assert "a trial asks for 2 CPUs and no machine of the cluster has more than 1" in small["cluster"]["mend"]
+    assert "time" not in small
 
 
 def test_mps_is_looked_for(tmp_path: Path) -> None:

@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 from conftest import draw_folder, small_search
-from support.commands import command, holdout_here, plain, stored, write_search
+from support.commands import command, holdout_here, plain, write_search
 from support.services import ray_nodes
+from support.stacked_search import assert_same_studies
 from support.trained_here import trained_here
-
-from search.study.records import epochs_of
 
 pytestmark = pytest.mark.cluster
 
 SLOTS = 2
 PATIENCE_S = 500
-STUDIES = ("proxy_anchor", "proxy_anchor@confirm", "proxy_anchor@final")
+EPOCHS = 2
 
 
 def campaign(folder: Path, images: Path, cache: Path) -> Path:
@@ -27,7 +26,7 @@ def campaign(folder: Path, images: Path, cache: Path) -> Path:
     )
     del base["name"]
     base["dataset"]["cache"] = str(cache)
-    base["training"] |= {"epochs": 2, "lr": 1e-4}
+    base["training"] |= {"epochs": EPOCHS, "lr": 1e-4}
     content = {
         "name": "lot",
         "study": "batches",
@@ -64,8 +63,7 @@ def test_each_comes_to_what_it_comes_to_alone(tmp_path: Path, monkeypatch: pytes
     holdout_here("campaign", campaign(alone, images, cache), "--runs", alone / "runs")
     for folder in people:
         for search in ("lot-ten", "lot-twenty"):
-            for study in STUDIES:
-                assert_same(folder / "runs", alone / "runs", search, study)
+            assert_same_studies(alone / "runs", folder / "runs", search, epochs=EPOCHS, rounding=1e-6)
             mine, theirs = scores_of(folder / "runs" / search), scores_of(alone / "runs" / search)
             assert mine == [pytest.approx(metrics, abs=0.03) for metrics in theirs], "but for an image"
 
@@ -81,13 +79,3 @@ def scores_of(search: Path) -> list[dict[str, float]]:
     """The test's scores of each model."""
     (opening,) = json.loads((search / "test.json").read_text())["openings"]
     return [entry["metrics"] for entry in opening["scores"]]
-
-
-def assert_same(runs: Path, alone: Path, search: str, study: str) -> None:
-    trials, expected = stored(runs, search, study), stored(alone, search, study)
-    assert len(trials) == len(expected) > 0
-    for trial, other in zip(trials, expected, strict=True):
-        assert (trial.state, trial.params, trial.value) == (other.state, other.params, pytest.approx(other.value))
-        assert [entry["loss"] for entry in epochs_of(trial)] == pytest.approx(
-            [entry["loss"] for entry in epochs_of(other)], rel=1e-5
-        )

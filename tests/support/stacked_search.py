@@ -31,19 +31,22 @@ def stackable_search(path: Path, **resources: Any) -> Path:
     return write_search(path, content)
 
 
-def assert_same_studies(by_itself: Path, together: Path) -> None:
+def assert_same_studies(
+    by_itself: Path, together: Path, search: str = "small", *, epochs: int = EPOCHS, rounding: float = 1e-4
+) -> None:
     """Two runs folders hold the same trials, with the same epochs but for rounding."""
     for study in STUDIES:
-        ones, others = stored(by_itself, "small", study), stored(together, "small", study)
+        ones, others = stored(by_itself, search, study), stored(together, search, study)
         assert len(ones) == len(others) > 0
         for one, other in zip(ones, others, strict=True):
             assert other.state == TrialState.COMPLETE
             assert other.params == one.params
+            assert other.value == pytest.approx(one.value, abs=rounding)
             assert other.user_attrs["seed"] == one.user_attrs["seed"]
-            assert [entry["epoch"] for entry in epochs_of(other)] == list(range(1, EPOCHS + 1))
+            assert [entry["epoch"] for entry in epochs_of(other)] == list(range(1, epochs + 1))
             for mine, theirs in zip(epochs_of(one), epochs_of(other), strict=True):
-                assert theirs["loss"] == pytest.approx(mine["loss"], rel=1e-4)
-                assert theirs["metrics"] == pytest.approx(mine["metrics"], abs=1e-4)
+                assert theirs["loss"] == pytest.approx(mine["loss"], rel=rounding)
+                assert theirs["metrics"] == pytest.approx(mine["metrics"], abs=rounding)
                 assert theirs["batches"] == mine["batches"]
 
 

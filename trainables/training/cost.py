@@ -101,7 +101,12 @@ def _step_of(trainings: Sequence[Training]) -> Callable[[Tensor], Tensor]:
         training._make_ready(epoch)
     if len(trainings) > 1:
         together = Together(trainings, [epoch] * len(trainings), steps=MOST_STEPS)
-        return lambda indices_B: together.step(indices_B.expand(len(trainings), -1)).sum()
+
+        def step(indices_B: Tensor) -> Tensor:
+            indices_MB = indices_B.expand(len(trainings), -1)
+            return together.step(indices_MB, together.labels(indices_MB[None])[0]).sum()
+
+        return step
     (training,) = trainings
     generator = torch.Generator().manual_seed(0)
     return lambda indices_B: training._step(*training._batch(indices_B, generator))

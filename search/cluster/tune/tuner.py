@@ -19,7 +19,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from search.cluster.capacity import Node, capacity, growth
+from search.cluster.capacity import Node, at_once, growth
 from search.cluster.tune.actor_manager import use_in_tune
 from search.cluster.tune.placement import RAY_DIED, Placement
 from search.cluster.tune.share import Share, drivers_on_cluster
@@ -264,8 +264,7 @@ def slots(resources: ResourcesSection, max_concurrent: int | None) -> int:
     Raises:
         Mistakes: not even one trial fits.
     """
-    fit = resources.stack * capacity(resources, _alive_nodes(), growth(BOOTSTRAP))
-    return min(fit, max_concurrent or fit)
+    return at_once(resources, max_concurrent, _alive_nodes(), growth(BOOTSTRAP))
 
 
 def run_queue(queue: TrialQueue, *, resources: ResourcesSection, concurrent: int) -> None:

@@ -96,7 +96,8 @@ def _train(trainings: Sequence[Training]) -> list[Trained | Exception]:
     batches = [list(training.parts.sampler.batches(epoch)) for training, epoch in zip(trainings, epochs)]
     indices_TMB = torch.stack([torch.stack(of_step) for of_step in zip(*batches, strict=True)])
     together = Together(trainings, epochs, steps=len(indices_TMB))
-    values_MT = torch.stack([together.step(indices_MB) for indices_MB in indices_TMB], dim=1).cpu()
+    steps = zip(indices_TMB, together.labels(indices_TMB))
+    values_MT = torch.stack([together.step(indices_MB, labels_MB) for indices_MB, labels_MB in steps], dim=1).cpu()
     outcomes: list[Trained | Exception] = []
     for member, used in enumerate(together.used()):
         try:

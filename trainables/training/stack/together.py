@@ -1,6 +1,6 @@
 """Several trainings as one, from the first step of an epoch to the last.
 
-Shapes: M members, B images a batch.
+Shapes: M members, B images a batch, T steps.
 """
 
 from collections.abc import Sequence
@@ -46,15 +46,19 @@ class Together:
         )
         self._optimizer.begin(steps)
 
-    def step(self, indices_MB: Tensor) -> Tensor:
+    def labels(self, indices_TMB: Tensor) -> Tensor:
+        """The labels [T, M, B] of each member's images, on the device: sent once for all steps."""
+        labels = [part.labels_N[indices_TMB[:, member]] for member, part in enumerate(self._parts)]
+        return torch.stack(labels, dim=1).to(self._device)
+
+    def step(self, indices_MB: Tensor, labels_MB: Tensor) -> Tensor:
         """Each member learns from its images; the losses [M] on the device."""
         images = load_together(
             self._images, indices_MB, self._config.augment, self._config.frame,
             device=self._device, generators=self._generators,
         )  # fmt: skip
-        labels = [part.labels_N[indices_B] for part, indices_B in zip(self._parts, indices_MB, strict=True)]
         embeddings_MBD = embeddings(self._network, self._of_network, images, self._config.precision)
-        losses_M = self._losses(self._of_loss, embeddings_MBD, torch.stack(labels).to(self._device))
+        losses_M = self._losses(self._of_loss, embeddings_MBD, labels_MB)
         self._optimizer.step(losses_M)
         return losses_M.detach()
 

@@ -155,6 +155,14 @@ def test_two_processes_train_as_one(
     assert sorted(path.name for path in Path(spec.directory).iterdir()) == ["attempt-1", "trial.json"]
 
 
+@pytest.mark.slow
+def test_in_float32_they_differ_by_rounding(spec: TrialSpec) -> None:
+    spec = replace(spec, training=replace(spec.training, epochs=1))
+    alone = trained(Training(replace(spec, directory=f"{spec.directory}-alone"), CPU))
+    (record,) = trained(begin(spec, *TWO)).records
+    assert record["loss"] == pytest.approx(alone.records[0]["loss"], rel=1e-5)
+
+
 @pytest.mark.usefixtures("double")
 def test_a_resumed_one_goes_on_equal(spec: TrialSpec) -> None:
     """Begun by two, gone on with by one, ended by two: the optimiser's state goes to all."""
