@@ -22,9 +22,7 @@ from optuna.trial import create_trial
 from rich.console import Console
 from rich.table import Table
 
-from search.campaigns.campaign import parse_campaign
-from search.campaigns.folder import CampaignFolder
-from search.campaigns.prepare import campaign_plans
+from search.campaigns.prepare import read_campaign_plans
 from search.plan.plan import Plan
 from search.plan.trainings import training_of
 from search.report.anytime import curve_of
@@ -90,10 +88,9 @@ def confirmed_value(spec: TrialSpec) -> float:
 
 def measure(images: str, runs: Path) -> Curves:
     """Search, and confirm every incumbent of every search."""
-    campaign = parse_campaign(campaign_file(images))
-    folder = CampaignFolder(runs, campaign.name)
+    campaign, plans = read_campaign_plans(campaign_file(images), runs)
     outcomes = run_stages(
-        campaign_plans(campaign, folder),
+        plans,
         Console(stderr=True),
         [Stage.SEARCH],
         started=time.time(),

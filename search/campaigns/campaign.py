@@ -6,15 +6,17 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from search.campaigns.config import LOSS, VALIDATION, CampaignConfig, read_config
+from search.campaigns.config import LOSS, VALIDATION, CampaignConfig, validate_campaign
 from search.campaigns.each import for_each
 from search.config.recipes import of_its_losses, read_search
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import with_value
-from trainables.mistakes import raise_if_any
+from trainables.mistakes import Mistakes, raise_if_any
 
 SHARED = ("resources", "stages")
 """The sections in which the searches of a campaign agree, since they are trained side by side."""
+SEARCHES = ("recipe", "base", "vary")
+"""The keys that say what the searches are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,17 +46,30 @@ def parse_campaign(
     """The campaign with the keys and values ``content``, each of its searches as ``parse_search`` reads it.
 
     Raises:
-        Mistakes: every mistake that can be seen in the file itself; those of a search with its labels.
+        Mistakes: every mistake that can be seen in the file itself; those of a search with its labels. Where what the
+            searches are is wrong, they are not looked at.
     """
-    config = read_config(content)
-    recipe = read_search(Path(config.recipe)) if config.recipe else {}
-    labels_by_name = {" ".join(labels): labels for labels in product(*config.vary.values())}
-    members = for_each(
-        labels_by_name, lambda labels: Member(labels=labels, config=parse_search(search_file(config, recipe, labels)))
-    )
-    campaign = Campaign(config=config, members=tuple(members))
+    validation = validate_campaign(content)
+    config, mistakes = validation.built, [*validation.mistakes]
+    assert config is not None, "a campaign file of which nothing can be built"
+    if any(validation.left_out.touched(key) for key in SEARCHES):
+        raise Mistakes(mistakes)
+    try:
+        members = tuple(_members(config, parse_search))
+    except Mistakes as error:
+        raise Mistakes([*mistakes, *error.sentences]) from error
+    raise_if_any(mistakes)
+    campaign = Campaign(config=config, members=members)
     raise_if_any([*_clashes(campaign), *_untested(campaign), *_unknown_cells(campaign)])
     return campaign
+
+
+def _members(config: CampaignConfig, parse_search: Callable[[dict[str, Any]], SearchConfig]) -> list[Member]:
+    recipe = read_search(Path(config.recipe)) if config.recipe else {}
+    labels_by_name = {" ".join(labels): labels for labels in product(*config.vary.values())}
+    return for_each(
+        labels_by_name, lambda labels: Member(labels=labels, config=parse_search(search_file(config, recipe, labels)))
+    )
 
 
 def search_file(config: CampaignConfig, recipe: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:

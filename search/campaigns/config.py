@@ -11,7 +11,7 @@ from search.config.names import folder_name, known_metric, plain_name, unique
 from search.config.search_config import SearchConfig
 from search.config.sections.section import Names, Section
 from search.config.validation.key_paths import key_paths
-from search.config.validation.validation_errors import validate
+from search.config.validation.validation_errors import Validation, validate
 from search.selection.role import Role
 from spaces.value import Value
 from trainables.mistakes import Mistakes
@@ -26,6 +26,15 @@ Labels = dict[str, dict[str, Any]]
 
 MOST_SEARCHES = 500
 """Each of them is checked before any begins."""
+
+STAND_INS = {
+    "name": "unnamed",
+    "study": "unsaid",
+    "base": {},
+    "vary": {"axis": {"label": {}}},
+    "table": {"rows": [LOSS]},
+}
+"""What is put for a required key that is missing or wrong while the rest of a file is looked at."""
 
 
 def _check_label(axis: str, label: str, settings: Mapping[str, Any]) -> None:
@@ -177,11 +186,19 @@ class CampaignConfig(Section):
         return self
 
 
+def validate_campaign(content: Mapping[str, Any]) -> Validation[CampaignConfig]:
+    """What a campaign file with the keys and values ``content`` says, and what is wrong in it but for its searches.
+
+    It always builds something: :data:`STAND_INS` are put for required keys.
+    """
+    of_searches = [f"base.{key}" for key in key_paths(SearchConfig)]
+    return validate(CampaignConfig, content, keys=[*key_paths(CampaignConfig), *of_searches], stand_ins=STAND_INS)
+
+
 def read_config(content: Mapping[str, Any]) -> CampaignConfig:
     """The campaign file with the keys and values ``content``.
 
     Raises:
         Mistakes: all that is wrong with it, its searches left aside.
     """
-    of_searches = [f"base.{key}" for key in key_paths(SearchConfig)]
-    return validate(CampaignConfig, content, keys=[*key_paths(CampaignConfig), *of_searches]).result()
+    return validate_campaign(content).result()

@@ -1,32 +1,51 @@
 """Everything that can be wrong with a campaign, before anything of it is created."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from search.campaigns.campaign import Campaign
-from search.campaigns.each import for_each
+from search.campaigns.campaign import Campaign, parse_campaign
 from search.campaigns.folder import CampaignFolder
+from search.config.search_config import SearchConfig
 from search.plan.plan import Plan
-from search.plan.resume import started_or_resumed
+from search.plan.resume import read_plan
 from search.plan.runs import RunFolder
 from search.selection.openings.ledger import Ledger
 from search.selection.selection import Selection
 from trainables.mistakes import Mistakes, raise_if_any
 
 
-def campaign_plans(campaign: Campaign, folder: CampaignFolder) -> list[Plan]:
-    """The plans of the campaign's searches, which begin or go on.
+def read_campaign_plans(content: Mapping[str, Any], runs: Path) -> tuple[Campaign, list[Plan]]:
+    """The campaign file ``content``, and the plans of its searches, which begin or go on below ``runs``.
 
     Raises:
-        Mistakes: what is wrong with any of them, or other searches than the campaign may go on with.
+        Mistakes: all that can be known to be wrong with the file and any of its searches, or other searches than the
+            campaign may go on with.
     """
-    if RunFolder(folder.runs, campaign.name).config.exists():
-        raise Mistakes(f"name: {campaign.name} is a search in {folder.runs}; call the campaign something else.")
-    plans = for_each(
-        {" ".join(member.labels): member.config for member in campaign.members},
-        lambda config: started_or_resumed(config, folder.runs),
-    )
+    plans: list[Plan] = []
+
+    def planned(search: dict[str, Any]) -> SearchConfig:
+        plans.append(read_plan(search, runs))
+        return plans[-1].config
+
+    try:
+        campaign = parse_campaign(content, planned)
+    except Mistakes as error:
+        raise Mistakes(list(dict.fromkeys([*_mistakes_of_form(content), *error.sentences]))) from error
+    folder = CampaignFolder(runs, campaign.name)
+    if RunFolder(runs, campaign.name).config.exists():
+        raise Mistakes(f"name: {campaign.name} is a search in {runs}; call the campaign something else.")
     raise_if_any([*_vanished(plans, folder), *_late(plans, folder)])
-    return plans
+    return campaign, plans
+
+
+def _mistakes_of_form(content: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is wrong in the file itself, also between its searches, which is not looked at where one cannot begin."""
+    try:
+        parse_campaign(content)
+    except Mistakes as error:
+        return error.sentences
+    return ()
 
 
 def _vanished(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:

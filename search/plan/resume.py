@@ -21,21 +21,12 @@ def read_plan(content: Mapping[str, Any], runs: Path) -> Plan:
     """The plan of the search file ``content``, for a search that begins or goes on below ``runs``.
 
     Raises:
-        Mistakes: all that can be known to be wrong, in its form and beyond. Where an entry is wrong, the rest is looked
-            at without it.
+        Mistakes: all that can be known to be wrong, in its form and beyond, or what differs from the stored search and
+            may not. Where an entry is wrong, the rest is looked at without it.
     """
     validation = validate_config(content)
     assert validation.built is not None, "a search file of which nothing can be built"
     return _plan(validation.built, runs, Findings(validation.mistakes, validation.left_out))
-
-
-def started_or_resumed(config: SearchConfig, runs: Path) -> Plan:
-    """The plan of a search that begins, or goes on with what is stored of it below ``runs``.
-
-    Raises:
-        Mistakes: all that is wrong with it, or what differs from the stored search and may not.
-    """
-    return _plan(config, runs, Findings())
 
 
 def reopened(runs: Path, name: str) -> Plan:

@@ -18,17 +18,16 @@ from support.widths import WIDTHS, check
 from search.campaigns.campaign import Campaign, parse_campaign
 from search.campaigns.config import VALIDATION, read_config
 from search.campaigns.folder import CampaignFolder
-from search.campaigns.prepare import campaign_plans
+from search.campaigns.prepare import read_campaign_plans
 from search.campaigns.results.cells import measured
 from search.campaigns.results.curves import campaign_curves, search_axes
 from search.campaigns.results.standings import measured_mean, published_number, standings
 from search.campaigns.results.table import campaign_table, columns_of
 from search.config.recipes import campaigns
-from search.config.search_config import parse_config
 from search.config.yaml_file import read_yaml
 from search.plan.checks.spaces import spaces_of
 from search.plan.plan import Plan
-from search.plan.resume import started_or_resumed
+from search.plan.resume import read_plan
 from search.plan.runs import RunFolder
 from search.report.results.loss_summary import LossSummary
 from search.report.statistics.interval import over_seeds
@@ -58,13 +57,17 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
     return make
 
 
-def shipped(name: str, root: Root) -> Campaign:
+def shipped_file(name: str, root: Root) -> dict[str, Any]:
     content = read_yaml(campaigns()[name])
     if name not in SMALL:
         (recipe,) = (Path(__file__).parents[2] / "spaces" / "recipes").glob(f"{content['recipe']}.yaml")
         dataset = read_yaml(recipe)["dataset"]["name"]
         content["base"]["dataset"] = {"root": str(root(dataset)), "subset": True}
-    return parse_campaign(content)
+    return content
+
+
+def shipped(name: str, root: Root) -> Campaign:
+    return parse_campaign(shipped_file(name, root))
 
 
 @pytest.mark.parametrize("name", campaigns())
@@ -114,8 +117,8 @@ def test_quoted_numbers_are_shares_that_grow_with_k(name: str, root: Root) -> No
 
 @pytest.mark.parametrize("name", SMALL)
 def test_a_small_campaign_can_be_run_and_is_affordable(name: str, root: Root, tmp_path: Path) -> None:
-    campaign = shipped(name, root)
-    assert len(campaign_plans(campaign, CampaignFolder(tmp_path, name))) == len(campaign.members)
+    campaign, plans = read_campaign_plans(shipped_file(name, root), tmp_path)
+    assert len(plans) == len(campaign.members)
     assert sum(images_seen(member.config) for member in campaign.members) < AFFORDABLE
 
 
@@ -239,6 +242,32 @@ def test_what_is_wrong_everywhere_is_said_once() -> None:
     assert found.startswith("losses: mpaa is not known")
 
 
+def test_the_mistakes_of_the_searches_are_said_with_the_campaign_s_own(tmp_path: Path) -> None:
+    """Also those that a file's form does not show, such as a range that nothing lies in."""
+    content = tiny(table={"rows": ["K"], "metrics": ["recall"]}, name="a/b", study=3)
+    content["base"]["training"] = {"batch_size": 20, "epochs": -1}
+    content["base"]["space"] = {"mpa": {"margin": {"low": 0.5, "high": 0.1}}}
+    content["vary"]["K"]["2"]["training.batchsize"] = 10
+    with pytest.raises(Mistakes) as mistakes:
+        read_campaign_plans(content, tmp_path)
+    said = mistakes.value.sentences
+    begin = ["study: ", "name: ", "table.metrics: ", "training: epochs ", "space.mpa.margin", "2: training.batchsize: "]
+    assert len(said) == len(begin)
+    for expected in begin:
+        assert any(sentence.startswith(expected) for sentence in said), (expected, said)
+    content["vary"] = {"loss": {}}
+    with pytest.raises(Mistakes) as mistakes:
+        read_campaign_plans(content, tmp_path)
+    heads = [sentence.partition(":")[0] for sentence in mistakes.value.sentences]
+    assert sorted(heads) == ["name", "study", "table.metrics", "vary"], "which the searches are is open"
+    content = tiny(table={"rows": ["K"], "metrics": ["recall_at_1"]})
+    content["base"]["space"] = {"mpa": {"margin": {"low": 0.5, "high": 0.1}}}
+    content["vary"]["K"]["2"]["resources.cpus_per_trial"] = 2
+    with pytest.raises(Mistakes) as mistakes:
+        read_campaign_plans(content, tmp_path)
+    assert [sentence.partition(":")[0] for sentence in mistakes.value.sentences] == ["vary", "space.mpa.margin"]
+
+
 def test_a_campaign_that_is_refused_at_the_last_moment_leaves_nothing(tmp_path: Path) -> None:
     root = draw_folder(tmp_path / "images", images=6)
     (root / "class-00" / "03.png").write_bytes(b"garbage")
@@ -261,17 +290,21 @@ def begin(plan: Plan) -> None:
 def folder(tmp_path: Path) -> CampaignFolder:
     """A campaign that began."""
     folder = CampaignFolder(tmp_path, "tiny")
-    campaign = parse_campaign(tiny())
-    for plan in campaign_plans(campaign, folder):
+    campaign, plans = read_campaign_plans(tiny(), tmp_path)
+    for plan in plans:
         begin(plan)
     folder.begin(campaign.config)
     return folder
 
 
-def varied(**labels: int) -> Campaign:
-    """The campaign with these labels instead of its own, each the number of mpa's proxies."""
-    settings = {label: {"space.mpa.proxies_per_class": count} for label, count in labels.items()}
-    return parse_campaign(tiny(vary={"K": settings}))
+def planned(content: dict[str, Any], folder: CampaignFolder) -> list[Plan]:
+    _, plans = read_campaign_plans(content, folder.runs)
+    return plans
+
+
+def varied(**labels: int) -> dict[str, Any]:
+    """The campaign's file with these labels instead of its own, each the number of mpa's proxies."""
+    return tiny(vary={"K": {label: {"space.mpa.proxies_per_class": count} for label, count in labels.items()}})
 
 
 def open_test(folder: CampaignFolder) -> None:
@@ -288,42 +321,43 @@ def open_test(folder: CampaignFolder) -> None:
 
 def test_a_campaign_that_goes_on_may_grow_until_the_test_is_opened(folder: CampaignFolder) -> None:
     grown = varied(**{"1": 1, "2": 2, "4": 4})
-    assert len(campaign_plans(grown, folder)) == 3
+    assert len(planned(grown, folder)) == 3
     open_test(folder)
-    assert len(campaign_plans(parse_campaign(tiny()), folder)) == 2
+    assert len(planned(tiny(), folder)) == 2
     with pytest.raises(Mistakes, match="tiny-4: the test classes were opened for tiny-1, tiny-2"):
-        campaign_plans(grown, folder)
+        planned(grown, folder)
 
 
 def test_a_search_that_was_there_before_does_not_join_after_the_opening(folder: CampaignFolder) -> None:
     four = varied(**{"1": 1, "2": 2, "4": 4})
-    begin(campaign_plans(four, folder)[2])
+    begin(planned(four, folder)[2])
     open_test(folder)
     with pytest.raises(Mistakes, match="tiny-4: the test classes were opened for tiny-1, tiny-2"):
-        campaign_plans(four, folder)
+        planned(four, folder)
 
 
 def test_a_campaign_of_the_same_name_begins_in_another_runs_folder(folder: CampaignFolder, tmp_path: Path) -> None:
     """Its openings are counted with those of the first, in the user's ledger."""
     open_test(folder)
     elsewhere = CampaignFolder(tmp_path / "elsewhere", folder.name)
-    assert len(campaign_plans(parse_campaign(tiny()), elsewhere)) == 2
+    assert len(planned(tiny(), elsewhere)) == 2
 
 
 def test_a_campaign_that_goes_on_drops_and_changes_nothing(folder: CampaignFolder) -> None:
     with pytest.raises(Mistakes, match="vary: tiny began with tiny-2 too; put the labels back"):
-        campaign_plans(varied(**{"1": 1, "4": 4}), folder)
+        planned(varied(**{"1": 1, "4": 4}), folder)
     with pytest.raises(Mistakes, match=r"2: space\.mpa\.proxies_per_class: the search tiny-2 began with 2"):
-        campaign_plans(varied(**{"1": 1, "2": 3}), folder)
+        planned(varied(**{"1": 1, "2": 3}), folder)
     content = tiny()
     content["base"]["model"] = {"embedding_dim": 8}
     with pytest.raises(Mistakes, match=r"model\.embedding_dim: the search tiny-1 began with 64"):
-        campaign_plans(parse_campaign(content), folder)
+        planned(content, folder)
 
 
 def test_another_table_is_only_another_look(folder: CampaignFolder) -> None:
-    campaign = parse_campaign(tiny(study="seen in another way", table={"rows": ["loss"], "roles": ["tuned"]}))
-    assert len(campaign_plans(campaign, folder)) == 2
+    content = tiny(study="seen in another way", table={"rows": ["loss"], "roles": ["tuned"]})
+    campaign, plans = read_campaign_plans(content, folder.runs)
+    assert len(plans) == 2
     folder.begin(campaign.config)
     assert read_config(read_yaml(folder.config)) == campaign.config
 
@@ -332,12 +366,12 @@ def test_a_campaign_is_not_called_as_a_search(tmp_path: Path) -> None:
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "search.yaml").write_text("")
     with pytest.raises(Mistakes, match="tiny is a search in"):
-        campaign_plans(parse_campaign(tiny()), CampaignFolder(tmp_path, "tiny"))
+        read_campaign_plans(tiny(), tmp_path)
 
 
 def test_a_search_is_not_called_as_a_campaign(folder: CampaignFolder) -> None:
     with pytest.raises(Mistakes, match="name: tiny is a campaign in"):
-        started_or_resumed(parse_config({"name": "tiny", **tiny()["base"]}), folder.runs)
+        read_plan({"name": "tiny", **tiny()["base"]}, folder.runs)
 
 
 def test_the_table_has_the_shape_that_is_asked_for() -> None:

@@ -15,8 +15,7 @@ from support.cost import AFFORDABLE, images_seen
 from support.trees import make_tree
 
 from search.campaigns.campaign import Campaign, parse_campaign
-from search.campaigns.folder import CampaignFolder
-from search.campaigns.prepare import campaign_plans
+from search.campaigns.prepare import read_campaign_plans
 from search.campaigns.published import comparable
 from search.cli.main import app
 from search.config.papers import PaperItem, papers
@@ -100,15 +99,19 @@ def search_of(params: dict[str, Any], root: Root) -> dict[str, Any]:
     return {**content, "dataset": on_tree(content, content["dataset"]["name"], root)}
 
 
-def campaign_of(params: dict[str, Any], root: Root) -> Campaign:
-    """The campaign of a ``holdout campaign``, with the published numbers that stay under its settings."""
+def campaign_file(params: dict[str, Any], root: Root) -> dict[str, Any]:
+    """The file of a ``holdout campaign``, with the published numbers that stay under its settings."""
     content, written = read_campaign(params["file"], params["settings"] or []), read_campaign(params["file"])
     base = content["base"]
     of_data = read_yaml(recipes()[content["recipe"]]) if content.get("recipe") else base
     dataset = on_tree(base, of_data["dataset"]["name"], root)
     for file in (content, written):
         file["base"] = {**file["base"], "dataset": dataset}
-    return parse_campaign(comparable(content, written))
+    return comparable(content, written)
+
+
+def campaign_of(params: dict[str, Any], root: Root) -> Campaign:
+    return parse_campaign(campaign_file(params, root))
 
 
 def configs_of(line: str, root: Root) -> dict[str, SearchConfig]:
@@ -175,9 +178,8 @@ def test_a_small_command_begins_without_a_data_set_and_is_affordable(line: str, 
         if command == "run":
             read_plan(search_of(params, root), tmp_path)
         elif command == "campaign":
-            campaign = campaign_of(params, root)
+            campaign, _ = read_campaign_plans(campaign_file(params, root), tmp_path)
             assert not campaign.config.published, "a paper's numbers beside another setting"
-            campaign_plans(campaign, CampaignFolder(tmp_path, campaign.name))
 
 
 @pytest.mark.parametrize("line", FULL)

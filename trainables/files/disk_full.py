@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from trainables.files.causes import causes
 from trainables.mistakes import Failure
 
 
@@ -37,12 +38,10 @@ def free_space(path: Path) -> str:
 
 def is_full(error: BaseException) -> bool:
     """Whether ``error`` comes of a full disk or a used-up quota, also where a library raised another one from it."""
-    causes: BaseException | None = error
-    while causes is not None:
-        if isinstance(causes, DiskFull) or getattr(causes, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-            return True
-        causes = causes.__cause__ or causes.__context__
-    return False
+    return any(
+        isinstance(cause, DiskFull) or getattr(cause, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        for cause in causes(error)
+    )
 
 
 @contextmanager

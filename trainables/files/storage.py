@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from trainables.files.causes import cause_of
 from trainables.files.disk_full import DiskFull, is_full
 from trainables.mistakes import Failure
 
@@ -84,7 +85,7 @@ def of_storage(place: AnyPath) -> Iterator[None]:
     except (StorageFailure, DiskFull):
         raise
     except Exception as error:
-        cause = _os_error(error) if isinstance(place, Path) else error
+        cause = cause_of(error, OSError) if isinstance(place, Path) else error
         if cause is None:
             raise
         if is_full(cause):
@@ -135,10 +136,3 @@ def ask(place: AnyPath, question: Callable[[], Answer], size: float = 0) -> Answ
     """
     with of_storage(place):
         return question() if isinstance(place, Path) else in_time(question, size)
-
-
-def _os_error(error: BaseException | None) -> OSError | None:
-    """The ``OSError`` that ``error`` is, or that was raised before it."""
-    while error is not None and not isinstance(error, OSError):
-        error = error.__cause__ or error.__context__
-    return error

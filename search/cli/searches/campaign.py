@@ -21,11 +21,10 @@ def campaign(
     from search.stages.progress.phase import phase
 
     with phase(messages(), "Reading the campaign …"):
-        from search.campaigns.campaign import parse_campaign
         from search.campaigns.campaign_run import campaign_run
         from search.campaigns.family import campaign_family
         from search.campaigns.folder import CampaignFolder
-        from search.campaigns.prepare import campaign_plans
+        from search.campaigns.prepare import read_campaign_plans
         from search.campaigns.published import comparable
         from search.campaigns.results.result import campaign_result
         from search.campaigns.results.text_tables import campaign_csv, campaign_tables
@@ -36,9 +35,8 @@ def campaign(
 
         refuse_unknown(output or [])
         content = read_campaign(file, settings or [])
-        campaign = parse_campaign(comparable(content, read_campaign(file)))
+        campaign, plans = read_campaign_plans(comparable(content, read_campaign(file)), runs)
         folder = CampaignFolder(runs, campaign.name)
-        plans = campaign_plans(campaign, folder)
         say([notice for plan in plans for notice in plan.notices])
     outcomes = run_stages(
         plans,

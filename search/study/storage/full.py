@@ -11,6 +11,7 @@ import sqlalchemy
 from sqlalchemy import Engine
 from sqlalchemy.engine import ExceptionContext
 
+from trainables.files.causes import causes
 from trainables.files.disk_full import DiskFull, existing
 
 POSTGRES_FULL = "53100"  # disk_full, https://www.postgresql.org/docs/current/errcodes-appendix.html
@@ -45,15 +46,9 @@ def full_database_said(url: str) -> Iterator[None]:
         yield
     except Exception as error:
         engine = sqlalchemy.create_engine(url)
-        if any(_is_full(cause, sqlite_file(engine)) for cause in _causes(error)):
+        if any(_is_full(getattr(cause, "orig", cause), sqlite_file(engine)) for cause in causes(error)):
             raise _full(engine) from error
         raise
-
-
-def _causes(error: BaseException | None) -> Iterator[Any]:
-    while error is not None:
-        yield getattr(error, "orig", error)
-        error = error.__cause__ or error.__context__
 
 
 def _is_full(error: Any, file: Path | None) -> bool:

@@ -10,6 +10,7 @@ from typing import ParamSpec, TypeVar
 
 import optuna
 
+from trainables.files.causes import cause_of
 from trainables.mistakes import Mistakes
 
 logger = logging.getLogger(__name__)
@@ -35,16 +36,16 @@ def _refuse_damaged(error: Exception, *, waited: bool) -> None:
     """
     import sqlalchemy
 
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, sqlalchemy.exc.DBAPIError):
-        cause = cause.__cause__ or cause.__context__
-    if cause is not None and waited and re.search("no such (table|column)", str(cause.orig)):
+    cause = cause_of(error, sqlalchemy.exc.DBAPIError)
+    if cause is None:
+        return
+    if waited and re.search("no such (table|column)", str(cause.orig)):
         raise Mistakes(
             f"The database of the studies is not one that this version of Optuna made ({cause.orig}); restore it from "
             "a copy, or name another one."
         ) from error
     # SQLite's other kinds, which derive from this one, are of a database that is locked or being made.
-    if cause is not None and type(cause.orig) is sqlite3.DatabaseError:
+    if type(cause.orig) is sqlite3.DatabaseError:
         raise Mistakes(
             f"The database of the studies is damaged, or no database ({cause.orig}); restore it from a copy, or search "
             "under a new name."
