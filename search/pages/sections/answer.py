@@ -18,16 +18,42 @@ SMALL_VALIDATION = 10
 
 
 def answer(comparison: Comparison, folders: Sequence[RunFolder]) -> Section:
-    """A sentence a loss, the split, and when, by whom and how often the test classes were opened."""
+    """The best loss, a sentence a loss, the split, and when, by whom and how often the test classes were opened."""
     tuned = [row for row in comparison.rows if row.role is Role.TUNED]
     openings = _openings(folders)
     return Section(
         name="answer",
         title="The answer",
-        sentences=(*(_of_loss(comparison, row) for row in tuned), *_incomplete(comparison), *_setting(comparison)),
+        sentences=(
+            *_best(comparison, [row for row in tuned if row.test]),
+            *(_of_loss(comparison, row) for row in tuned),
+            *_incomplete(comparison),
+            *_setting(comparison),
+        ),
         tables=(openings,) if openings.rows else (),
         missing=tuple(_missing(comparison)),
     )
+
+
+def _best(comparison: Comparison, tested: Sequence[Row]) -> Iterator[str]:
+    """Which of several losses has the highest mean, and what that says."""
+    pairs = [pair for pair in comparison.pairs if pair.second.role is Role.TUNED]
+    if not pairs:
+        return
+    metric = pairs[0].metric
+    means = {row.key: row.test[metric].mean for row in tested if row.test}
+    best = max(tested, key=lambda row: means[row.key])
+    of_best = [pair for pair in pairs if best.key in (pair.first, pair.second)]
+    said = f"Of {len(tested)} losses {loss_label(comparison, best.search, best.loss)} has the highest mean {metric} on "
+    said += f"the test classes, {means[best.key]:.4f}"
+    if same := [loss_label(comparison, *_other(pair, best)) for pair in of_best if not pair.differ]:
+        said += f"; {_listed(same)} cannot be told from it"
+    elif len(of_best) == len(tested) - 1:
+        said += ", and beats every other"
+    yield f"{said}."
+    if len(tested) > 2 and not all(pair.differ for pair in pairs):
+        yield "Where a loss is not named beside another below, the two cannot be told apart."
+    yield f"An interval is its pair's alone; what differs is corrected for all {len(comparison.pairs)} pairs (Holm)."
 
 
 def _incomplete(comparison: Comparison) -> Iterator[str]:
@@ -55,9 +81,6 @@ def _of_loss(comparison: Comparison, row: Row) -> str:
         if found:
             names = [loss_label(comparison, *_other(pair, row)) for pair in found]
             said.append(f"{word} {_listed(names)}")
-    if same := [pair for pair in others if not pair.differ]:
-        names = [loss_label(comparison, *_other(pair, row)) for pair in same]
-        said.append(f"cannot be told from {_listed(names)}")
     return f"{label} " + "; ".join(said) + "."
 
 

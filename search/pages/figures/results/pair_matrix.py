@@ -19,12 +19,11 @@ def pair_matrix(comparison: Comparison) -> Figure | None:
     pairs = comparison.pairs
     if not pairs:
         return None
-    labels = list(
-        dict.fromkeys(
-            loss_label(comparison, key.search, key.loss) for pair in pairs for key in (pair.first, pair.second)
-        )
-    )
+    paired = {key for pair in pairs for key in (pair.first, pair.second)}
+    rows = [row for row in comparison.rows if row.key in paired]
+    labels = list(dict.fromkeys(loss_label(comparison, row.search, row.loss) for row in rows))
     name = f"pairs-{pairs[0].metric}"
+    size = min(8, 92 / len(labels))  # "higher" stays in its square
     with drawn(name, 110 + 42 * len(labels)) as canvas:
         axes = canvas.axes
         for pair in pairs:
@@ -32,7 +31,7 @@ def pair_matrix(comparison: Comparison) -> Figure | None:
             colour = FAINT if not pair.differ else GOOD if pair.difference > 0 else BAD
             axes.add_patch(_square(column, row, colour, filled=pair.differ))
             text = f"{100 * pair.difference:+.1f}\n{_sign(pair)}"
-            axes.text(column, row, text, ha="center", va="center", color=INK, fontsize=8)
+            axes.text(column, row, text, ha="center", va="center", color=INK, fontsize=size)
         axes.set_xlim(-0.5, len(labels) - 0.5)
         axes.set_ylim(len(labels) - 0.5, -0.5)
         axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right")

@@ -1,0 +1,61 @@
+"""The answer of a report, on searches whose records are written by hand."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from support.made_search import Means, made_search
+
+from search.pages.figure import Drawing
+from search.pages.figures.results.pair_matrix import pair_matrix
+from search.pages.sections.answer import answer
+from search.plan.runs import RunFolder
+from search.report.comparison import compare
+from search.report.results.summary import stored_summary
+
+
+def sentences(runs: Path, means: Means) -> Sequence[str]:
+    made_search(runs, "one", means)
+    folder = RunFolder(runs, "one")
+    return answer(compare([folder], [stored_summary(folder)]), [folder]).sentences
+
+
+def test_the_best_loss_comes_first_with_those_that_cannot_be_told_from_it(tmp_path: Path) -> None:
+    means = {"mpa": (0.5, 0.6), "pnp": (0.3, 0.35), "margin": (0.6, 0.6), "triplet": (0.3, 0.35)}
+    first, rest, corrected, *of_losses = sentences(tmp_path, means)
+    assert first.startswith(("Of 4 losses mpa has", "Of 4 losses margin has"))
+    assert "has the highest mean map_at_r on the test classes, 0.5" in first
+    assert first.endswith(("; margin cannot be told from it.", "; mpa cannot be told from it."))
+    assert rest == "Where a loss is not named beside another below, the two cannot be told apart."
+    assert "corrected for all 10 pairs" in corrected
+    said = {sentence.split()[0]: sentence for sentence in of_losses}
+    assert said["mpa"].startswith("mpa tuned beats its default (+")
+    assert said["mpa"].endswith("; beats pnp and triplet.")
+    assert said["margin"].startswith("margin tuned cannot be told from its default (")
+    assert said["pnp"].endswith("; is worse than mpa and margin.")
+
+
+def test_one_that_beats_every_other_is_said_to(tmp_path: Path) -> None:
+    first, _, second, *_ = sentences(tmp_path, {"mpa": (0.5, 0.7), "pnp": (0.3, 0.35)})
+    assert first.startswith("Of 2 losses mpa has the highest mean map_at_r on the test classes, 0.6")
+    assert first.endswith(", and beats every other.")
+    assert second.startswith("mpa ")
+
+
+def test_one_loss_is_compared_with_its_default_alone(tmp_path: Path) -> None:
+    first, *_ = sentences(tmp_path, {"mpa": (0.5, 0.7)})
+    assert first.startswith("mpa tuned beats its default (")
+
+
+def test_the_squares_of_the_pairs_stand_in_the_order_of_the_losses(tmp_path: Path) -> None:
+    """Also of a loss whose default is the best, which has no pair with itself."""
+    losses = ["mpa", "margin", "pnp", "triplet"]
+    made_search(tmp_path, "one", {loss: (0.3, 0.3 + number / 50) for number, loss in enumerate(losses)})
+    folder = RunFolder(tmp_path, "one")
+    comparison = compare([folder], [stored_summary(folder)])
+    pairs = tuple(pair for pair in comparison.pairs if not pair.first.loss == pair.second.loss == "mpa")
+    figure = pair_matrix(comparison.model_copy(update={"pairs": pairs[::-1]}))
+    assert figure is not None
+    assert isinstance(figure.picture, Drawing)
+    names = [text for text in re.findall(r">([^<>]+)</text>", figure.picture.svg) if text in losses]
+    assert names == [*losses, *losses], "the columns, then the rows"
