@@ -34,6 +34,7 @@ def fold_models(campaign: Campaign, search: Search) -> Iterator[FoldModel]:
                         role=role,
                         training=seeds.index(model.seed) + 1,
                         fold=model.fold,
+                        objective=search.config.objective,
                         validation=values[number, model.seed, model.fold],
                         test={
                             name: model.metrics[name] for name in campaign.config.table.metrics if name in model.metrics

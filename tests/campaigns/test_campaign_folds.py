@@ -14,6 +14,7 @@ from search.campaigns.family import campaign_family
 from search.campaigns.results.result import campaign_result
 from search.campaigns.results.text_tables import campaign_tables
 from search.campaigns.results.types import CampaignResult
+from search.pages.sections.study import study
 from search.report.summary import write_summary
 
 FOLDS, SEEDS = 3, 2
@@ -70,3 +71,4 @@ def test_the_table_has_a_row_a_fold(dealt: tuple[Campaign, CampaignResult, Path]
     per_cent = [f"{100 * value:.2f}" for value in (model.validation, model.test["recall_at_1"])]
     assert table.rows[-1] == ("pnp", "2", "3", *per_cent)
     assert len(table.rows) == FOLDS * SEEDS
+    assert study(campaign.config, result).tables[0] == table, "in the report too"

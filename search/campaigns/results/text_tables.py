@@ -41,7 +41,7 @@ def campaign_tables(campaign: Campaign, result: CampaignResult, settings: Sequen
     if Role.TUNED in campaign.config.table.roles:
         tables.append(_chosen(campaign, result))
     if result.folds:
-        tables.append(_folds(campaign, result.folds))
+        tables.append(folds_table(result.folds))
     tables += quoted_tables(campaign.config)
     for role, found in result.tournaments.items():
         tables.append(_tournament(role, found, result.published_tournaments.get(role)))
@@ -122,10 +122,9 @@ def _chosen(campaign: Campaign, result: CampaignResult) -> TextTable:
     )
 
 
-def _folds(campaign: Campaign, folds: Sequence[FoldModel]) -> TextTable:
+def folds_table(folds: Sequence[FoldModel]) -> TextTable:
     """A row a fold: its best value on its own validation classes, and the test metrics of that model."""
-    objective = campaign.members[0].config.objective
-    metrics = list(folds[0].test)
+    objectives, metrics = list(dict.fromkeys(model.objective for model in folds)), list(folds[0].test)
     named: dict[str, Callable[[FoldModel], str]] = {
         "search": lambda model: model.search,
         "configuration": lambda model: model.role.value,
@@ -140,13 +139,13 @@ def _folds(campaign: Campaign, folds: Sequence[FoldModel]) -> TextTable:
                 model.loss,
                 *(of(model) for of in varying.values()),
                 str(model.fold),
-                _in_unit(objective, model.validation),
+                _in_unit(model.objective, model.validation),
                 *(_in_unit(metric, model.test[metric]) for metric in metrics),
             )
             for model in folds
         ),
         labels=len(varying) + 2,
-        notes=(f"{VALIDATION}: {objective} on the classes that the fold leaves out, of the best epoch",),
+        notes=(f"{VALIDATION}: {' or '.join(objectives)} on the classes that the fold leaves out, of the best epoch",),
     )
 
 

@@ -70,8 +70,8 @@ class Trend(Result):
 class FoldModel(Result):
     """The model of one ``fold``, from 1, of a search's cross-validation; ``training`` numbers the seeds from 1.
 
-    ``validation`` is the objective of its best epoch on the classes that the fold leaves out, and ``test`` the metrics
-    of the table on the test classes, both in our unit.
+    ``validation`` is the ``objective`` of its best epoch on the classes that the fold leaves out, and ``test`` the
+    metrics of the table on the test classes, both in our unit.
     """
 
     search: str
@@ -79,6 +79,7 @@ class FoldModel(Result):
     role: Role
     training: int
     fold: int
+    objective: str
     validation: float | None
     test: Mapping[str, float]
 

@@ -2,7 +2,7 @@
 
 from search.campaigns.config import CampaignConfig
 from search.campaigns.results.cells import unit
-from search.campaigns.results.text_tables import quoted_tables
+from search.campaigns.results.text_tables import folds_table, quoted_tables
 from search.campaigns.results.types import CampaignResult
 from search.pages.figure import Figure, Section
 from search.pages.figures.campaign.against_number import against_number
@@ -33,7 +33,11 @@ def study(config: CampaignConfig, result: CampaignResult) -> Section:
             f"Epochs: {spent.search:,} searching, {spent.confirm:,} confirming, {spent.final:,} for the test.",
             *(f"Published, {told}." for published in config.published for told in published.told),
         ),
-        tables=(*quoted_tables(config), *((_differences(result),) if result.pairs else ())),
+        tables=(
+            *((folds_table(result.folds),) if result.folds else ()),
+            *quoted_tables(config),
+            *((_differences(result),) if result.pairs else ()),
+        ),
         figures=tuple(figure for figure in figures if figure),
         missing=result.left_out,
     )
