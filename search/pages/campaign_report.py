@@ -11,6 +11,7 @@ from search.pages.sections.effort import effort
 from search.pages.sections.study import study
 from search.plan.stored import stored_search
 from search.report.so_far import summary_so_far
+from trainables.files.whole import reading
 
 
 def campaign_report(folder: CampaignFolder) -> Report:
@@ -24,7 +25,9 @@ def campaign_report(folder: CampaignFolder) -> Report:
     searches = [stored for name in begun if (stored := stored_search(folder.runs, name)).storage]
     summaries = [summary_so_far(search) for search in searches]
     if folder.result.exists():
-        told = study(config, CampaignResult.model_validate_json(folder.result.read_bytes()))
+        with reading(folder.result, "`holdout campaign` with the campaign's file writes it again"):
+            result = CampaignResult.model_validate_json(folder.result.read_bytes())
+        told = study(config, result)
     else:
         why = f"the campaign has no result yet; {len(begun)} of its {len(folder.searches())} searches have begun."
         told = Section(name="study", title=config.study, missing=(why,))

@@ -7,6 +7,8 @@ from typing import Any
 from search.pages.figure import Plot
 from search.pages.ink import COLOURS, FAINT
 
+LEGEND_BELOW: Mapping[str, Any] = {"x": 0, "xanchor": "left", "y": -0.2, "yanchor": "top"}
+"""For many lines beside buttons, which stand where the legend does else."""
 _CLEAR = "rgba(0,0,0,0)"
 
 

@@ -374,6 +374,14 @@ def test_a_search_is_not_called_as_a_campaign(folder: CampaignFolder) -> None:
         read_plan({"name": "tiny", **tiny()["base"]}, folder.runs)
 
 
+@pytest.mark.parametrize("content", ["", "[", "{}", '{"folds": 3}', '"' + "[" * 100_000])
+def test_a_damaged_result_is_a_sentence(folder: CampaignFolder, content: str) -> None:
+    folder.result.write_text(content)
+    said = plain(holdout_here("report", "tiny", "--runs", folder.runs, code=2).stderr)
+    assert said.startswith(f"{folder.result} is damaged, or another version wrote it (")
+    assert said.endswith("; `holdout campaign` with the campaign's file writes it again.")
+
+
 def test_the_table_has_the_shape_that_is_asked_for() -> None:
     published = {"source": "p", "role": "tuned", "metrics": ["recall_at_1"], "cells": {"mpa 2": [64.38]}}
     table = {"rows": ["K"], "metrics": [VALIDATION, "recall_at_1", "dists_intra"], "roles": ["tuned"]}

@@ -8,7 +8,7 @@ from typing import Any
 from search.pages.figure import Figure
 from search.pages.ink import PLOT_MARKS, colours_of
 from search.pages.labels import named_losses
-from search.pages.plotted import buttons, plotted
+from search.pages.plotted import LEGEND_BELOW, buttons, plotted
 from search.plan.stored import StoredSearch
 from search.report.results.summary import Summary
 from search.report.tables.text_table import TextTable
@@ -52,6 +52,7 @@ def best_by_cost(searches: Sequence[StoredSearch], summaries: Sequence[Summary])
     layout = {
         "xaxis": {"title": {"text": titles[0]}},
         "yaxis": {"title": {"text": f"best {escape(summaries[0].objective)} so far"}},
+        "legend": LEGEND_BELOW,
         "updatemenus": buttons(shown("epochs", by_epochs, titles[0]), shown("hours", by_hours, titles[1])),
     }
     label, incumbents, hours = max(curves, key=lambda curve: curve[1][-1].value)

@@ -49,7 +49,7 @@ def epochs_by_outcome(searches: Sequence[StoredSearch]) -> Figure | None:
         axes.set_yticks(range(len(bars)), list(bars))
         axes.invert_yaxis()
         axes.set_xlabel("epochs", color=FAINT)
-        axes.legend(loc="lower left", bbox_to_anchor=(-0.1, 1), ncols=3)
+        canvas.axes.figure.legend(loc="outside lower left", ncols=3)
     sums = {part: sum(parts[part] for parts in bars.values()) for part in shown}
     return Figure(
         name="epochs-by-outcome",

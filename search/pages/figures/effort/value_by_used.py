@@ -10,7 +10,7 @@ from search.pages.figure import Figure
 from search.pages.figures.search.searched import DEFAULT
 from search.pages.ink import PLOT_MARKS, colours_of
 from search.pages.labels import named_losses
-from search.pages.plotted import buttons, plotted, rounded
+from search.pages.plotted import LEGEND_BELOW, buttons, plotted, rounded
 from search.plan.stored import StoredSearch
 from search.report.results.summary import Summary
 from search.report.tables.text_table import NOTHING, TextTable
@@ -140,7 +140,7 @@ def _layout(curves: Sequence[_Curve], units: Sequence[str], metrics: Sequence[st
     return {
         "xaxis": {"title": {"text": _titles(ITERATIONS)}, "rangemode": "tozero"},
         "yaxis": {"title": {"text": escape(metrics[0])}},
-        "legend": {"x": 0, "xanchor": "left", "y": -0.2, "yanchor": "top"},
+        "legend": LEGEND_BELOW,
         "margin": {"t": 122},  # two rows of menus below the bar of tools
         "updatemenus": menus,
     }
