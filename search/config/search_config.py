@@ -6,6 +6,7 @@ A search file that names code, such as ``mylab.losses:CircleLoss``, runs that co
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
@@ -25,10 +26,11 @@ from search.config.sections.split import SplitSection
 from search.config.sections.storage import CheckpointsSection, TrackingSection
 from search.config.sections.training_by_loss import TrainingByLoss, training_mistakes, training_of_loss
 from search.config.validation.validation_errors import Validation, validate
+from search.config.yaml_file import read_yaml
 from search.study.names import Stage
 from trainables.losses.loss_part import LossPart
 from trainables.metrics import all_metrics, metric_name
-from trainables.mistakes import raise_if_any
+from trainables.mistakes import Mistakes, raise_if_any
 from trainables.models import ModelConfig
 from trainables.models.config import IMAGENET
 from trainables.parts import is_own
@@ -146,3 +148,17 @@ def parse_config(content: Mapping[str, Any]) -> SearchConfig:
         Mistakes: every mistake that can be seen in the file itself.
     """
     return validate_config(content).result()
+
+
+def parse_stored(path: Path) -> SearchConfig:
+    """The search file at ``path``, which a search stored with every default spelt out.
+
+    Raises:
+        Mistakes: it is damaged, or another version wrote it: no default stands in for what is missing.
+    """
+    content = read_yaml(path)
+    if missing := [key for key in SearchConfig.model_fields if key not in content]:
+        raise Mistakes(
+            f"{path} is damaged, or another version wrote it (it has no {', '.join(missing)}); restore it from a copy."
+        )
+    return parse_config(content)

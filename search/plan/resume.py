@@ -7,12 +7,12 @@ from typing import Any
 
 from search.config.changeable import may_change
 from search.config.differences import differences
-from search.config.search_config import SearchConfig, parse_config, validate_config
+from search.config.search_config import SearchConfig, parse_stored, validate_config
 from search.plan.checks import make_plan
 from search.plan.checks.findings import Findings
 from search.plan.checks.origin import check_origin
 from search.plan.plan import Plan
-from search.plan.runs import RunFolder, existing_run, stored_config, stored_split
+from search.plan.runs import RunFolder, existing_run, stored_split
 from trainables.data.split import ClassSplit
 from trainables.mistakes import Mistakes
 
@@ -36,7 +36,7 @@ def reopened(runs: Path, name: str) -> Plan:
         Mistakes: there is none, or it cannot go on here.
     """
     folder = existing_run(runs, name)
-    return _with_stored_split(make_plan(parse_config(stored_config(folder)), runs, goes_on=True))
+    return _with_stored_split(make_plan(parse_stored(folder.config), runs, goes_on=True))
 
 
 def _plan(config: SearchConfig, runs: Path, found: Findings) -> Plan:
@@ -51,7 +51,7 @@ def _plan(config: SearchConfig, runs: Path, found: Findings) -> Plan:
         if origin := config.search.origin:
             refuse_other_classes(RunFolder(runs, origin), plan.split)
         return plan
-    stored = parse_config(stored_config(folder))
+    stored = parse_stored(folder.config)
     found.add(_forbidden(stored, config, found))
     goes_on, notices = _with_stored_trials(config, stored, found)
     found.add(_late_trials(stored, goes_on, folder))

@@ -7,9 +7,9 @@ from search.campaigns.campaign import Campaign, parse_campaign
 from search.campaigns.folder import CampaignFolder
 from search.campaigns.results.result import campaign_result
 from search.config.changeable import settled
-from search.config.search_config import parse_config
+from search.config.search_config import parse_stored
 from search.config.yaml_file import read_yaml
-from search.plan.runs import RunFolder, stored_config
+from search.plan.runs import RunFolder
 from search.report.summary import summarise
 from search.verify.check import Check, as_json, check, differing
 from search.verify.records import Records, plan_from_rules, records_of
@@ -31,7 +31,7 @@ def _checks(folder: CampaignFolder) -> Iterator[Check]:
         if not run.config.exists():
             yield Check(run.name, is_there=False)
             continue
-        stored = parse_config(stored_config(run))
+        stored = parse_stored(run.config)
         yield check(
             f"{run.name}: its file, from campaign.yaml",
             differing(f"{run.name} search.yaml", settled(stored), settled(member.config)),

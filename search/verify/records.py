@@ -7,12 +7,12 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from search.config.search_config import parse_config
+from search.config.search_config import parse_stored
 from search.plan.checks.data import check_further_splits, split_of
 from search.plan.checks.findings import Findings
 from search.plan.checks.spaces import check_spaces
 from search.plan.plan import Plan
-from search.plan.runs import RunFolder, stored_config
+from search.plan.runs import RunFolder
 from search.plan.search import Search
 from search.plan.stored import StoredSearch
 from search.study.names import Stage, study_name
@@ -64,7 +64,7 @@ def plan_from_rules(folder: RunFolder) -> Plan:
     Raises:
         Mistakes: the file or the data set cannot be read.
     """
-    config = parse_config(stored_config(folder))
+    config = parse_stored(folder.config)
     found = Findings()
     data = split_of(found, config)
     further_splits = check_further_splits(found, config)

@@ -41,6 +41,11 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
+def before(line: str) -> Change:
+    """What stands before a line: still YAML, and less than was written."""
+    return lambda path: path.write_text(path.read_text().partition(f"\n{line}")[0])
+
+
 def in_json(**changes: object) -> Change:
     """Some keys with other values."""
     return lambda path: path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
@@ -100,7 +105,8 @@ ROWS = [
     ("search.yaml", written(b"losses: []\nsearch: {}\n"), SHOW, "search.yaml is damaged, or another version wrote it (IndexError: "),
     ("search.yaml", written(DEEP), TRIALS, "search.yaml is more than 50 levels deep"),
     ("search.yaml", written(b"a: !!python/name:os.system\n"), SHOW, "the tag !!python/name:os.system is not read"),
-    ("search.yaml", cut, TEST, "search.yaml is not valid YAML: line "),
+    ("search.yaml", written(b"losses: [a\n"), TEST, "search.yaml is not valid YAML: line "),
+    ("search.yaml", before("tracking:"), TEST, "search.yaml is damaged, or another version wrote it (it has no tracking, stages, ship); restore it"),
     ("study.db", written(b"garbage" * 1_000), TRIALS, "The database of the studies is damaged, or no database (file is not a database); restore it"),
     ("study.db", written(b"garbage" * 1_000), SHOW, "The database of the studies is damaged, or no database (file is not a database)"),
     ("study.db", cut, TRIALS, "The database of the studies is damaged, or no database (database disk image is malformed)"),

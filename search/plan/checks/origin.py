@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search.config.differences import differences
-from search.config.search_config import SearchConfig, parse_config
+from search.config.search_config import SearchConfig, parse_stored
 from search.plan.checks.findings import Findings
-from search.plan.runs import existing_run, stored_config
+from search.plan.runs import existing_run
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def check_origin(found: Findings, config: SearchConfig, runs: Path) -> None:
         return
     try:
         folder = existing_run(runs, origin)
-        stored = parse_config(stored_config(folder))
+        stored = parse_stored(folder.config)
     except Mistakes as error:
         found.add(f"search.from: {sentence}" for sentence in error.sentences)
         return
