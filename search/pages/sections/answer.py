@@ -43,11 +43,11 @@ def _best(comparison: Comparison, tested: Sequence[Row]) -> Iterator[str]:
     metric = pairs[0].metric
     means = {row.key: row.test[metric].mean for row in tested if row.test}
     best = max(tested, key=lambda row: means[row.key])
-    of_best = [pair for pair in pairs if best.key in (pair.first, pair.second)]
+    of_best = _others(comparison, best)
     said = f"Of {len(tested)} losses {loss_label(comparison, best.search, best.loss)} has the highest mean {metric} on "
     said += f"the test classes, {means[best.key]:.4f}"
-    if same := [loss_label(comparison, *_other(pair, best)) for pair in of_best if not pair.differ]:
-        said += f"; {_listed(same)} cannot be told from it"
+    if same := [pair for pair in of_best if not pair.differ]:
+        said += f"; {_names(comparison, same, best)} cannot be told from it"
     elif len(of_best) == len(tested) - 1:
         said += ", and beats every other"
     yield f"{said}."
@@ -76,11 +76,10 @@ def _of_loss(comparison: Comparison, row: Row) -> str:
         said = ["keeps the paper's default"]
     else:
         said = [_against(pair, "its default") for pair in comparison.pairs if _is_own(pair, row)]
-    others = [pair for pair in comparison.pairs if row.key in (pair.first, pair.second) and not _is_own(pair, row)]
+    others = _others(comparison, row)
     for word, found in (("beats", _better(row, others)), ("is worse than", _worse(row, others))):
         if found:
-            names = [loss_label(comparison, *_other(pair, row)) for pair in found]
-            said.append(f"{word} {_listed(names)}")
+            said.append(f"{word} {_names(comparison, found, row)}")
     return f"{label} " + "; ".join(said) + "."
 
 
@@ -103,13 +102,15 @@ def _worse(row: Row, pairs: Sequence[Pair]) -> list[Pair]:
     return [pair for pair in pairs if pair.differ and (pair.difference > 0) != (pair.first == row.key)]
 
 
-def _other(pair: Pair, row: Row) -> tuple[str, str]:
-    key = pair.second if pair.first == row.key else pair.first
-    return key.search, key.loss
+def _others(comparison: Comparison, row: Row) -> list[Pair]:
+    """The pairs of ``row`` with other losses."""
+    return [pair for pair in comparison.pairs if row.key in (pair.first, pair.second) and not _is_own(pair, row)]
 
 
-def _listed(names: Sequence[str]) -> str:
-    *first, last = names
+def _names(comparison: Comparison, pairs: Sequence[Pair], row: Row) -> str:
+    """The other losses of pairs of ``row``."""
+    keys = [pair.second if pair.first == row.key else pair.first for pair in pairs]
+    *first, last = [loss_label(comparison, key.search, key.loss) for key in keys]
     return f"{', '.join(first)} and {last}" if first else last
 
 
