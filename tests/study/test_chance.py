@@ -11,7 +11,7 @@ from search.plan.search import Search
 from search.stages.pipeline import _print_chance
 from search.stages.queued_stages import search_stage
 from search.study.names import Stage
-from search.study.samplers.chance import left_to_chance
+from search.study.samplers.chance import is_blind, left_to_chance
 from search.study.trial_queue import TrialQueue
 
 
@@ -66,11 +66,18 @@ def test_it_says_how_trials_are_learnt_from(
     assert says in str(left_to_chance("tpe", sampler, slots, len(losses)))
 
 
-@pytest.mark.parametrize("name", ["random", "qmc"])
-def test_nothing_is_said_of_samplers_that_learn_nothing(opened: Callable[..., Search], name: str) -> None:
-    sampler = opened(search={"trials": 4, "sampler": name}).plan.budget("pnp").sampler
+@pytest.mark.parametrize(("name", "trials"), [("random", 4), ("random", 1), ("qmc", 4), ("qmc", 1)])
+def test_nothing_is_said_of_samplers_that_learn_nothing(opened: Callable[..., Search], name: str, trials: int) -> None:
+    sampler = opened(search={"trials": trials, "sampler": name}).plan.budget("pnp").sampler
     assert sampler is not None
     assert left_to_chance(name, sampler, 64) is None
+    assert not is_blind(sampler, 64)
+
+
+def test_nothing_is_said_where_the_default_is_the_only_trial(opened: Callable[..., Search]) -> None:
+    sampler = opened(search={"trials": 1}).plan.budget("pnp").sampler
+    assert sampler is not None
+    assert left_to_chance("tpe", sampler, 1) is None
 
 
 def test_it_is_said_before_the_start_and_not_of_a_search_that_goes_on(opened: Callable[..., Search]) -> None:

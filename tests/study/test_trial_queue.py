@@ -105,10 +105,9 @@ def test_a_trial_that_kills_its_actors_fails(opened: Opened) -> None:
     assert queue.done
     trial = search.study("mpa", Stage.SEARCH).trial(0)
     assert trial.state == TrialState.FAIL
-    assert trial.user_attrs["failure"] == {
-        "cause": "LOST",
-        "reason": "its process died 3 times without a new epoch; the last time: ActorDiedError",
-    }
+    reason = "its process died 3 times without a new epoch; the last time: ActorDiedError"
+    assert trial.user_attrs["failure"] == {"cause": "LOST", "reason": reason}
+    assert trial.user_attrs["outcome"] == f"LOST: {reason}"
 
 
 @pytest.mark.parametrize(("own", "epochs_between"), [(False, 0), (True, 1)])

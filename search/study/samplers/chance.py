@@ -24,4 +24,4 @@ def left_to_chance(name: str, sampler: Sampler, slots: int, studies: int = 1) ->
 
 def is_blind(sampler: Sampler, slots: int, studies: int = 1) -> bool:
     """Whether a sampler with a model proposes all trials without it."""
-    return sampler.waits_for is not None and sampler.unlearnt(-(-slots // studies)) >= sampler.trials
+    return sampler.unlearnt(-(-slots // studies)) >= sampler.trials

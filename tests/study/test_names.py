@@ -1,0 +1,15 @@
+"""A study's name holds its search, its loss and what its trials are called, and gives them back."""
+
+import pytest
+
+from search.study.names import Stage, loss_of, search_of, study_name, trainings_of
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_a_name_gives_back_what_it_is_made_of(stage: Stage) -> None:
+    name = study_name("birds-2", "proxy_anchor", stage)
+    assert (search_of(name), loss_of(name), trainings_of(name)) == ("birds-2", "proxy_anchor", stage.trainings)
+
+
+def test_the_names_of_a_loss_s_studies_differ() -> None:
+    assert len({study_name("birds", "pnp", stage) for stage in Stage}) == len(Stage)
