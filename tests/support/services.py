@@ -25,12 +25,17 @@ TOKEN = secrets.token_hex(32)
 """Of all Ray clusters of this process: Ray reads it once."""
 
 
+PORTS = range(20_000, 32_768)
+"""None that the system gives connections, which would take it before the service starts, nor Ray its workers."""
+
+
 def free_port() -> int:
     """A port that nobody listens on now."""
-    with socket.socket() as opened:
-        opened.bind(("127.0.0.1", 0))
-        port: int = opened.getsockname()[1]
-        return port
+    while True:
+        port = secrets.choice(PORTS)
+        with socket.socket() as opened, suppress(OSError):
+            opened.bind(("", port))
+            return port
 
 
 def _agent_ports() -> dict[str, int]:
