@@ -97,7 +97,10 @@ class Sampler(ABC):
         return None
 
     def unlearnt(self, slots: int) -> int:
-        """How many trials wait for a model, ``slots`` at once: trial n begins when n + 1 - slots ended; 0 without one."""
+        """How many trials begin before its model learns, ``slots`` at once: trial n begins when n + 1 - slots ended.
+
+        None of a sampler without a model.
+        """
         return 0 if self.waits_for is None else min(self.trials, self.waits_for + slots - 1)
 
     def config_key(self, name: str) -> str:

@@ -136,6 +136,7 @@ def test_the_test_digest_is_of_the_test_classes_alone() -> None:
     for ratio in (0.5, 0.7, 0.8, 0.95):
         assert make_split("data", NAMES, None, ratio=ratio, seed=5).test_digest == split.test_digest
     assert make_split("data", NAMES, None, ratio=0.9, seed=0, folds=4, merge=2).test_digest == split.test_digest
+    assert split.to_json()["test_digest"] == split.test_digest
     assert dataclasses.replace(split, test=split.test[::-1]).test_digest == split.test_digest
     assert dataclasses.replace(split, test=split.test[1:]).test_digest != split.test_digest
     assert dataclasses.replace(split, identity="other").test_digest != split.test_digest
