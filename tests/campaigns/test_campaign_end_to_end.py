@@ -5,6 +5,7 @@ import csv
 import json
 import math
 import statistics
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -62,10 +63,13 @@ class CampaignRun:
         self.command = ("campaign", self.file, "--runs", self.runs)
 
     def amid_the_second_fold(self) -> bool:
-        """Whether a trial of a search is there."""
-        trials = [trial for name in NAMES for trial in stored(self.runs, name, LOSS)]
+        """Whether a trial of a search is there, and has not come to its end without a driver."""
         return any(
-            trial.state == TrialState.RUNNING and EPOCHS < len(epochs_of(trial)) < FOLDS * EPOCHS for trial in trials
+            trial.state == TrialState.RUNNING
+            and EPOCHS < len(epochs_of(trial)) < FOLDS * EPOCHS
+            and (self.runs / name / f"trials/{LOSS}/{trial.number:04d}/fold-2/attempt-1/last.pt").exists()
+            for name in NAMES
+            for trial in stored(self.runs, name, LOSS)
         )
 
 
@@ -73,7 +77,9 @@ class CampaignRun:
 def ran(tmp_path_factory: pytest.TempPathFactory) -> CampaignRun:
     """A campaign that was killed and went on; the tests below look at what it left."""
     ran = CampaignRun(tmp_path_factory.mktemp("campaign"))
-    kill_when(ran.amid_the_second_fold, *ran.command)
+    while not ran.amid_the_second_fold():
+        kill_when(ran.amid_the_second_fold, *ran.command)
+        time.sleep(3)  # its workers outlive it for a moment, in which they may end their fold
     assert [file.name for file in (ran.runs / "lot").iterdir()] == ["campaign.yaml"]
     done = holdout(*ran.command)
     shown = plain(done.stdout)
