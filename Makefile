@@ -32,7 +32,7 @@ test: check
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --no-loadscope-reorder
 
 # PostgreSQL, MLflow and a Ray cluster of two nodes, each of them broken while a search runs; a campaign killed in a fold;
-# a driver killed eight times on either database, and machines that die again and again under one trial.
+# a driver killed twenty times on either database, and machines that die again and again under one trial.
 test-cluster: setup
 	$(BIN)/pytest -m cluster
 

@@ -1,4 +1,4 @@
-"""A driver that is killed again and again, and one whose database goes away: 200 trials, each of their epochs once.
+"""A driver that is killed twenty times, and one whose database goes away: 200 trials, each of their epochs once.
 
 The trainings sleep, on a real Ray that is told it has 16 CPUs. What came out is read by Optuna and MLflow alone.
 """
@@ -31,7 +31,7 @@ TRIALS = 200
 EPOCHS = 8
 RUNGS = (2, 4)
 EPOCH_S = 0.3
-KILLS = 8
+KILLS = 20
 OUTAGE_S = 30
 STATUS = {TrialState.COMPLETE: "FINISHED", TrialState.PRUNED: "KILLED"}
 
@@ -60,7 +60,7 @@ def killed(request: pytest.FixtureRequest, slots: Nodes, tmp_path: Path) -> Iter
 
 
 @pytest.mark.parametrize("seed", [20])
-def test_kills_lose_nothing_and_double_nothing(killed: SleepingSearch, seed: int) -> None:
+def test_twenty_kills_lose_nothing_and_double_nothing(killed: SleepingSearch, seed: int) -> None:
     """Half of the kills fall while trainings report, the others while the driver or its actors start."""
     moments = random.Random(seed)
     interrupted: set[int] = set()
