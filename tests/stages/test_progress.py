@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain
+from zlib import crc32
 
 import pytest
 from rich.console import Console
@@ -82,6 +83,20 @@ def test_a_slot_shows_its_epochs_and_the_rung_that_it_must_pass(opened: Opened) 
     ]
     assert not report(queue, jobs[2], 2, 0.24)
     assert [line.split()[1] for line in shown(progress)[5:]] == ["0", "1"]
+
+
+def test_a_slot_shows_the_rungs_of_its_trial_s_own_bracket(opened: Opened) -> None:
+    """Of Hyperband's, 4, 3 and 3 of ten: compared after 2 and 4 epochs, after 4, and never."""
+    training = {"epochs": 8, "batch_size": 20, "images_per_class": 5, "image_size": 16}
+    search = opened(losses=["pnp"], training=training, search={"trials": 16, "pruner": "hyperband"})
+    progress = progress_of(search, [Stage.SEARCH])
+    queue = TrialQueue(iter([search_stage(search)]), listeners=[progress])
+    jobs = [job for _ in range(16) if (job := queue.next_trial())]
+    brackets = [crc32(f"{job.study.name}_{job.number}".encode()) % 10 for job in jobs]
+    expected = ["at 2" if bracket < 4 else "at 4" if bracket < 7 else NOTHING for bracket in brackets]
+    assert len(set(expected[1:])) == 3
+    lines = [line for line in shown(progress) if line.startswith("pnp") and "0/8" in line]
+    assert [line.split("0/8")[1].split(maxsplit=1)[1] for line in lines] == [NOTHING, *expected[1:]]
 
 
 @pytest.mark.parametrize(
