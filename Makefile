@@ -143,10 +143,11 @@ pictures: setup
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.pictures $(or $(RUNS),runs)
 
 # Known advisories against the pinned versions. `AUDIT=osv make audit` asks api.osv.dev instead of PyPI; where it cannot
-# ask, it fails.
+# ask, it fails, and says how old the pins are.
 audit: setup
 	test -x build/audit/bin/pip-audit || { $(PYTHON) -m venv build/audit && $(BIN)/uv pip install --quiet --python build/audit/bin/python pip-audit; }
-	build/audit/bin/pip-audit --strict --disable-pip --no-deps --vulnerability-service $(or $(AUDIT),pypi) --requirement constraints.txt
+	build/audit/bin/pip-audit --strict --disable-pip --no-deps --vulnerability-service $(or $(AUDIT),pypi) --requirement constraints.txt \
+		|| { echo "The versions were pinned on $$(git log -1 --format=%as -- constraints.txt)."; exit 1; }
 
 # The modules that decide, changed in one place at a time: the tests beside them should notice. All 9,000 changes take
 # some 13 hours on two cores; MUTANTS='*__mutmut_3' is the third of each function. `.venv/bin/mutmut results` names those
