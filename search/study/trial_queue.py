@@ -10,6 +10,7 @@ its members: they are tried again by themselves, or beside fewer others.
 """
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -70,6 +71,11 @@ class QueuedStudy:
         """Keep in the study why it has fewer trials than were planned, for who reads it later."""
         if reason := self.budget.early_end(self.study.trials()):
             self.study.set_attributes({"ended_early": reason})
+
+    @property
+    def left(self) -> int:
+        """How many trials there are to start at most, now or later."""
+        return len(self.lost) + max(0, self.budget.most - self.study.tally.started)
 
     def start(self) -> FrozenTrial:
         """Start the next trial, lost ones first."""
@@ -215,16 +221,17 @@ class TrialQueue:
             self.done = self._stage is None
         return None
 
-    def next_beside(self, members: Sequence[RunningTrial], *, at_once: int) -> RunningTrial | None:
+    def next_beside(self, members: Sequence[RunningTrial], *, at_once: int, workers: int) -> RunningTrial | None:
         """The next trial to train in one stack with ``members``; None where there is none now.
 
         A trial that is asked for and does not fit waits for a worker that begins. Together with those that run there
-        are never more than ``at_once``, so that proposals are those of as many slots.
+        are never more than ``at_once``, so that proposals are those of as many slots. Of few trials each of
+        ``workers`` has its part, rather than the first one all.
         """
         key = members[0].stack_key
         if key is None or self._outage.pauses or any(member.alone for member in members):
             return None
-        if len(members) >= self._fit.get(key, len(members) + 1):
+        if len(members) >= min(self._fit.get(key, len(members) + 1), math.ceil(self._left / workers)):
             return None
         for member in members:
             self._note_key(member)
@@ -264,6 +271,11 @@ class TrialQueue:
             return True
         startable = bool(self._waiting) or any(study.has_more for study in self._studies)
         return bool(self._running) and not startable
+
+    @property
+    def _left(self) -> int:
+        """How many trials of the stage run, or are to run, at most."""
+        return len(self._running) + len(self._waiting) + sum(study.left for study in self._studies)
 
     @property
     def _studies(self) -> Sequence[QueuedStudy]:

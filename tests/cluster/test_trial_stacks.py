@@ -20,6 +20,7 @@ from search.stages.queued_stages import confirm_stages, search_stage
 from search.study.names import Stage
 from search.study.records import epochs_of
 from search.study.trial_queue import MAX_CRASHES, RunningTrial, TrialListener, TrialQueue
+from trainables.spec import TrialSpec
 from trainables.training.epoch_record import EpochRecord
 
 EPOCHS = 4
@@ -67,7 +68,7 @@ class Workers:
 
     def begin(self, worker: int) -> None:
         self.stacks[worker] = Stack(self.queue, self.size)
-        specs = self.stacks[worker].fill(self.at_once)
+        specs = self.fill(worker)
         self.attempts[worker] = {spec.directory: 0 for spec in specs}
 
     def numbers(self, worker: int) -> list[int]:
@@ -91,7 +92,10 @@ class Workers:
         for directory in ended:
             del attempts[directory]
         if stack.members:
-            attempts |= {spec.directory: 0 for spec in stack.fill(self.at_once)}
+            attempts |= {spec.directory: 0 for spec in self.fill(worker)}
+
+    def fill(self, worker: int) -> Sequence[TrialSpec]:
+        return self.stacks[worker].fill(at_once=self.at_once, workers=len(self.stacks))
 
     def next(self, worker: int, member: RunningTrial) -> int:
         directory = member.spec.directory
@@ -239,6 +243,19 @@ def test_losses_have_stacks_of_their_own_and_the_least_started_one_begins(opened
     assert_each_once(search, workers, 3, search.config.loss_names)
 
 
+@pytest.mark.parametrize(
+    ("trials", "sizes"), [(2, [1, 1, 0]), (3, [1, 1, 1]), (5, [2, 2, 1]), (10, [4, 4, 2]), (16, [4, 4, 4])]
+)
+def test_few_trials_are_spread_over_the_workers(opened: Callable[..., Search], trials: int, sizes: list[int]) -> None:
+    search = searched(opened, trials, space={"mpa": SAME_KEY})
+    workers = Workers(only(search_stage(search)), workers=3, size=4)
+    for worker in range(3):
+        workers.begin(worker)
+    assert [len(stack.members) for stack in workers.stacks] == sizes
+    workers.finish()
+    assert_each_once(search, workers, trials)
+
+
 def test_the_seeds_of_one_configuration_are_one_stack(opened: Callable[..., Search]) -> None:
     search = searched(
         opened, 3, search={"trials": 3, "pruner": "none"}, selection={"finalists": 2, "seeds": 4},
@@ -298,14 +315,14 @@ def test_what_a_worker_cannot_take_is_not_waited_for(opened: Callable[..., Searc
     search = searched(opened, 4, space={"mpa": SAME_KEY}, search={"trials": 4, "pruner": "none"})
     queue = TrialQueue(only(search_stage(search)))
     stack = Stack(queue, 2)
-    first, second = stack.fill(2)
+    first, second = stack.fill(at_once=2, workers=1)
     told = {"directory": first.directory, "records": [record(1, 0.1)], "finished": False}
     assert stack.on_result([told]) == (second.directory,)
     (member,) = stack.members
     assert member.spec is first
     assert not member.alone
     again = Stack(queue, 2)
-    assert again.fill(2) == (second,), "by itself, and before anything that is new"
+    assert again.fill(at_once=2, workers=1) == (second,), "by itself, and before anything that is new"
 
 
 def test_a_training_by_itself_is_as_before(opened: Callable[..., Search]) -> None:

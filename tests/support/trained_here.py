@@ -45,14 +45,14 @@ def trained_here(monkeypatch: pytest.MonkeyPatch, on_start: Callable[[], None] =
 def _run_queue(queue: TrialQueue, *, resources: ResourcesSection, **_: Any) -> None:
     while True:
         stack = Stack(queue, resources.stack)
-        specs = stack.fill(resources.stack)
+        specs = stack.fill(at_once=resources.stack, workers=1)
         if not specs:
             return
         trial = trial_of(*specs)
         try:
             while stack.members:
                 ended = stack.on_result(trial.step()["news"])
-                trial.assign(ended, stack.fill(resources.stack) if stack.members else ())
+                trial.assign(ended, stack.fill(at_once=resources.stack, workers=1) if stack.members else ())
         finally:
             trial.cleanup()
 

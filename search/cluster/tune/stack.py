@@ -23,12 +23,16 @@ class Stack:
         """The trials."""
         return tuple(self._members.values())
 
-    def fill(self, at_once: int) -> tuple[TrialSpec, ...]:
-        """Take what is to be trained next, as far as there is room; of all workers' trials at most ``at_once`` run."""
+    def fill(self, *, at_once: int, workers: int) -> tuple[TrialSpec, ...]:
+        """Take what is to be trained next, as far as there is room; at most ``at_once`` run on all ``workers``."""
         taken: list[TrialSpec] = []
         while len(self._members) < self._size:
             members = self.members
-            running = self._queue.next_beside(members, at_once=at_once) if members else self._queue.next_trial()
+            running = (
+                self._queue.next_beside(members, at_once=at_once, workers=workers)
+                if members
+                else self._queue.next_trial()
+            )
             if running is None:
                 break
             self._members[running.spec.directory] = running

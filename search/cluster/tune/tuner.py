@@ -28,6 +28,7 @@ from search.cluster.tune.stack import Stack
 from search.config.sections.resources import ResourcesSection
 from search.study.trial_queue import TrialQueue
 from trainables.mistakes import Failure, Mistakes
+from trainables.spec import TrialSpec
 from trainables.trial import TrainingTrial
 
 logger = logging.getLogger(__name__)
@@ -67,6 +68,10 @@ class _Assignments:
         """How many trials run at once on this driver's share of the workers."""
         return min(self._at_once, self.share.workers * self.size)
 
+    def fill(self, stack: Stack) -> tuple[TrialSpec, ...]:
+        """Give ``stack`` what its worker is to train next."""
+        return stack.fill(at_once=self.at_once, workers=self.share.workers)
+
     def stays(self, trial_id: str) -> bool:
         """Whether a worker is in this driver's share, which shrinks when another driver comes."""
         return trial_id in list(self.stacks)[: self.share.workers]
@@ -88,7 +93,7 @@ class _StudySearcher(Searcher):
             return None
         stack = Stack(assignments.queue, assignments.size)
         try:
-            specs = stack.fill(assignments.at_once)
+            specs = assignments.fill(stack)
         except Exception as error:
             assignments.error = error
             return Searcher.FINISHED
@@ -176,7 +181,7 @@ class _StudyScheduler(FIFOScheduler):
         ended = stack.on_result(news)
         if not stack.members:
             return False
-        begun = stack.fill(assignments.at_once) if assignments.stays(trial.trial_id) else ()
+        begun = assignments.fill(stack) if assignments.stays(trial.trial_id) else ()
         if begun:  # the next step has their models and weights in it, as a worker's first one has
             assignments.silences.forget(trial.trial_id)
             self._watch(trial.trial_id)
