@@ -1,11 +1,16 @@
 """A place that fails is told apart from mistakes in the code: what each costs a training."""
 
 import errno
+import json
 import os
 import pickle
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -184,3 +189,42 @@ def test_a_large_file_has_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert storage.ask(store, lambda: time.sleep(0.5) or "done", size=60_000) == "done"  # type: ignore[func-returns-value]
     with pytest.raises(StorageFailure, match=r"no answer within 0\.2 s"):
         storage.ask(store, threading.Event().wait, size=100)
+
+
+TWO_LOSSES = """
+import json, pickle, shutil, sys
+import torch
+from trainables.training.attempts.attempt import Attempt, train_together
+
+first, second = pickle.loads(bytes.fromhex(sys.argv[1]))
+package = sys.argv[2]
+attempt = Attempt(first, [torch.device("cpu")])
+(news,) = train_together([attempt])
+assert len(news["records"]) == 1, news
+shutil.move(package, f"{package}-away")
+(news,) = train_together([Attempt(second, [torch.device("cpu")])])
+shutil.move(f"{package}-away", package)
+(again,) = train_together([Attempt(second, [torch.device("cpu")])])
+(on,) = train_together([attempt])
+print(json.dumps([news["failure"], len(again["records"]), len(on["records"])]))
+"""
+
+
+def test_code_that_goes_away_under_a_worker_is_no_fault_of_a_trial(spec: TrialSpec, tmp_path: Path) -> None:
+    """As Ray writes it anew where a second node starts on a machine; a loss is imported when it is first trained."""
+    package = tmp_path / "code" / "trainables"
+    shutil.copytree(files("trainables"), package, ignore=shutil.ignore_patterns("__pycache__"))
+    other = replace(spec, loss="pnp", hyperparameters={}, directory=str(tmp_path / "other"))
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_LOSSES, pickle.dumps([spec, other]).hex(), str(package)],
+        cwd=package.parent,
+        env={**os.environ, "PYTHONPATH": str(package.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found, again, on = json.loads(done.stdout.splitlines()[-1])
+    assert found["cause"] == "LOST"
+    assert found["reason"].startswith("the module trainables.losses.pnp is gone from its folder")
+    assert (again, on) == (1, 1)

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import invalidate_caches
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from trainables.data.store.spec import StoreSpec, opened_store
 from trainables.data.store.view import Store, StoreView
 from trainables.data.superclasses import superclasses_for
 from trainables.data.training_half import training_half
+from trainables.files.causes import cause_of
 from trainables.files.storage import StorageFailure
 from trainables.files.whole import as_path, write_json
 from trainables.inference.embed import autocast, embed
@@ -348,13 +350,30 @@ def train(spec: TrialSpec, device: str | torch.device = "cpu") -> Iterator[Epoch
 
 
 def failure_of(error: BaseException) -> dict[str, Any]:
-    """The name of a failure and its reason: DIVERGED, OUT_OF_MEMORY, LOST (its files could not be kept), CODE_ERROR."""
+    """The name of a failure and its reason: DIVERGED, OUT_OF_MEMORY, CODE_ERROR, or LOST.
+
+    That is neither the configuration's nor its code's: files could not be kept, or modules of ours are not there.
+    """
     if isinstance(error, Diverged):
         cause = "DIVERGED"
     elif isinstance(error, StorageFailure):
         return {"cause": "LOST", "reason": str(error).rstrip(".")}
+    elif module := _own_module_gone(error):
+        invalidate_caches()  # of what folders hold: one that was listed while it was written anew
+        return {"cause": "LOST", "reason": f"the module {module} is gone from its folder, or the folder away"}
     elif isinstance(error, MemoryError | torch.OutOfMemoryError) or "not enough memory" in str(error):
         cause = "OUT_OF_MEMORY"
     else:
         cause = "CODE_ERROR"
     return {"cause": cause, "reason": f"{type(error).__name__}: {error}"}
+
+
+def _own_module_gone(error: BaseException) -> str | None:
+    """The module of this package that was not found, where that is what ``error`` comes of.
+
+    Ray writes the code that travels with a search anew, under those that run it, where a second node of a cluster
+    starts on one machine; and a disk that machines share may be away for a moment.
+    """
+    missing = cause_of(error, ModuleNotFoundError)
+    name = missing.name if missing else None
+    return name if name and name.startswith(f"{__name__.partition('.')[0]}.") else None
