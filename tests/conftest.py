@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 from support.refusals import NOWHERE
 from support.services import TOKEN, Nodes, ray_nodes
+from support.small_disk import SmallDisk, small_disk
 
 from search.config.search_config import parse_config
 from search.plan.checks import make_plan
@@ -147,6 +148,13 @@ def small_search(root: Path, **changes: Any) -> dict[str, Any]:
         "final": {"seeds": 2},
         **changes,
     }
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """A small file system that can be filled."""
+    with small_disk(tmp_path / "disk") as disk:
+        yield disk
 
 
 @pytest.fixture

@@ -43,6 +43,10 @@ class Budget:
         size = self.sampler.size if self.sampler else None
         return self.trials if size is None else min(self.trials, size)
 
+    def to_start(self, tally: Tally) -> int:
+        """How many further trials there may be at most, beside those that ``tally`` counts as begun."""
+        return max(0, self.most - tally.started)
+
     def problems(self) -> list[str]:
         """What cannot work, a sentence each."""
         found = self.sampler.problems() if self.sampler else []

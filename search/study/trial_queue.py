@@ -75,7 +75,7 @@ class QueuedStudy:
     @property
     def left(self) -> int:
         """How many trials there are to start at most, now or later."""
-        return len(self.lost) + max(0, self.budget.most - self.study.tally.started)
+        return len(self.lost) + self.budget.to_start(self.study.tally)
 
     def start(self) -> FrozenTrial:
         """Start the next trial, lost ones first."""

@@ -1,7 +1,6 @@
 """What a search will write, against what small ones wrote; and what is said and refused by what is free."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 from conftest import draw_folder, small_search
 from support.commands import holdout_here, plain, write_search
 from support.finished_search import run_here
-from support.small_disk import SmallDisk, small_disk
+from support.small_disk import SmallDisk
 
 from search.config.search_config import parse_config
 from search.pages.report_file import write_report
@@ -92,12 +91,6 @@ def test_the_numbers_of_a_network_are_those_that_it_holds(name: str) -> None:
     with torch.device("meta"):
         built = BACKBONES[name].build()
     assert BACKBONES[name].numbers == sum(tensor.numel() for tensor in built.state_dict().values())
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    with small_disk(tmp_path / "disk") as disk:
-        yield disk
 
 
 def test_what_cannot_fit_is_refused_and_nothing_is_created(disk: SmallDisk, tmp_path: Path) -> None:

@@ -2,14 +2,13 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import small_search
 from support.commands import holdout_here, plain, stored, write_search
-from support.small_disk import SmallDisk, small_disk
+from support.small_disk import SmallDisk
 from support.trained_here import trained_here
 
 from search.selection.openings.ledger import Ledger
@@ -87,12 +86,6 @@ def undisturbed(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
         trained_here(patch)
         holdout_here("run", file, "--runs", runs / "runs")
     return results(runs / "runs")
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    with small_disk(tmp_path / "disk") as disk:
-        yield disk
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,15 @@
 """A database without space says so, whichever of its errors the library raises, and nothing else is taken for that."""
 
 import sqlite3
-from collections.abc import Iterator
-from pathlib import Path
 
 import optuna
 import pytest
 import sqlalchemy
-from support.small_disk import SmallDisk, small_disk
+from support.small_disk import SmallDisk
 
 from search.study.storage.full import watch_space
 from search.study.storage.open import close_storage, open_storage
 from trainables.files.disk_full import DiskFull
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    with small_disk(tmp_path / "disk") as disk:
-        yield disk
 
 
 def url_on(disk: SmallDisk) -> str:

@@ -376,4 +376,4 @@ def _own_module_gone(error: BaseException) -> str | None:
     """
     missing = cause_of(error, ModuleNotFoundError)
     name = missing.name if missing else None
-    return name if name and name.startswith(f"{__name__.partition('.')[0]}.") else None
+    return name if name and name.startswith("trainables.") else None

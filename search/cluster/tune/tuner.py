@@ -63,14 +63,10 @@ class _Assignments:
         self.nodes: dict[str, str] = {}
         self.error: Exception | None = None
 
-    @property
-    def at_once(self) -> int:
-        """How many trials run at once on this driver's share of the workers."""
-        return min(self._at_once, self.share.workers * self.size)
-
     def fill(self, stack: Stack) -> tuple[TrialSpec, ...]:
-        """Give ``stack`` what its worker is to train next."""
-        return stack.fill(at_once=self.at_once, workers=self.share.workers)
+        """Give ``stack`` what its worker is to train next, as one of this driver's share of the workers."""
+        workers = self.share.workers
+        return stack.fill(at_once=min(self._at_once, workers * self.size), workers=workers)
 
     def stays(self, trial_id: str) -> bool:
         """Whether a worker is in this driver's share, which shrinks when another driver comes."""

@@ -39,7 +39,7 @@ class Work:
         """Epochs still to train."""
         tally = self.tally
         going = max(0.0, tally.running * self.typical - tally.epochs_running)
-        to_start = max(0, self.budget.most - tally.started) * self.typical
+        to_start = self.budget.to_start(tally) * self.typical
         if self.budget.epochs is None:
             return to_start + going
         return min(to_start, max(0.0, self.budget.epochs - tally.epochs - going)) + going
