@@ -135,19 +135,15 @@ def test_it_prints_with_every_picture(address: str, tmp_path: Path) -> None:
 def test_the_live_page_moves_while_a_search_runs(tmp_path: Path) -> None:
     """A real search on a real Ray: its page shows trials, keeps what the reader opened, and ends with the test."""
     images = draw_folder(tmp_path / "images", classes=14)
-    content = small_search(images, training={**TRAINING, "epochs": 6}, search={"trials": 6}, final={"seeds": 2})
+    content = small_search(images, training={**TRAINING, "epochs": 60}, search={"trials": 6}, final={"seeds": 2})
     file, runs = write_search(tmp_path / "small.yaml", content), tmp_path / "runs"
+    runs.mkdir()
     said = subprocess.DEVNULL
-    with subprocess.Popen(command("run", file, "--runs", runs), stdout=said, stderr=said) as search:
-        try:
-            deadline = time.monotonic() + 120
-            while not (runs / "small/study.db").exists():
-                assert time.monotonic() < deadline
-                assert search.poll() is None
-                time.sleep(0.5)
-            with served(runs) as (_, _, start), browser_page(1000) as page:
-                page.goto(start)
-                page.get_by_role("link", name="small").click()
+    with served(runs) as (_, _, start), browser_page(1000) as page:  # a browser may take longer to begin than a search
+        page.goto(start)
+        with subprocess.Popen(command("run", file, "--runs", runs), stdout=said, stderr=said) as search:
+            try:
+                page.get_by_role("link", name="small").click(timeout=120_000)
                 page.wait_for_selector(".trial circle", timeout=120_000)
                 counts = set()
                 while search.poll() is None:
@@ -159,8 +155,8 @@ def test_the_live_page_moves_while_a_search_runs(tmp_path: Path) -> None:
                 page.locator("#test-map_at_r summary").click()
                 page.wait_for_timeout(12_000)  # the report was asked for again
                 assert page.locator("#test-map_at_r details[open]").count() == 1
-        finally:
-            end(search)
+            finally:
+                end(search)
     assert search.returncode == 0
 
 
