@@ -42,6 +42,18 @@ def test_one_that_beats_every_other_is_said_to(tmp_path: Path) -> None:
     assert second.startswith("mpa ")
 
 
+def test_a_single_pair_is_corrected_for_no_others(tmp_path: Path) -> None:
+    """As of two losses that both keep the paper's default."""
+    made_search(tmp_path, "one", {"mpa": (0.5, 0.6), "pnp": (0.3, 0.35)})
+    folder = RunFolder(tmp_path, "one")
+    comparison = compare([folder], [stored_summary(folder)])
+    losses = tuple(pair for pair in comparison.pairs if pair.first.loss != pair.second.loss)
+    alone = comparison.model_copy(update={"pairs": losses})
+    assert len(losses) == 1
+    assert not any("corrected" in sentence for sentence in answer(alone, [folder]).sentences)
+    assert any("corrected" in sentence for sentence in answer(comparison, [folder]).sentences)
+
+
 def test_one_loss_is_compared_with_its_default_alone(tmp_path: Path) -> None:
     first, *_ = sentences(tmp_path, {"mpa": (0.5, 0.7)})
     assert first.startswith("mpa tuned beats its default (")

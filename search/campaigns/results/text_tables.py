@@ -191,13 +191,13 @@ def _anytime(campaign: Campaign, curves: Sequence[CampaignCurve]) -> TextTable:
 def _differences(result: CampaignResult) -> TextTable:
     pairs = result.pairs
     shown = pairs if len(pairs) <= MANY else [pair for pair in pairs if pair.differ]
-    count = f"{sum(pair.differ for pair in pairs)} of {len(pairs)} pairs differ"
+    count = f"{sum(pair.differ for pair in pairs)} of {len(pairs)}"
     return TextTable(
         title="Differences on the test classes",
         header=("pair", "difference", "95 % interval", "p (Holm)", ""),
         rows=tuple(_difference(pair) for pair in shown),
         labels=1,
-        notes=(*((f"{count} in {pairs[0].metric}; {PAIRED}",) if pairs else ()), *result.left_out),
+        notes=(*((f"pairs that differ in {pairs[0].metric}: {count}; {PAIRED}",) if pairs else ()), *result.left_out),
     )
 
 

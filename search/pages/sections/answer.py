@@ -53,7 +53,8 @@ def _best(comparison: Comparison, tested: Sequence[Row]) -> Iterator[str]:
     yield f"{said}."
     if len(tested) > 2 and not all(pair.differ for pair in pairs):
         yield "Where a loss is not named beside another below, the two cannot be told apart."
-    yield f"An interval is its pair's alone; what differs is corrected for all {len(comparison.pairs)} pairs (Holm)."
+    if (count := len(comparison.pairs)) > 1:
+        yield f"An interval is its pair's alone; what differs is corrected for all {count} pairs (Holm)."
 
 
 def _incomplete(comparison: Comparison) -> Iterator[str]:

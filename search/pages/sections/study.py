@@ -60,7 +60,7 @@ def _pairs(result: CampaignResult) -> list[str]:
     if not result.pairs:
         return []
     found = sum(pair.differ for pair in result.pairs)
-    return [f"{found} of {len(result.pairs)} pairs differ in {result.pairs[0].metric} after Holm's correction."]
+    return [f"Pairs that differ in {result.pairs[0].metric} after Holm's correction: {found} of {len(result.pairs)}."]
 
 
 def _differences(result: CampaignResult) -> TextTable:

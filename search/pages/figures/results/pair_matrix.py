@@ -41,7 +41,7 @@ def pair_matrix(comparison: Comparison) -> Figure | None:
     return Figure(
         name=name,
         title="Which differ",
-        finding=f"{found} of {len(pairs)} pairs differ in {pairs[0].metric} after Holm's correction.",
+        finding=f"Pairs that differ in {pairs[0].metric} after Holm's correction: {found} of {len(pairs)}.",
         picture=canvas.drawing,
         table=pairs_table(comparison),
     )

@@ -106,7 +106,7 @@
     byId("now").replaceChildren(...parts);
   };
   const showAll = (lines) => {
-    byId("said").textContent = `${lines.length} searches, ${lines.filter((line) => line.driver !== null).length} running`;
+    byId("said").textContent = `Running: ${lines.filter((line) => line.driver !== null).length} of ${lines.length}`;
     byId("now").replaceChildren(table("All searches", ["search", "state", "progress", "running", "best"], lines.map((line) => {
       const sum = (key) => line.studies.reduce((total, study) => total + study[key], 0);
       const all = Object.fromEntries(["complete", "pruned", "failed", "running", "planned"].map((key) => [key, sum(key)]));
