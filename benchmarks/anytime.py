@@ -22,16 +22,14 @@ from optuna.trial import create_trial
 from rich.console import Console
 from rich.table import Table
 
-from search.campaigns.prepare import read_campaign_plans
-from search.plan.plan import Plan
-from search.plan.trainings import training_of
-from search.report.anytime import curve_of
-from search.report.statistics.anytime import Curve, cost_ratio, epochs_to_reach, mean_curve
-from search.report.statistics.interval import over_seeds
-from search.report.tables.formats import interval
-from search.stages.pipeline import run_stages
-from search.study.configurations import configuration_of
-from search.study.names import Stage
+from search.campaigns.folder import read_campaign_plans
+from search.driver.pipeline import run_stages
+from search.plan.plan import Plan, training_of
+from search.report.anytime import Curve, cost_ratio, curve_of, epochs_to_reach, mean_curve
+from search.report.formats import interval
+from search.report.statistics import over_seeds
+from search.stages import Stage
+from search.trials import configuration_of
 from trainables.spec import TrialSpec, derived_seed
 from trainables.training.train import train
 

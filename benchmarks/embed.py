@@ -29,15 +29,15 @@ from torchvision import transforms
 from benchmarks.input import draw_photographs
 from benchmarks.timing import machine, medians
 from trainables.data import DATASETS
-from trainables.data.augmentation.augment import Frame
+from trainables.data.augment import Frame
 from trainables.data.images import read_image
-from trainables.data.sets.rooted import images_below
+from trainables.data.sets.folders import images_below
 from trainables.data.store.build import build_store
 from trainables.data.store.view import Store
 from trainables.inference.embedder import Embedder
-from trainables.inference.embedder_spec import EmbedderSpec
+from trainables.inference.model_files import EmbedderSpec
 from trainables.models import EmbeddingModel, ModelConfig
-from trainables.models.backbone import IMAGENET_MEAN, IMAGENET_SCALE
+from trainables.models.backbones import IMAGENET_MEAN, IMAGENET_SCALE
 
 SIDE, SHORT_SIDE, LONG_SIDE = 224, 256, 500
 BATCH = 32

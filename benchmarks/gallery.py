@@ -28,8 +28,8 @@ from rich.progress import track
 from rich.table import Table
 from torch import Tensor
 
-from spaces.configuration import Configuration
 from spaces.search_space import search_space
+from spaces.space import Configuration
 from trainables.data import DATASETS
 from trainables.data.split import ClassSplit, make_split
 from trainables.data.store.spec import StoreSpec
@@ -38,7 +38,7 @@ from trainables.metrics import evaluate
 from trainables.models import EmbeddingModel
 from trainables.models.config import ModelConfig
 from trainables.spec import TrialSpec, derived_seed
-from trainables.training.checkpoints.checkpoints import load_checkpoint
+from trainables.training.checkpoints import load_checkpoint
 from trainables.training.config import TrainingConfig
 from trainables.training.train import Training, embed
 

@@ -26,11 +26,10 @@ from torchvision.transforms import v2
 
 from benchmarks.timing import best_device, machine, medians
 from trainables.data import DATASETS
-from trainables.data.augmentation.augment import Frame
-from trainables.data.augmentation.load import load
+from trainables.data.augment import Frame
+from trainables.data.loading import load
 from trainables.data.store.build import build_store
-from trainables.data.store.resident import on_device
-from trainables.data.store.view import Store, StoreView
+from trainables.data.store.view import Store, StoreView, on_device
 from trainables.losses import LOSSES
 from trainables.models import EmbeddingModel, ModelConfig
 

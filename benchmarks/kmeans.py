@@ -17,8 +17,7 @@ from torch import Tensor
 
 from benchmarks.gpu.neighbours import drawn, faiss_kmeans
 from benchmarks.timing import machine
-from trainables.metrics.clustering import agreement
-from trainables.metrics.kmeans import kmeans
+from trainables.metrics.clustering import agreement, kmeans
 
 D = 512
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from benchmarks.timing import best_device, machine, medians
 from trainables.metrics import all_metrics, evaluate
-from trainables.metrics.nearest import nearest
+from trainables.metrics.ranking import nearest
 
 D = 512
 SLOW = ("map", "nmi", "f1")

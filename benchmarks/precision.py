@@ -22,13 +22,13 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.timing import best_device
-from search.report.statistics.interval import over_seeds
+from search.report.statistics import over_seeds
 from trainables.data import DATASETS
 from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import StoreView
-from trainables.inference.embed import embed
 from trainables.metrics import evaluate
 from trainables.models.config import ModelConfig
+from trainables.models.embedding import embed
 from trainables.spec import TrialSpec
 from trainables.training.config import TrainingConfig
 from trainables.training.train import Training

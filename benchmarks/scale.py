@@ -95,11 +95,11 @@ def ours(runs: Path, slots: int, trials: int, storage: str | None) -> dict[str, 
     from rich.console import Console
 
     from search.config.search_config import parse_config
-    from search.plan.checks import make_plan
+    from search.driver.progress import Progress
+    from search.driver.stages import search_stage
+    from search.plan.make_plan import make_plan
     from search.plan.search import open_search
-    from search.stages.progress.progress import Progress
-    from search.stages.queued_stages import search_stage
-    from search.study.names import Stage
+    from search.stages import Stage
     from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 
     def only(stage: QueuedStage) -> Iterator[QueuedStage]:
@@ -135,8 +135,8 @@ def ours(runs: Path, slots: int, trials: int, storage: str | None) -> dict[str, 
 
 def mlflow(search: Any) -> dict[str, float]:
     """Seconds: all trials into an empty MLflow in the runs folder; again with nothing to do; one page of its runs."""
-    from search.stages.synchronise import make_projection
-    from search.study.names import Stage
+    from search.driver.synchronise import make_projection
+    from search.stages import Stage
     from search.tracking.client import open_client
 
     study = search.study("mpa", Stage.SEARCH)

@@ -58,13 +58,13 @@ def drive_ours(case: Case, runs: Path) -> dict[str, float]:
     """A whole search by ``run_search``."""
     from rich.console import Console
 
-    import search.cluster.tune.tuner
+    import search.engines.ray_tune
     from benchmarks.sleeping_trial import SleepingTrial
+    from search.driver.start import run_search
     from search.plan.stored import stored_search
-    from search.stages.start import run_search
-    from search.study.records import epochs_of
+    from search.trials import epochs_of
 
-    search.cluster.tune.tuner.TrainingTrial = SleepingTrial  # type: ignore[misc,assignment]
+    search.engines.ray_tune.TrainingTrial = SleepingTrial  # type: ignore[misc,assignment]
     content = {
         "name": "slots",
         "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4},
@@ -86,7 +86,7 @@ def drive_tune(case: Case, runs: Path) -> dict[str, float]:
     from ray import tune
 
     from benchmarks.sleeping_trial import PlainSleeping
-    from search.cluster.session import ray_session
+    from search.engines.ray_session import ray_session
 
     spans: dict[str, list[tuple[float, float]]] = {}
 

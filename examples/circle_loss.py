@@ -17,9 +17,7 @@ from optuna.distributions import FloatDistribution
 from torch.nn.functional import softplus
 
 from spaces.space import Parameter, Space
-from trainables.losses.base import Loss, sizes
-from trainables.losses.domains import real
-from trainables.losses.operations import cosines, masked_logsumexp, same_and_different
+from trainables.losses.base import Loss, cosines, masked_logsumexp, real, same_and_different, sizes
 from trainables.mistakes import raise_if_any
 
 

@@ -20,9 +20,7 @@ from typing import TYPE_CHECKING, Any
 from search import __version__
 
 if TYPE_CHECKING:
-    from holdout.catalogue import losses
-    from holdout.evaluation import evaluate
-    from holdout.models import load
+    from holdout.models import evaluate, load, losses
     from holdout.searches import Search, compare, open, run
     from trainables.inference.embedder import Embedder
     from trainables.inference.index.image_index import ImageIndex
@@ -50,9 +48,9 @@ _MODULES = {
     "Mistakes": "trainables.mistakes",
     "Search": "holdout.searches",
     "compare": "holdout.searches",
-    "evaluate": "holdout.evaluation",
+    "evaluate": "holdout.models",
     "load": "holdout.models",
-    "losses": "holdout.catalogue",
+    "losses": "holdout.models",
     "open": "holdout.searches",
     "run": "holdout.searches",
 }

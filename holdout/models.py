@@ -1,14 +1,20 @@
-"""Trained models from Python."""
+"""Models, embeddings and losses from Python."""
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
-from search.tracking.load_model import load_model
+from search.config.parts import LossDescription, described_losses
+from search.tracking.client import load_model
 
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import ArrayLike
 
     from trainables.inference.embedder import Embedder
+
+
+# Trained models from Python.
 
 
 def load(
@@ -32,3 +38,46 @@ def load(
             machine has no such device.
     """
     return load_model(os.fspath(address), device=device, trust_code=trust_code)
+
+
+# Scoring embeddings that were made anywhere.
+
+
+def evaluate(
+    embeddings: "ArrayLike | torch.Tensor",
+    labels: "ArrayLike | torch.Tensor",
+    metrics: Sequence[str] | Literal["all"] = ("recall_at_1", "map_at_r"),
+    *,
+    superclasses: "ArrayLike | torch.Tensor | None" = None,
+) -> dict[str, float]:
+    """Metrics of embeddings, each image a query against all others.
+
+    Args:
+        embeddings: [N, D], of any floating type; they are normalised here.
+        labels: [N], whole numbers: each image's class.
+        metrics: names such as ``recall_at_1``, ``map_at_r``, ``nmi``; "all" is all but those of superclasses.
+        superclasses: [N], whole numbers: the larger class of each image, for ``nmi_super`` and ``f1_super``.
+
+    Returns:
+        each metric's value by name, in [0, 1] (distances as they are).
+
+    Raises:
+        Mistakes: an unknown name, no embeddings, not finite, labels of another number, or a metric of superclasses
+            without them.
+    """
+    import torch
+
+    from trainables.metrics import evaluate as evaluate_tensors
+
+    superclasses_N = None if superclasses is None else torch.as_tensor(superclasses)
+    return evaluate_tensors(
+        torch.as_tensor(embeddings), torch.as_tensor(labels), metrics, superclasses_N=superclasses_N
+    )
+
+
+# What there is to search.
+
+
+def losses() -> dict[str, LossDescription]:
+    """Every loss by name: its paper and equation, and its hyperparameters with defaults, ranges and their sources."""
+    return {description.name: description for description in described_losses()}

@@ -6,17 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from search.plan.stored import StoredSearch, stored_search
-from search.plan.trial_table import trial_row
-from search.report.results.summary import Summary
-from search.study.records import epochs_of
+from search.plan.stored import StoredSearch, stored_search, trial_row
+from search.report.results import Summary
+from search.trials import epochs_of
 
 if TYPE_CHECKING:
     import pandas
     import torch
 
-    from search.report.results.comparison import Comparison
-    from search.stages.start import OnEpoch
+    from search.driver.start import OnEpoch
+    from search.report.results import Comparison
     from trainables.inference.embedder import Embedder
 
 
@@ -110,7 +109,7 @@ class Search:
         Raises:
             Mistakes: its first stage is not done yet.
         """
-        from search.report.results.summary import stored_summary
+        from search.report.results import stored_summary
 
         return stored_summary(self._stored.folder)
 
@@ -122,8 +121,8 @@ class Search:
         Raises:
             Mistakes: the search has no such loss, or its models for the test are not trained yet.
         """
-        from search.report.models.model_folders import model_folder
-        from trainables.inference.load_model import load_model
+        from search.report.models import model_folder
+        from trainables.inference.embedder import load_model
 
         folder = model_folder(self._stored, loss)
         return load_model(str(folder), device=device, trust_code=True)  # the search has run that code already
@@ -158,10 +157,10 @@ def run(
         Mistakes: all that is wrong with the file; nothing is created then.
         Failure: it could not be done.
     """
-    from search.cli.terminal import Terminal
+    from search.cli.output import Terminal
     from search.config.recipes import read_search
     from search.config.yaml_file import with_value
-    from search.stages.start import run_search
+    from search.driver.start import run_search
 
     started = time.time()
     content: dict[str, Any] = dict(file) if isinstance(file, Mapping) else read_search(Path(file))
@@ -188,7 +187,7 @@ def compare(*names: str, runs: str | os.PathLike[str] | None = None) -> "Compari
         Mistakes: a search is not there or has no result yet, or they have different splits or objectives.
     """
     from search.report.comparison import compare as compare_searches
-    from search.report.results.summary import stored_summary
+    from search.report.results import stored_summary
 
     folders = [stored_search(runs_folder(runs), name).folder for name in dict.fromkeys(names)]
     return compare_searches(folders, [stored_summary(folder) for folder in folders])

@@ -1,17 +1,19 @@
-"""What may be searched of each loss, with the papers' defaults: one row a loss of ``LOSSES``.
+"""The search space of every loss, with the papers' defaults."""
 
-Sources: MPA is Saeki et al., Multi Proxy Anchor Family Loss; PNP is Li et al., Rethinking the Optimization of Average
-Precision; top-k is Lu et al., Sampling Wisely; thesis is Psomas, Metric Learning: A Deep Dive. "Chosen" marks what no
-paper gives.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from spaces.space import Parameter, Space
-from spaces.value import Value
+from spaces.space import Parameter, Space, Value
+from trainables.losses import LOSSES, LossPart
+from trainables.mistakes import Mistakes
+
+# What may be searched of each loss, with the papers' defaults: one row a loss of ``LOSSES``.
+#
+# Sources: MPA is Saeki et al., Multi Proxy Anchor Family Loss; PNP is Li et al., Rethinking the Optimization of Average
+# Precision; top-k is Lu et al., Sampling Wisely; thesis is Psomas, Metric Learning: A Deep Dive. "Chosen" marks what no
+# paper gives.
 
 TABLE_15 = "thesis, Tables 4 and 15"
 TABLE_4 = "thesis, Table 4; range chosen: that of Table 15's margins"
@@ -146,3 +148,27 @@ SPACES: dict[str, Space] = {
         )
     },
 }
+
+
+# The declared space of a loss: a row of ``SPACES``, or what one's own loss says in its attribute ``space``.
+
+HOW = """\
+space = {"margin": Parameter(distribution=FloatDistribution(0, 1), default=0.25, source="Sun et al. 2020")}"""
+
+
+def declared_space(loss: LossPart) -> Space:
+    """What may be searched of ``loss``; one's own loss is imported for it.
+
+    Raises:
+        Mistakes: one's own loss is not there, or does not say what may be searched.
+    """
+    if loss.path is None:
+        return SPACES[loss.name]
+    space = getattr(LOSSES[loss.path], "space", None)
+    if not isinstance(space, Mapping) or not all(isinstance(row, Parameter) for row in space.values()):
+        found = "has none" if space is None else f"it is {space!r:.100}"
+        raise Mistakes(
+            f"The loss {loss.path!r} must say in a class attribute space what may be searched of it, a "
+            f"spaces.space.Parameter by name or an empty mapping, and {found}: write such as `{HOW}`."
+        )
+    return space

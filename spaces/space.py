@@ -1,12 +1,23 @@
-"""A declared search space: what may be searched, where its default comes from, and when it exists."""
+"""Declared search spaces: parameters, their ranges, defaults and conditions."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from spaces.value import Value
+# The value of a hyperparameter.
+
+Value = bool | int | float | str | None
+
+
+def value_text(value: Value) -> str:
+    """A value as tables show it: four digits of a float."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+# A declared search space: what may be searched, where its default comes from, and when it exists.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,3 +82,38 @@ def steps(distribution: BaseDistribution) -> tuple[Value, ...] | None:
 def on_step(value: float) -> float:
     """A value on a step without the dust of binary fractions: 0.3 and not 0.30000000000000004."""
     return round(value, 12)
+
+
+# What a trial proposes: a value for every parameter that exists in its space.
+
+PREFIX = "training."
+"""How the parameters of the training are told from those of the loss."""
+
+
+@dataclass(frozen=True, eq=False)  # equal to what maps the same names to the same values
+class Configuration(Mapping[str, Value]):
+    """Values by name: those of the loss, and those of the training as ``training.<name>``."""
+
+    values_by_name: Mapping[str, Value]
+
+    def __getitem__(self, name: str) -> Value:
+        return self.values_by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values_by_name)
+
+    def __len__(self) -> int:
+        return len(self.values_by_name)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.values_by_name.items()))
+
+    @property
+    def hyperparameters(self) -> dict[str, Value]:
+        """What the loss is built with."""
+        return {name: value for name, value in self.items() if not name.startswith(PREFIX)}
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """Fields of the training's settings."""
+        return {name.removeprefix(PREFIX): value for name, value in self.items() if name.startswith(PREFIX)}

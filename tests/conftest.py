@@ -14,7 +14,7 @@ from support.services import TOKEN, Nodes, ray_nodes
 from support.small_disk import SmallDisk, small_disk
 
 from search.config.search_config import parse_config
-from search.plan.checks import make_plan
+from search.plan.make_plan import make_plan
 from search.plan.search import Search, open_search
 
 SECRET = "not-for-every-eye"

@@ -1,17 +1,32 @@
-"""Parts by name: tables whose rows are read without importing anything, and import paths of one's own parts.
-
-A row names where its part is, as ``module:Attribute``. The part is imported when it is used, so that a program that
-asks only for names and numbers does not wait seconds for torch.
-"""
+"""Parts by name: tables of lazily imported classes, and import paths of a user's own parts."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from trainables.mistakes import Mistakes, suggestion
+
+# Names of a package that are imported when somebody asks for them, since their module imports torch.
+
+
+def late_import(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """The ``__getattr__`` of ``package``: every name of ``modules`` comes out of the module beside it."""
+
+    def attribute(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(modules[name]), name)
+
+    return attribute
+
+
+# Parts by name: tables whose rows are read without importing anything, and import paths of one's own parts.
+#
+# A row names where its part is, as ``module:Attribute``. The part is imported when it is used, so that a program that
+# asks only for names and numbers does not wait seconds for torch.
 
 _PATH = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<attribute>[^\W\d]\w*(\.[^\W\d]\w*)*)")
 

@@ -1,15 +1,50 @@
-"""Everything that one training run is: a value that can be sent to a worker, and its digest."""
+"""The specification of one training, and the record of one epoch."""
 
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from trainables.data.split import left_out
 from trainables.data.store.spec import StoreSpec
 from trainables.models.config import ModelConfig
 from trainables.training.config import TrainingConfig
+
+# What is kept of an epoch.
+
+
+class DeviceMemory(TypedDict):
+    """Bytes of a GPU: what PyTorch held at most, and what there is."""
+
+    peak: int
+    total: int
+
+
+class EpochRecord(TypedDict):
+    """What one epoch came to. ``start`` and ``end`` are seconds since 1970, ``metrics`` are of the validation.
+
+    ``batches`` is the number of training steps, and ``used`` how many pairs, triplets or samples the loss took of them
+    (:class:`trainables.losses.base.Used`); a loss that does not say it has none.
+
+    In a cross-validation ``fold`` (from 1) says whose epoch it is. On a GPU ``memory`` is what the process has taken.
+    ``together`` says how many trainings a stack had, this one counted, whose steps were taken at once.
+    """
+
+    epoch: int
+    loss: float
+    batches: int
+    metrics: dict[str, float]
+    start: float
+    end: float
+    checkpoint: str | None
+    used: NotRequired[dict[str, int]]
+    fold: NotRequired[int]
+    memory: NotRequired[DeviceMemory]
+    together: NotRequired[int]
+
+
+# Everything that one training run is: a value that can be sent to a worker, and its digest.
 
 
 @dataclass(frozen=True, kw_only=True)

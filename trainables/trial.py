@@ -12,7 +12,7 @@ import ray
 from ray import tune
 
 from trainables.spec import TrialSpec
-from trainables.training.attempts.attempt import Attempt, train_together
+from trainables.training.attempt import Attempt, train_together
 
 WAIT_S = 0.2
 

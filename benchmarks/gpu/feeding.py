@@ -22,7 +22,7 @@ from benchmarks.gpu.steps import Batch, still_batch, take_steps, training_of
 from benchmarks.input import draw_photographs
 from benchmarks.timing import machine, medians
 from trainables.data import DATASETS
-from trainables.data.augmentation.prefetch import prefetched
+from trainables.data.loading import prefetched
 from trainables.data.store.spec import StoreSpec
 from trainables.training.train import Training
 

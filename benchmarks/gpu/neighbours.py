@@ -15,9 +15,8 @@ from torch import Tensor
 from benchmarks.gpu.sizes import Sizes
 from benchmarks.timing import machine, medians
 from trainables.metrics import evaluate
-from trainables.metrics.clustering import agreement
-from trainables.metrics.kmeans import kmeans
-from trainables.metrics.nearest import _nearest_by_torch, nearest
+from trainables.metrics.clustering import agreement, kmeans
+from trainables.metrics.ranking import _nearest_by_torch, nearest
 
 K = 11
 CPU = torch.device("cpu")

@@ -10,8 +10,7 @@ from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
 from trainables.training.config import TrainingConfig
-from trainables.training.late_value import LateValue
-from trainables.training.train import Training
+from trainables.training.train import LateValue, Training
 
 Batch = tuple[Tensor, Tensor]
 """Images and labels."""

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from search.selection.choice import choose, rounds
-from search.selection.confirmation import Confirmation
+from search.selection.choice import Confirmation, choose, rounds
 
 Floats = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
-from search.report.diagnostics.edges import edges
+from search.report.diagnostics import edges
 from spaces.space import Parameter
 
 STUDIES = 100

@@ -18,7 +18,7 @@ from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
-from search.report.diagnostics.importances import importances
+from search.report.importances import importances
 from search.study.pruners import PRUNERS
 
 STUDIES = 60

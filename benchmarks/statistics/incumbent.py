@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial
 from rich.console import Console
 
 from benchmarks.statistics.landscapes import TRIALS, Landscape, climb, plain_study, tell_failed
-from search.study.samplers.gaussian_process import GaussianProcess
+from search.study.samplers import GaussianProcess
 
 SEARCHES = 16
 NOISES = (0.05, 0.15)

@@ -8,12 +8,11 @@ import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from search.study.samplers.sampler import Sampler
-from search.study.samplers.seen_study import SeenStudy
-from search.study.samplers.table import SAMPLERS
+from search.study.sampler import Sampler
+from search.study.samplers import SAMPLERS
+from search.study.study import SeenStudy
 from spaces.search_space import SearchSpace
-from spaces.space import Parameter, Space
-from spaces.value import Value
+from spaces.space import Parameter, Space, Value
 
 CLIFF = 2 / 3
 """What lies beyond it on the first axis diverges: a third of the space."""

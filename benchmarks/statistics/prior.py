@@ -7,8 +7,8 @@ import numpy as np
 from rich.console import Console
 
 from benchmarks.statistics.landscapes import TRIALS, Landscape, climb, plain_study, tell_failed
-from search.study.samplers.table import SAMPLERS
-from spaces.value import Value
+from search.study.samplers import SAMPLERS
+from spaces.space import Value
 
 SEARCHES = 100
 SHARES = (0.0, 0.125, 0.25, 0.5)

@@ -1,18 +1,76 @@
-"""The commands for a search or campaign on a cluster: submit, list, logs, stop, wait."""
+"""Commands for searches on a cluster: `submit`, `list`, `logs`, `stop`, `wait`."""
 
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from search.cli.log_filter import LogFilter, without_ray
 from search.cli.options import RUNS, Json, Settings
 from search.cli.output import rendered, say, show
 
 if TYPE_CHECKING:
-    from search.cluster.jobs.jobs import SearchJob
-    from search.report.tables.text_table import TextTable
+    from search.engines.ray_jobs import SearchJob
+    from search.report.text_table import TextTable
+
+
+# What a search says in the log of its job, without what Ray says there: hundreds of lines when a machine dies.
+
+_RAYS = re.compile(
+    r"(\x1b\[\d+m)?\((pid=)?(raylet|gcs_server|autoscaler|log_monitor)\b[^)]*\)"  # of its own processes
+    r"|(\S*\(\w+ pid=[^)]*\)\S* )?\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ [A-Z] \d+ \d+\]"  # of its C++ in ours
+    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\t[A-Z]+ \S+\.py:\d+ -- "  # of its Python
+    r"|\t\(\d\) "  # the further causes of what it says
+    r"|Running entrypoint for job "
+)
+"""How its lines begin."""
+_LOG_FOLLOWS = "Raylet logs:"
+"""How the line ends after which it shows the end of a dead machine's log, indented, and then an empty line."""
+
+
+class LogFilter:
+    """Takes a log piece by piece, as it comes, and gives what is not Ray's; ``left_out`` counts Ray's lines.
+
+    What workers say is the search's: Ray writes ``(TrainingTrial pid=…)`` before it.
+    """
+
+    def __init__(self) -> None:
+        self.left_out = 0
+        self._begun = ""
+        self._in_raylet_log = False
+
+    def take(self, text: str) -> str:
+        """The search's lines that end in ``text``."""
+        *lines, self._begun = (self._begun + text).split("\n")
+        return "".join(f"{line}\n" for line in lines if self._is_own(line))
+
+    def end(self) -> str:
+        """The search's last line, where the log does not end with a line's end."""
+        begun, self._begun = self._begun, ""
+        return begun if begun and self._is_own(begun) else ""
+
+    def _is_own(self, line: str) -> bool:
+        is_own = not self._is_rays(line)
+        self.left_out += not is_own
+        return is_own
+
+    def _is_rays(self, line: str) -> bool:
+        if self._in_raylet_log and (not line or line.startswith("    ")):
+            self._in_raylet_log = bool(line)
+            return True
+        is_rays = bool(_RAYS.match(line))
+        self._in_raylet_log = is_rays and line.endswith(_LOG_FOLLOWS)
+        return is_rays
+
+
+def without_ray(log: str) -> tuple[str, int]:
+    """The search's lines of a whole log, and how many of Ray's are left out."""
+    lines = LogFilter()
+    return lines.take(log) + lines.end(), lines.left_out
+
+
+# The commands for a search or campaign on a cluster: submit, list, logs, stop, wait.
 
 Address = Annotated[str, typer.Option("--address", metavar="URL", help="The cluster's dashboard.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A search or campaign that was submitted.")]
@@ -37,11 +95,11 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Have a cluster start a search or campaign, or go on with it."""
-    from search.campaigns.published import comparable
-    from search.cluster.jobs.jobs import connected
-    from search.cluster.jobs.submission import submission
+    from search.campaigns.submission import submission
+    from search.campaigns.tables import comparable
     from search.config.recipes import any_file, is_campaign, of_its_losses
     from search.config.yaml_file import apply_settings, read_yaml
+    from search.engines.ray_jobs import connected
 
     written = read_yaml(any_file(file))
     content = apply_settings(written, settings or [])
@@ -55,7 +113,7 @@ def submit(
 
 def list_searches(runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
     """The searches of a cluster."""
-    from search.cluster.jobs.jobs import connected
+    from search.engines.ray_jobs import connected
 
     with connected(address) as jobs:
         found = jobs.searches(_only(runs))
@@ -72,7 +130,7 @@ def logs(
     as_json: Json = False,
 ) -> None:
     """What a search on a cluster says, its workers' errors among it."""
-    from search.cluster.jobs.jobs import connected
+    from search.engines.ray_jobs import connected
 
     lines = LogFilter()
 
@@ -98,7 +156,7 @@ def logs(
 
 def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
     """End a search on a cluster; `submit` goes on with it."""
-    from search.cluster.jobs.jobs import connected
+    from search.engines.ray_jobs import connected
 
     with connected(address) as jobs:
         job = jobs.get(name, _only(runs))
@@ -111,7 +169,7 @@ def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json:
 
 def wait(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
     """Wait until a search on a cluster has ended; the exit code is the search's own, and 1 where it was stopped."""
-    from search.cluster.jobs.jobs import MISTAKE, connected
+    from search.engines.ray_jobs import MISTAKE, connected
 
     with connected(address) as jobs:
         job = jobs.wait(jobs.get(name, _only(runs)))
@@ -133,7 +191,7 @@ def _record(job: "SearchJob") -> dict[str, Any]:
 
 
 def _table(found: list["SearchJob"], location: str) -> "TextTable":
-    from search.report.tables.text_table import NOTHING, TextTable
+    from search.report.text_table import NOTHING, TextTable
 
     return TextTable(
         title=f"Searches at {location}",

@@ -16,14 +16,11 @@ from typing import Annotated, Any
 import typer
 
 from search import __version__
-from search.cli import cluster, doctor
-from search.cli.catalogue import backbones, check, datasets, draw, losses, papers
-from search.cli.models import embed, export, index, query, register
+from search.cli import catalogue, check, cluster, datasets, disk, look, models, run, trials
 from search.cli.output import say, set_up_logging
-from search.cli.searches import campaign, compare, disk, init, report, run, serve, status, trials, verify
-from search.config.parts.own_parts import find_parts_here
-from trainables.files.disk_full import DiskFull, is_full
+from search.config.names import find_parts_here
 from trainables.mistakes import Failure, Mistakes
+from trainables.storage import DiskFull, is_full
 
 FAILED, MISTAKE = 1, 2
 UNUSABLE = (
@@ -39,19 +36,19 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 PANELS: dict[str, tuple[Callable[..., Any], ...]] = {
-    "Search": (init.init, run.run, run.select, run.test, run.audit, campaign.campaign),
-    "Results": (status.status, trials.trials, trials.show, compare.compare, verify.verify, run.sync),
-    "Pictures": (report.report, serve.serve, draw.draw),
-    "Models": (export.export, embed.embed, index.index, query.query, register.register),
+    "Search": (datasets.init, run.run, run.select, run.test, run.audit, run.campaign),
+    "Results": (look.status, trials.trials, trials.show, look.compare, look.verify, run.sync),
+    "Pictures": (look.report, look.serve),
+    "Models": (models.export, models.embed, models.index, models.query, models.register),
     "Disk": (disk.disk, disk.remove, disk.trim),
     "Cluster": (cluster.submit, cluster.list_searches, cluster.logs, cluster.stop, cluster.wait),
     "What there is": (
-        losses.losses,
+        catalogue.losses,
         datasets.datasets,
-        backbones.backbones,
-        papers.papers,
+        catalogue.backbones,
+        catalogue.papers,
         check.check,
-        doctor.doctor,
+        look.doctor,
     ),
 }
 NAMES: dict[Callable[..., Any], str] = {cluster.list_searches: "list"}  # `list` is Python's own word

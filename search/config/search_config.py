@@ -1,10 +1,9 @@
-"""The search file as a whole.
+"""The search file as a whole, and which entries may change while a search is running."""
 
-A search file that names code, such as ``mylab.losses:CircleLoss``, runs that code when it is read.
-"""
-
+import hashlib
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,28 +12,39 @@ import yaml
 from pydantic import Field, field_validator, model_validator
 
 from search.config.names import folder_name
-from search.config.sections.dataset import DatasetSection
-from search.config.sections.losses import Losses
-from search.config.sections.metrics import MetricsSection
-from search.config.sections.noise import NoiseSection
-from search.config.sections.resources import ResourcesSection
-from search.config.sections.search import SearchSection
-from search.config.sections.section import Section
-from search.config.sections.selection import FinalSection, SelectionSection
-from search.config.sections.ship import Ship
-from search.config.sections.split import SplitSection
-from search.config.sections.storage import CheckpointsSection, TrackingSection
-from search.config.sections.training_by_loss import TrainingByLoss, training_mistakes, training_of_loss
-from search.config.validation.validation_errors import Validation, validate
+from search.config.sections import (
+    CheckpointsSection,
+    DatasetSection,
+    FinalSection,
+    Losses,
+    MetricsSection,
+    NoiseSection,
+    ResourcesSection,
+    SearchSection,
+    Section,
+    SelectionSection,
+    Ship,
+    SplitSection,
+    TrackingSection,
+    TrainingByLoss,
+    training_mistakes,
+    training_of_loss,
+)
+from search.config.validation import Validation, validate
 from search.config.yaml_file import read_yaml
-from search.study.names import Stage
-from trainables.losses.loss_part import LossPart
+from search.stages import Stage
+from spaces.space import Value
+from trainables.losses import LossPart
 from trainables.metrics import all_metrics, metric_name
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.models import ModelConfig
 from trainables.models.config import IMAGENET
 from trainables.parts import is_own
 from trainables.training.config import TrainingConfig
+
+# The search file as a whole.
+#
+# A search file that names code, such as ``mylab.losses:CircleLoss``, runs that code when it is read.
 
 AskedStage = Literal[Stage.NOISE, Stage.SEARCH, Stage.SELECT, Stage.TEST]
 STAGES: tuple[AskedStage, ...] = (Stage.SEARCH, Stage.SELECT, Stage.TEST)
@@ -162,3 +172,54 @@ def parse_stored(path: Path) -> SearchConfig:
             f"{path} is damaged, or another version wrote it (it has no {', '.join(missing)}); restore it from a copy."
         )
     return parse_config(content)
+
+
+# What of a search file may change while its search goes on, and the digest of what may not.
+
+SECTIONS = ("resources", "tracking", "stages", "ship")
+OF_SEARCH = ("trials", "audit")
+"""Of the section ``search``: more trials until the configurations are chosen, an audit of the pruning at any time."""
+
+
+def may_change(key: str) -> bool:
+    """Whether the entry ``key``, such as ``search.trials``, may differ from what the search began with."""
+    return key.split(".")[0] in SECTIONS or key in [f"search.{name}" for name in OF_SEARCH]
+
+
+def settled(config: SearchConfig) -> dict[str, Any]:
+    """All entries of a search file that may not change."""
+    content = config.model_dump(mode="json", exclude={*SECTIONS})
+    content["search"] = {name: value for name, value in content["search"].items() if name not in OF_SEARCH}
+    return content
+
+
+def settled_digest(config: SearchConfig) -> str:
+    """SHA-256 of all entries of a search file that may not change."""
+    return hashlib.sha256(json.dumps(settled(config), sort_keys=True).encode()).hexdigest()
+
+
+def settled_entries(config: SearchConfig) -> dict[str, Value]:
+    """All entries that may not change and are set, by key such as ``training.lr``; lists as JSON."""
+    return dict(_entries(settled(config)))
+
+
+def _entries(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Value]]:
+    for key, value in content.items():
+        if isinstance(value, dict):
+            yield from _entries(value, f"{above}{key}.")
+        elif isinstance(value, list):
+            yield f"{above}{key}", json.dumps(value)
+        elif value is not None:
+            yield f"{above}{key}", value
+
+
+# Where two configurations differ.
+
+
+def differences(before: Any, after: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Each key, such as ``training.lr``, at which ``before`` and ``after`` differ, with both values."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for inner in dict.fromkeys((*before, *after)):
+            yield from differences(before.get(inner), after.get(inner), f"{key}.{inner}" if key else str(inner))
+    elif before != after:
+        yield key, before, after

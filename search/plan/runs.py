@@ -1,4 +1,4 @@
-"""The runs folder: one folder a search, and what all searches share."""
+"""The runs folder: one folder a search or campaign."""
 
 import logging
 import os
@@ -13,7 +13,7 @@ import filelock
 from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
 from trainables.data.split import ClassSplit
-from trainables.files.whole import read_json, reading
+from trainables.files import read_json, reading
 from trainables.mistakes import Mistakes, suggestion
 
 logger = logging.getLogger(__name__)

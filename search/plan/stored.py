@@ -1,22 +1,28 @@
-"""A search as it is stored, for reading: neither its images nor its losses have to be known here."""
+"""A stored search, opened read-only."""
 
+import csv
+import io
 import weakref
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import Engine
 
-from search.config.secrets import expand
 from search.plan.runs import RunFolder, existing_run, stored_config
-from search.study.names import Stage, short_study_name, study_name
+from search.secrets import expand
+from search.stages import Stage, short_study_name, study_name
+from search.study.budget import Tally
 from search.study.storage.read import read_storage, stored_attributes, stored_tally, stored_trials
-from search.study.tally import Tally
-from trainables.files.whole import reading
+from search.trials import record_keys
+from spaces.space import Value
+from trainables.files import reading
 from trainables.mistakes import Mistakes, suggestion
+
+# A search as it is stored, for reading: neither its images nor its losses have to be known here.
 
 
 @dataclass(frozen=True)
@@ -117,3 +123,150 @@ def stored_search(runs: Path, name: str) -> StoredSearch:
         Mistakes: there is none.
     """
     return StoredSearch(existing_run(runs, name))
+
+
+# A study's trials as rows of a table.
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRow:
+    """One trial. ``epochs`` are those reported, ``replicate_of`` the first trial with the same parameters.
+
+    ``state`` is Optuna's name of it, ``value`` the trial's value (of a pruned one, its last), ``outcome`` why it ended.
+    """
+
+    number: int
+    state: str
+    value: float | None
+    params: Mapping[str, Value]
+    seed: int | None
+    epochs: int
+    replicate_of: int | None
+    outcome: str | None
+
+
+def trial_row(trial: FrozenTrial) -> TrialRow:
+    """The row of ``trial``."""
+    attributes = trial.user_attrs
+    reported = trial.intermediate_values
+    return TrialRow(
+        number=trial.number,
+        state=trial.state.name,
+        value=trial.value if trial.value is not None else reported[max(reported)] if reported else None,
+        params=attributes.get("params", trial.params),
+        seed=attributes.get("seed"),
+        epochs=len(record_keys(trial)),
+        replicate_of=attributes.get("replicate_of"),
+        outcome=attributes.get("outcome"),
+    )
+
+
+def parameter_names(rows: Sequence[TrialRow]) -> list[str]:
+    """Every parameter that some row has, in the order in which they first appear."""
+    return list(dict.fromkeys(name for row in rows for name in row.params))
+
+
+def trial_rows(trials: Sequence[FrozenTrial]) -> list[TrialRow]:
+    """The rows of ``trials``, those that only wait to begin left out."""
+    return [trial_row(trial) for trial in trials if trial.state != TrialState.WAITING]
+
+
+def trials_csv(tables: Mapping[str, Sequence[TrialRow]]) -> str:
+    """Rows by study as CSV, a column a parameter."""
+    names = parameter_names([row for rows in tables.values() for row in rows])
+    text = io.StringIO()
+    columns = [name for name in TrialRow.__dataclass_fields__ if name != "params"]
+    writer = csv.DictWriter(text, ("study", *columns, *names), lineterminator="\n")
+    writer.writeheader()
+    for study, rows in tables.items():
+        for row in rows:
+            facts = {key: value for key, value in asdict(row).items() if key != "params"}
+            writer.writerow({"study": study, **facts, **row.params})
+    return text.getvalue()
+
+
+# How far a search is, read from its storage alone.
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyStatus:
+    """One study's trials by state.
+
+    ``planned`` is how many there will be at most, ``epoch_budget`` how many epochs they may train together (None:
+    as many as they need), ``ended_early`` why there are fewer, ``best`` the highest value of a complete trial.
+    """
+
+    study: str
+    stage: Stage
+    running: int
+    complete: int
+    pruned: int
+    failed: int
+    planned: int
+    epochs: int
+    epoch_budget: int | None
+    ended_early: str | None
+    best: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchStatus:
+    """A search's studies; ``driver`` says which process runs it (None: nobody), ``problem`` what cannot be read."""
+
+    name: str
+    state: str
+    driver: str | None
+    studies: tuple[StudyStatus, ...]
+    problem: str | None = None
+
+
+def status_of(search: StoredSearch) -> SearchStatus:
+    """The trials of every study of a search, by state, and what the search did last.
+
+    What this version cannot read is a ``problem`` and no error: the other searches of a folder are still listed.
+    """
+    try:
+        studies = tuple(
+            _study_status(search, loss, stage, tally)
+            for stage in Stage
+            for loss in search.losses
+            if (tally := search.tally(loss, stage)).trials
+        )
+    except Exception as error:  # an older version's, another one's, or a damaged file's: anything may be in it
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        problem = f"this version of Holdout cannot read it ({reason})"
+        return SearchStatus(name=search.name, state="unreadable", driver=None, studies=(), problem=problem)
+    return SearchStatus(name=search.name, state=_state(search, studies), driver=search.folder.driver(), studies=studies)
+
+
+def _study_status(search: StoredSearch, loss: str, stage: Stage, tally: Tally) -> StudyStatus:
+    attributes = search.attributes(loss, stage)
+    ended_early = attributes.get("ended_early")
+    return StudyStatus(
+        study=short_study_name(loss, stage),
+        stage=stage,
+        running=tally.running,
+        complete=tally.states[TrialState.COMPLETE],
+        pruned=tally.states[TrialState.PRUNED],
+        failed=tally.states[TrialState.FAIL],
+        planned=tally.trials if ended_early else attributes.get("planned_trials", tally.trials),
+        epochs=tally.epochs,
+        epoch_budget=attributes.get("planned_epochs"),
+        ended_early=ended_early,
+        best=tally.best,
+    )
+
+
+def _state(search: StoredSearch, studies: tuple[StudyStatus, ...]) -> str:
+    stages = {row.stage for row in studies}
+    if search.folder.test.exists():
+        return "tested"
+    if Stage.TEST in stages:
+        return "training for the test"
+    if search.folder.selection.exists():
+        return "selected"
+    if Stage.SELECT in stages:
+        return "confirming"
+    if Stage.AUDIT in stages:
+        return "auditing the pruning"
+    return "measuring the noise" if stages == {Stage.NOISE} else "searching"

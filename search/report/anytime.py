@@ -1,4 +1,4 @@
-"""A study's anytime curve: its incumbents, in the order in which epochs ended."""
+"""Anytime curves: the best value so far over the epochs spent."""
 
 import math
 import statistics
@@ -6,16 +6,78 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from search.report.results.curves import ComparedCurve, CurvePoint
-from search.report.results.incumbent import Incumbent
-from search.report.results.loss_summary import LossSummary
-from search.report.statistics.anytime import Curve, certain_cost_ratio, mean_curve
-from search.study.records import epochs_of
-from trainables.training.epoch_record import EpochRecord
+from search.report.results import ComparedCurve, CurvePoint, Incumbent, LossSummary
+from search.report.statistics import LEVEL
+from search.report.text_table import NOTHING, TextTable
+from search.trials import epochs_of
+from trainables.spec import EpochRecord
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
+
+
+# Anytime curves: the best value so far against the epochs spent.
+#
+# A curve is an array over the epochs of a search in the order in which they ended: its e-th entry is the best value
+# after e + 1 epochs, whichever trials spent them.
+
+Curve = NDArray[np.float64]
+
+MIN_SEARCHES = 4
+NEVER = 99.0
+"""As a logarithm, more than any ratio; infinity is no number to subtract."""
+
+
+def mean_curve(curves: Sequence[Curve]) -> Curve:
+    """The mean of several searches' curves, as far as all of them go."""
+    shortest = min(len(curve) for curve in curves)
+    mean: Curve = np.mean([curve[:shortest] for curve in curves], axis=0)
+    return mean
+
+
+def epochs_to_reach(curve: Curve, value: float) -> int | None:
+    """After how many epochs ``curve`` first reaches ``value``; None where it never does."""
+    reached = np.flatnonzero(curve >= value)
+    return int(reached[0]) + 1 if len(reached) else None
+
+
+def cost_ratio(curve: Curve, other: Curve) -> float | None:
+    """The epochs that ``curve`` needs to reach the end value of ``other``, over those that ``other`` needed for it.
+
+    Below 1 ``curve`` is the cheaper; None where it never gets there.
+    """
+    needed = epochs_to_reach(curve, float(other[-1]))
+    spent = epochs_to_reach(other, float(other[-1]))
+    assert spent is not None
+    return None if needed is None else needed / spent
+
+
+def certain_cost_ratio(curves: Sequence[Curve], others: Sequence[Curve]) -> float | None:
+    """The cost ratio of the mean curves of two ways to search, where it is more than chance.
+
+    Two searches that differ in their seed alone have a ratio too. The searches are dealt to the two ways anew, in all
+    ways or in 999; None where a ratio as extreme as this one comes in more than 5 % of them, as it always does with
+    fewer than four searches a way, and where the value is never reached.
+    """
+    from scipy.stats import permutation_test  # half a second, for several searches alone
+
+    if min(len(curves), len(others)) < MIN_SEARCHES:
+        return None
+    every = [*curves, *others]
+
+    def log_ratio(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
+        ratio = cost_ratio(mean_curve([every[number] for number in first]), mean_curve([every[n] for n in second]))
+        return NEVER if ratio is None else math.log(ratio)
+
+    numbers = np.arange(len(every))
+    split = numbers[: len(curves)], numbers[len(curves) :]
+    found = permutation_test(split, log_ratio, vectorized=False, n_resamples=999, rng=np.random.default_rng(0))
+    return None if found.pvalue > LEVEL else cost_ratio(mean_curve(curves), mean_curve(others))
+
+
+# A study's anytime curve: its incumbents, in the order in which epochs ended.
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 """Where a curve is shown: after these shares of the epochs."""
@@ -95,3 +157,33 @@ def _point(curve: Curve, share: float, entries: Sequence[LossSummary]) -> CurveP
         value=float(curve[epochs - 1]) if curve[epochs - 1] > -math.inf else None,
         confirmed=statistics.fmean(confirmed) if len(confirmed) == len(entries) else None,
     )
+
+
+# Anytime curves as a table.
+
+
+def anytime_table(
+    objective: str, curves: Sequence[tuple[str, ComparedCurve]], number: Callable[[float], str]
+) -> TextTable:
+    """Curves beside each other, each with its name and its values as ``number`` writes them."""
+    notes = ["below a value: the mean that its configuration was confirmed with, where it was"] if curves else []
+    for name, curve in curves:
+        if curve.cost_ratio is not None:
+            reached = f"takes {curve.cost_ratio:.2f} × the epochs to reach the best value of"
+            notes.append(f"{name} {reached} {curve.against}/{curve.loss} (permutation of the searches, 5 %)")
+    if any(curve.against is not None and curve.cost_ratio is None for _, curve in curves):
+        notes.append(f"what differs otherwise may be chance: that takes {MIN_SEARCHES} searches a way or more to tell")
+    return TextTable(
+        title=f"Best {objective} so far, by the epochs spent",
+        header=("loss", *(f"{share:.0%} of the epochs" for share in SHARES)),
+        rows=tuple((name, *(_cell(point, number) for point in curve.points)) for name, curve in curves),
+        labels=1,
+        notes=tuple(notes),
+    )
+
+
+def _cell(point: CurvePoint, number: Callable[[float], str]) -> str:
+    if point.value is None:
+        return NOTHING
+    text = f"{number(point.value)} after {point.epochs}"
+    return text if point.confirmed is None else f"{text}\n{number(point.confirmed)} confirmed"

@@ -1,4 +1,4 @@
-"""What a search came to so far, derived from its records alone."""
+"""The summary of a search, derived from its records alone."""
 
 import json
 import time
@@ -8,36 +8,47 @@ from pathlib import Path
 
 from optuna.trial import FrozenTrial, TrialState
 
+from search.config.search_config import parse_config
+from search.config.validation import Findings
+from search.plan.checks.parts import check_spaces
 from search.plan.plan import Plan
+from search.plan.runs import stored_split
 from search.plan.search import Search
+from search.plan.stored import StoredSearch
 from search.report.anytime import incumbents
-from search.report.diagnostics.audit import pruning_audit
-from search.report.diagnostics.diagnose import diagnose
-from search.report.diagnostics.noise import noise_summary
-from search.report.results.loss_summary import (
+from search.report.diagnostics import diagnose, noise_summary, pruning_audit
+from search.report.results import (
     BestTrial,
     ChosenConfiguration,
     Confirmed,
     DefaultSummary,
     LossSummary,
+    ScoredModel,
+    ScoredOpening,
+    SeedInterval,
+    SeedOutcomes,
+    SeedStatistics,
     SplitAgreement,
+    SplitSummary,
+    Summary,
+    TimeSummary,
     TrialCounts,
+    scored_openings,
+    stored_summary,
 )
-from search.report.results.scored_openings import ScoredModel, ScoredOpening, scored_openings
-from search.report.results.seed_statistics import SeedInterval, SeedOutcomes, SeedStatistics
-from search.report.results.summary import SplitSummary, Summary, TimeSummary
-from search.report.statistics.interval import over_seeds
-from search.selection.choice import best_on_splits
-from search.selection.confirmation import Confirmation, confirmations, finalists
-from search.selection.openings.ledger import Ledger
+from search.report.statistics import over_seeds
+from search.selection.choice import Confirmation, best_on_splits, confirmations, finalists
+from search.selection.ledger import Ledger
 from search.selection.selection import Selection
-from search.study.configurations import by_configuration, configuration_of, mean_value
-from search.study.names import Stage
-from search.study.records import epochs_of
-from trainables.files.whole import write_text
+from search.stages import Stage
+from search.study.storage.read import StorageCopy
+from search.trials import by_configuration, configuration_of, epochs_of, mean_value
+from trainables.files import write_text
 from trainables.metrics.table import is_bounded
 from trainables.mistakes import Mistakes
-from trainables.training.epoch_record import EpochRecord
+from trainables.spec import EpochRecord
+
+# What a search came to so far, derived from its records alone.
 
 Trials = Mapping[Stage, Sequence[FrozenTrial]]
 """The trials of one loss in each stage."""
@@ -290,3 +301,44 @@ def _time_summary(
         trial_work_s=round(sum(record["end"] - record["start"] for record in of_search), 3),
         slots=slots,
     )
+
+
+# What a search came to so far, also while it runs and before its first summary was written.
+
+
+def summary_so_far(stored: StoredSearch) -> Summary:
+    """The summary that was written last; while a driver holds the search, and before the first, one of its records.
+
+    Nothing is written, and neither images nor losses are needed.
+
+    Raises:
+        Mistakes: the search has no studies yet, or its file cannot be read.
+    """
+    written = _written(stored)
+    if written is not None and stored.folder.driver() is None:
+        return written
+    return summarise(search_so_far(stored), written)
+
+
+def search_so_far(stored: StoredSearch) -> Search:
+    """The search with its studies as they are stored now, for reading; nothing that is done with it is written.
+
+    Raises:
+        Mistakes: the search has no studies yet, or its file cannot be read.
+    """
+    if stored.storage is None:
+        raise Mistakes(f"{stored.name} has no studies yet; wait until its first trial began.")
+    config, found = parse_config(dict(stored.config)), Findings()
+    spaces = check_spaces(found, config, accepted=True)
+    found.raise_if_any()
+    plan = Plan(config=config, folder=stored.folder, split=stored_split(stored.folder), spaces=spaces)
+    return Search(plan=plan, storage=StorageCopy(stored.storage, without=()))
+
+
+def _written(stored: StoredSearch) -> Summary | None:
+    if not stored.folder.summary.exists():
+        return None
+    try:
+        return stored_summary(stored.folder)
+    except Mistakes:  # another version's: the records say the same in today's form
+        return None

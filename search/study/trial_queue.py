@@ -20,13 +20,12 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
+from search.stages import Stage
 from search.study.budget import Budget
-from search.study.names import Stage
 from search.study.study import LossStudy
-from trainables.files.disk_full import DiskFull
 from trainables.mistakes import Failure
-from trainables.spec import TrialSpec
-from trainables.training.epoch_record import EpochRecord
+from trainables.spec import EpochRecord, TrialSpec
+from trainables.storage import DiskFull
 from trainables.training.stack import stack_key
 
 logger = logging.getLogger(__name__)

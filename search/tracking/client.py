@@ -1,15 +1,30 @@
-"""MLflow's client: quiet, asking once, and with its own tables made whole."""
+"""MLflow's client, and models loaded from MLflow by address."""
 
+import atexit
 import logging
 import os
+import re
+import shutil
+import tempfile
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from filelock import FileLock
 
+from search.secrets import without_password
+from search.tracking.models import FOLDER
+from trainables.mistakes import Mistakes
+
 if TYPE_CHECKING:
+    import torch
     from mlflow import MlflowClient
+
+    from trainables.inference.embedder import Embedder
+
+
+# MLflow's client: quiet, asking once, and with its own tables made whole.
 
 SQLITE = "sqlite:///"
 
@@ -57,3 +72,114 @@ def login_refusal(uri: str) -> str | None:
     except MlflowException as error:
         return f"HTTP status {error.get_http_status_code()}"
     return None
+
+
+# A model from MLflow, by its address there.
+
+TRACKING_URI = "MLFLOW_TRACKING_URI"
+FORM = re.compile(
+    r"models:/(?P<id>m-\w+)|models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))|"
+    r"runs:/(?P<run>\w+)/(?P<model>[^/]+)"
+)
+
+
+def downloaded_model(address: str) -> Path:
+    """The folder of the model at ``address``, copied to this machine for as long as this process lives.
+
+    Args:
+        address: on the server that ``MLFLOW_TRACKING_URI`` names: ``models:/NAME@ALIAS``, ``models:/NAME/VERSION``,
+            ``models:/m-…``, or ``runs:/RUN/NAME`` for the newest model of that name.
+
+    Raises:
+        Mistakes: no server is named or answers, or there is no such model, or it is none of Holdout's.
+    """
+    found = FORM.fullmatch(address)
+    if found is None:
+        raise Mistakes(
+            "A model in MLflow is models:/NAME@ALIAS, models:/NAME/VERSION, models:/m-… or runs:/RUN/NAME; not "
+            f"{address!r}."
+        )
+    uri = _tracking_uri(address)
+    shown = without_password(uri)
+    client = open_client(uri)
+    from mlflow.artifacts import download_artifacts
+    from mlflow.exceptions import MlflowException
+
+    try:
+        location = _location(client, found)
+    except MlflowException as error:
+        if error.get_http_status_code() not in (400, 404):  # an alias that is not there is 400
+            raise Mistakes(f"MLflow at {shown} does not give the model {address} ({_reason(error)}).") from error
+        location = None
+    if location is None:
+        raise Mistakes(f"There is no model {address} at {shown}; give one that is there.")
+    place = tempfile.mkdtemp(prefix="holdout-model-")
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    try:
+        return Path(download_artifacts(f"{location}/data/{FOLDER}", dst_path=place, tracking_uri=uri))
+    except (MlflowException, OSError) as error:
+        raise Mistakes(
+            f"The model {address} at {shown} has no folder data/{FOLDER}, as those that Holdout keeps there, or it "
+            f"cannot be read ({_reason(error)})."
+        ) from error
+
+
+def _tracking_uri(address: str) -> str:
+    uri = os.environ.get(TRACKING_URI)
+    if not uri:
+        raise Mistakes(
+            f"{address} is a model in MLflow, and {TRACKING_URI} does not say where that is; set it, as in "
+            f"{TRACKING_URI}=http://127.0.0.1:5000 or {TRACKING_URI}=sqlite:////home/me/runs/mlflow.db."
+        )
+    if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).is_file():
+        raise Mistakes(f"{TRACKING_URI} is {uri}, and there is no such file; mend the path.")
+    return uri
+
+
+def _location(client: "MlflowClient", found: "re.Match[str]") -> str | None:
+    """Where the files lie of what the address ``found`` means; None where the run that it names has no such model."""
+    location: str
+    if found["name"]:
+        version = found["version"] or client.get_model_version_by_alias(found["name"], found["alias"]).version
+        location = client.get_model_version_download_uri(found["name"], version)
+        return location
+    if found["id"]:
+        location = client.get_logged_model(found["id"]).artifact_location
+        return location
+    outputs = client.get_run(found["run"]).outputs
+    models = [client.get_logged_model(entry.model_id) for entry in outputs.model_outputs] if outputs else []
+    named = [model for model in models if model.name == found["model"]]
+    return max(named, key=lambda model: model.creation_timestamp).artifact_location if named else None
+
+
+def _reason(error: Exception) -> str:
+    return textwrap.shorten(without_password(str(error)), 160)
+
+
+# A model by its address, also by one of MLflow's.
+
+OF_MLFLOW = ("models:/", "runs:/")
+"""MLflow's addresses; which of them are models of ours, the registry says."""
+
+
+def load_model(address: str, *, device: "str | torch.device | None" = None, trust_code: bool = False) -> "Embedder":
+    """The model at a path, a URL or an address of MLflow's; as :func:`trainables.inference.embedder.load_model`."""
+    from trainables.inference import embedder as on_disk
+
+    found = on_disk.load_model(_on_disk(address), device=device, trust_code=trust_code)
+    if address.startswith(OF_MLFLOW):
+        found.address = address  # what was fetched lies in a folder that another process does not have
+    return found
+
+
+def _on_disk(address: str) -> str:
+    if not address.startswith(OF_MLFLOW):
+        return address
+    try:
+        return str(downloaded_model(address))
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "mlflow":
+            raise
+        raise Mistakes(
+            f"{address} is kept by MLflow, which is not installed here: install mlflow, or give the model's folder."
+        ) from error

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spaces.value import Value
+from spaces.space import Value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,42 +1,104 @@
-"""MLflow as a projection of the studies, which are never read back from it.
-
-One run a search, below it one a loss, and below that one a trial, of whichever stage; the search's is below its
-campaign's, if it belongs to one. All are found again by their tags. :meth:`Projection.project` reads a trial from its
-study and brings its run to the same state: missing epochs, parameters, tags and status. The same method therefore
-follows a search, catches up after an outage, and serves ``holdout sync``.
-"""
+"""MLflow as a projection of the studies, which are never read back from it."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.study.names import loss_of, trainings_of
-from search.study.records import epochs_of
+from search.stages import loss_of, trainings_of
 from search.study.study import LossStudy
 from search.tracking.client import open_client
 from search.tracking.described import DescribedModel, DescribedSearch, Registered, Registration, SummaryRun
-from search.tracking.models.logged_models import keep_model
-from search.tracking.models.registered_model import keep_versions
-from search.tracking.summary_runs import bring_up_to_date, finish, log_data
-from search.tracking.tags import CAMPAIGN, KIND, LOSS, NAME, NOTE, PARENT, SEARCH, STAGE, TRIAL, origin_tags
-from search.tracking.trial_rows import (
-    EPOCH_METRIC,
-    STEP_METRIC,
-    epoch_metrics,
-    outcome_tags,
-    params,
-    step_metrics,
+from search.tracking.models import keep_model, keep_versions
+from search.tracking.summary_runs import (
+    CAMPAIGN,
+    KIND,
+    LOSS,
+    NAME,
+    NOTE,
+    PARENT,
+    RESULTS,
+    SEARCH,
+    STAGE,
+    TAG_LENGTH,
+    TRIAL,
+    bring_up_to_date,
+    finish,
+    keep_views,
+    log_data,
+    origin_tags,
 )
-from search.tracking.views import RESULTS, keep_views
-from spaces.value import Value
+from search.trials import best_value, epochs_of
+from spaces.space import Value
+from trainables.spec import EpochRecord
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run
+    from mlflow.entities import Metric, Param, Run, RunTag
+
+
+# A trial's epochs, parameters and end as rows of MLflow.
+
+EPOCH_METRIC, STEP_METRIC = "train/loss", "objective/value"
+"""The metrics that every epoch, and every step of the objective, has; charts stand by what is before the slash."""
+
+
+def epoch_metrics(records: Sequence[EpochRecord], known: int) -> "list[Metric]":
+    """What each epoch after the ``known`` ones came to, the epochs of all folds counted on."""
+    from mlflow.entities import Metric
+
+    rows = []
+    for step, record in list(enumerate(records, start=1))[known:]:
+        values = {EPOCH_METRIC: record["loss"], "train/seconds": record["end"] - record["start"]}
+        values |= {f"train/{unit}": count for unit, count in record.get("used", {}).items()}
+        values |= {f"validation/{name}": value for name, value in record["metrics"].items()}
+        rows += [Metric(name, value, int(record["end"] * 1000), step) for name, value in values.items()]
+    return rows
+
+
+def step_metrics(trial: FrozenTrial, objective: str, known: int) -> "list[Metric]":
+    """The trial's value after each epoch beyond the ``known`` ones, or after each fold with the fold's own."""
+    from mlflow.entities import Metric
+
+    rows = []
+    for step, records in groupby(epochs_of(trial), key=lambda record: record.get("fold", record["epoch"])):
+        if step > known and step in trial.intermediate_values:
+            ended = list(records)
+            values = {STEP_METRIC: trial.intermediate_values[step]}
+            if "fold" in ended[-1]:
+                values["objective/fold_value"] = best_value(ended, objective)
+            rows += [Metric(name, value, int(ended[-1]["end"] * 1000), step) for name, value in values.items()]
+    return rows
+
+
+def params(settings: Mapping[str, Value], trial: FrozenTrial) -> "list[Param]":
+    """The trial's hyperparameters, before the ``settings`` that it shares with others."""
+    from mlflow.entities import Param
+
+    return [Param(name, str(value)) for name, value in {**settings, **trial.user_attrs.get("params", {})}.items()]
+
+
+def outcome_tags(trial: FrozenTrial) -> "list[RunTag]":
+    """How the trial ended, and why."""
+    from mlflow.entities import RunTag
+
+    outcome = trial.user_attrs.get("outcome", "")
+    tags = {"holdout.state": trial.state.name, "holdout.outcome": outcome, NOTE: outcome}
+    if failure := trial.user_attrs.get("failure"):
+        tags["holdout.failure"] = failure["cause"]
+    return [RunTag(name, value[:TAG_LENGTH]) for name, value in tags.items()]
+
+
+# MLflow as a projection of the studies, which are never read back from it.
+#
+# One run a search, below it one a loss, and below that one a trial, of whichever stage; the search's is below its
+# campaign's, if it belongs to one. All are found again by their tags. :meth:`Projection.project` reads a trial from its
+# study and brings its run to the same state: missing epochs, parameters, tags and status. The same method therefore
+# follows a search, catches up after an outage, and serves ``holdout sync``.
 
 RUN_STATUS = {
     TrialState.COMPLETE: "FINISHED",

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 
 from optuna.trial import FrozenTrial
 
-from search.config.secrets import without_password
-from search.study.names import search_of
+from search.secrets import without_password
+from search.stages import search_of
 from search.study.study import LossStudy
 from search.study.trial_queue import RunningTrial, TrialListener
 from search.tracking.projection import Projection
-from trainables.training.epoch_record import EpochRecord
+from trainables.spec import EpochRecord
 
 logger = logging.getLogger(__name__)
 

@@ -12,13 +12,10 @@ import torch
 from optuna.distributions import CategoricalDistribution
 
 from spaces.contract.outcome import Check, CheckOutcome, outcomes_of
-from spaces.declared import declared_space
-from spaces.space import Parameter, Space
-from spaces.value import Value
-from trainables.losses import LOSSES, loss_row
-from trainables.losses.base import Loss
-from trainables.losses.loss_part import LossPart, loss_part
-from trainables.losses.used import Unit, Used
+from spaces.losses import declared_space
+from spaces.space import Parameter, Space, Value
+from trainables.losses import LOSSES, LossPart, loss_part, loss_row
+from trainables.losses.base import Loss, Unit, Used
 from trainables.mistakes import raise_if_any
 
 CLASSES, DIMENSIONS = 12, 16

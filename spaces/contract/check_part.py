@@ -3,21 +3,18 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from spaces.contract.check_backbone import check_backbone
-from spaces.contract.check_batch_sampler import check_batch_sampler
-from spaces.contract.check_dataset import check_dataset
+from spaces.contract.check_data import check_batch_sampler, check_dataset
 from spaces.contract.check_loss import check_loss
-from spaces.contract.check_metric import check_metric
+from spaces.contract.check_model import check_backbone, check_metric
 from spaces.contract.outcome import CheckOutcome, outcome_of
 from trainables.data import DATASETS, Dataset
 from trainables.data.batch_samplers import BATCH_SAMPLERS
-from trainables.data.batch_samplers.base import Sampler
+from trainables.data.samplers import Sampler
 from trainables.losses import LOSSES
 from trainables.losses.base import Loss
 from trainables.metrics.table import METRICS, unknown_metrics
 from trainables.mistakes import Mistakes, suggestion
-from trainables.models.backbone import Backbone
-from trainables.models.backbones import BACKBONES, LIBRARIES
+from trainables.models.backbones import BACKBONES, LIBRARIES, Backbone
 from trainables.parts import is_own, load_part
 
 LOSS, DATASET, BACKBONE, BATCH_SAMPLER, METRIC = "loss", "data set", "backbone", "batch sampler", "metric"

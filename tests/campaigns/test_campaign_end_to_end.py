@@ -15,8 +15,7 @@ from optuna.trial import TrialState
 from support.commands import holdout, holdout_here, kill_when, plain, stored, summary, write_search
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 
-from search.study.records import epochs_of
-from search.study.trial_value import best_epochs
+from search.trials import best_epochs, epochs_of
 
 pytestmark = pytest.mark.cluster  # minutes long, as what breaks a cluster; a stopped campaign is in test_cluster too
 

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from support.finished_search import run_here
 
-from search.campaigns.campaign import Campaign, parse_campaign
-from search.campaigns.family import campaign_family
-from search.campaigns.results.result import campaign_result
-from search.campaigns.results.text_tables import campaign_tables
-from search.campaigns.results.types import CampaignResult
-from search.pages.sections.study import study
+from search.campaigns.cells import CampaignResult
+from search.campaigns.config import Campaign, parse_campaign
+from search.campaigns.report import study
+from search.campaigns.result import campaign_family, campaign_result
+from search.campaigns.tables import campaign_tables
 from search.report.summary import write_summary
 
 FOLDS, SEEDS = 3, 2

@@ -8,17 +8,16 @@ import pytest
 import torch
 from rich.console import Console
 
+from search.driver.pipeline import stage_by_stage
+from search.driver.sealed_test import score_test
+from search.driver.stages import NothingToSelect
 from search.plan.search import Search
-from search.report.seal.image_sets import openings_told
+from search.report.comparison import openings_told
 from search.report.summary import summarise
-from search.selection.openings.ledger import Ledger
-from search.selection.openings.opening import Opening
-from search.selection.scores.score import score
-from search.selection.scores.scoring import Scoring
-from search.stages.freeze import NothingToSelect
-from search.stages.pipeline import stage_by_stage
-from search.stages.sealed_test import score_test
-from search.study.names import Stage
+from search.selection.ledger import Ledger, Opening
+from search.selection.retrieval_file import Scoring
+from search.selection.scoring import score
+from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.training.train import Training
 

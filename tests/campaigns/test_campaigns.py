@@ -15,26 +15,22 @@ from support.summaries import chosen, improvements, made_loss, made_summary
 from support.trees import make_tree
 from support.widths import WIDTHS, check
 
-from search.campaigns.campaign import Campaign, parse_campaign
-from search.campaigns.config import VALIDATION, read_config
-from search.campaigns.folder import CampaignFolder
-from search.campaigns.prepare import read_campaign_plans
-from search.campaigns.results.cells import measured
-from search.campaigns.results.curves import campaign_curves, search_axes
-from search.campaigns.results.standings import measured_mean, published_number, standings
-from search.campaigns.results.table import campaign_table, columns_of
+from search.campaigns.cells import campaign_table, columns_of, measured
+from search.campaigns.comparisons import campaign_curves, measured_mean, published_number, search_axes, standings
+from search.campaigns.config import VALIDATION, Campaign, parse_campaign, read_config
+from search.campaigns.folder import CampaignFolder, read_campaign_plans
 from search.config.recipes import campaigns
 from search.config.yaml_file import read_yaml
-from search.plan.checks.spaces import spaces_of
+from search.plan.checks.parts import spaces_of
+from search.plan.make_plan import read_plan
 from search.plan.plan import Plan
-from search.plan.resume import read_plan
 from search.plan.runs import RunFolder
-from search.report.results.loss_summary import LossSummary
-from search.report.statistics.interval import over_seeds
-from search.report.tables.formats import ranks_beside
-from search.selection.openings.ledger import Ledger
-from search.selection.role import Role
-from trainables.files.whole import write_json
+from search.report.formats import ranks_beside
+from search.report.results import LossSummary
+from search.report.statistics import over_seeds
+from search.selection.ledger import Ledger
+from search.stages import Role
+from trainables.files import write_json
 from trainables.metrics.table import split_subset
 from trainables.mistakes import Mistakes
 

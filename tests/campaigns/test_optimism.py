@@ -6,12 +6,11 @@ import pytest
 from conftest import small_search
 from support.summaries import chosen, confirmed, made_default, made_loss, made_summary
 
-from search.campaigns.campaign import Campaign, parse_campaign
-from search.campaigns.results.optimism import optimism, optimism_sentences
-from search.report.results.seed_statistics import SeedInterval
-from search.report.results.summary import Summary
-from search.report.statistics.interval import over_seeds
-from search.selection.role import Role
+from search.campaigns.comparisons import optimism, optimism_sentences
+from search.campaigns.config import Campaign, parse_campaign
+from search.report.results import SeedInterval, Summary
+from search.report.statistics import over_seeds
+from search.stages import Role
 
 SEARCHED = {"a": 0.9, "b": 0.7}
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy.stats import linregress
 
-from search.campaigns.results.trends import trends
-from search.report.pairs.comparable import Comparable
-from search.report.results.row import RowKey
-from search.report.statistics.contrasts import ScoredRows
-from search.selection.role import Role
+from search.campaigns.comparisons import trends
+from search.report.pairs import Comparable
+from search.report.results import RowKey
+from search.report.statistics import ScoredRows
+from search.stages import Role
 
 KS = ("1", "12", "3", "6")
 """In the order of a file, which is not that of the numbers."""

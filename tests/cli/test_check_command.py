@@ -97,7 +97,7 @@ def test_the_options_of_a_data_set_are_given_like_those_of_a_search(image_folder
 def test_the_folder_of_the_command_comes_last_on_the_path(flags: tuple[str, ...], found: bool, here: Path) -> None:
     program = (
         "import sys; sys.path[:] = [path for path in sys.path if path]\n"
-        "from search.config.parts.own_parts import find_parts_here\n"
+        "from search.config.names import find_parts_here\n"
         "find_parts_here(); find_parts_here()\n"
         "import os; print(sys.path.count(os.getcwd()), sys.path[-1] == os.getcwd())"
     )

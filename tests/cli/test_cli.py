@@ -9,7 +9,7 @@ import pytest
 from conftest import draw_folder, small_search
 from support.commands import holdout_here, plain, write_search
 
-from search.cluster.session import ensure_token
+from search.engines.ray_session import ensure_token
 from search.plan.search import Search
 from search.report.summary import write_summary
 from spaces.losses import SPACES

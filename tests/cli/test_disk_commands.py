@@ -10,12 +10,12 @@ from conftest import small_search
 from support.commands import holdout_here, plain
 
 from search.config.search_config import parse_config
-from search.plan.checks import make_plan
+from search.plan.make_plan import make_plan
 from search.plan.runs import RunFolder
 from search.plan.search import open_search
 from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store.build import build_store
-from trainables.data.store.in_use import InUse
+from trainables.data.store.room import InUse
 
 
 @pytest.fixture

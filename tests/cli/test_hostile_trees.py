@@ -21,7 +21,7 @@ from support.commands import holdout_here, plain, write_search
 from support.trees import WRITERS, make_tree
 from support.without_ray import without_ray
 
-from trainables.data.sets.folder import Folder
+from trainables.data.sets.folders import Folder
 from trainables.mistakes import Mistakes
 
 IMAGE = "class-00/00.png"

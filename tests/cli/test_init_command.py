@@ -8,7 +8,7 @@ from support.commands import holdout_here, plain
 
 from search.config.recipes import read_search
 from search.config.search_config import parse_config
-from search.plan.checks import make_plan
+from search.plan.make_plan import make_plan
 
 
 @pytest.fixture

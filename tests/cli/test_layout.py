@@ -15,11 +15,9 @@ from support.widths import NUMBER, WIDTHS, check, numbers, printed
 from search.plan.runs import RunFolder
 from search.plan.search import Search
 from search.report.comparison import compare
-from search.report.results.comparison import Comparison
-from search.report.results.summary import stored_summary
-from search.report.tables.headline import headline_tables
-from search.report.tables.text_table import TextTable
-from search.report.tables.text_tables import text_tables
+from search.report.comparison_tables import headline_tables, text_tables
+from search.report.results import Comparison, stored_summary
+from search.report.text_table import TextTable
 
 OWN = "mylab.losses:CircleLoss"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from search.cli.log_filter import LogFilter, without_ray
+from search.cli.cluster import LogFilter, without_ray
 
 OURS = (
     "Searching …\n",

@@ -14,19 +14,18 @@ from support.commands import holdout_here, plain
 from support.cost import AFFORDABLE, images_seen
 from support.trees import make_tree
 
-from search.campaigns.campaign import Campaign, parse_campaign
-from search.campaigns.prepare import read_campaign_plans
-from search.campaigns.published import comparable
+from examples.papers.picture import SUFFIXES
+from examples.papers.table import FIGURES
+from search.campaigns.config import Campaign, parse_campaign
+from search.campaigns.folder import read_campaign_plans
+from search.campaigns.tables import comparable
 from search.cli.main import app
-from search.config.papers import PaperItem, papers
-from search.config.recipes import read_campaign, read_search, recipes
+from search.config.recipes import PaperItem, papers, read_campaign, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
-from search.config.validation.validation_errors import validate
+from search.config.validation import validate
 from search.config.yaml_file import read_yaml
-from search.pages.figures.papers.picture import SUFFIXES
-from search.pages.figures.papers.table import FIGURES
-from search.plan.checks.spaces import spaces_of
-from search.plan.resume import read_plan
+from search.plan.checks.parts import spaces_of
+from search.plan.make_plan import read_plan
 from trainables.data import DATASETS
 from trainables.mistakes import Mistakes
 
@@ -79,6 +78,10 @@ def parsed(line: str) -> Iterator[tuple[str, dict[str, Any]]]:
         if program == "make":
             assert not arguments
             yield f"make {command}", {}
+        elif program == "python":
+            module, figure, option, file = arguments
+            assert (command, option) == ("-m", "--to")
+            yield module, {"figure": figure, "to": Path(file)}
         else:
             assert program == "holdout"
             context = COMMANDS[command].make_context(command, arguments)
@@ -126,7 +129,7 @@ def configs_of(line: str, root: Root) -> dict[str, SearchConfig]:
             made |= {member.config.name: member.config for member in campaign.members}
         elif command == "report":
             assert set(params["names"]) <= made.keys()
-        elif command == "draw":
+        elif command == "examples.papers":
             assert params["figure"] in FIGURES
             assert params["to"].suffix in SUFFIXES
         elif command == "datasets":

@@ -82,8 +82,6 @@ def test_help_and_a_mistyped_command_load_nothing(arguments: list[str], code: in
         (["losses"], 0),
         (["backbones"], 0),
         (["datasets"], 0),
-        (["draw"], 0),
-        (["draw", "pnp-3", "--to", "no/folder.svg"], 2),
         (["papers"], 0),
         (["list", "--address", "nonsense"], 2),
         (["run", "no-such-recipe"], 2),
@@ -133,9 +131,9 @@ def test_a_finished_search_that_is_extended_tries_its_network(finished: tuple[Pa
 
 def test_planning_and_driving_a_search_load_no_torch(search_file: Callable[..., Any], tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from search.plan.resume import read_plan\n"
+        "import sys; from pathlib import Path; from search.plan.make_plan import read_plan\n"
         f"read_plan({search_file()!r}, Path({str(tmp_path)!r})).images.make()\n"
-        "import search.stages.pipeline, search.cluster.nodes, search.cluster.tune.tuner\n"
+        "import search.driver.pipeline, search.engines.ray_nodes, search.engines.ray_tune\n"
         "print([name for name in ('torch', 'torchvision', 'faiss', 'mlflow') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

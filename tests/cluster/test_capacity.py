@@ -6,11 +6,11 @@ import pytest
 import yaml
 from support.services import ROOT
 
-from search.cluster.capacity import CONTEXT_BYTES, capacity, growth, too_tight
-from search.cluster.tune import tuner
-from search.config.sections.resources import ResourcesSection
+from search.config.sections import ResourcesSection
+from search.engines import ray_tune as tuner
+from search.engines.capacity import CONTEXT_BYTES, capacity, growth, too_tight
 from trainables.mistakes import Mistakes
-from trainables.training.epoch_record import DeviceMemory
+from trainables.spec import DeviceMemory
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from support.commands import holdout, holdout_here, kill_when, plain, write_sear
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.services import MlflowServer, Nodes, Postgres, mlflow_server, postgres, ray_nodes
 
-from search.study.records import epochs_of
 from search.study.storage.read import read_storage, stored_trials
+from search.trials import epochs_of
 
 pytestmark = pytest.mark.cluster
 

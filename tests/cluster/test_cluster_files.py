@@ -8,7 +8,7 @@ import pytest
 import yaml
 from support.services import ROOT
 
-from search.cluster.session import import_ray
+from search.engines.ray_session import import_ray
 
 CLUSTER = yaml.safe_load((ROOT / "ray_cluster.yaml").read_text())
 COMPOSE = yaml.safe_load((ROOT / "mlflow" / "compose.yaml").read_text())

@@ -12,12 +12,12 @@ from conftest import draw_folder, small_search
 from support.commands import holdout, holdout_here, plain, write_search
 from support.services import ray_nodes
 
-from search.cluster import doctor
-from search.cluster.doctor import CheckResult, examine
-from search.cluster.mps import mps_daemon
 from search.config.search_config import parse_config
-from search.config.sections.resources import ResourcesSection
-from trainables.training.epoch_record import DeviceMemory
+from search.config.sections import ResourcesSection
+from search.driver import doctor
+from search.driver.doctor import CheckResult, examine
+from search.engines.capacity import mps_daemon
+from trainables.spec import DeviceMemory
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from support.services import Postgres, postgres
 
-from search.cluster import driver_lock
-from search.cluster.driver_lock import lock_key, only_driver_of
+from search.driver import start_up as driver_lock
+from search.driver.start_up import lock_key, only_driver_of
 from trainables.mistakes import Mistakes
 
 

@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 import pytest
 
-from search.cluster import head
-from search.cluster.head import watched_head
+from search.engines import ray_session as head
+from search.engines.ray_session import watched_head
 
 LOSES = """
 import os, signal, subprocess, sys, threading, time
 from search.cli.output import set_up_logging
-from search.cluster.session import ray_session
-from search.config.sections.resources import ResourcesSection
+from search.engines.ray_session import ray_session
+from search.config.sections import ResourcesSection
 
 def train(seconds):
     time.sleep(seconds)
@@ -30,7 +30,7 @@ def kill():
 
 set_up_logging()
 with ray_session():
-    from search.cluster.tune.tuner import map_on_workers
+    from search.engines.ray_tune import map_on_workers
 
     threading.Thread(target=kill).start()
     map_on_workers(train, [600], resources=ResourcesSection())

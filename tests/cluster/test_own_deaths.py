@@ -9,8 +9,8 @@ from ray.air.execution._internal import RayActorManager
 from ray.exceptions import ActorDiedError, ActorUnavailableError, OutOfMemoryError, RayActorError
 from ray.tune.execution import tune_controller
 
-from search.cluster.tune import tuner
-from search.cluster.tune.actor_manager import ActorManager, ActorOutOfMemory, use_in_tune
+from search.engines import ray_tune as tuner
+from search.engines.ray_tune import ActorManager, ActorOutOfMemory, use_in_tune
 
 DIED = ActorDiedError()
 UNAVAILABLE = ActorUnavailableError("Socket closed", None)

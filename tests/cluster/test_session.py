@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from search.cluster import session
-from search.cluster.session import ATTEMPTS, NoRay, ray_session
+from search.engines import ray_session as session
+from search.engines.ray_session import ATTEMPTS, NoRay, ray_session
 
 
 class FakeRay:
@@ -62,7 +62,7 @@ def test_what_did_not_start_is_started_again(started: Any, caplog: pytest.LogCap
 FAILS_ONCE = """
 import os
 import subprocess
-from search.cluster.session import import_ray, ray_session
+from search.engines.ray_session import import_ray, ray_session
 from ray._private import services
 
 get_node = services.get_node

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from search.cluster.tune import share as module
-from search.cluster.tune.share import Share
+from search.engines import waiting as module
+from search.engines.waiting import Share
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ def test_every_search_has_the_same_share_and_at_least_one_worker(workers: int, d
 def test_a_share_follows_who_comes_and_goes_and_says_so_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "LOOK_S", 0.0)
+    monkeypatch.setattr(module, "SHARE_LOOK_S", 0.0)
     on_cluster = iter([1, 2, 2, 3, 1])
     share = Share(12, lambda: next(on_cluster))
     with caplog.at_level(logging.WARNING):

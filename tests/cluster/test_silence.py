@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from search.cluster.capacity import Node
-from search.cluster.tune.placement import END_S, SAY_S, Placement
-from search.cluster.tune.silence import AWAKE_S, FLOOR_S, LOOK_S, Silences
 from search.config.search_config import parse_config
-from search.config.sections.resources import ResourcesSection
+from search.config.sections import ResourcesSection
+from search.engines.capacity import Node
+from search.engines.waiting import AWAKE_S, END_S, FLOOR_S, SAY_S, SILENCE_LOOK_S, Placement, Silences
 from trainables.mistakes import Failure, Mistakes
 
 FIRST_S = 7200.0
@@ -35,7 +34,7 @@ class Driver:
         """Who was taken as dead meanwhile."""
         found: set[str] = set()
         for _ in range(round(seconds)):
-            self.clock.now += LOOK_S
+            self.clock.now += SILENCE_LOOK_S
             assert self.silences.is_due
             found |= self.silences.too_long().keys()
         return found

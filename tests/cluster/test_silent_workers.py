@@ -12,9 +12,9 @@ from support.sleeping_driver import FLOOR, LOOPS, STOPS
 from support.sleeping_search import SleepingSearch
 
 from benchmarks.slots import SECONDS
-from search.config.sections.resources import ResourcesSection
+from search.config.sections import ResourcesSection
+from search.driver.stages import search_stage
 from search.plan.search import Search
-from search.stages.queued_stages import search_stage
 from search.study.trial_queue import TrialQueue
 from trainables.mistakes import Failure
 
@@ -59,15 +59,15 @@ def test_a_trial_for_which_no_machine_comes_ends_the_search(
     opened: Callable[..., Search], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No machine has a GPU, and none had when the search began: what refuses that is passed by."""
-    from search.cluster.session import ray_session
-    from search.cluster.tune import placement
+    from search.engines import waiting as placement
+    from search.engines.ray_session import ray_session
 
     monkeypatch.setattr(placement, "SAY_S", 2.0)
     monkeypatch.setattr(placement, "END_S", 8.0)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     queue = TrialQueue(only(search_stage(opened(search={"trials": 2}, losses=["mpa"]))))
     with ray_session():
-        from search.cluster.tune.tuner import run_queue
+        from search.engines.ray_tune import run_queue
 
         with pytest.raises(Failure, match=r"one asks for 1 CPUs and 1 GPUs, the cluster has 1 .* no other can come"):
             run_queue(queue, resources=ResourcesSection(gpus_per_trial=1), concurrent=2)

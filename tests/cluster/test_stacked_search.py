@@ -12,7 +12,7 @@ from support.commands import command, holdout, holdout_here, plain, stored, with
 from support.stacked_search import STACK, TRIALS, assert_same_studies, sizes, stackable_search
 from support.trained_here import trained_here
 
-from search.study.records import epochs_of
+from search.trials import epochs_of
 
 pytestmark = pytest.mark.cluster
 

@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 from optuna.trial import FrozenTrial, TrialState
 from support.driving import drive, only, record
 
-from search.cluster.tune.stack import Stack
+from search.driver.stages import confirm_stages, search_stage
+from search.engines.ray_tune import Stack
 from search.plan.search import Search
-from search.stages.queued_stages import confirm_stages, search_stage
-from search.study.names import Stage
-from search.study.records import epochs_of
+from search.stages import Stage
 from search.study.trial_queue import MAX_CRASHES, RunningTrial, TrialListener, TrialQueue
-from trainables.spec import TrialSpec
-from trainables.training.epoch_record import EpochRecord
+from search.trials import epochs_of
+from trainables.spec import EpochRecord, TrialSpec
 
 EPOCHS = 4
 SAME_KEY = {"proxies_per_class": 1}

@@ -10,15 +10,15 @@ import pytest
 import torch
 from PIL import Image
 
-from search.config.initial import initial_file
-from search.config.initial.image_facts import ImageFacts, dataset_facts, folder_facts
-from search.config.initial.initial_file import Machine, initial_text, name_for, write_initial_file
+from search.config import initial_file
+from search.config.image_facts import ImageFacts, dataset_facts, folder_facts
+from search.config.initial_file import Machine, initial_text, name_for, write_initial_file
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import parse_yaml
-from search.plan.checks import make_plan
+from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
 from trainables.data.sets.glyphs import Glyphs
-from trainables.data.store import size as store_size
+from trainables.data.store import build as store_size
 from trainables.mistakes import Mistakes
 
 CPU = Machine(cpus=1, gpus=0)

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from support.trees import make_tree
 
-from search.campaigns.campaign import parse_campaign
+from search.campaigns.config import parse_campaign
 from search.config.recipes import campaigns, read_campaign, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import read_yaml
-from search.plan.checks.spaces import spaces_of
-from spaces.configuration import Configuration
+from search.plan.checks.parts import spaces_of
+from spaces.space import Configuration
 from trainables.losses import loss_row
 from trainables.training.config import TrainingConfig
 

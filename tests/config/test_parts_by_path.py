@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from search.cluster.jobs.package import PACKAGES, SUBMITTED, working_directory
-from search.cluster.jobs.submission import submission
+from search.campaigns.submission import submission
 from search.config.search_config import parse_config
-from search.plan.resume import read_plan
+from search.engines.ray_jobs import PACKAGES, SUBMITTED, working_directory
+from search.plan.make_plan import read_plan
+from search.plan.plan import training_of
 from search.plan.search import open_search
-from search.plan.trainings import training_of
-from search.study.names import Stage
+from search.stages import Stage
 from trainables.mistakes import Mistakes
 
 SearchFile = Callable[..., dict[str, Any]]
@@ -24,9 +24,9 @@ import numpy as np
 from dataclasses import dataclass
 from optuna.distributions import FloatDistribution
 from spaces.space import Parameter
-from trainables.data.batch_samplers.random import RandomSampler
+from trainables.data.samplers import RandomSampler
 from trainables.data.dataset import Dataset
-from trainables.losses.contrastive import Contrastive
+from trainables.losses.pairs import Contrastive
 
 class CircleLoss(Contrastive):
     space = {"margin": Parameter(distribution=FloatDistribution(0, 1), default=0.25, source="chosen")}

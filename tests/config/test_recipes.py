@@ -16,10 +16,9 @@ from support.trees import make_tree
 from search.config.recipes import recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import apply_settings, read_yaml
-from search.plan.checks import make_plan
-from search.plan.plan import Plan
-from search.plan.trainings import training_of
-from search.study.names import Stage
+from search.plan.make_plan import make_plan
+from search.plan.plan import Plan, training_of
+from search.stages import Stage
 from trainables.losses import LOSSES, loss_row
 from trainables.training.train import train
 

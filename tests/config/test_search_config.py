@@ -11,7 +11,7 @@ from conftest import draw_folder
 from search.config.recipes import read_search
 from search.config.search_config import parse_config
 from search.config.yaml_file import apply_settings, parse_yaml
-from search.plan.checks import make_plan
+from search.plan.make_plan import make_plan
 from trainables.losses import loss_row
 from trainables.mistakes import Mistakes
 
@@ -189,7 +189,7 @@ def test_a_mistake_is_one_clear_sentence(
 
 def test_a_gpu_without_an_image_is_refused(search_file: SearchFile, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there are as many; elsewhere they lack."""
-    monkeypatch.setattr("search.plan.checks.machine._gpus", lambda: 32)
+    monkeypatch.setattr("search.plan.checks.services._gpus", lambda: 32)
     (found,) = sentences(search_file(resources={"gpus_per_trial": 21}))
     assert "gpus_per_trial is 21 and a batch has 20 images (training.batch_size), so that a GPU would" in found
 

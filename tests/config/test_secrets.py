@@ -19,9 +19,9 @@ from support.services import postgres
 from support.serving import served
 
 from search.config.search_config import parse_config
-from search.config.secrets import holds_password, without_password
-from search.plan.checks.addresses import check_tracking
-from trainables.files.whole import given_path
+from search.plan.checks.services import check_tracking
+from search.secrets import holds_password, without_password
+from trainables.files import given_path
 from trainables.mistakes import Mistakes
 
 

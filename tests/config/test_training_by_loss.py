@@ -9,14 +9,12 @@ import pytest
 import yaml
 from optuna.trial import create_trial
 
-from search.config.changeable import settled_digest, settled_entries
 from search.config.recipes import read_search
-from search.config.search_config import parse_config
-from search.config.sections.training_by_loss import SHARED
-from search.plan.checks import make_plan
-from search.plan.plan import Plan
-from search.plan.trainings import training_of
-from search.study.names import Stage
+from search.config.search_config import parse_config, settled_digest, settled_entries
+from search.config.sections import SHARED
+from search.plan.make_plan import make_plan
+from search.plan.plan import Plan, training_of
+from search.stages import Stage
 from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
 from trainables.training.config import Schedule, TrainingConfig

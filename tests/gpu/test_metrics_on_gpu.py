@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from trainables.metrics import all_metrics, evaluate
-from trainables.metrics.kmeans import kmeans
-from trainables.metrics.nearest import nearest
-from trainables.metrics.ranking import Gallery
+from trainables.metrics.clustering import kmeans
+from trainables.metrics.ranking import Gallery, nearest
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU is here")
 

@@ -9,18 +9,16 @@ import pytest
 import torch
 from PIL import Image
 
-from trainables.data.augmentation.augment import AUGMENTATIONS, Frame
-from trainables.data.augmentation.load import load
-from trainables.data.augmentation.prefetch import prefetched
-from trainables.data.sets.folder import Folder
-from trainables.data.store import resident
+from trainables.data.augment import AUGMENTATIONS, Frame
+from trainables.data.loading import load, prefetched
+from trainables.data.sets.folders import Folder
+from trainables.data.store import view as resident
 from trainables.data.store.spec import StoreSpec
-from trainables.inference.embed import embed
 from trainables.models import EmbeddingModel, ModelConfig
+from trainables.models.embedding import embed
 from trainables.spec import TrialSpec
 from trainables.training.config import TrainingConfig
-from trainables.training.late_value import LateValue
-from trainables.training.train import Training, train
+from trainables.training.train import LateValue, Training, train
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU is here")
 

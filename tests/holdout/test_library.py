@@ -12,8 +12,8 @@ from support.driving import only, record
 
 import holdout
 from examples import search_from_python
+from search.driver.stages import search_stage
 from search.plan.search import Search
-from search.stages.queued_stages import search_stage
 from search.study.trial_queue import TrialQueue
 from trainables.losses import LOSSES
 

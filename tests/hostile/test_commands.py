@@ -69,7 +69,6 @@ COMMANDS = [
     (["query", "folder", "row.yaml"], "folder is no index: index.json cannot be read there (No such file or directory)."),
     (["query", "garbled", "row.yaml"], "The index garbled is damaged ("),
     (["query", "future", "row.yaml"], "describes an index in the format 99, and this version reads 1; make the index again"),
-    (["draw", "zebra"], "A figure must be one of pnp-1, "),
     (["papers", "zebra"], "zebra is no paper; there are mpa, "),
     (["list", "--address", "nonsense"], "--address must be the URL of Ray's dashboard, such as http://HEAD:8265; it is 'nonsense'."),
     (["list", "--address", "http://127.0.0.1:9"], "No cluster answers at http://127.0.0.1:9 ([Errno 111] Connection refused)"),

@@ -19,7 +19,7 @@ from support.finished_search import run_here
 from support.refusals import GOOD, refused
 from support.tampered import Copied
 
-from trainables.training.checkpoints.checkpoints import load_checkpoint
+from trainables.training.checkpoints import load_checkpoint
 
 Change = Callable[[Path], object]
 STATUS, TRIALS, SHOW = ["status", "small"], ["trials", "small"], ["show", "small", "proxy_anchor", "0"]

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from support.made_search import Means, made_search
 
-from search.pages.figure import Drawing
-from search.pages.figures.results.pair_matrix import pair_matrix
-from search.pages.sections.answer import answer
 from search.plan.runs import RunFolder
 from search.report.comparison import compare
-from search.report.results.summary import stored_summary
+from search.report.drawing import Drawing
+from search.report.results import stored_summary
+from search.report.sections.answer import answer
+from search.report.sections.outcome import pair_matrix
 
 
 def sentences(runs: Path, means: Means) -> Sequence[str]:

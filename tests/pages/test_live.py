@@ -16,7 +16,7 @@ from support.serving import served
 
 from search.plan.runs import RunFolder
 from search.plan.search import Search
-from search.study.names import Stage
+from search.stages import Stage
 
 TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 16}
 

@@ -15,16 +15,15 @@ from conftest import draw_folder, small_search
 from PIL import Image
 from support.finished_search import run_here
 
-from search.pages.figure import Drawing, Figure, Photograph, Plot, Section
-from search.pages.sections.models import models_section
-from search.plan.disk.disk_usage import measure_entry
+from search.driver.removal import plan_removal
+from search.plan.disk_usage import measure_entry
 from search.plan.runs import RunFolder
 from search.plan.stored import StoredSearch
 from search.report.comparison import compare
-from search.report.results.comparison import Comparison
-from search.report.results.summary import stored_summary
-from search.selection.role import Role
-from search.stages.removal import plan_removal
+from search.report.drawing import Drawing, Figure, Photograph, Plot, Section
+from search.report.results import Comparison, stored_summary
+from search.report.sections.models import models_section
+from search.stages import Role
 
 MARKUP = "<b>&amp; $x_1$ <script>"
 ALONE = "alone"

@@ -15,13 +15,12 @@ import torch
 from matplotlib.figure import Figure
 from PIL import Image
 
-from search.pages.drawing import style
-from search.pages.figures.papers import pnp_6
-from search.pages.figures.papers.picture import SUFFIXES, picture
-from search.pages.figures.papers.pnp_1 import pnp_1, surface
-from search.pages.figures.papers.pnp_3 import PRINTED, built, named, pnp_3
-from search.pages.figures.papers.pnp_5 import ap_slope, pnp_5
-from search.pages.figures.papers.sampling_1 import (
+from examples.papers import pnp_6
+from examples.papers.picture import SUFFIXES, picture
+from examples.papers.pnp_1 import pnp_1, surface
+from examples.papers.pnp_3 import PRINTED, built, named, pnp_3
+from examples.papers.pnp_5 import ap_slope, pnp_5
+from examples.papers.sampling_1 import (
     NAMES,
     SAME_N,
     descended,
@@ -30,11 +29,12 @@ from search.pages.figures.papers.sampling_1 import (
     top_k_terms,
     triplet_terms,
 )
-from search.pages.figures.papers.slopes import curve
-from search.pages.figures.papers.table import FIGURES, Shown
-from search.pages.figures.papers.toy import POINTS, embedded, network, points, trained
-from search.pages.figures.papers.worked_ranking import FIG_2, FIG_3, Ranking, sampling_2, worked
-from trainables.losses.pnp import VARIANTS
+from examples.papers.slopes import curve
+from examples.papers.table import FIGURES, Shown
+from examples.papers.toy import POINTS, embedded, network, points, trained
+from examples.papers.worked_ranking import FIG_2, FIG_3, Ranking, sampling_2, worked
+from search.report.drawing import style
+from trainables.losses.ranking import VARIANTS
 
 AT = [0.0, 0.01, 0.5, 1.0, 3.0, 40.0]
 B, ALPHA = 2.5, 3.0

@@ -22,28 +22,24 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.driving import only, record
 from support.summaries import made_default, made_loss
 
-from search.pages.figure import Drawing, Figure, Plot, Section
-from search.pages.figures.search.contours import contours
-from search.pages.figures.search.history import history
-from search.pages.figures.search.importances import importances as importances_figure
-from search.pages.figures.search.learning_curves import learning_curves
-from search.pages.figures.search.parallel import parallel
-from search.pages.figures.search.searched import SearchedLoss, searched_loss
-from search.pages.figures.search.slices import slices
-from search.pages.sections.loss import FIGURES, loss_section
+from search.driver.stages import confirm_stages, freeze, search_stage
 from search.plan.search import Search
 from search.plan.stored import StoredSearch
-from search.report.diagnostics.finding import Finding
-from search.report.diagnostics.importances import importances
-from search.report.results.loss_summary import BestTrial
-from search.report.results.seed_statistics import SeedStatistics
+from search.report.drawing import Drawing, Figure, Plot, Section
+from search.report.importances import importances
+from search.report.results import BestTrial, Finding, SeedStatistics
+from search.report.sections.history import history
+from search.report.sections.learning_curves import learning_curves
+from search.report.sections.loss import FIGURES, loss_section
+from search.report.sections.parallel import importances as importances_figure
+from search.report.sections.parallel import parallel
+from search.report.sections.searched import SearchedLoss, searched_loss
+from search.report.sections.slices import contours, slices
 from search.report.summary import write_summary
-from search.stages.freeze import freeze
-from search.stages.queued_stages import confirm_stages, search_stage
-from search.study.names import Stage
+from search.stages import Stage
 from search.study.pruners import PRUNERS
-from search.study.records import record_key
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
+from search.trials import record_key
 
 Opened = Callable[..., Search]
 Value = Callable[[RunningTrial, int], float]
@@ -326,8 +322,8 @@ def test_drawing_loads_nothing_that_trains(chosen: Search) -> None:
     folder = chosen.plan.folder
     program = (
         "import sys; from pathlib import Path; from search.plan.stored import stored_search\n"
-        "from search.report.results.summary import stored_summary\n"
-        "from search.pages.sections.loss import loss_section\n"
+        "from search.report.results import stored_summary\n"
+        "from search.report.sections.loss import loss_section\n"
         "print([name for name in ('matplotlib', 'plotly', 'scipy', 'sklearn') if name in sys.modules])\n"
         f"stored = stored_search(Path({str(folder.runs)!r}), {folder.name!r})\n"
         "print(len(loss_section(stored, stored_summary(stored.folder), 'pnp').figures))\n"

@@ -8,14 +8,14 @@ import plotly.graph_objects as go
 import pytest
 from support.driving import only, record
 
-from search.pages.figure import Figure, Plot
-from search.pages.figures.effort.value_by_used import value_by_used
-from search.pages.sections.effort import effort
+from search.driver.stages import search_stage
 from search.plan.search import Search
 from search.plan.stored import StoredSearch
+from search.report.drawing import Figure, Plot
+from search.report.sections.effort import effort
+from search.report.sections.value_by_used import value_by_used
 from search.report.summary import write_summary
-from search.stages.queued_stages import search_stage
-from search.study.names import Stage
+from search.stages import Stage
 from search.study.trial_queue import TrialQueue
 
 Opened = Callable[..., Search]

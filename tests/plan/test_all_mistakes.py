@@ -12,8 +12,8 @@ import pytest
 from conftest import draw_folder, small_search
 
 from search.config.search_config import parse_config
-from search.plan.checks.images import unreadable_images
-from search.plan.resume import read_plan
+from search.plan.checks.data import unreadable_images
+from search.plan.make_plan import read_plan
 from trainables.data.dataset import Dataset
 from trainables.mistakes import Mistakes
 
@@ -194,7 +194,7 @@ HEAVY = ("torch", "ray", "mlflow", "faiss", "scipy", "sqlalchemy")
 def test_a_mistake_of_the_file_waits_for_no_library(search_file: SearchFile) -> None:
     program = (
         "import sys; from pathlib import Path\n"
-        "from search.plan.resume import read_plan; from trainables.mistakes import Mistakes\n"
+        "from search.plan.make_plan import read_plan; from trainables.mistakes import Mistakes\n"
         f"try: read_plan({search_file(training={'epochs': 'six'}, colour=1)!r}, Path('/nonexistent-runs'))\n"
         "except Mistakes as error: print(len(error.sentences))\n"
         f"print([name for name in {HEAVY} if name in sys.modules])"

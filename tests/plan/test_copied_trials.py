@@ -8,10 +8,9 @@ import optuna
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 
-from search.plan.copied_trials import copy_trials
-from search.plan.resume import read_plan
-from search.plan.search import Search, open_search
-from search.study.names import Stage
+from search.plan.make_plan import read_plan
+from search.plan.search import Search, copy_trials, open_search
+from search.stages import Stage
 from trainables.mistakes import Mistakes
 
 SearchFile = Callable[..., dict[str, Any]]

@@ -11,15 +11,13 @@ from support.finished_search import run_here
 from support.small_disk import SmallDisk
 
 from search.config.search_config import parse_config
-from search.pages.report_file import write_report
-from search.plan.checks import make_plan
-from search.plan.disk.needs import Need, What, disk_needs
-from search.plan.disk.space import check_space, spaces_of
+from search.plan.disk_needs import Need, What, check_space, disk_needs, spaces_of
+from search.plan.make_plan import make_plan, reopened
 from search.plan.plan import Plan
-from search.plan.resume import reopened
+from search.report.document import write_report
 from trainables.mistakes import Mistakes
 from trainables.models import BACKBONES
-from trainables.training.checkpoints.checkpoints import BEST
+from trainables.training.checkpoints import BEST
 
 TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 32}
 ABOUT = 2.0

@@ -10,10 +10,9 @@ from conftest import draw_folder, small_search
 from support.stores import ftp_store
 
 from search.config.search_config import parse_config
-from search.plan.checks import make_plan
-from search.plan.disk import folder_size
-from search.plan.disk.disk_usage import Kind, Usage, measure_disk, measure_entry
-from search.plan.disk.image_cache import image_stores
+from search.plan import disk_usage as folder_size
+from search.plan.disk_usage import Kind, Usage, image_stores, measure_disk, measure_entry
+from search.plan.make_plan import make_plan
 from search.plan.runs import RunFolder, find_runs
 from search.plan.search import Search, open_search
 

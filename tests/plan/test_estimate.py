@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from search.config.search_config import parse_config
-from search.plan.checks import make_plan
+from search.driver.doctor import START_S, expected_seconds, expected_works, images_of, measured_trainings
+from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
-from search.plan.progress.estimate import START_S, expected_seconds, expected_works, images_of, measured_trainings
-from search.study.names import Stage
+from search.stages import Stage
 from trainables.training.cost import Cost
 
 

@@ -12,17 +12,15 @@ from optuna.trial import TrialState
 from support.driving import only, record
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 
+from search.driver.stages import confirm_stages, final_stage, freeze, search_stage
+from search.driver.start import recorded_outcome
+from search.driver.synchronise import make_projection, synchronise
 from search.plan.search import Search, open_search
 from search.report.summary import write_summary
-from search.stages.freeze import freeze
-from search.stages.outcome import recorded_outcome
-from search.stages.queued_stages import confirm_stages, final_stage, search_stage
-from search.stages.synchronise import make_projection, synchronise
-from search.study.names import Stage
-from search.study.records import epochs_of
+from search.stages import Stage
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
-from search.study.trial_value import ByEpoch, ByFold, best_epochs
-from trainables.training.epoch_record import EpochRecord
+from search.trials import ByEpoch, ByFold, best_epochs, epochs_of
+from trainables.spec import EpochRecord
 
 Opened = Callable[..., Search]
 

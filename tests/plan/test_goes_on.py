@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from search.plan.resume import read_plan, reopened
+from search.plan.make_plan import read_plan, reopened
 from search.plan.search import open_search
 from trainables.mistakes import Mistakes
 

@@ -16,7 +16,7 @@ from support.commands import holdout, holdout_here, kill_when, plain, stored, su
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.stores import ftp_store
 
-from search.study.records import epochs_of
+from search.trials import epochs_of
 
 LOSSES = ("mpa", "pnp")
 EPOCHS = 10

@@ -8,12 +8,11 @@ import pytest
 from optuna.trial import TrialState
 from support.driving import drive, only, train
 
+from search.driver.stages import confirm_stages, final_stage, freeze
 from search.plan.search import Search
 from search.report.summary import write_summary
 from search.selection.selection import Selection
-from search.stages.freeze import freeze
-from search.stages.queued_stages import confirm_stages, final_stage
-from search.study.names import Stage
+from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.data.split import make_split
 

@@ -6,10 +6,9 @@ import numpy as np
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from search.report.anytime import curve_of, incumbents
-from search.report.results.incumbent import Incumbent
-from search.study.records import record_key
-from search.study.trial_value import ByEpoch
-from trainables.training.epoch_record import EpochRecord
+from search.report.results import Incumbent
+from search.trials import ByEpoch, record_key
+from trainables.spec import EpochRecord
 
 
 def trial(number: int, state: TrialState, epochs: list[tuple[float, float]]) -> FrozenTrial:

@@ -7,11 +7,11 @@ from optuna.trial import TrialState
 from scipy.stats import beta
 from support.driving import drive, only, train
 
+from search.driver.stages import audit_stage
 from search.plan.search import Search
 from search.report.summary import summarise
-from search.selection.audit import to_audit
-from search.stages.queued_stages import audit_stage
-from search.study.names import Stage
+from search.selection.choice import to_audit
+from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
 
 Opened = Callable[..., Search]

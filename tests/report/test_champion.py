@@ -7,9 +7,8 @@ from support.made_search import Means, made_search
 
 from search.plan.runs import RunFolder
 from search.report.comparison import compare
-from search.report.models.champion import champion
-from search.report.results.comparison import Comparison
-from search.report.results.summary import stored_summary
+from search.report.models import champion
+from search.report.results import Comparison, stored_summary
 
 
 @pytest.mark.parametrize(

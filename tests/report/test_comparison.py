@@ -14,14 +14,11 @@ from support.made_search import frozen_selection, made_search
 
 from search.plan.runs import RunFolder
 from search.report.comparison import compare
-from search.report.pairs.comparable import comparable_rows
-from search.report.results.comparison import Comparison
-from search.report.results.row import Row
-from search.report.results.seed_statistics import SeedInterval
-from search.report.results.summary import stored_summary
-from search.report.statistics.holm import holm
-from search.selection.family import Family
-from trainables.files.whole import write_json
+from search.report.pairs import comparable_rows
+from search.report.results import Comparison, Row, SeedInterval, stored_summary
+from search.report.statistics import holm
+from search.selection.selection import Family
+from trainables.files import write_json
 
 
 def compared(runs: Path, *names: str) -> Comparison:

@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import t
 
-from search.report.statistics.contrasts import ScoredRows, _of_weighted_classes
-from search.report.statistics.detectable import minimum_detectable_difference
-from search.report.statistics.holm import holm
+from search.report.statistics import ScoredRows, _of_weighted_classes, holm, minimum_detectable_difference
 
 Floats = NDArray[np.float64]
 

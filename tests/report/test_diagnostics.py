@@ -12,13 +12,10 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from scipy.special import logit
 from scipy.stats import rankdata, t
 
-from search.report.diagnostics.diagnose import diagnose
-from search.report.diagnostics.edges import edges, slopes
-from search.report.diagnostics.replicates import replicates
-from search.report.diagnostics.scale import position, value_at
+from search.report.diagnostics import diagnose, edges, replicates, slopes
+from search.report.importances import position, value_at
 from spaces.losses import SPACES
-from spaces.space import Parameter, Space
-from spaces.value import Value
+from spaces.space import Parameter, Space, Value
 from trainables.training.config import TrainingConfig
 
 UNIT = FloatDistribution(0, 1)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from search.report.models.curves import auc, distance_quantile, overlap, true_positive_rates
-from search.selection.scores.retrieval_file import EDGES
+from search.report.ranked_test import auc, distance_quantile, overlap, true_positive_rates
+from search.selection.retrieval_file import EDGES
 
 BINS = len(EDGES) - 1
 NOBODY = np.zeros(BINS, dtype=np.int64)

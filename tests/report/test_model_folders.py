@@ -23,11 +23,10 @@ from support.services import ROOT
 import holdout
 from holdout import Mistakes
 from search.plan.stored import stored_search
-from search.selection.confirmation import Confirmation
-from search.selection.exported import exported_trial
-from search.selection.scores.retrieval_file import RetrievalFile
-from search.selection.selection import Selection
-from trainables.data.augmentation.augment import Frame
+from search.selection.choice import Confirmation
+from search.selection.retrieval_file import RetrievalFile
+from search.selection.selection import Selection, exported_trial
+from trainables.data.augment import Frame
 from trainables.inference.embedder import Embedder
 from trainables.spec import derived_seed
 

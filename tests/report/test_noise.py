@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from support.driving import only, train
 
+from search.driver.stages import noise_stage
+from search.plan.plan import training_of
 from search.plan.search import Search, open_search
-from search.plan.trainings import training_of
-from search.report.results.noise_summary import Detectable
-from search.report.statistics.detectable import minimum_detectable_difference
+from search.report.formats import noise_text
+from search.report.results import Detectable
+from search.report.statistics import minimum_detectable_difference
 from search.report.summary import summarise
-from search.report.tables.noise_text import noise_text
-from search.stages.queued_stages import noise_stage
-from search.study.names import Stage
+from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
 
 Opened = Callable[..., Search]

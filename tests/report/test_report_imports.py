@@ -5,14 +5,14 @@ import sys
 
 HEAVY = ("torch", "ray", "mlflow", "scipy", "sklearn", "pandas")
 MODULES = (
-    "search.pages.sections.models",
+    "search.report.sections.models",
     "search.report.comparison",
-    "search.report.parent_run",
+    "search.driver.described",
     "search.report.summary",
-    "search.report.tables.output",
+    "search.report.text_table",
     "search.campaigns.folder",
-    "search.campaigns.results.result",
-    "search.campaigns.results.text_tables",
+    "search.campaigns.result",
+    "search.campaigns.tables",
 )
 
 

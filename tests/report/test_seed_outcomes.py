@@ -7,15 +7,13 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.driving import drive, only, record, train
 
-from search.pages.sections.answer import answer
+from search.driver.stages import confirm_stages, final_stage, freeze
 from search.plan.search import Search
 from search.report.comparison import compare
-from search.report.results.seed_statistics import SeedOutcomes
+from search.report.comparison_tables import headline_tables, text_tables
+from search.report.results import SeedOutcomes
+from search.report.sections.answer import answer
 from search.report.summary import summarise, write_summary
-from search.report.tables.headline import headline_tables
-from search.report.tables.text_tables import text_tables
-from search.stages.freeze import freeze
-from search.stages.queued_stages import confirm_stages, final_stage
 from search.study.trial_queue import TrialQueue
 
 

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 from scipy.stats import sem, t
 
-from search.report.results.seed_statistics import SeedInterval
-from search.report.statistics.anytime import certain_cost_ratio, cost_ratio, epochs_to_reach, mean_curve
-from search.report.statistics.interval import over_seeds
+from search.report.anytime import certain_cost_ratio, cost_ratio, epochs_to_reach, mean_curve
+from search.report.results import SeedInterval
+from search.report.statistics import over_seeds
 from trainables.metrics.table import is_bounded
 
 

@@ -12,22 +12,19 @@ from support.driving import train
 from support.summaries import made_loss, made_summary
 
 from search.config.search_config import parse_config
-from search.plan.checks import make_plan
+from search.driver.described import loss_run, search_run
+from search.driver.stages import confirm_stages, final_stage, freeze, noise_stage, search_stage
+from search.plan.make_plan import make_plan
 from search.plan.runs import RunFolder
 from search.plan.search import Search, open_search
 from search.report.comparison import compare
-from search.report.parent_run import loss_run, search_run
-from search.report.results.comparison import Comparison
-from search.report.results.summary import Summary, stored_summary
+from search.report.results import Comparison, Summary, stored_summary
 from search.report.summary import summarise, write_summary
-from search.selection.openings.ledger import Ledger
-from search.selection.role import Role
+from search.selection.ledger import Ledger
 from search.selection.selection import Selection
-from search.stages.freeze import freeze
-from search.stages.queued_stages import confirm_stages, final_stage, noise_stage, search_stage
-from search.study.names import Stage
+from search.stages import Role, Stage
 from search.study.trial_queue import QueuedStage, TrialQueue
-from trainables.files.whole import write_json
+from trainables.files import write_json
 from trainables.mistakes import Mistakes
 
 PARAMS = ("variant", "temperature")

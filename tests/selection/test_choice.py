@@ -7,9 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.selection.choice import best_on_splits, choose, rounds
-from search.selection.confirmation import Confirmation, split_effects
-from search.selection.shrinkage import pooled_variance, shrunk_means
+from search.selection.choice import (
+    Confirmation,
+    best_on_splits,
+    choose,
+    pooled_variance,
+    rounds,
+    shrunk_means,
+    split_effects,
+)
 
 GROUPS = st.lists(st.lists(st.floats(-1, 1), min_size=1, max_size=6), min_size=1, max_size=6)
 

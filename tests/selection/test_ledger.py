@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 from support.small_disk import small_disk
 
-from search.selection.openings.ledger import NAME, Ledger
-from search.selection.openings.opened_images import Fingerprint, OpenedImages
-from search.selection.openings.opening import Opening
-from trainables.files.disk_full import DiskFull
+from search.selection.ledger import NAME, Fingerprint, Ledger, OpenedImages, Opening
 from trainables.mistakes import Mistakes
+from trainables.storage import DiskFull
 
 
 def images(*classes: str) -> OpenedImages:

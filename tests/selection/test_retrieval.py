@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from search.selection.scores import sample as sample_module
-from search.selection.scores.retrieval import retrieval_of
-from search.selection.scores.retrieval_file import EDGES, LEVELS, RetrievalFile
-from search.selection.scores.sample import map_images, sampled_queries
+from search.selection import retrieval_file as sample_module
+from search.selection.retrieval_file import EDGES, LEVELS, RetrievalFile, map_images, sampled_queries
+from search.selection.scoring import retrieval_of
 from trainables.metrics import per_query_metrics
 
 NAMES = ("<b>a</b>", "$x$", "c", "alone", "e")

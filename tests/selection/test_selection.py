@@ -8,10 +8,8 @@ import pytest
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from search.selection.choice import RULES
-from search.selection.confirmation import Confirmation, confirmations, finalists
-from search.selection.family import Family
-from search.selection.selection import Selection, study_digest
+from search.selection.choice import RULES, Confirmation, confirmations, finalists
+from search.selection.selection import Family, Selection, study_digest
 from trainables.mistakes import Mistakes
 
 

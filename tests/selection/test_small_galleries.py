@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from search.selection.scores.small_galleries import in_small_galleries
+from search.selection.scoring import in_small_galleries
 
 LABELS = np.repeat(np.arange(6), 8)
 

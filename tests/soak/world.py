@@ -119,7 +119,7 @@ def services(scenario: Scenario, folder: Path) -> Iterator[Services]:
             for name, value in NOTICES.items():
                 patch.setenv(name, value)
         if scenario.nodes:
-            from search.cluster.session import import_ray
+            from search.engines.ray_session import import_ray
 
             import_ray()
             stack.callback(here.end_nodes)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from spaces.contract.check_backbone import check_backbone
+from spaces.contract.check_model import check_backbone
 from spaces.contract.check_part import check_part
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.metrics import all_metrics

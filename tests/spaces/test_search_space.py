@@ -7,8 +7,7 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from spaces.losses import SPACES
-from spaces.override import nearest
-from spaces.search_space import SearchSpace, search_space
+from spaces.search_space import SearchSpace, nearest, search_space
 from trainables.mistakes import Mistakes
 from trainables.training.config import TrainingConfig
 

@@ -9,12 +9,12 @@ import pytest
 from optuna.trial import TrialState, create_trial
 from support.stores import PLACES, ftp_store, place
 
+from search.driver.listeners import CheckpointCleanup
+from search.plan.plan import trial_directory
 from search.plan.search import Search
-from search.plan.trainings import trial_directory
-from search.stages.listeners.checkpoint_cleanup import CheckpointCleanup
-from search.study.names import Stage
+from search.stages import Stage
 from search.study.trial_queue import RunningTrial
-from trainables.files.whole import as_path
+from trainables.files import as_path
 
 SIZE = 1000
 LOSS = "pnp"

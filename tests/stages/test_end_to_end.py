@@ -16,7 +16,7 @@ from mlflow import MlflowClient
 from support.commands import holdout, holdout_here, plain, stored, summary, write_search
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 
-from search.study.records import epochs_of
+from search.trials import epochs_of
 
 LOSSES = ("proxy_anchor", "pnp")
 

@@ -11,10 +11,10 @@ from support.commands import holdout_here, plain, stored, write_search
 from support.small_disk import SmallDisk
 from support.trained_here import trained_here
 
-from search.selection.openings.ledger import Ledger
+from search.selection.ledger import Ledger
 from trainables.data.store.spec import opened_store
-from trainables.inference.tensors_file import read_tensors
-from trainables.training.checkpoints.checkpoints import load_checkpoint
+from trainables.inference.model_files import read_tensors
+from trainables.training.checkpoints import load_checkpoint
 
 NAME = "birds"
 LOSS = "proxy_anchor"

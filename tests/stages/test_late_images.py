@@ -9,8 +9,8 @@ from conftest import draw_folder, small_search
 from support.commands import holdout_here, plain, stored, write_search
 from support.without_ray import without_ray
 
-from search.selection.scores.scoring import Scoring
-from search.study.names import Stage
+from search.selection.retrieval_file import Scoring
+from search.stages import Stage
 from trainables.data.store.contents import read_contents
 
 SMALL: dict[str, Any] = {

@@ -12,18 +12,14 @@ import pytest
 from rich.console import Console
 from support.driving import record, train
 
-from search.plan.progress.status import status_of
+from search.driver.progress import Progress
+from search.driver.progress_view import NOTHING, SlotLine, StudyLine, phase, sparkline, view
+from search.driver.stages import confirm_stages, search_stage
 from search.plan.search import Search, open_search
-from search.plan.stored import StoredSearch
-from search.selection.choice import choose
-from search.selection.confirmation import confirmations
-from search.stages.progress.phase import phase
-from search.stages.progress.progress import Progress
-from search.stages.progress.sparkline import sparkline
-from search.stages.progress.view import NOTHING, SlotLine, StudyLine, view
-from search.stages.queued_stages import confirm_stages, search_stage
-from search.study.comparisons import BelowMedian, Comparison, Halving
-from search.study.names import Stage
+from search.plan.stored import StoredSearch, status_of
+from search.selection.choice import choose, confirmations
+from search.stages import Stage
+from search.study.pruners import BelowMedian, Comparison, Halving
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 
 Opened = Callable[..., Search]

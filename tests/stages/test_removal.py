@@ -14,14 +14,14 @@ from support.stores import ftp_store
 
 from search.campaigns.config import read_config
 from search.campaigns.folder import CampaignFolder
-from search.cluster.driver_lock import only_driver_of
 from search.config.search_config import parse_config
-from search.plan.checks import make_plan
+from search.driver import removal
+from search.driver.removal import plan_removal
+from search.driver.start_up import only_driver_of
+from search.plan.make_plan import make_plan
 from search.plan.search import open_search
-from search.stages import removal
-from search.stages.removal import plan_removal
-from search.study.names import Stage, study_name
-from search.study.storage.delete import study_names
+from search.stages import Stage, study_name
+from search.study.storage.open import study_names
 from trainables.mistakes import Failure, Mistakes
 
 Make = Callable[..., Path]

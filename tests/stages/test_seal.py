@@ -16,16 +16,15 @@ from PIL import Image
 from support.commands import holdout_here, plain, write_search
 from support.without_ray import without_ray
 
-from search.plan.resume import reopened
+from search.driver.stages import final_stage, frozen_selection
+from search.plan.make_plan import reopened
 from search.plan.runs import RunFolder
 from search.plan.search import open_search
-from search.selection.scores.scoring import Scoring
+from search.selection.retrieval_file import Scoring
 from search.selection.selection import Selection
-from search.stages.freeze import frozen_selection
-from search.stages.queued_stages import final_stage
-from search.study.configurations import configuration_of
-from search.study.names import Stage
+from search.stages import Stage
 from search.study.trial_queue import TrialQueue
+from search.trials import configuration_of
 from trainables.mistakes import Mistakes
 
 SMALL: dict[str, Any] = {
@@ -216,7 +215,7 @@ def test_final_trainings_of_something_else_are_not_scored(
         raise Mistakes("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr("search.stages.pipeline.score_test", killed)
+        patch.setattr("search.driver.pipeline.score_test", killed)
         holdout_here("test", "small", "--runs", runs, code=2)
     edit(runs, "small", PARAMS, json.dumps({"variant": "Ds", "temperature": 0.5}), "small/pnp@final")
     said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)

@@ -13,12 +13,12 @@ from conftest import draw_folder, small_search
 from rich.console import Console
 
 from search.config.search_config import parse_config
-from search.plan.checks import make_plan
+from search.driver import start_up
+from search.driver.progress_view import StoreProgress
+from search.driver.start_up import Phases, get_ready
+from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
-from search.stages import start_up
-from search.stages.progress.store_progress import StoreProgress
-from search.stages.start_up import Phases, get_ready
-from trainables.data.store.in_use import is_used
+from trainables.data.store.room import is_used
 from trainables.mistakes import Mistakes
 
 
@@ -37,8 +37,8 @@ def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             order.append("Ray is gone")
 
     monkeypatch.setattr(start_up, "ray_session", session)
-    monkeypatch.setattr("search.cluster.tune.tuner.slots", lambda *_: 2)
-    monkeypatch.setattr("search.cluster.nodes.make_nodes_ready", lambda *_: None)
+    monkeypatch.setattr("search.engines.ray_tune.slots", lambda *_: 2)
+    monkeypatch.setattr("search.engines.ray_nodes.make_nodes_ready", lambda *_: None)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     return order
 

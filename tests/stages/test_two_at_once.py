@@ -12,14 +12,14 @@ from support.commands import command, holdout_here, plain
 from support.finished_search import run_here
 
 import holdout
-from search.config.initial.initial_file import write_initial_file
+from search.config.initial_file import write_initial_file
 from search.plan.runs import RunFolder
 
 OPEN = """
 import sys
 from pathlib import Path
-from search.selection.openings.ledger import Ledger
-from search.selection.openings.opened_images import OpenedImages
+from search.selection.ledger import Ledger
+from search.selection.ledger import OpenedImages
 
 folder, name = sys.argv[1:]
 ledger = Ledger(Path(folder, "test_openings.jsonl"))

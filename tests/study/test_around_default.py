@@ -12,16 +12,14 @@ from scipy.stats import kstest, truncnorm
 from support.driving import drive, only, train
 
 from search.config.search_config import parse_config
+from search.driver.stages import search_stage
 from search.plan.search import Search
-from search.stages.queued_stages import search_stage
-from search.study.names import Stage
-from search.study.samplers.around_default import SPREAD, WEIGHT, around_default, is_turn
-from search.study.samplers.shares import at, share_of
+from search.stages import Stage
+from search.study.sampler import SPREAD, WEIGHT, around_default, at, is_turn, share_of
 from search.study.storage.driver import DriverStorage
 from search.study.trial_queue import TrialQueue
 from spaces.search_space import SearchSpace
-from spaces.space import Parameter, steps
-from spaces.value import Value
+from spaces.space import Parameter, Value, steps
 from trainables.mistakes import Mistakes
 
 Opened = Callable[..., Search]

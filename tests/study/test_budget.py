@@ -6,13 +6,12 @@ import pytest
 from rich.console import Console
 from support.driving import drive, only, record, train, train_side_by_side
 
-from search.plan.progress.status import status_of
+from search.driver.progress import Progress
+from search.driver.stages import search_stage
 from search.plan.search import Search, open_search
-from search.plan.stored import StoredSearch
+from search.plan.stored import StoredSearch, status_of
 from search.report.summary import write_summary
-from search.stages.progress.progress import Progress
-from search.stages.queued_stages import search_stage
-from search.study.names import Stage
+from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
 
 Opened = Callable[..., Search]

@@ -7,11 +7,11 @@ import pytest
 from rich.console import Console
 from support.driving import drive, only, train_side_by_side
 
+from search.driver.pipeline import _print_chance
+from search.driver.stages import search_stage
 from search.plan.search import Search
-from search.stages.pipeline import _print_chance
-from search.stages.queued_stages import search_stage
-from search.study.names import Stage
-from search.study.samplers.chance import is_blind, left_to_chance
+from search.stages import Stage
+from search.study.sampler import is_blind, left_to_chance
 from search.study.trial_queue import TrialQueue
 
 

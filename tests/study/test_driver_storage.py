@@ -16,10 +16,10 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
+from search.study.budget import Tally
 from search.study.storage.driver import DriverStorage
 from search.study.storage.open import close_storage, is_on_network, open_storage
 from search.study.storage.read import read_storage, stored_attributes, stored_tally, stored_trials
-from search.study.tally import Tally
 
 numbers = count(1)
 

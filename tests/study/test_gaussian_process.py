@@ -10,7 +10,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.samplers import GPSampler
 from optuna.trial import TrialState, create_trial
 
-from search.study.samplers.gaussian_process import PosteriorMeanGPSampler
+from search.study.samplers import PosteriorMeanGPSampler
 
 SPACE = {"x": FloatDistribution(0, 1), "choice": CategoricalDistribution(("a", "b"))}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from search.study.names import Stage, loss_of, search_of, study_name, trainings_of
+from search.stages import Stage, loss_of, search_of, study_name, trainings_of
 
 
 @pytest.mark.parametrize("stage", Stage)

@@ -15,12 +15,12 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.driving import drive, only, train
 
 from search.config.search_config import parse_config
-from search.plan.checks import make_plan
+from search.driver.stages import search_stage
+from search.plan.make_plan import make_plan
 from search.plan.search import Search
-from search.stages.queued_stages import search_stage
-from search.study.names import Stage
-from search.study.samplers.shares import at
-from search.study.samplers.table import SAMPLERS
+from search.stages import Stage
+from search.study.sampler import at
+from search.study.samplers import SAMPLERS
 from search.study.storage.driver import DriverStorage
 from search.study.storage.open import open_storage
 from search.study.trial_queue import RunningTrial, TrialQueue

@@ -7,9 +7,9 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.driving import only, record, train
 
+from search.driver.stages import search_stage
 from search.plan.search import Search
-from search.stages.queued_stages import search_stage
-from search.study.names import Stage
+from search.stages import Stage
 from search.study.storage.driver import DriverStorage
 from search.study.trial_queue import TrialQueue
 from trainables.spec import derived_seed

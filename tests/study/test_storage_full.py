@@ -7,9 +7,8 @@ import pytest
 import sqlalchemy
 from support.small_disk import SmallDisk
 
-from search.study.storage.full import watch_space
-from search.study.storage.open import close_storage, open_storage
-from trainables.files.disk_full import DiskFull
+from search.study.storage.open import close_storage, open_storage, watch_space
+from trainables.storage import DiskFull
 
 
 def url_on(disk: SmallDisk) -> str:

@@ -7,10 +7,10 @@ import pytest
 from optuna.trial import TrialState
 from support.driving import only, record
 
+from search.driver.stages import search_stage
 from search.plan.search import Search
-from search.stages.queued_stages import search_stage
+from search.stages import Stage
 from search.study import trial_queue
-from search.study.names import Stage
 from search.study.trial_queue import MAX_STORAGE_FAILURES, PAUSES_S, RunningTrial, TrialQueue
 from trainables.mistakes import Failure
 

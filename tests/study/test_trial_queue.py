@@ -10,14 +10,13 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import OperationalError
 from support.driving import drive, only, record, train
 
+from search.driver.stages import NothingToSelect, confirm_stages, final_stage, freeze, search_stage
 from search.plan.search import Search, open_search
 from search.report.summary import write_summary
-from search.stages.freeze import NothingToSelect, freeze
-from search.stages.queued_stages import confirm_stages, final_stage, search_stage
-from search.study.names import Stage
-from search.study.records import epochs_of
+from search.stages import Stage
 from search.study.trial_queue import MAX_CRASHES, QueuedStage, RunningTrial, TrialListener, TrialQueue
-from trainables.training.epoch_record import EpochRecord
+from search.trials import epochs_of
+from trainables.spec import EpochRecord
 
 Opened = Callable[..., Search]
 

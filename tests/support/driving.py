@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator
 
+from search.driver.stages import search_stage
 from search.plan.search import Search
-from search.stages.queued_stages import search_stage
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
-from trainables.training.epoch_record import EpochRecord
+from trainables.spec import EpochRecord
 
 TrialValue = Callable[[RunningTrial, int], float]
 

@@ -10,19 +10,19 @@ import torch
 from rich.console import Console
 
 from search.config.search_config import parse_config
-from search.plan.checks import make_plan
+from search.driver.listeners import CheckpointCleanup
+from search.driver.pipeline import stage_by_stage
+from search.driver.sealed_test import score_test
+from search.plan.make_plan import make_plan
+from search.plan.plan import with_training_images
 from search.plan.search import Search, open_search
 from search.plan.stored import StoredSearch
-from search.plan.training_images import with_training_images
 from search.report.comparison import compare
-from search.report.models.model_folders import write_model_folders
+from search.report.models import write_model_folders
 from search.report.summary import write_summary
-from search.selection.family import Family
-from search.selection.scores.score import score
-from search.stages.listeners.checkpoint_cleanup import CheckpointCleanup
-from search.stages.pipeline import stage_by_stage
-from search.stages.sealed_test import score_test
-from search.study.names import Stage
+from search.selection.scoring import score
+from search.selection.selection import Family
+from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.training.cross_validation import CrossValidation, begin
 from trainables.training.train import Training

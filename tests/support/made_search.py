@@ -10,14 +10,11 @@ from support.summaries import SPLIT as SPLIT_SUMMARY
 from support.summaries import chosen, confirmed, improvements, made_default, made_loss, made_summary
 
 from search.plan.runs import RunFolder
-from search.report.diagnostics.finding import Finding
-from search.report.results.loss_summary import BestTrial, TrialCounts
-from search.report.results.seed_statistics import SeedInterval, SeedStatistics
-from search.report.statistics.interval import over_seeds
-from search.selection.family import Family
-from search.selection.selection import Selection
+from search.report.results import BestTrial, Finding, SeedInterval, SeedStatistics, TrialCounts
+from search.report.statistics import over_seeds
+from search.selection.selection import Family, Selection
 from trainables.data.split import ClassSplit
-from trainables.files.whole import write_json
+from trainables.files import write_json
 
 SPLIT = ClassSplit(
     train=("a", "b", "c"),

@@ -8,7 +8,7 @@ from mlflow import MlflowClient
 from optuna.trial import FrozenTrial, TrialState
 from support.commands import stored
 
-from search.study.records import epochs_of
+from search.trials import epochs_of
 
 
 def studies_of(loss: str) -> tuple[str, ...]:

@@ -11,11 +11,10 @@ from torch import nn
 
 from spaces.space import Parameter, Space
 from trainables.data import Dataset
-from trainables.data.batch_samplers.base import Sampler
-from trainables.data.sets.folder import Folder
-from trainables.losses.base import Loss, ProxyLoss
-from trainables.losses.used import Used
-from trainables.models.backbone import Backbone
+from trainables.data.samplers import Sampler
+from trainables.data.sets.folders import Folder
+from trainables.losses.base import Loss, ProxyLoss, Used
+from trainables.models.backbones import Backbone
 
 NOT_A_PART = 3
 

@@ -108,7 +108,7 @@ def ray_nodes(token_file: Path, cpus: int = 1, **environment: str) -> Iterator[N
         for name, value in environment.items():
             patch.setenv(name, value)
         patch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
-        from search.cluster.session import import_ray
+        from search.engines.ray_session import import_ray
 
         import_ray()
         nodes = Nodes(cpus)

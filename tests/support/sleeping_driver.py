@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from search.cluster.session import import_ray
+from search.engines.ray_session import import_ray
 
 DIES = "HOLDOUT_TEST_DIES"
 STOPS = "HOLDOUT_TEST_STOPS"
@@ -48,10 +48,10 @@ def sleeping() -> type:
 
 if __name__ == "__main__":
     import_ray()  # sets its token, which has to happen before anything else imports Ray
-    import search.cluster.tune.silence
-    import search.cluster.tune.tuner
+    import search.engines.ray_tune
+    import search.engines.waiting
     from search.cli.main import main
 
-    search.cluster.tune.tuner.TrainingTrial = sleeping()  # type: ignore[misc,assignment]
-    search.cluster.tune.silence.FLOOR_S = float(os.environ.get(FLOOR, search.cluster.tune.silence.FLOOR_S))
+    search.engines.ray_tune.TrainingTrial = sleeping()  # type: ignore[misc,assignment]
+    search.engines.waiting.FLOOR_S = float(os.environ.get(FLOOR, search.engines.waiting.FLOOR_S))
     main()

@@ -6,9 +6,7 @@ from pathlib import Path
 from support.small_training import drawn_images, small_spec
 
 from trainables.data.store.spec import StoreSpec
-from trainables.inference.embedder_spec import EmbedderSpec
-from trainables.inference.model_folder import write_model
-from trainables.inference.tensors_file import network_file
+from trainables.inference.model_files import EmbedderSpec, network_file, write_model
 from trainables.training.train import train
 
 

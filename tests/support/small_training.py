@@ -5,7 +5,7 @@ from typing import Any
 
 from conftest import draw_folder
 
-from trainables.data.sets.folder import Folder
+from trainables.data.sets.folders import Folder
 from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec

@@ -8,7 +8,7 @@ from conftest import small_search
 from optuna.trial import TrialState
 from support.commands import stored, write_search
 
-from search.study.records import epochs_of
+from search.trials import epochs_of
 
 STACK = 4
 TRIALS = 5

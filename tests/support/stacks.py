@@ -10,9 +10,8 @@ import torch
 
 from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
-from trainables.spec import TrialSpec
+from trainables.spec import EpochRecord, TrialSpec
 from trainables.training.config import TrainingConfig
-from trainables.training.epoch_record import EpochRecord
 from trainables.training.train import Training
 
 CPU = torch.device("cpu")

@@ -3,10 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from search.report.results.incumbent import Incumbent
-from search.report.results.loss_summary import ChosenConfiguration, Confirmed, DefaultSummary, LossSummary, TrialCounts
-from search.report.results.seed_statistics import SeedStatistics
-from search.report.results.summary import SplitSummary, Summary, TimeSummary
+from search.report.results import (
+    ChosenConfiguration,
+    Confirmed,
+    DefaultSummary,
+    Incumbent,
+    LossSummary,
+    SeedStatistics,
+    SplitSummary,
+    Summary,
+    TimeSummary,
+    TrialCounts,
+)
 
 SPLIT = SplitSummary(
     digest="0" * 64,

@@ -7,9 +7,9 @@ import pytest
 import torch
 from support.without_ray import NoTracker
 
-from search.cluster.tune.stack import Stack
-from search.config.sections.resources import ResourcesSection
-from search.selection.scores.scoring import Scoring
+from search.config.sections import ResourcesSection
+from search.engines.ray_tune import Stack
+from search.selection.retrieval_file import Scoring
 from search.study.trial_queue import TrialQueue
 from trainables.spec import TrialSpec
 from trainables.trial import TrainingTrial
@@ -34,12 +34,12 @@ def trained_here(monkeypatch: pytest.MonkeyPatch, on_start: Callable[[], None] =
             plan.images.make()
         return 1
 
-    monkeypatch.setattr("search.stages.pipeline.get_ready", get_ready)
-    monkeypatch.setattr("search.stages.pipeline.make_projection", lambda plan: None)
-    monkeypatch.setattr("search.stages.pipeline.Tracker", NoTracker)
-    monkeypatch.setattr("search.stages.pipeline._synchronised", lambda *_: "MLflow is not asked.")
-    monkeypatch.setattr("search.cluster.tune.tuner.run_queue", _run_queue)
-    monkeypatch.setattr("search.cluster.tune.tuner.map_on_workers", _score_all)
+    monkeypatch.setattr("search.driver.pipeline.get_ready", get_ready)
+    monkeypatch.setattr("search.driver.pipeline.make_projection", lambda plan: None)
+    monkeypatch.setattr("search.driver.pipeline.Tracker", NoTracker)
+    monkeypatch.setattr("search.driver.pipeline._synchronised", lambda *_: "MLflow is not asked.")
+    monkeypatch.setattr("search.engines.ray_tune.run_queue", _run_queue)
+    monkeypatch.setattr("search.engines.ray_tune.map_on_workers", _score_all)
 
 
 def _run_queue(queue: TrialQueue, *, resources: ResourcesSection, **_: Any) -> None:
@@ -58,6 +58,6 @@ def _run_queue(queue: TrialQueue, *, resources: ResourcesSection, **_: Any) -> N
 
 
 def _score_all(_: Any, tasks: Sequence[Scoring], **__: Any) -> list[Any]:
-    from search.selection.scores.score import score
+    from search.selection.scoring import score
 
     return [score(task) for task in tasks]

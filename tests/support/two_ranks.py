@@ -13,8 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainables.losses import LOSSES
 from trainables.losses.base import Loss
-from trainables.training.distributed.batch_norm import take_common_statistics
-from trainables.training.distributed.gathering import gathered, shares, sum_gradients
+from trainables.training.distributed.batch import gathered, shares, sum_gradients, take_common_statistics
 
 CPU = torch.device("cpu")
 STEPS = 2

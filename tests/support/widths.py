@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from search.cli.layout import LaidOut
-from search.report.tables.text_table import TextTable
+from search.cli.output import LaidOut
+from search.report.text_table import TextTable
 
 WIDTHS = (60, 80, 100, 120, 200)
 NUMBER = re.compile(r"[-+]?\d+\.\d+")

@@ -11,9 +11,8 @@ import pytest
 import torch
 from support.driving import record
 
-from search.selection.scores.retrieval import retrieval_of
-from search.selection.scores.retrieval_file import FOLDER
-from search.selection.scores.scoring import Scoring
+from search.selection.retrieval_file import FOLDER, Scoring
+from search.selection.scoring import retrieval_of
 from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.data.store.contents import read_contents
 
@@ -33,12 +32,12 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> list[Scoring]:
         scored.extend(tasks)
         return [_scores(task) for task in tasks]
 
-    monkeypatch.setattr("search.stages.pipeline.get_ready", get_ready)
-    monkeypatch.setattr("search.stages.pipeline.make_projection", lambda plan: None)
-    monkeypatch.setattr("search.stages.pipeline.Tracker", NoTracker)
-    monkeypatch.setattr("search.stages.pipeline._synchronised", lambda *_: "MLflow is not asked.")
-    monkeypatch.setattr("search.cluster.tune.tuner.run_queue", _run_queue)
-    monkeypatch.setattr("search.cluster.tune.tuner.map_on_workers", score_all)
+    monkeypatch.setattr("search.driver.pipeline.get_ready", get_ready)
+    monkeypatch.setattr("search.driver.pipeline.make_projection", lambda plan: None)
+    monkeypatch.setattr("search.driver.pipeline.Tracker", NoTracker)
+    monkeypatch.setattr("search.driver.pipeline._synchronised", lambda *_: "MLflow is not asked.")
+    monkeypatch.setattr("search.engines.ray_tune.run_queue", _run_queue)
+    monkeypatch.setattr("search.engines.ray_tune.map_on_workers", score_all)
     return scored
 
 

@@ -9,10 +9,9 @@ from support.commands import holdout_here
 from support.finished_search import run_here
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 
-from search.campaigns.campaign import parse_campaign
-from search.campaigns.family import campaign_family
+from search.campaigns.config import parse_campaign
 from search.campaigns.folder import CampaignFolder
-from search.campaigns.results.result import campaign_result
+from search.campaigns.result import campaign_family, campaign_result
 from search.report.summary import write_summary
 
 CONTENT: dict[str, Any] = {

@@ -26,15 +26,14 @@ from support.finished_search import run_here
 from support.services import MlflowServer, free_port
 
 import holdout
+from search.driver.described import described_models
+from search.driver.start import recorded_outcome
+from search.driver.synchronise import make_projection, register, synchronise
 from search.plan.search import Search
-from search.report.models.described_model import described_models
-from search.stages.outcome import recorded_outcome
-from search.stages.synchronise import make_projection, register, synchronise
-from search.tracking.client import open_client
+from search.tracking.client import downloaded_model, open_client
 from search.tracking.described import DescribedModel, Registration
-from search.tracking.models.registered_model import keep_versions
-from search.tracking.registry import downloaded_model
-from trainables.inference.load_model import load_model
+from search.tracking.models import keep_versions
+from trainables.inference.embedder import load_model
 from trainables.mistakes import Failure, Mistakes
 
 LOSSES = ("proxy_anchor", "pnp")
@@ -205,7 +204,7 @@ def test_what_a_killed_process_left_is_completed_and_another_model_is_another_on
     experiment = client.create_experiment("killed")
     run = client.create_run(experiment).info.run_id
 
-    from search.tracking.models import logged_models
+    from search.tracking import models as logged_models
 
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt

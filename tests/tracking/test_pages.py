@@ -13,10 +13,10 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from support.driving import drive
 
+from search.driver.start import recorded_outcome
+from search.driver.synchronise import make_projection, synchronise, where_to_look
 from search.plan.search import Search
 from search.report.summary import write_summary
-from search.stages.outcome import recorded_outcome
-from search.stages.synchronise import make_projection, synchronise, where_to_look
 
 Opened = Callable[..., Search]
 LOSSES = ("proxy_anchor", "pnp")

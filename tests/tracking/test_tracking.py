@@ -12,11 +12,11 @@ from support.driving import drive, only, record
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.small_disk import small_disk
 
+from search.driver.stages import confirm_stages, search_stage
+from search.driver.start import recorded_outcome
+from search.driver.synchronise import described, make_projection, synchronise
 from search.plan.search import Search
-from search.stages.outcome import recorded_outcome
-from search.stages.queued_stages import confirm_stages, search_stage
-from search.stages.synchronise import described, make_projection, synchronise
-from search.study.names import Stage
+from search.stages import Stage
 from search.study.trial_queue import TrialQueue
 from search.tracking.projection import Projection
 from search.tracking.tracker import Tracker

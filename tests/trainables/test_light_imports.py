@@ -6,31 +6,31 @@ from pathlib import Path
 
 import pytest
 
-from trainables.training.optimizers.table import OPTIMIZERS
+from trainables.training.config import OPTIMIZERS
 
 HEAVY = ("torch", "torchvision", "faiss", "scipy", "sklearn")
 
 LIGHT = (
-    "spaces.declared",
     "spaces.losses",
-    "spaces.override",
+    "spaces.losses",
+    "spaces.search_space",
     "spaces.search_space",
     "spaces.space",
-    "spaces.training",
-    "trainables.training.checkpoints.checkpoints",
+    "spaces.search_space",
+    "trainables.training.checkpoints",
     "trainables.data",
-    "trainables.data.augmentation.augment",
+    "trainables.data.augment",
     "trainables.data.batch_samplers",
     "trainables.data.dataset",
-    "trainables.data.merge",
+    "trainables.data.split",
     "trainables.data.split",
     "trainables.data.store.spec",
-    "trainables.training.epoch_record",
-    "trainables.files.whole",
+    "trainables.spec",
+    "trainables.files",
     "trainables.inference.index.description",
-    "trainables.inference.model_folder",
+    "trainables.inference.model_files",
     "trainables.losses",
-    "trainables.losses.loss_part",
+    "trainables.losses",
     "trainables.metrics",
     "trainables.metrics.table",
     "trainables.mistakes",
@@ -38,7 +38,7 @@ LIGHT = (
     "trainables.models.backbones",
     "trainables.models.config",
     "trainables.models.weights",
-    "trainables.training.optimizers.table",
+    "trainables.training.config",
     "trainables.training.stack",
     "trainables.parts",
     "trainables.spec",

@@ -15,15 +15,15 @@ from support.small_model import SmallModel, small_model
 
 import holdout
 from trainables.data.store.contents import read_contents
-from trainables.data.store.files import ARRAYS
+from trainables.data.store.spec import ARRAYS
 from trainables.inference.embedder import Embedder
 from trainables.inference.index.description import DESCRIPTION, PATHS, VECTORS
 from trainables.inference.index.image_index import ImageIndex
-from trainables.inference.model_folder import WEIGHTS
+from trainables.inference.model_files import WEIGHTS
 from trainables.mistakes import Mistakes
 from trainables.models import ModelConfig
 from trainables.models.embedding import EmbeddingModel
-from trainables.training.checkpoints.checkpoints import Checkpoints
+from trainables.training.checkpoints import Checkpoints
 
 
 class Runs:

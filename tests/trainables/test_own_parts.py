@@ -14,7 +14,7 @@ from spaces.search_space import search_space
 from trainables.data import DATASETS
 from trainables.data.batch_samplers import batch_problems
 from trainables.data.store.spec import StoreSpec
-from trainables.losses.loss_part import LossPart
+from trainables.losses import LossPart
 from trainables.mistakes import Mistakes
 from trainables.models import EmbeddingModel, ModelConfig
 from trainables.models.backbones import backbone

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from support import own_parts
 
-from trainables.losses import LOSSES, loss_row
-from trainables.losses.loss_part import LossPart, loss_part
+from trainables.losses import LOSSES, LossPart, loss_part, loss_row
 from trainables.mistakes import Mistakes
 from trainables.parts import load_part, plain_name
 

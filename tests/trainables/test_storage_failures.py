@@ -20,15 +20,14 @@ import torch
 from support.small_training import drawn_images, small_spec
 from support.stores import ftp_store, silent_server
 
-from trainables.data.sets.folder import Folder
+from trainables import storage
+from trainables.data.sets.folders import Folder
 from trainables.data.store.spec import StoreSpec
-from trainables.files import storage
-from trainables.files.disk_full import DiskFull
-from trainables.files.storage import StorageFailure, of_storage
-from trainables.files.whole import as_path, given_path, write_whole
+from trainables.files import as_path, given_path, write_whole
 from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
-from trainables.training.checkpoints.checkpoints import Checkpoints
+from trainables.storage import DiskFull, StorageFailure, of_storage
+from trainables.training.checkpoints import Checkpoints
 from trainables.training.train import Training, failure_of
 
 CPU = torch.device("cpu")
@@ -194,7 +193,7 @@ def test_a_large_file_has_longer(monkeypatch: pytest.MonkeyPatch) -> None:
 TWO_LOSSES = """
 import json, pickle, shutil, sys
 import torch
-from trainables.training.attempts.attempt import Attempt, train_together
+from trainables.training.attempt import Attempt, train_together
 
 first, second = pickle.loads(bytes.fromhex(sys.argv[1]))
 package = sys.argv[2]
@@ -226,5 +225,5 @@ def test_code_that_goes_away_under_a_worker_is_no_fault_of_a_trial(spec: TrialSp
     assert done.returncode == 0, done.stderr
     found, again, on = json.loads(done.stdout.splitlines()[-1])
     assert found["cause"] == "LOST"
-    assert found["reason"].startswith("the module trainables.losses.pnp is gone from its folder")
+    assert found["reason"].startswith("the module trainables.losses.ranking is gone from its folder")
     assert (again, on) == (1, 1)

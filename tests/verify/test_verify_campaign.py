@@ -10,10 +10,9 @@ from support.commands import holdout_here, plain
 from support.finished_search import run_here
 from support.tampered import Copied
 
-from search.campaigns.campaign import parse_campaign
-from search.campaigns.family import campaign_family
+from search.campaigns.config import parse_campaign
 from search.campaigns.folder import CampaignFolder
-from search.campaigns.results.result import campaign_result
+from search.campaigns.result import campaign_family, campaign_result
 from search.report.summary import write_summary
 
 BASE: dict[str, Any] = {

@@ -14,8 +14,8 @@ from support.finished_search import run_here
 from support.trees import make_vehicleid
 
 from search.plan.runs import RunFolder
-from search.report.pairs.class_scores import class_scores
-from search.selection.scores.retrieval_file import FOLDER, RetrievalFile
+from search.report.pairs import class_scores
+from search.selection.retrieval_file import FOLDER, RetrievalFile
 
 LISTS = {"small": "test_list_800", "medium": "test_list_1600", "large": "test_list_2400"}
 METRICS = ["recall_at_1", "map_at_r", "recall_at_1-small", "map_at_r-small", "recall_at_2-medium", "nmi-medium",

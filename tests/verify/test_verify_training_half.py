@@ -9,7 +9,7 @@ from conftest import small_search
 from support.commands import holdout_here, stored
 from support.finished_search import run_here
 
-from search.study.records import epochs_of
+from search.trials import epochs_of
 
 CHANGES: dict[str, Any] = {
     "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 10, "centres": 2, "size": 20},

@@ -1,12 +1,17 @@
-"""One image file as it looks: upright, 8 bits a channel, RGB on white."""
+"""Image files, decoded as they look: upright RGB with 8 bits a channel, on white."""
 
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+
+from trainables.data.dataset import listed
+
+# One image file as it looks: upright, 8 bits a channel, RGB on white.
 
 # torchvision's list, without waiting seconds for the import of torchvision.
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
@@ -91,3 +96,47 @@ def as_it_looks(image: Image.Image) -> Image.Image:
         upright = upright.convert("RGBA")
         upright = Image.alpha_composite(Image.new("RGBA", upright.size, "white"), upright)
     return upright if upright.mode == "RGB" else upright.convert("RGB")
+
+
+# Decoded images made to fit, and the sentences on those that cannot be read.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unreadable:
+    """An image that cannot be read, and why."""
+
+    key: str
+    reason: str
+
+
+def unreadable(key: str, error: Exception) -> Unreadable:
+    """The image ``key``, whose decoder raised ``error``: decoders raise anything."""
+    return Unreadable(key=key, reason=getattr(error, "strerror", None) or str(error) or type(error).__name__)
+
+
+def cannot_be_read(images: Sequence[Unreadable], total: int) -> str:
+    """The sentence on ``images``, of ``total`` ones."""
+    shown = listed([f"{image.key} ({image.reason})" for image in images], "; ")
+    return f"{len(images):,} of {total:,} images cannot be read: {shown}."
+
+
+def fitted(pixels: np.ndarray, short_side: int) -> np.ndarray:
+    """The image, uint8 [H, W, 3], scaled down to this short side where it is larger, its aspect kept."""
+    if min(pixels.shape[:2]) <= short_side:
+        return pixels
+    return np.asarray(fitted_image(Image.fromarray(pixels), short_side))
+
+
+def fitted_image(image: Image.Image, short_side: int) -> Image.Image:
+    """The same of an image of Pillow's."""
+    if min(image.size) <= short_side:
+        return image
+    height, width = resized_shape(image.height, image.width, short_side)
+    return image.resize((width, height), Image.Resampling.BILINEAR)
+
+
+def resized_shape(height: int, width: int, short_side: int) -> tuple[int, int]:
+    """Height and width with this short side; the long side is cut to an integer, as torchvision does."""
+    if height <= width:
+        return short_side, int(short_side * width / height)
+    return int(short_side * height / width), short_side

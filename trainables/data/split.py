@@ -1,10 +1,4 @@
-"""The fixed split of classes into train, validation and test, and its digest.
-
-Half of the classes train and half test, as Song et al. (2016) split, unless the data set's authors published
-their own halves. A tenth of the *training classes* validates, fixed once: those whose names hash lowest, so
-that no library's random generator decides what is compared with what. Cross-validation deals the training
-classes into folds in the same order, and each fold validates once.
-"""
+"""The fixed split of classes into training, validation and test, and its digest."""
 
 import hashlib
 import json
@@ -12,11 +6,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainables.data.listing import listed
-from trainables.data.merge import merged_sizes
+from trainables.data.dataset import listed
 from trainables.mistakes import Mistakes, raise_if_any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+# Merged classes: every m consecutive training classes are learned as one class that has several centres.
+#
+# Li et al. (PNP, Tables 6 and 7) merge three. Validation and test keep their own classes.
+
+
+def merged_labels(labels_N: "Tensor", merge: int) -> "Tensor":
+    """The labels 0 … C−1 of N images after every ``merge`` consecutive classes became one; the last may be smaller."""
+    return labels_N // merge
+
+
+def merged_sizes(class_sizes: Sequence[int], merge: int) -> list[int]:
+    """How many images each merged class has.
+
+    >>> merged_sizes([5, 6, 7, 8, 9], 2)
+    [11, 15, 9]
+    """
+    return [sum(class_sizes[start : start + merge]) for start in range(0, len(class_sizes), merge)]
+
+
+# The fixed split of classes into train, validation and test, and its digest.
+#
+# Half of the classes train and half test, as Song et al. (2016) split, unless the data set's authors published
+# their own halves. A tenth of the *training classes* validates, fixed once: those whose names hash lowest, so
+# that no library's random generator decides what is compared with what. Cross-validation deals the training
+# classes into folds in the same order, and each fold validates once.
 
 FEWEST_CLASSES = 2  # in each part: with one class there is nothing to tell apart
 FEWEST_IMAGES = 2  # of a class that is scored: a query and something to find

@@ -16,9 +16,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from trainables.data.decode import Unreadable, fitted, fitted_image, unreadable
-from trainables.data.images import as_it_looks, open_file, opened_image
-from trainables.data.sets.rooted import images_below
+from trainables.data.images import Unreadable, as_it_looks, fitted, fitted_image, open_file, opened_image, unreadable
+from trainables.data.sets.folders import images_below
 from trainables.mistakes import Mistakes
 
 ImageLike: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | np.ndarray | torch.Tensor

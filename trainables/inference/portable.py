@@ -21,13 +21,12 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.nn.functional import normalize
 
-from trainables.data.augmentation.load import load
-from trainables.data.store.in_memory import ImagesInMemory
-from trainables.files.storage import AnyPath
-from trainables.files.whole import write_whole
+from trainables.data.loading import ImagesInMemory, load
+from trainables.files import write_whole
 from trainables.inference.embedder import Embedder
 from trainables.inference.images import decoded
 from trainables.models.embedding import EmbeddingModel
+from trainables.storage import AnyPath
 
 TOLERANCE = 1e-5
 """How far a program's embeddings, of length 1, may be from the model's: kernels that add in another order differ by

@@ -1,19 +1,157 @@
-"""What every loss is: a module of embeddings and labels that knows its learned parameters.
+"""The interface of a loss, the operations that losses share, and the domains of their parameters."""
 
-Shapes: B batch, D embedding, C classes, K proxies a class.
-"""
-
+import math
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import torch
 from torch import nn
 
-from trainables.losses.domains import whole
-from trainables.losses.operations import promoted, unit
-from trainables.losses.proxy_cosines import proxy_cosines
-from trainables.losses.used import Used
+from trainables.losses.proxies import proxy_cosines
 from trainables.mistakes import Mistakes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+# What a loss has taken of a batch.
+
+Unit = Literal["pairs", "triplets", "samples"]
+
+
+@dataclass(frozen=True)
+class Used:
+    """So many pairs, triplets or samples, each as often as the loss sums it, those whose term is 0 too.
+
+    ``count`` is a number that is known without asking the device, or else a whole 0-dim tensor on it: to read that
+    would make a training step wait.
+    """
+
+    unit: Unit
+    count: "int | Tensor"
+
+
+def summed(batches: Iterable[Used | None]) -> dict[str, int]:
+    """How many of each unit ``batches`` used together; nothing of those that do not say it. It waits for the device."""
+    totals: dict[str, int | Tensor] = {}
+    for used in batches:
+        if used is not None:
+            totals[used.unit] = totals.get(used.unit, 0) + used.count
+    return {unit: int(total) for unit, total in totals.items()}
+
+
+# The operations that the losses are written in: unit vectors, class masks, safe exponentials, reductions.
+#
+# Shapes: B batch, D embedding, any trailing shape as ``...``.
+
+Reduction = Literal["mean", "sum"]
+"""What is made of a loss's terms: "sum" is the sum that the papers print, "mean" divides it by the number of terms.
+
+A factor of the loss does not change the steps of Adam and AdamW (but for an epsilon of 1e-8), so a paper's learning
+rate holds for either; an optimiser without such a scale would want it multiplied by the number of terms. What the
+factor does change is whatever is weighed against the gradient. A mean's is as many times smaller as there are terms, so
+Adam's weight decay (AdamW's is beside the gradient), regularisers and an optimiser's larger epsilon weigh that much
+more against it, and ``training.clip_grad`` bounds less of it.
+"""
+REDUCTIONS: tuple[str, ...] = get_args(Reduction)
+
+
+def promoted(vectors: torch.Tensor) -> torch.Tensor:
+    """``vectors`` in float32 at least: in bfloat16 a similarity is rounded by .78 of PNP's temperature."""
+    return vectors.float() if vectors.dtype in (torch.float16, torch.bfloat16) else vectors
+
+
+def unit(vectors: torch.Tensor) -> torch.Tensor:
+    """``vectors`` [..., D] of length 1; a zero vector stays zero and gets no gradient."""
+    lengths = vectors.norm(dim=-1, keepdim=True)
+    return vectors / lengths.masked_fill(lengths == 0, torch.inf)
+
+
+def cosines(embeddings_BD: torch.Tensor) -> torch.Tensor:
+    """S_BB: the cosine similarity of every two embeddings."""
+    unit_BD = unit(embeddings_BD)
+    return unit_BD @ unit_BD.T
+
+
+def same_and_different(labels_B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two masks [B, B]: the other samples of an anchor's class (never itself), and those of other classes."""
+    same_BB = labels_B[:, None] == labels_B[None, :]
+    itself_BB = torch.eye(len(labels_B), dtype=torch.bool, device=labels_B.device)
+    return same_BB & ~itself_BB, ~same_BB
+
+
+def masked_logsumexp(logits: torch.Tensor, keep: torch.Tensor, dim: int) -> torch.Tensor:
+    """log Σ e^logit over the kept entries, with a most negative finite number for the empty sum.
+
+    The empty sum is log 0; a finite stand-in keeps the gradient defined, and adding it to any similarity
+    still gives an exponential of 0.
+    """
+    nothing = torch.finfo(logits.dtype).min / 4
+    return logits.masked_fill(~keep, nothing).logsumexp(dim)
+
+
+def log1p_sum_exp(logits: torch.Tensor, dim: int) -> torch.Tensor:
+    """log(1 + Σ e^logit) with the 1 as an appended logit of 0; −∞ marks what is left out."""
+    shape = list(logits.shape)
+    shape[dim] = 1
+    return torch.cat((logits, logits.new_zeros(shape)), dim).logsumexp(dim)
+
+
+def reduced(total: torch.Tensor, terms: int | torch.Tensor, reduction: Reduction) -> torch.Tensor:
+    """``total`` as it is, or divided by the number of terms that it sums (by 1 when it sums none)."""
+    if reduction == "sum":
+        return total
+    return total / (terms.clamp(min=1) if isinstance(terms, torch.Tensor) else max(terms, 1))
+
+
+# Checks of hyperparameters, each giving the sentences that are to be said (none when the value is right).
+
+
+def real(
+    name: str,
+    value: object,
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+) -> list[str]:
+    """A finite number within the bounds given; a truth value is not a number."""
+    bounds = {"of at least": at_least, "above": above, "of at most": at_most, "below": below}
+    rule = " and ".join(f"{words} {bound:g}" for words, bound in bounds.items() if bound is not None)
+    if isinstance(value, Real) and not isinstance(value, bool):
+        number = float(cast(float, value))
+        if (
+            math.isfinite(number)
+            and (at_least is None or number >= at_least)
+            and (above is None or number > above)
+            and (at_most is None or number <= at_most)
+            and (below is None or number < below)
+        ):
+            return []
+    return [f"{name} must be a finite number{' ' if rule else ''}{rule}, not {value!r}: give one that is."]
+
+
+def whole(name: str, value: object, *, at_least: int) -> list[str]:
+    """A whole number of at least ``at_least``; 2.0 is not one, and neither is a truth value."""
+    if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= at_least:
+        return []
+    return [f"{name} must be a whole number of at least {at_least}, not {value!r}: give one that is."]
+
+
+def choice(name: str, value: object, options: Collection[object]) -> list[str]:
+    """One of ``options``, which also tells 1 from True."""
+    if any(type(value) is type(option) and value == option for option in options):
+        return []
+    return [f"{name} must be one of {', '.join(map(str, options))}, not {value!r}: name one of these."]
+
+
+# What every loss is: a module of embeddings and labels that knows its learned parameters.
+#
+# Shapes: B batch, D embedding, C classes, K proxies a class.
 
 
 class Loss(nn.Module, ABC):

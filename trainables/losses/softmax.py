@@ -1,15 +1,17 @@
-"""Softmax over the similarities to one proxy a class.
+"""Softmax losses: softmax over proxies, ArcFace and SoftTriple."""
 
-Shapes: B batch, D embedding, C classes.
-"""
+import math
 
 import torch
 from torch.nn.functional import cross_entropy
 
-from trainables.losses.base import ProxyLoss, sizes
-from trainables.losses.domains import choice, real
-from trainables.losses.operations import REDUCTIONS, Reduction, promoted
+from trainables.losses.base import REDUCTIONS, ProxyLoss, Reduction, choice, promoted, real, sizes
+from trainables.losses.mpa import MultiProxyLoss
 from trainables.mistakes import raise_if_any
+
+# Softmax over the similarities to one proxy a class.
+#
+# Shapes: B batch, D embedding, C classes.
 
 SIMILARITIES = ("cosine", "dot")
 
@@ -57,3 +59,115 @@ class Softmax(ProxyLoss):
         else:
             similarities_BC = self.similarities(embeddings_BD)
         return cross_entropy(self.scale * similarities_BC, labels_B, reduction=self.reduction)
+
+
+# ArcFace: a softmax whose own class must win by an angle.
+#
+# Shapes: B batch, D embedding, C classes.
+
+
+class ArcFace(ProxyLoss):
+    """Σ_i −log e^{scale·cos(θ_y+margin)} / (e^{scale·cos(θ_y+margin)} + Σ_{c≠y} e^{scale·cos θ_c}).
+
+    θ_c is the angle of the sample and w_c, y its class, the margin in degrees. Where θ_y + margin exceeds 180°,
+    the cosine would rise again: there it is cos θ_y − margin·sin(margin), as in ArcFace's own code. The sum over the
+    samples is printed; by default it is their mean (:data:`Reduction`), as in that code. Source: Psomas, Metric
+    Learning: A Deep Dive, eq. 2.29 and Table 4.
+    """
+
+    static_shapes = True
+
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        embedding_dim: int,
+        margin: float = 28.6,
+        scale: float = 64.0,
+        reduction: Reduction = "mean",
+    ) -> None:
+        raise_if_any(
+            [
+                *sizes(num_classes, embedding_dim),
+                *real("margin", margin, at_least=0, at_most=180),
+                *real("scale", scale, above=0),
+                *choice("reduction", reduction, REDUCTIONS),
+            ]
+        )
+        super().__init__(num_classes=num_classes, embedding_dim=embedding_dim)
+        self.scale, self.reduction = scale, reduction
+        radians = math.radians(margin)
+        self._cosine, self._sine = math.cos(radians), math.sin(radians)
+        self._drop = radians * self._sine
+
+    @staticmethod
+    def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> torch.Tensor:
+        """N(0, 0.01²), as in the code of ArcFace's authors (InsightFace)."""
+        return 0.01 * torch.randn(num_classes, proxies_per_class, embedding_dim)
+
+    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        cosines_BC = self.similarities(embeddings_BD)
+        own_B1 = labels_B[:, None]
+        harder_B1 = self._harder(cosines_BC.gather(1, own_B1))
+        return cross_entropy(self.scale * cosines_BC.scatter(1, own_B1, harder_B1), labels_B, reduction=self.reduction)
+
+    def _harder(self, cosine: torch.Tensor) -> torch.Tensor:
+        """cos(θ + margin), and the fallback beyond 180°."""
+        # cos(θ+m) by the addition theorem: acos has no gradient at ±1, and neither has the sine's root at 0
+        sine = (1 - cosine.square()).clamp(min=torch.finfo(cosine.dtype).eps).sqrt()
+        shifted = cosine * self._cosine - sine * self._sine
+        return torch.where(cosine > -self._cosine, shifted, cosine - self._drop)
+
+
+# SoftTriple: a softmax over classes of several proxies each.
+#
+# Shapes: B batch, D embedding, C classes.
+
+
+class SoftTriple(MultiProxyLoss):
+    """Σ_i −log e^{scale(S_iy−margin)} / (e^{scale(S_iy−margin)} + Σ_{c≠y} e^{scale·S_ic}) + tau·R.
+
+    S and R as in :class:`MultiProxyLoss`; y is the sample's class. Saeki et al., eq. 4, and Psomas, eq. 2.30, print
+    the sum over the samples; by default it is their mean (:data:`Reduction`). R is an average either way, so beside
+    the mean tau·R weighs B times more than in eq. 4. SoftTriple's own code has the mean, with the default's tau.
+    Source: Saeki et al., Multi Proxy Anchor Family Loss, eq. 1-4; scale from Psomas, Table 4.
+    """
+
+    static_shapes = True
+
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        embedding_dim: int,
+        proxies_per_class: int = 10,
+        margin: float = 0.1,
+        scale: float = 20.0,
+        gamma: float = 0.1,
+        tau: float = 0.2,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(
+            num_classes=num_classes,
+            embedding_dim=embedding_dim,
+            proxies_per_class=proxies_per_class,
+            margin=margin,
+            scale=scale,
+            gamma=gamma,
+            tau=tau,
+            problems=choice("reduction", reduction, REDUCTIONS),
+        )
+        self.reduction = reduction
+
+    @staticmethod
+    def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> torch.Tensor:
+        """Uniform in ±1/√(C·K), as in the code of SoftTriple's authors (idstcv/SoftTriple)."""
+        bound = (num_classes * proxies_per_class) ** -0.5
+        return torch.empty(num_classes, proxies_per_class, embedding_dim).uniform_(-bound, bound)
+
+    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
+        similarities_BC, regulariser = self.similarities_and_regulariser(embeddings_BD)
+        own_B1 = labels_B[:, None]
+        margins_B1 = torch.zeros_like(own_B1, dtype=similarities_BC.dtype) - self.margin
+        shifted_BC = similarities_BC.scatter_add(1, own_B1, margins_B1)
+        return cross_entropy(self.scale * shifted_BC, labels_B, reduction=self.reduction) + regulariser

@@ -2,19 +2,18 @@
 
 from typing import TYPE_CHECKING
 
-from trainables.late_import import late_import
 from trainables.metrics.table import METRICS, all_metrics, largest_k, metric_name, unknown_metrics
+from trainables.parts import late_import
 
 if TYPE_CHECKING:
-    from trainables.metrics.clustering import clustering_metrics
-    from trainables.metrics.distances import distance_metrics
+    from trainables.metrics.clustering import clustering_metrics, distance_metrics
     from trainables.metrics.evaluation import evaluate, per_query_metrics, retrieval_metrics
 
 __getattr__ = late_import(
     __name__,
     {
         "clustering_metrics": "trainables.metrics.clustering",
-        "distance_metrics": "trainables.metrics.distances",
+        "distance_metrics": "trainables.metrics.clustering",
         "evaluate": "trainables.metrics.evaluation",
         "per_query_metrics": "trainables.metrics.evaluation",
         "retrieval_metrics": "trainables.metrics.evaluation",

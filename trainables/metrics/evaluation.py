@@ -1,18 +1,20 @@
-"""Any metrics by name, with one neighbour search for all of them.
+"""Metrics by name, computed with one neighbour search for all of them."""
 
-Shapes: N images, D embedding, Q queries of a block.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import torch
 
-from trainables.metrics.clustering import clustering_metrics, clusters_of, superclass_agreement
-from trainables.metrics.distances import distance_metrics
-from trainables.metrics.inputs import checked, checked_superclasses
-from trainables.metrics.own_metric import own_metric
-from trainables.metrics.ranking import Gallery
+from trainables.metrics.clustering import (
+    agreement,
+    class_distances,
+    clustering_metrics,
+    clusters_of,
+    distance_metrics,
+    distances_of,
+    superclass_agreement,
+)
+from trainables.metrics.ranking import Gallery, checked, checked_superclasses
 from trainables.metrics.retrieval import SCORES, Ranking
 from trainables.metrics.table import (
     AT_K,
@@ -26,12 +28,17 @@ from trainables.metrics.table import (
     is_retrieval,
     metric_name,
     name_conflicts,
+    own_metric,
     retrieval_names,
     split_at_k,
     superclass_metrics,
 )
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.parts import is_own
+
+# Any metrics by name, with one neighbour search for all of them.
+#
+# Shapes: N images, D embedding, Q queries of a block.
 
 
 def _score_and_depth(name: str, depth_r: int, depth_whole: int) -> tuple[str, int]:
@@ -156,3 +163,50 @@ def _means(
     scores = per_query_metrics(embeddings_ND, labels_N, names, queries=queries)
     keep_N = _positives(labels_N)[:queries].cpu() > 0 if exclude_singletons else slice(None)
     return {name: score_N[keep_N].mean().item() for name, score_N in scores.items()}
+
+
+# What metrics are made of, image by image or class by class: from these alone they can be computed once more.
+#
+# Shapes: N images.
+
+CLUSTERS = "clusters"
+SUPERCLASS, CLUSTERS_SUPER = "superclass", "clusters_super"
+INTRA, INTER = "class_distances_intra", "class_distances_inter"
+
+
+def metric_parts(
+    embeddings_ND: torch.Tensor,
+    labels_N: torch.Tensor,
+    names: Sequence[str],
+    superclasses_N: torch.Tensor | None = None,
+) -> dict[str, torch.Tensor]:
+    """The parts of those of the metrics ``names`` that have any, which one's own have not.
+
+    Of a retrieval metric, under its name, the score of each query; of clustering the cluster of each image, and where
+    superclasses are asked for, of each image its superclass and its cluster among as many; of the distances those
+    within and from each class.
+
+    Raises:
+        Mistakes: no embeddings, not finite, labels of another number, or no superclasses for a metric that needs them.
+    """
+    parts = per_query_metrics(embeddings_ND, labels_N, [name for name in names if is_retrieval(name)])
+    if not CLUSTERING.keys().isdisjoint(names):
+        parts[CLUSTERS] = clusters_of(embeddings_ND, labels_N)
+    if superclass_metrics(names):
+        parts[SUPERCLASS] = checked_superclasses(names, superclasses_N)
+        parts[CLUSTERS_SUPER] = clusters_of(embeddings_ND, parts[SUPERCLASS])
+    if not DISTANCES.keys().isdisjoint(names):
+        parts[INTRA], parts[INTER] = class_distances(embeddings_ND, labels_N)
+    return parts
+
+
+def from_parts(parts: Mapping[str, torch.Tensor], labels_N: torch.Tensor, names: Sequence[str]) -> dict[str, float]:
+    """The metrics ``names``, as far as they have parts."""
+    values = {name: parts[name].mean().item() for name in names if is_retrieval(name)}
+    if not CLUSTERING.keys().isdisjoint(names):
+        values |= agreement(labels_N, parts[CLUSTERS])
+    if superclass_metrics(names):
+        values |= superclass_agreement(parts[SUPERCLASS], parts[CLUSTERS_SUPER])
+    if not DISTANCES.keys().isdisjoint(names):
+        values |= distances_of(parts[INTRA], parts[INTER])
+    return {name: values[name] for name in names if name in values}

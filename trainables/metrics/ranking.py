@@ -1,18 +1,130 @@
-"""The exact ranking of the gallery for every query: by cosine similarity in float64, ties by index.
+"""The exact ranking of a gallery for every query, and the checks of embeddings."""
 
-A search in float32 finds the candidates. Where two of them lie closer than its rounding and only one is
-relevant, their similarities are computed again in float64, so that no block size, thread or device can change a
-score.
-
-Shapes: N images of the gallery (the first of them are the queries), D embedding, Q queries of a block, K ranks, M
-pairs.
-"""
-
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import ModuleType
 
 import torch
 
-from trainables.metrics.nearest import GRID, ROUNDING, nearest
+from trainables.metrics.table import superclass_metrics
+from trainables.mistakes import Mistakes, raise_if_any
+
+# What every metric asks of its input.
+#
+# Shapes: N images, D embedding.
+
+
+def checked(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The embeddings detached and the labels beside them, on one device.
+
+    Raises:
+        Mistakes: no embeddings, not finite, or labels of another number.
+    """
+    mistakes = []
+    if embeddings_ND.ndim != 2 or 0 in embeddings_ND.shape:
+        mistakes.append(
+            f"Embeddings must be N rows of D numbers, not of shape {tuple(embeddings_ND.shape)}:"
+            " give at least one image."
+        )
+    elif not embeddings_ND.isfinite().all():
+        rows = int((~embeddings_ND.isfinite()).any(1).sum())
+        mistakes.append(f"{rows} of {len(embeddings_ND)} embeddings are not finite: the training diverged.")
+    if labels_N.shape != embeddings_ND.shape[:1]:
+        mistakes.append(
+            f"Labels must be one an embedding, not of shape {tuple(labels_N.shape)} beside"
+            f" {tuple(embeddings_ND.shape)}: give {len(embeddings_ND)}."
+        )
+    raise_if_any(mistakes)
+    return embeddings_ND.detach(), labels_N.to(embeddings_ND.device)
+
+
+def checked_superclasses(names: Sequence[str], superclasses_N: torch.Tensor | None) -> torch.Tensor:
+    """The superclass of each image, on the CPU, for those of the metrics ``names`` that need it.
+
+    Raises:
+        Mistakes: there are none.
+    """
+    if superclasses_N is None:
+        raise Mistakes(
+            f"{', '.join(superclass_metrics(names))} compares clusters with superclasses, and none are given: give the"
+            " superclass of each image."
+        )
+    return superclasses_N.cpu()
+
+
+# The bare search for the most similar rows, on the device where they lie.
+#
+# Shapes: N gallery, D embedding, Q queries, K nearest.
+
+ROUNDING = 4e-6
+"""Two float32 similarities of unit vectors farther apart than this are in their true order."""
+
+GRID = 2.0**40
+"""Similarities in float64 are compared in steps of 2⁻⁴⁰, far above its rounding, so that ties are ties."""
+
+_BLOCK_BYTES = 2**28
+
+
+def faiss_for(device: torch.device) -> ModuleType | None:
+    """faiss where it searches among rows on ``device``; None where torch does.
+
+    On a CPU faiss is the faster one, and is missing only on a machine that does nothing but train. It takes as many
+    threads as torch was given. On a GPU torch searches, which is always there; ``make bench-gpu`` times both.
+    """
+    if device.type != "cpu":
+        return None
+    try:
+        import faiss  # by the first search of a process
+    except ModuleNotFoundError:
+        return None
+    faiss.omp_set_num_threads(torch.get_num_threads())
+    return faiss
+
+
+def nearest(queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The k largest inner products of each query and their gallery rows, both [Q, K], largest first.
+
+    All float32 and on one device. What is no farther apart than :data:`ROUNDING` comes in any order.
+    """
+    if faiss := faiss_for(gallery_ND.device):
+        index = faiss.IndexFlatIP(gallery_ND.shape[1])
+        index.add(gallery_ND.numpy())
+        similarities_QK, rows_QK = index.search(queries_QD.numpy(), k)
+        return torch.from_numpy(similarities_QK), torch.from_numpy(rows_QK)
+    return _nearest_by_torch(queries_QD, gallery_ND, k)
+
+
+def _nearest_by_torch(queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    block = max(_BLOCK_BYTES // (4 * len(gallery_ND)), 1)
+    with full_float32():
+        parts = [(part_QD @ gallery_ND.T).topk(k) for part_QD in queries_QD.split(block)]
+    return torch.cat([values for values, _ in parts]), torch.cat([rows for _, rows in parts])
+
+
+@contextmanager
+def full_float32() -> Iterator[None]:
+    """Matrix products and convolutions in full float32, whatever the training allows.
+
+    A GPU's TF32, which torch allows for convolutions unless told otherwise, has ten bits: it would reorder neighbours.
+    """
+    products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cudnn.allow_tf32 = convolutions
+
+
+# The exact ranking of the gallery for every query: by cosine similarity in float64, ties by index.
+#
+# A search in float32 finds the candidates. Where two of them lie closer than its rounding and only one is
+# relevant, their similarities are computed again in float64, so that no block size, thread or device can change a
+# score.
+#
+# Shapes: N images of the gallery (the first of them are the queries), D embedding, Q queries of a block, K ranks, M
+# pairs.
 
 _INDICES = 2**20
 """Beside 41 bits of similarity a key of 64 holds an index below this."""
@@ -28,7 +140,6 @@ _SPARE = 8
 
 _BLOCK_QUERIES = 8192
 _BLOCK_RANKS = 2**23
-_BLOCK_BYTES = 2**28
 
 
 class Gallery:

@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from trainables.late_import import late_import
 from trainables.models.backbones import BACKBONES
-from trainables.models.config import ModelConfig
-from trainables.models.pooling import POOLING
+from trainables.models.config import POOLING, ModelConfig
+from trainables.parts import late_import
 
 if TYPE_CHECKING:
     from trainables.models.embedding import EmbeddingModel

@@ -1,16 +1,88 @@
-"""The networks that turn images into feature maps, by name."""
+"""Backbones by name."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from trainables.mistakes import Mistakes, suggestion
-from trainables.models.backbone import IMAGENET_MEAN, IMAGENET_SCALE, Backbone, published
-from trainables.models.own_backbone import own_backbone
-from trainables.parts import is_own, load_part
+from trainables.parts import is_own, load_part, plain_name
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+# What is known of a backbone before it is built.
+
+Colour = tuple[float, float, float]
+
+IMAGENET_MEAN: Colour = (0.485, 0.456, 0.406)
+IMAGENET_SCALE: Colour = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """Weights that somebody publishes at ``address``, and the name of the ``file`` they are kept in here."""
+
+    address: str
+    file: str
+
+
+def published(address: str) -> Published:
+    """Weights that are kept under the name they are published by."""
+    return Published(address=address, file=address.rsplit("/", 1)[1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backbone:
+    """``build()`` gives a fresh module from images [B, 3, H, W] to maps [B, ``features``, h, w].
+
+    The module wants images in 0 … 1 less ``mean``, over ``scale`` (both red, green, blue), and then the channels as
+    blue, green, red where ``bgr`` says so. ``imagenet`` are its ImageNet weights, where somebody publishes them.
+    ``numbers`` says how many its state holds (weights and running statistics), where that is known before it is built.
+    """
+
+    summary: str
+    build: "Callable[[], nn.Module]"
+    features: int
+    mean: Colour
+    scale: Colour
+    bgr: bool = False
+    imagenet: Published | None = None
+    numbers: int | None = None
+
+
+# A network of one's own, by its import path.
+
+AS_THEY_ARE = {"mean": (0.0, 0.0, 0.0), "scale": (1.0, 1.0, 1.0)}  # images stay in 0 … 1
+
+
+def own_backbone(path: str) -> Backbone:
+    """What the network at ``path`` says of itself: a :class:`Backbone`, or a class or function that builds a module.
+
+    The latter has an attribute ``features``, the channels of its maps, and may have ``mean``, ``scale`` and ``bgr``;
+    without them its images stay in 0 … 1.
+
+    Raises:
+        Mistakes: it is not there, cannot be called, or does not say its features.
+    """
+    part: Any = load_part(path, kind="backbone")
+    if isinstance(part, Backbone):
+        return part
+    features = getattr(part, "features", None)
+    if not callable(part) or type(features) is not int or features < 1:
+        raise Mistakes(
+            f"The backbone {path!r} must be a class or function that builds a module, with an attribute features, the "
+            f"number of its channels, such as `features = 128`; it is {part!r:.100} and features is {features!r}."
+        )
+    mean, scale = (tuple(getattr(part, name, default)) for name, default in AS_THEY_ARE.items())
+    summary = (part.__doc__ or plain_name(part)).splitlines()[0]
+    return Backbone(
+        summary=summary, build=part, features=features, mean=mean, scale=scale, bgr=getattr(part, "bgr", False)
+    )
+
+
+# The networks that turn images into feature maps, by name.
 
 
 def _built_by(path: str, *arguments: str) -> "Callable[[], nn.Module]":
@@ -24,13 +96,13 @@ def _built_by(path: str, *arguments: str) -> "Callable[[], nn.Module]":
 
 
 def _torchvision(name: str) -> "Callable[[], nn.Module]":
-    return _built_by("trainables.models.networks.torchvision_networks:trunk", name)
+    return _built_by("trainables.models.library_networks:trunk", name)
 
 
 BACKBONES: dict[str, Backbone] = {
     "convnet": Backbone(
         summary="four convolutions for images of 28 to 64 pixels, fast on a CPU",
-        build=_built_by("trainables.models.networks.convnet:ConvNet"),
+        build=_built_by("trainables.models.networks:ConvNet"),
         features=128,
         numbers=104_804,
         mean=(0.5, 0.5, 0.5),
@@ -66,7 +138,7 @@ BACKBONES: dict[str, Backbone] = {
     ),
     "bninception": Backbone(
         summary="BN-Inception (Ioffe & Szegedy, 2015), Caffe's variant, as in most papers of metric learning",
-        build=_built_by("trainables.models.networks.bninception:BNInception"),
+        build=_built_by("trainables.models.networks:BNInception"),
         features=1024,
         numbers=10_290_341,
         mean=(128 / 255, 117 / 255, 104 / 255),  # 0 … 255 less this is all that Caffe does
@@ -87,8 +159,8 @@ BACKBONES: dict[str, Backbone] = {
 
 
 LIBRARIES: dict[str, str] = {
-    "torchvision": "trainables.models.networks.torchvision_networks:torchvision_backbone",
-    "timm": "trainables.models.networks.timm_networks:timm_backbone",
+    "torchvision": "trainables.models.library_networks:torchvision_backbone",
+    "timm": "trainables.models.library_networks:timm_backbone",
 }
 """What describes any network of a library, by the library's name."""
 

@@ -1,10 +1,31 @@
-"""Which network embeds: the ``model`` section of a search file."""
+"""The model section of a search file, and pooling by name."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from trainables.mistakes import raise_if_any
 from trainables.models.backbones import BACKBONES, backbone_problems
-from trainables.models.pooling import POOLING
+from trainables.parts import PartRow, PartTable
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+# Pooling by name: ``POOLING[name]()`` is a layer from maps [B, F, h, w] to vectors [B, F].
+
+_ROWS = {
+    "avg": PartRow(path="trainables.models.networks:Average"),
+    "max": PartRow(path="trainables.models.networks:Maximum"),
+    "avg_max": PartRow(path="trainables.models.networks:AverageAndMaximum"),
+    "gem": PartRow(path="trainables.models.networks:fixed_gem"),
+    "gem_learned": PartRow(path="trainables.models.networks:learned_gem"),
+}
+
+POOLING: "PartTable[Callable[[], nn.Module], PartRow]" = PartTable("pooling", _ROWS)
+
+
+# Which network embeds: the ``model`` section of a search file.
 
 IMAGENET = "imagenet"
 MOST_DIMENSIONS = 65_536

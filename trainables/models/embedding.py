@@ -1,16 +1,22 @@
-"""The network that is trained: a backbone, and a head that pools and projects.
+"""The embedding network: a backbone, and a head that pools and projects."""
 
-Legend: B images; H, W pixels; F features of the backbone; D embedding dimensions.
-"""
+from functools import cache
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from trainables.data.augment import Frame
+from trainables.data.loading import Images, load, prefetched
+from trainables.metrics.ranking import full_float32
+from trainables.mistakes import Mistakes
 from trainables.models.backbones import backbone
-from trainables.models.config import ModelConfig
-from trainables.models.pooling import POOLING
+from trainables.models.config import POOLING, ModelConfig
 from trainables.models.weights import load_weights, weights_file
+
+# The network that is trained: a backbone, and a head that pools and projects.
+#
+# Legend: B images; H, W pixels; F features of the backbone; D embedding dimensions.
 
 
 def _projection(features: int, embedding_dim: int) -> nn.Linear:
@@ -65,3 +71,58 @@ class EmbeddingModel(nn.Module):
         images = (images - self.mean) / self.scale
         embeddings_BD: Tensor = self.head(self.backbone(images.flip(1) if self._bgr else images))
         return embeddings_BD
+
+
+# What a network makes of images: the one way for validation, the test, and whoever uses the model.
+#
+# Shapes: N images, D embedding dimensions.
+
+
+def autocast(device: torch.device, precision: str) -> torch.autocast:
+    """bfloat16 where it is asked for, or where it is free (CUDA); float32 elsewhere."""
+    bfloat16 = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=bfloat16)
+
+
+@torch.inference_mode()
+def embed(
+    network: nn.Module, images: Images, frame: Frame, *, batch_size: int, device: torch.device, precision: str
+) -> Tensor:
+    """Raw embeddings of all images, [N, D] float32 on ``device``, each resized and cropped at its centre.
+
+    Args:
+        network: images [B, 3, H, W] in 0 … 1 to embeddings [B, D]; it is put into evaluation mode.
+        images: decoded.
+        frame: how they are cut.
+        batch_size: so many at once. Another batch may change last bits.
+        device: where the network is.
+        precision: ``float32`` (on a GPU without TF32), ``bfloat16``, or ``auto`` for bfloat16 on CUDA.
+    """
+    network.eval()
+    chunks = []
+    batches = torch.arange(len(images)).split(batch_size)
+    for (batch,) in prefetched(batches, lambda indices: (load(images, indices, "none", frame, device=device),), device):
+        with autocast(device, precision), full_float32():
+            embeddings_BD = network(batch)
+        chunks.append(embeddings_BD.float())
+    return torch.cat(chunks)
+
+
+# Does a network work? Asked before anything is created, since every trial would fail alike.
+
+
+@cache  # the searches of a campaign share their networks
+def smoke_test(config: ModelConfig, image_size: int) -> None:
+    """Build the network, with its initial weights, and embed one black image of ``image_size`` pixels.
+
+    Raises:
+        Mistakes: the weights are not there or do not fit, or the network cannot take images of this size.
+    """
+    with torch.random.fork_rng(devices=[]), torch.inference_mode():
+        model = EmbeddingModel(config).eval()
+        try:
+            model(torch.zeros(1, 3, image_size, image_size))
+        except (RuntimeError, AssertionError) as error:
+            raise Mistakes(
+                f"training.image_size is {image_size}, and {config.backbone} cannot take such images: {error}"
+            ) from error

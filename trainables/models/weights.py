@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainables.mistakes import Mistakes, raise_if_any
-from trainables.models.backbone import Published
-from trainables.models.backbones import backbone
+from trainables.models.backbones import Published, backbone
 from trainables.models.config import IMAGENET, ModelConfig, no_imagenet_weights
 
 if TYPE_CHECKING:

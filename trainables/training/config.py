@@ -1,13 +1,36 @@
-"""How a model is trained: the ``training`` section of a search file."""
+"""The training section of a search file, and optimisers by name."""
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from trainables.data.augmentation.augment import AUGMENTATIONS, Frame
+from trainables.data.augment import AUGMENTATIONS, Frame
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.mistakes import raise_if_any
-from trainables.training.optimizers.table import OPTIMIZERS
+from trainables.parts import PartRow, PartTable
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
+
+# The optimisers of the papers, and how a training's parameters are grouped for them.
+
+_ROWS = {
+    "adamw": PartRow(path="trainables.training.optimizers:AdamW"),  # Multi Proxy Anchor, the thesis
+    "adam": PartRow(path="trainables.training.optimizers:Adam"),  # PNP, Sampling Wisely
+}
+
+OPTIMIZERS: "PartTable[type[Optimizer], PartRow]" = PartTable("optimizer", _ROWS)
+
+
+def parameter_group(parameters: "Iterable[nn.Parameter]", lr: float) -> dict[str, Any]:
+    """The parameters that learn (frozen batch-norm's do not), at the learning rate ``lr``."""
+    return {"params": [parameter for parameter in parameters if parameter.requires_grad], "lr": lr}
+
+
+# How a model is trained: the ``training`` section of a search file.
 
 RESIZE = 256 / 224  # the short side before a crop over the side after it, as ImageNet's evaluation has it
 PRECISIONS = ("auto", "float32", "bfloat16")

@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from trainables.data.batch_samplers import BATCH_SAMPLERS
-from trainables.data.merge import merged_labels
-from trainables.inference.embed import embed
+from trainables.data.split import merged_labels
 from trainables.metrics.evaluation import evaluate
+from trainables.models.embedding import embed
 from trainables.spec import TrialSpec
-from trainables.training.late_value import LateValue
-from trainables.training.stack.network import SideBySide
+from trainables.training.stack.networks import SideBySide
 from trainables.training.stack.together import Together
-from trainables.training.train import Training
+from trainables.training.train import LateValue, Training
 
 LEAST_STEPS, MOST_STEPS, SECONDS = 3, 1000, 3.0
 

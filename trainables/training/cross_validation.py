@@ -4,9 +4,8 @@ import gc
 
 import torch
 
-from trainables.spec import TrialSpec
-from trainables.training.checkpoints.checkpoints import finished_records
-from trainables.training.epoch_record import EpochRecord
+from trainables.spec import EpochRecord, TrialSpec
+from trainables.training.checkpoints import finished_records
 from trainables.training.train import Training
 
 
@@ -14,7 +13,7 @@ def training_on(spec: TrialSpec, *devices: torch.device) -> Training:
     """The training of ``spec``, which has no folds; on several devices each batch is shared by as many processes."""
     if len(devices) == 1:
         return Training(spec, *devices)
-    from trainables.training.distributed.first_rank import FirstRank  # torch.distributed, which one process needs not
+    from trainables.training.distributed.training import FirstRank  # torch.distributed, which one process needs not
 
     return FirstRank(spec, devices)
 

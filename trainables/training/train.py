@@ -1,13 +1,10 @@
-"""The training loop: one object that trains an epoch at a time, validates it and keeps its checkpoints.
-
-Shapes: B images a batch, N images of a view, D embedding dimensions.
-"""
+"""The training loop: one epoch at a time, with validation and checkpoints."""
 
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib import invalidate_caches
 from typing import Any
 
@@ -15,33 +12,82 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import MultiStepLR
 
-from trainables.data.augmentation.load import load
-from trainables.data.augmentation.prefetch import prefetched
 from trainables.data.batch_samplers import BATCH_SAMPLERS
-from trainables.data.batch_samplers.base import Sampler
-from trainables.data.merge import merged_labels
-from trainables.data.store.resident import on_device
+from trainables.data.loading import load, prefetched
+from trainables.data.samplers import Sampler
+from trainables.data.split import merged_labels
 from trainables.data.store.spec import StoreSpec, opened_store
-from trainables.data.store.view import Store, StoreView
-from trainables.data.superclasses import superclasses_for
-from trainables.data.training_half import training_half
-from trainables.files.causes import cause_of
-from trainables.files.storage import StorageFailure
-from trainables.files.whole import as_path, write_json
-from trainables.inference.embed import autocast, embed
-from trainables.inference.tensors_file import LOSS
+from trainables.data.store.view import Store, StoreView, on_device, superclasses_for, training_half
+from trainables.files import as_path, write_json
+from trainables.inference.model_files import LOSS, EmbedderSpec
 from trainables.losses import LOSSES, Loss, loss_row
-from trainables.losses.used import Used, summed
+from trainables.losses.base import Used, summed
 from trainables.metrics.evaluation import evaluate
 from trainables.metrics.table import metric_name
 from trainables.mistakes import Mistakes
-from trainables.models.embedding import EmbeddingModel
-from trainables.spec import TrialSpec, derived_seed
-from trainables.training.checkpoints.checkpoints import Checkpoints
-from trainables.training.description import embedder_spec, origin_of
-from trainables.training.epoch_record import DeviceMemory, EpochRecord
-from trainables.training.late_value import LateValue
-from trainables.training.optimizers.table import OPTIMIZERS, parameter_group
+from trainables.models.embedding import EmbeddingModel, autocast, embed
+from trainables.spec import DeviceMemory, EpochRecord, TrialSpec, derived_seed
+from trainables.storage import StorageFailure, cause_of
+from trainables.training.checkpoints import Checkpoints
+from trainables.training.config import OPTIMIZERS, parameter_group
+
+# A number of a device, read when it has been computed anyway.
+
+
+class LateValue:
+    """The scalar ``value`` without waiting for what is queued behind it.
+
+    ``value.item()`` would wait for all that the GPU has been given until then, the step that was just started too: its
+    copy stands behind it in the queue.
+    """
+
+    def __init__(self, value: Tensor) -> None:
+        self._value = value
+        self._copied: torch.cuda.Event | None = None
+        if value.is_cuda:
+            pinned = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
+            self._value = pinned.copy_(value, non_blocking=True)
+            self._copied = torch.cuda.current_stream(value.device).record_event()
+
+    def read(self) -> float:
+        """The number; waits until it is there, and no longer."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        return self._value.item()
+
+
+# What a checkpoint says of itself.
+
+
+def origin_of(spec: TrialSpec) -> dict[str, Any]:
+    """Whose training ``spec`` is, and what it is trained with, in JSON's types."""
+    return {
+        **spec.origin,
+        "loss": spec.loss,
+        "hyperparameters": dict(spec.hyperparameters),
+        "training": asdict(spec.training),
+        "initial_weights": spec.model.weights,
+        "seed": spec.seed,
+        "classes": {"train": len(spec.train_classes), "validation": len(spec.validation_classes)},
+        "objective": spec.objective,
+        "digest": spec.digest,
+    }
+
+
+def embedder_spec(spec: TrialSpec, origin: Mapping[str, Any], epoch: int) -> EmbedderSpec:
+    """The network that the training ``spec``, of this ``origin``, has after ``epoch``."""
+    return EmbedderSpec(
+        model=replace(spec.model, weights=None),  # the training has changed them
+        decoded_side=spec.images.short_side,
+        frame=spec.training.frame,
+        batch_size=spec.training.embedding_batch,
+        origin={**origin, "epoch": epoch},
+    )
+
+
+# The training loop: one object that trains an epoch at a time, validates it and keeps its checkpoints.
+#
+# Shapes: B images a batch, N images of a view, D embedding dimensions.
 
 logger = logging.getLogger(__name__)
 

@@ -1,19 +1,26 @@
-"""Whether the data set's classes can be split, fill batches and be scored."""
+"""Checks of the data set: classes, batches, splits, galleries and unreadable images."""
 
+import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as OutOfTime
 from dataclasses import dataclass
 from inspect import signature
 
 from search.config.search_config import SearchConfig
-from search.plan.checks.findings import Findings
+from search.config.validation import Findings
+from trainables.data import Dataset
 from trainables.data.batch_samplers import batch_problems
-from trainables.data.merge import merged_sizes
-from trainables.data.split import ClassSplit, check_images, make_split
+from trainables.data.dataset import listed
+from trainables.data.split import ClassSplit, check_images, make_split, merged_sizes
 from trainables.metrics import largest_k
-from trainables.metrics.table import split_subset, superclass_metrics
+from trainables.metrics.table import is_retrieval, split_subset, superclass_metrics
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.parts import is_own
 from trainables.training.config import TrainingConfig
+
+# Whether the data set's classes can be split, fill batches and be scored.
 
 BY_LOSS = "training_by_loss"
 BATCH_KEYS = ("training.sampler", "training.batch_size", "training.images_per_class", BY_LOSS)
@@ -178,3 +185,72 @@ def _further_splits(found: Findings, config: SearchConfig) -> tuple[ClassSplit, 
     key = "noise.splits" if of_noise >= of_selection else "selection.splits"
     raise_if_any([f"{key}: {sentence}" for sentence in of_splits.sentences if sentence not in found.sentences])
     return tuple(splits)
+
+
+# Unreadable images, looked for in a bounded time.
+
+LOOK_S = 5
+DRAWN = "glyphs"
+"""A data set that is drawn and not read."""
+
+
+def check_images_readable(found: Findings, config: SearchConfig, data: SplitClasses) -> None:
+    """The training half's images can be read, as far as there is time to look.
+
+    Decoding finds the same when the search begins. This is for a search that cannot begin yet, so that its user
+    mends everything at once. Images of test classes are not opened.
+    """
+    if config.dataset.name != DRAWN:
+        half = (*data.split.train, *data.split.validation)
+        keys = [key for name in half for key in data.classes[name]]
+        found.add(unreadable_images(config.dataset.source, keys, seconds=LOOK_S))
+
+
+def unreadable_images(dataset: Dataset, keys: Sequence[str], *, seconds: float) -> list[str]:
+    """The sentence on those of the images ``keys`` that cannot be read, among those read within ``seconds``."""
+    end = time.monotonic() + seconds
+    looked = 0
+    unreadable: list[str] = []
+    pool = ThreadPoolExecutor(os.cpu_count() or 1)  # Pillow decodes without holding the interpreter
+    try:
+        jobs: list[Future[None]] = [pool.submit(_read, dataset, key) for key in keys]
+        for key, job in zip(keys, jobs, strict=True):
+            try:
+                job.result(timeout=max(0.0, end - time.monotonic()))
+            except OutOfTime:
+                if not job.done():
+                    break
+                unreadable.append(f"{key} (timed out)")
+            except Exception as error:  # image decoders raise anything
+                reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+                unreadable.append(f"{key} ({reason})")
+            looked += 1
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    if not unreadable:
+        return []
+    of = f"{looked}" if looked == len(keys) else f"the first {looked} of {len(keys)}"
+    return [f"{len(unreadable)} of {of} images cannot be read: {listed(unreadable, '; ')}. Replace or remove them."]
+
+
+def _read(dataset: Dataset, key: str) -> None:
+    dataset.read(key)  # without what it gives: a thousand images would fill the memory
+
+
+# Whether the objective can be measured in the validation's gallery.
+
+
+def check_gallery(found: Findings, config: SearchConfig) -> None:
+    """Only a metric of rankings knows queries that are ranked among further images."""
+    found.check(lambda: raise_if_any(_gallery_mistakes(config)), "metrics.gallery", "search.objective")
+
+
+def _gallery_mistakes(config: SearchConfig) -> list[str]:
+    objective, gallery = config.search.objective, config.metrics.gallery
+    if gallery == "validation" or is_retrieval(objective):
+        return []
+    return [
+        f"metrics.gallery is {gallery} and search.objective {objective}, which ranks no images for a query, so that "
+        "the training images could have no part in it; name a metric of rankings such as map_at_r, or set "
+        "metrics.gallery to validation."
+    ]

@@ -1,8 +1,4 @@
-"""Studies in Optuna's own tables: read whole in a handful of queries, and written a transaction at a time.
-
-``RDBStorage`` reads a study through the object mapper, and looks its trial up again for every value that it writes.
-Both take too long for thousands of trials on hundreds of slots.
-"""
+"""Optuna's own tables, read in a handful of queries and written a transaction at a time."""
 
 import functools
 import json
@@ -17,8 +13,8 @@ from optuna.storages._rdb import models
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import Connection, Delete, Select, Table, bindparam, delete, func, insert, select, update
 
-from search.study.records import EPOCH
-from search.study.tally import Tally
+from search.study.budget import Tally
+from search.trials import EPOCH
 
 STUDIES: Table = models.StudyModel.__table__
 STUDY_USER_ATTRIBUTES: Table = models.StudyUserAttributeModel.__table__

@@ -19,7 +19,7 @@ from soak.tools.clock import Clock
 from soak.tools.network import island
 from soak.tools.processes import RUN, Process, descendants, end, marked
 from soak.tools.store import HALF, LAG_S, LAGS, REFUSES, FaultyHandler
-from trainables.files.whole import as_path
+from trainables.files import as_path
 
 SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
 PARENT = [sys.executable, "-c", f"import subprocess; subprocess.run({SLEEPS!r})"]

@@ -13,16 +13,14 @@ from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
-from trainables.data.augmentation.augment import AUGMENTATIONS, Frame, short_side_needed
-from trainables.data.augmentation.crop_boxes import ASPECT, resized_crop_flip
-from trainables.data.augmentation.load import load
-from trainables.data.augmentation.resample import Crops, resample
+from trainables.data.augment import AUGMENTATIONS, Frame, short_side_needed
+from trainables.data.crops import ASPECT, Crops, resample, resized_crop_flip
 from trainables.data.dataset import Dataset
-from trainables.data.sets.folder import Folder
+from trainables.data.loading import load
+from trainables.data.sets.folders import Folder
 from trainables.data.store.build import build_store
-from trainables.data.store.resident import ResidentStore
-from trainables.data.store.view import Store, StoreView
-from trainables.inference.embed import embed
+from trainables.data.store.view import ResidentStore, Store, StoreView
+from trainables.models.embedding import embed
 from trainables.training.config import TrainingConfig
 
 SIZES = [(40, 40), (37, 61), (90, 33), (24, 24), (16, 70)]

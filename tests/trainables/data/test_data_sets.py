@@ -13,7 +13,7 @@ from PIL import Image
 from support.trees import make_tree
 from torchvision.datasets import ImageFolder
 
-from spaces.contract.check_dataset import check_dataset
+from spaces.contract.check_data import check_dataset
 from trainables.data import DATASETS, Dataset
 from trainables.mistakes import Mistakes
 

@@ -13,10 +13,9 @@ import pytest
 from conftest import draw_folder
 from PIL import Image, ImageFile
 
-from trainables.data.header import damage_in
+from trainables.data.header import Look, damage_in, look_at
 from trainables.data.images import read_image
-from trainables.data.look import Look, look_at
-from trainables.data.sets.folder import Folder
+from trainables.data.sets.folders import Folder
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL")  # of headers that are cut off
 

@@ -19,9 +19,9 @@ import torch
 from PIL import Image
 
 from trainables.data import DATASETS, Dataset
-from trainables.data.augmentation.augment import AUGMENTATIONS, Frame
-from trainables.data.augmentation.load import load
-from trainables.data.look import look_at
+from trainables.data.augment import AUGMENTATIONS, Frame
+from trainables.data.header import look_at
+from trainables.data.loading import load
 from trainables.data.store.build import build_store
 from trainables.data.store.contents import read_contents
 from trainables.data.store.view import Store

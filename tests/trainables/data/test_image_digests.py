@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from trainables.data.sets.folder import Folder
+from trainables.data.sets.folders import Folder
 from trainables.data.store.build import build_store
-from trainables.data.store.contents import read_contents
-from trainables.data.store.image_digests import content_digest, digests_by_class, fingerprints, named_digest
+from trainables.data.store.contents import content_digest, digests_by_class, fingerprints, named_digest, read_contents
 
 Digests = dict[str, list[str]]
 Digested = Callable[..., Digests]

@@ -8,10 +8,9 @@ import pytest
 import torch
 from conftest import draw_folder
 
-from trainables.data.augmentation.augment import AUGMENTATIONS, Frame
-from trainables.data.augmentation.load import load
-from trainables.data.augmentation.prefetch import one_ahead, prefetched
-from trainables.data.sets.folder import Folder
+from trainables.data.augment import AUGMENTATIONS, Frame
+from trainables.data.loading import load, one_ahead, prefetched
+from trainables.data.sets.folders import Folder
 from trainables.data.store.build import build_store
 from trainables.data.store.view import Store, StoreView
 

@@ -11,8 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainables.data.merge import merged_labels, merged_sizes
-from trainables.data.split import ClassSplit, check_images, make_split
+from trainables.data.split import ClassSplit, check_images, make_split, merged_labels, merged_sizes
 from trainables.mistakes import Mistakes
 
 NAMES = [f"class {number}" for number in range(200)]

@@ -19,8 +19,7 @@ from PIL import Image
 from trainables.data import DATASETS, Dataset
 from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store.build import build_store
-from trainables.data.store.resident import ResidentStore
-from trainables.data.store.view import Store, StoreView
+from trainables.data.store.view import ResidentStore, Store, StoreView
 from trainables.mistakes import Mistakes
 
 SIZES = {"b": [(30, 40), (64, 20), (10, 12)], "a": [(33, 33), (21, 80)], "c": [(50, 50), (7, 90), (40, 30), (16, 16)]}

@@ -15,10 +15,8 @@ from support.small_disk import small_disk
 
 from trainables.data import DATASETS
 from trainables.data.sets.glyphs import Glyphs
-from trainables.data.store.build import build_store
-from trainables.data.store.in_use import is_used, use_file
-from trainables.data.store.room import LIMIT, limit_of, make_room, stores_in
-from trainables.data.store.size import expected_size
+from trainables.data.store.build import build_store, expected_size
+from trainables.data.store.room import LIMIT, is_used, limit_of, make_room, stores_in, use_file
 from trainables.data.store.view import Store
 from trainables.mistakes import Mistakes
 
@@ -47,7 +45,7 @@ def bytes_of(*stores: Path) -> int:
 HOLD = """
 import sys
 from pathlib import Path
-from trainables.data.store.in_use import InUse
+from trainables.data.store.room import InUse
 in_use = InUse(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.readline()

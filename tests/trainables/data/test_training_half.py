@@ -7,7 +7,7 @@ import pytest
 from support.small_training import drawn_images
 
 from trainables.data.store.spec import StoreSpec
-from trainables.data.training_half import training_half
+from trainables.data.store.view import training_half
 
 
 @pytest.fixture(scope="module")

@@ -7,14 +7,14 @@ import pytest
 import torch
 from PIL import Image
 
-from trainables.data.augmentation.augment import AUGMENTATIONS, Frame
-from trainables.data.sets.folder import Folder
+from trainables.data.augment import AUGMENTATIONS, Frame
+from trainables.data.loading import ImagesInMemory
+from trainables.data.sets.folders import Folder
 from trainables.data.store.build import build_store
-from trainables.data.store.in_memory import ImagesInMemory
 from trainables.data.store.view import Store
 from trainables.inference.embedder import Embedder
-from trainables.inference.embedder_spec import EmbedderSpec
 from trainables.inference.images import decoded
+from trainables.inference.model_files import EmbedderSpec
 from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel
 

@@ -16,11 +16,11 @@ from PIL import Image
 from support.small_model import SmallModel, small_model
 
 import holdout
-from trainables.data.sets.folder import Folder
+from trainables.data.sets.folders import Folder
 from trainables.data.store.spec import StoreSpec
-from trainables.inference.embed import embed
 from trainables.inference.embedder import Embedder
 from trainables.mistakes import Mistakes
+from trainables.models.embedding import embed
 
 ROOT = Path(__file__).parents[3]
 

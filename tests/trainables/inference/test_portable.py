@@ -9,10 +9,10 @@ import pytest
 import torch
 from onnxruntime import InferenceSession
 
-from trainables.data.augmentation.augment import Frame
-from trainables.files.whole import as_path
+from trainables.data.augment import Frame
+from trainables.files import as_path
 from trainables.inference.embedder import Embedder
-from trainables.inference.embedder_spec import EmbedderSpec
+from trainables.inference.model_files import EmbedderSpec
 from trainables.inference.portable import ONNX_PACKAGES, TOLERANCE, write_programs
 from trainables.models.backbones import BACKBONES
 from trainables.models.config import ModelConfig

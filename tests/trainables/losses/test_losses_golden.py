@@ -13,9 +13,9 @@ import torch
 
 from trainables.losses import LOSSES
 from trainables.losses.base import Loss
-from trainables.losses.multi_proxy import centre_regulariser
-from trainables.losses.proxy_cosines import proxy_cosines
-from trainables.losses.topk_precision import TopKPrecision
+from trainables.losses.mpa import centre_regulariser
+from trainables.losses.proxies import proxy_cosines
+from trainables.losses.ranking import TopKPrecision
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden.json").read_text(encoding="utf-8"))
 EMBEDDINGS_BD = torch.tensor(GOLDEN["inputs"]["A"]["x"], dtype=torch.float64)

@@ -13,8 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trainables.losses import LOSSES
-from trainables.losses.base import Loss
-from trainables.losses.used import Used, summed
+from trainables.losses.base import Loss, Used, summed
 
 D = 5
 Matrix = list[list[float]]

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainables.losses.base import cosines, same_and_different
 from trainables.losses.mining import MINERS, distance_weighted, informative_pairs, uniform
-from trainables.losses.operations import cosines, same_and_different
 
 DIMENSIONS = 16
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import normalized_mutual_info_score, pair_confusion_matrix
 
 from trainables.metrics import all_metrics, clustering_metrics, distance_metrics, evaluate
-from trainables.metrics.clustering import agreement
-from trainables.metrics.kmeans import kmeans
-from trainables.metrics.parts import from_parts, metric_parts
+from trainables.metrics.clustering import agreement, kmeans
+from trainables.metrics.evaluation import from_parts, metric_parts
 from trainables.metrics.table import CLUSTERING, SUPERCLASSES
 from trainables.mistakes import Mistakes
 

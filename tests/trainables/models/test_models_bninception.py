@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from trainables.models import EmbeddingModel, ModelConfig
-from trainables.models.networks.bninception import BNInception
+from trainables.models.networks import BNInception
 from trainables.models.weights import load_weights
 
 # What each block receives, and gives per branch: 1×1, 3×3, double 3×3, pooled.

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from trainables.mistakes import Mistakes
 from trainables.models import BACKBONES, EmbeddingModel, ModelConfig
+from trainables.models import library_networks as torchvision_networks
 from trainables.models.backbones import backbone
-from trainables.models.networks import torchvision_networks
-from trainables.models.networks.torchvision_networks import network
-from trainables.models.smoke_test import smoke_test
+from trainables.models.embedding import smoke_test
+from trainables.models.library_networks import network
 from trainables.models.weights import load_weights, weights_path
 
 needs_timm = pytest.mark.skipif(not importlib.util.find_spec("timm"), reason="timm is absent")

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainables.models.pooling import POOLING
-from trainables.models.pooling_layers import GeneralizedMean
+from trainables.models.config import POOLING
+from trainables.models.networks import GeneralizedMean
 
 
 def gem_by_loops(maps: Tensor, p: float) -> Tensor:

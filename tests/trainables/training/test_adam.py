@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import MultiStepLR
 
-from trainables.training.optimizers.table import OPTIMIZERS
+from trainables.training.config import OPTIMIZERS
 
 THEIRS: dict[str, type[torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 

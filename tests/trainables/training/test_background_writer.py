@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from trainables.training.checkpoints.background_writer import BackgroundWriter
+from trainables.training.checkpoints import BackgroundWriter
 
 
 def test_the_next_job_waits_for_the_one_under_way() -> None:

@@ -8,13 +8,13 @@ import pytest
 import torch
 from support.stores import PLACES, ftp_store, place
 
-from search.cluster.probe_file import probe_file
 from search.config.search_config import parse_config
-from search.plan.checks import make_plan
-from trainables.files.whole import as_path, write_json, write_whole
-from trainables.inference.tensors_file import read_tensors
+from search.engines.ray_nodes import probe_file
+from search.plan.make_plan import make_plan
+from trainables.files import as_path, write_json, write_whole
+from trainables.inference.model_files import read_tensors
 from trainables.mistakes import Mistakes
-from trainables.training.checkpoints.checkpoints import Checkpoints, finished_records, forget_last
+from trainables.training.checkpoints import Checkpoints, finished_records, forget_last
 
 
 @pytest.fixture(params=PLACES)

@@ -16,14 +16,13 @@ import torch
 from support.small_training import drawn_images, small_spec
 
 from trainables.data.store.spec import StoreSpec
-from trainables.files.storage import AnyPath, StorageFailure
-from trainables.files.whole import write_whole
-from trainables.inference.tensors_file import read_tensors
-from trainables.spec import TrialSpec
-from trainables.training.checkpoints import checkpoints
-from trainables.training.checkpoints.checkpoints import forget_last, load_checkpoint
+from trainables.files import write_whole
+from trainables.inference.model_files import read_tensors
+from trainables.spec import EpochRecord, TrialSpec
+from trainables.storage import AnyPath, StorageFailure
+from trainables.training import checkpoints
+from trainables.training.checkpoints import forget_last, load_checkpoint
 from trainables.training.cross_validation import begin
-from trainables.training.epoch_record import EpochRecord
 from trainables.training.train import Training, train
 from trainables.trial import TrainingTrial
 
@@ -213,7 +212,7 @@ import os, pathlib, pickle, sys, time
 sys.path[:0] = [".", "tests"]
 import torch
 torch.set_num_threads(int(sys.argv[3]))
-from trainables.training.checkpoints import checkpoints
+from trainables.training import checkpoints
 from trainables.training.train import train
 write_whole = checkpoints.write_whole
 written = []

@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import draw_folder
 
-from trainables.data.sets.folder import Folder
+from trainables.data.sets.folders import Folder
 from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec

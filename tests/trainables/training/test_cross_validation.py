@@ -10,11 +10,10 @@ import torch
 from support.small_training import drawn_images, small_spec
 
 from trainables.data.store.spec import StoreSpec
-from trainables.inference.tensors_file import read_tensors
-from trainables.spec import TrialSpec
-from trainables.training.checkpoints.checkpoints import forget_last
+from trainables.inference.model_files import read_tensors
+from trainables.spec import EpochRecord, TrialSpec
+from trainables.training.checkpoints import forget_last
 from trainables.training.cross_validation import CrossValidation, begin
-from trainables.training.epoch_record import EpochRecord
 from trainables.training.train import Training, train
 
 CPU = torch.device("cpu")

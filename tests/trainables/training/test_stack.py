@@ -16,7 +16,7 @@ from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
 from trainables.training.config import Schedule
 from trainables.training.stack import run_epochs, stack_key, why_not_stacked
-from trainables.training.stack.epochs import embedded_together
+from trainables.training.stack.together import embedded_together
 from trainables.training.train import Diverged, Training
 
 

@@ -15,13 +15,13 @@ from support.small_training import drawn_images
 from support.stacks import CPU, alone, assert_same, float64, member, records_of
 
 from spaces.losses import SPACES
-from trainables.data.augmentation.augment import AUGMENTATIONS
+from trainables.data.augment import AUGMENTATIONS
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.store.spec import StoreSpec
 from trainables.losses import LOSSES
 from trainables.models import BACKBONES, POOLING, ModelConfig
 from trainables.spec import TrialSpec
-from trainables.training.optimizers.table import OPTIMIZERS
+from trainables.training.config import OPTIMIZERS
 from trainables.training.stack import run_epochs, stack_key
 from trainables.training.train import Training
 

@@ -8,16 +8,16 @@ import pytest
 import torch
 from conftest import draw_folder
 
-from trainables.data.sets.folder import Folder
+from trainables.data.sets.folders import Folder
 from trainables.data.store.spec import StoreSpec
-from trainables.data.training_half import training_half
-from trainables.inference.embed import embed
-from trainables.inference.tensors_file import read_network, read_tensors
+from trainables.data.store.view import training_half
+from trainables.inference.model_files import read_network, read_tensors
 from trainables.losses import LOSSES
 from trainables.mistakes import Mistakes
 from trainables.models import EmbeddingModel, ModelConfig
+from trainables.models.embedding import embed
 from trainables.spec import TrialSpec, derived_seed
-from trainables.training.checkpoints.checkpoints import load_checkpoint
+from trainables.training.checkpoints import load_checkpoint
 from trainables.training.config import Schedule, TrainingConfig
 from trainables.training.train import Diverged, Training, failure_of, train
 

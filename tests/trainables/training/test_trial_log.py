@@ -14,9 +14,9 @@ from support.trained_here import trial_of
 from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
-from trainables.training.attempts import trial_log
-from trainables.training.attempts.trial_log import TrialLog, read_log
+from trainables.training import trial_log
 from trainables.training.config import TrainingConfig
+from trainables.training.trial_log import TrialLog, read_log
 
 
 @pytest.fixture(params=PLACES)
@@ -117,7 +117,7 @@ def test_a_log_that_cannot_be_written_fails_nothing(tmp_path: Path, caplog: pyte
 
 
 def test_messages_beyond_all_measure_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainables.training.attempts.trial_log.MESSAGES", 10)
+    monkeypatch.setattr("trainables.training.trial_log.MESSAGES", 10)
     log = TrialLog(spec_in(str(tmp_path / "trial"), tmp_path / "cache"), "cpu")
     log.open()
     for number in range(100):

@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from trainables.data.listing import listed
-from trainables.data.sets.rooted import RootedDataset
+from trainables.data.dataset import listed
+from trainables.data.sets.folders import RootedDataset
 from trainables.mistakes import Mistakes, raise_if_any
 
 FEW = 5

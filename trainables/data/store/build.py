@@ -1,10 +1,12 @@
-"""Building the image store: every image is decoded once a node, whole or not at all."""
+"""Building the image store: every image is decoded once a node."""
 
 import hashlib
 import json
 import logging
 import os
 import shutil
+import statistics
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,16 +17,81 @@ import numpy as np
 from filelock import FileLock
 
 from trainables.data.dataset import Dataset
-from trainables.data.decode import Unreadable, cannot_be_read, fitted, unreadable
-from trainables.data.store.files import ARRAYS, FORMAT, INDEX, PIXELS
-from trainables.data.store.image_digests import image_digest
-from trainables.data.store.in_use import InUse
-from trainables.data.store.room import DRAFT, make_room
-from trainables.data.store.size import expected_size
-from trainables.files.disk_full import DiskFull, is_full
-from trainables.files.storage import OUTAGES, StorageFailure
-from trainables.files.whole import write_json, write_whole
+from trainables.data.images import Unreadable, cannot_be_read, fitted, identified, open_file, resized_shape, unreadable
+from trainables.data.sets.folders import RootedDataset
+from trainables.data.store.contents import image_digest
+from trainables.data.store.room import DRAFT, InUse, make_room
+from trainables.data.store.spec import ARRAYS, FORMAT, INDEX, PIXELS
+from trainables.files import write_json, write_whole
 from trainables.mistakes import Mistakes
+from trainables.storage import OUTAGES, DiskFull, StorageFailure, is_full
+
+# How large an image store will be, from a sample of its images.
+
+SAMPLE = 200
+"""Of how many images the size is read, where they are files: their headers alone."""
+
+DECODED = 20
+"""Of how many, where they have to be decoded."""
+
+OF_AN_IMAGE = 120
+"""Bytes beside its pixels: its key and digest, its label and sides."""
+
+ERRORS = 4.0
+"""Standard errors of the sample's mean within which a store's size lies but for one case in ten thousand."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreSize:
+    """Bytes that a store will have: ``expected``, and at ``least``."""
+
+    expected: int
+    least: int
+
+
+def expected_size(dataset: Dataset, keys: Sequence[str], short_side: int) -> StoreSize:
+    """The size of the store of the images ``keys``; some of them, evenly spread, are looked at."""
+    most = SAMPLE if isinstance(dataset, RootedDataset) else DECODED
+    sample = keys[:: max(1, -(-len(keys) // most))]
+    return scaled_size([_bytes(size, short_side) for size in image_sizes(dataset, sample)], len(keys))
+
+
+def scaled_size(sample: Sequence[int], count: int) -> StoreSize:
+    """The size of ``count`` images of which some have these sizes; those that cannot be read have none."""
+    if not sample:
+        return StoreSize(expected=0, least=0)
+    mean = statistics.fmean(sample)
+    rest = max(0.0, 1 - len(sample) / count)  # of all images nothing is left to chance
+    deviation = statistics.stdev(sample) if len(sample) > 1 else mean
+    error = deviation * (rest / len(sample)) ** 0.5
+    return StoreSize(expected=round(count * mean), least=max(0, round(count * (mean - ERRORS * error))))
+
+
+def image_sizes(dataset: Dataset, keys: Sequence[str]) -> list[tuple[int, int]]:
+    """Width and height of images, but for those that cannot be read, all of which decoding names."""
+    return [size for key in keys if (size := _size(dataset, key))]
+
+
+def _size(dataset: Dataset, key: str) -> tuple[int, int] | None:
+    try:
+        if not isinstance(dataset, RootedDataset):
+            height, width = dataset.read(key).shape[:2]
+            return width, height
+        with warnings.catch_warnings(), open_file(Path(dataset.root or "", key)) as file:
+            warnings.simplefilter("ignore")  # of images that are very large
+            return identified(file).size
+    except Exception:  # image decoders raise anything
+        return None
+
+
+def _bytes(size: tuple[int, int], short_side: int) -> int:
+    width, height = size
+    if min(size) > short_side:
+        height, width = resized_shape(height, width, short_side)
+    return 3 * width * height + OF_AN_IMAGE
+
+
+# Building the image store: every image is decoded once a node, whole or not at all.
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from trainables.files.storage import AnyPath
-from trainables.files.whole import DAMAGED
+from trainables.files import DAMAGED
 from trainables.mistakes import Mistakes
+from trainables.storage import AnyPath
 
 FORMAT = 1
 """Changes with every change of the keys or of their meaning."""

@@ -13,8 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.files.storage import AnyPath
-from trainables.files.whole import DAMAGED, given_path, write_json, write_whole
+from trainables.files import DAMAGED, given_path, write_json, write_whole
 from trainables.inference.images import ImageLike
 from trainables.inference.index.description import (
     DESCRIPTION,
@@ -28,6 +27,7 @@ from trainables.inference.index.description import (
 )
 from trainables.inference.index.structures import built_index, faiss, kind_for, search_index
 from trainables.mistakes import Mistakes
+from trainables.storage import AnyPath
 
 
 class Embeds(Protocol):

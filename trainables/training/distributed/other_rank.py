@@ -20,9 +20,8 @@ from torch import Tensor
 
 from trainables.losses.base import Loss
 from trainables.spec import TrialSpec, derived_seed
-from trainables.training.distributed.messages import Begin, Done, Failed, TrainEpoch
-from trainables.training.distributed.other_ranks import is_of_group, join
-from trainables.training.distributed.shared_training import SharedTraining
+from trainables.training.distributed.ranks import Begin, Done, Failed, TrainEpoch, is_of_group, join
+from trainables.training.distributed.training import SharedTraining
 
 
 class LossElsewhere(Loss):

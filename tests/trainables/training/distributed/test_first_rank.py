@@ -23,8 +23,8 @@ from trainables.data.store.spec import StoreSpec
 from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
 from trainables.training.cross_validation import CrossValidation, begin
-from trainables.training.distributed.first_rank import FirstRank
-from trainables.training.distributed.messages import RankLost
+from trainables.training.distributed.ranks import RankLost
+from trainables.training.distributed.training import FirstRank
 from trainables.training.train import Diverged, Training
 
 CPU = torch.device("cpu")
@@ -254,7 +254,7 @@ def test_who_ends_with_rank_0_leaves_nobody(spec: TrialSpec, tmp_path: Path) -> 
     program = """
 import pickle, sys, torch
 from pathlib import Path
-from trainables.training.distributed.first_rank import FirstRank
+from trainables.training.distributed.training import FirstRank
 training = FirstRank(pickle.loads(Path(sys.argv[1]).read_bytes()), [torch.device("cpu")] * 2)
 training.run_epoch()
 print("trained", flush=True)

@@ -13,8 +13,7 @@ from torch import nn
 
 from trainables.losses.base import Loss
 from trainables.mistakes import Mistakes
-from trainables.training.distributed.batch_norm import take_common_statistics
-from trainables.training.distributed.gathering import shares
+from trainables.training.distributed.batch import shares, take_common_statistics
 
 Results = dict[str, tuple[list[float], nn.Module, Loss]]
 

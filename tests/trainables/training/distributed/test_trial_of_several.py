@@ -10,8 +10,8 @@ import pytest
 import torch
 from support.small_training import drawn_images, small_spec
 
-from trainables.training.distributed.first_rank import FirstRank
-from trainables.training.distributed.messages import RankLost
+from trainables.training.distributed.ranks import RankLost
+from trainables.training.distributed.training import FirstRank
 from trainables.trial import TrainingTrial
 
 CPU = torch.device("cpu")

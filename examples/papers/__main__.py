@@ -1,0 +1,39 @@
+"""Draw the papers' analytic figures: `python -m examples.papers pnp-3 --to pnp-3.svg`; without a figure, list them."""
+
+import argparse
+from pathlib import Path
+
+from examples.papers.picture import SUFFIXES, picture
+from examples.papers.table import FIGURES
+from search.cli.output import rendered
+from search.report.text_table import TextTable
+from trainables.files import write_whole
+
+
+def listed() -> TextTable:
+    """Return a table of all figures."""
+    rows = tuple((name, row.source, row.title) for name, row in FIGURES.items())
+    return TextTable(title="", header=("figure", "paper", "shows"), rows=rows, labels=1, prose=(2,))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Write one figure and print what it shows."""
+    parser = argparse.ArgumentParser(prog="python -m examples.papers", description=__doc__)
+    parser.add_argument("figure", nargs="?", choices=FIGURES, help="without it, all figures are listed")
+    parser.add_argument("--to", type=Path, metavar="FILE", help=f"the file to write: {' or '.join(SUFFIXES)}")
+    given = parser.parse_args(arguments)
+    if given.figure is None:
+        print(rendered([listed()]))
+        return
+    if given.to is None or given.to.suffix not in SUFFIXES:
+        parser.error(f"--to must name a {' or '.join(SUFFIXES)} file; it is {given.to}")
+    content, shown = picture(given.figure, given.to.suffix)
+    try:
+        write_whole(given.to, lambda file: file.write(content))
+    except OSError as error:
+        parser.error(f"--to {given.to} cannot be written ({error.strerror or error})")
+    print(shown.finding, rendered([shown.table]), given.to, sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+"""Figures of a campaign."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from search.campaigns.cells import METRIC, ROLE, Cell, unit
+from search.campaigns.config import LOSS
+from search.report.drawing import COLOURS, FAINT, INK, Figure, colours_of, drawn, marks_of
+from search.report.formats import RANKS, RANKS_BESIDE, ranks_beside
+from search.report.statistics import LEVEL, Tournament
+from search.report.text_table import NOTHING, TextTable
+from search.stages import Role
+
+# The cells of a campaign's table as numbers behind a picture.
+
+
+def cell_table(cells: Sequence[Cell]) -> TextTable:
+    """A row a cell: its coordinates, our mean and deviation, and the paper's number."""
+    keys = list(cells[0].coordinates) if cells else []
+    return TextTable(
+        title="",
+        header=(*keys, "mean", "deviation", "seeds", "published"),
+        rows=tuple(
+            (
+                *(cell.coordinates[key] for key in keys),
+                *(_number(value, cell) for value in (cell.mean, cell.std)),
+                str(cell.seeds),
+                _number(cell.published, cell),
+            )
+            for cell in cells
+        ),
+        labels=len(keys),
+        notes=(),
+    )
+
+
+def _number(value: float | None, cell: Cell) -> str:
+    scale = unit(cell.coordinates[METRIC])
+    return NOTHING if value is None else f"{scale * value:.{2 if scale > 1 else 3}f}"
+
+
+# A metric against what the campaign varied, where that is a number: K, α, b, the share of validation classes.
+
+_LABEL = re.compile(r"(?P<group>.*?)[-_ ]?(?P<number>\d+(?:\.\d+)?)")
+
+Lines = dict[str, list[tuple[float, Cell]]]
+"""For each line's name its cells, in the order of their numbers."""
+
+
+def against_number(cells: Sequence[Cell], axis: str, metric: str) -> Figure | None:
+    """Mean and deviation of ``metric`` along ``axis``, a line a loss and setting, the paper's values hollow.
+
+    Labels like ``alpha-1`` and ``alpha-2`` are a line called ``alpha``. None where the labels are no numbers.
+    """
+    measured = [cell for cell in cells if cell.coordinates[METRIC] == metric and cell.mean is not None]
+    lines = _lines(measured, axis)
+    if not lines:
+        return None
+    scale, name = unit(metric), f"{metric}-against-{axis}"
+    colours, marks = colours_of(list(lines)), marks_of(list(lines))
+    with drawn(name, 280) as canvas:
+        axes = canvas.axes
+        for line, points in lines.items():
+            numbers = [number for number, _ in points]
+            means = [scale * (cell.mean or 0.0) for _, cell in points]
+            deviations = [scale * (cell.std or 0.0) for _, cell in points]
+            colour, mark = colours[line], marks[line]
+            axes.errorbar(
+                numbers, means, yerr=deviations, label=line, color=colour, marker=mark, markersize=5, capsize=2
+            )
+            published = [(number, scale * cell.published) for number, cell in points if cell.published is not None]
+            if published:
+                xs, ys = zip(*published, strict=True)
+                axes.plot(xs, ys, ":", label=f"{line}, published", color=colour, marker=mark, markerfacecolor="none")
+        numbers = sorted({number for points in lines.values() for number, _ in points})
+        if numbers[0] > 0 and numbers[-1] / numbers[0] > 20:
+            axes.set_xscale("log")
+            axes.minorticks_off()
+        axes.set_xticks(numbers, [f"{number:g}" for number in numbers])
+        axes.set_xlabel(axis, color=FAINT)
+        axes.set_ylabel(f"{metric}{' in per cent' if scale > 1 else ''}")
+        axes.grid(axis="y")
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=2)
+    return Figure(
+        name=_plain(name),
+        title=f"{metric} against {axis}",
+        finding=" ".join(_said(line, points, scale) for line, points in lines.items()),
+        picture=canvas.drawing,
+        table=cell_table([cell for points in lines.values() for _, cell in points]),
+    )
+
+
+def _lines(cells: Sequence[Cell], axis: str) -> Lines:
+    """The cells along ``axis``; none where a label is no number, or no line has three."""
+    found: Lines = {}
+    names = _names(cells, axis)
+    for cell, name in zip(cells, names, strict=True):
+        match = _LABEL.fullmatch(cell.coordinates[axis])
+        if match is None:
+            return {}
+        line = " ".join(filter(None, (name, match["group"])))
+        found.setdefault(line or axis, []).append((float(match["number"]), cell))
+    for points in found.values():
+        points.sort(key=lambda point: point[0])
+        if any(first == second for (first, _), (second, _) in pairwise(points)):
+            return {}  # what tells these apart is no coordinate
+    return found if any(len(points) > 2 for points in found.values()) else {}
+
+
+def _names(cells: Sequence[Cell], axis: str) -> Iterator[str]:
+    """What tells the lines apart: every coordinate beside ``axis`` that has more than one label."""
+    others = [key for key in (cells[0].coordinates if cells else ()) if key not in (axis, METRIC)]
+    shown = [key for key in others if len({cell.coordinates[key] for cell in cells}) > 1]
+    for cell in cells:
+        yield " ".join(_label(key, cell.coordinates) for key in shown)
+
+
+def _label(key: str, coordinates: Mapping[str, str]) -> str:
+    return coordinates[key] if key in (LOSS, ROLE) else f"{key} {coordinates[key]}"
+
+
+def _said(line: str, points: Sequence[tuple[float, Cell]], scale: float) -> str:
+    best, cell = max(points, key=lambda point: point[1].mean or 0.0)
+    first, last = points[0], points[-1]
+    return (
+        f"{line}: {scale * (first[1].mean or 0.0):.1f} at {first[0]:g}, {scale * (last[1].mean or 0.0):.1f} at "
+        f"{last[0]:g}, highest {scale * (cell.mean or 0.0):.1f} at {best:g}."
+    )
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9-]+", "-", name)
+
+
+# A metric of every loss and setting of a campaign as bars, the paper's numbers beside ours.
+
+MOST = 40
+
+
+def bars(cells: Sequence[Cell], metric: str) -> Figure | None:
+    """Each row's mean and deviation, tuned ones full and defaults hatched; a diamond is what the paper prints.
+
+    None without a value; of more than forty rows the forty highest are drawn, and all stand in the table.
+    """
+    measured = [cell for cell in cells if cell.coordinates[METRIC] == metric and cell.mean is not None]
+    if not measured:
+        return None
+    scale, name = unit(metric), f"bars-{metric}"
+    keys = [
+        key
+        for key in measured[0].coordinates
+        if key != METRIC and len({cell.coordinates[key] for cell in measured}) > 1
+    ]
+    shown = sorted(measured, key=lambda cell: cell.mean or 0.0, reverse=True)[:MOST]
+    labels = [" ".join(cell.coordinates[key] for key in keys) or metric for cell in shown]
+    with drawn(name, 70 + 17 * len(shown)) as canvas:
+        axes = canvas.axes
+        for place, cell in enumerate(shown):
+            tuned = cell.coordinates[ROLE] == Role.TUNED
+            axes.barh(
+                place,
+                scale * (cell.mean or 0.0),
+                height=0.65,
+                xerr=None if cell.std is None else scale * cell.std,
+                ecolor=INK,
+                facecolor=COLOURS[0] if tuned else "none",
+                edgecolor=COLOURS[0],
+                hatch=None if tuned else "////",
+            )
+            if cell.published is not None:
+                axes.plot(scale * cell.published, place, "D", color=COLOURS[1], markersize=5)
+        axes.set_yticks(range(len(shown)), labels)
+        axes.invert_yaxis()
+        axes.set_xlabel(_legend(shown, metric, scale), color=FAINT)
+        axes.grid(axis="x")
+    best = shown[0]
+    return Figure(
+        name=re.sub(r"[^A-Za-z0-9-]+", "-", name),
+        title=f"{metric}, all configurations",
+        finding=_finding(labels[0], best, measured, metric),
+        picture=canvas.drawing,
+        table=cell_table(measured),
+    )
+
+
+def _legend(shown: Sequence[Cell], metric: str, scale: float) -> str:
+    roles = {cell.coordinates[ROLE] for cell in shown}
+    said = [f"{metric}{' in per cent' if scale > 1 else ''}", "line: deviation over seeds"]
+    if len(roles) > 1:
+        said.append("full: tuned, hatched: default")
+    if any(cell.published is not None for cell in shown):
+        said.append("diamond: published")
+    return "; ".join(said)
+
+
+def _finding(label: str, best: Cell, measured: Sequence[Cell], metric: str) -> str:
+    scale = unit(metric)
+    text = f"The highest mean {metric} has {label} with {scale * (best.mean or 0.0):.2f}."
+    both = [(cell.mean, cell.published) for cell in measured if cell.mean is not None and cell.published is not None]
+    if both:
+        gap = sum(mean - published for mean, published in both) / len(both)
+        text += f" Ours differ from the {len(both)} published numbers by {scale * gap:+.2f} on average."
+    return text
+
+
+# The tournament of losses: their mean ranks, and how far apart two have to be.
+
+
+def ranks(tournament: Tournament, role: Role, published: Tournament | None) -> Figure:
+    """Each loss's ranks as ticks and their mean as a dot; the bar below is Nemenyi's critical difference.
+
+    A diamond is the mean rank that the ``published`` numbers give.
+    """
+    standings = tournament.standings
+    printed = {standing.loss: standing for standing in published.standings} if published else {}
+    name = f"ranks-{role.value}"
+    with drawn(name, 80 + 22 * len(standings)) as canvas:
+        axes = canvas.axes
+        for place, standing in enumerate(standings):
+            axes.plot(standing.ranks, [place] * len(standing.ranks), "|", color=FAINT, markersize=8)
+            axes.plot(standing.mean, place, "o", color=COLOURS[0], markersize=7)
+            if standing.loss in printed:
+                axes.plot(printed[standing.loss].mean, place, "D", color=COLOURS[1], markersize=5)
+        if tournament.critical_difference is not None:
+            left = min(standing.mean for standing in standings)
+            right = left + tournament.critical_difference
+            axes.plot([left, right], [len(standings)] * 2, color=COLOURS[1], linewidth=3)
+            axes.annotate("critical difference", (right, len(standings)), xytext=(4, -3), textcoords="offset points")
+        axes.set_yticks(range(len(standings)), [standing.loss for standing in standings])
+        axes.invert_yaxis()
+        legend = "; diamond: published" if printed else ""
+        axes.set_xlabel(f"rank in each of {tournament.settings} settings (1 is best){legend}", color=FAINT)
+        axes.grid(axis="x")
+    return Figure(
+        name=name,
+        title=f"Tournament, {role.value}",
+        finding=_ranks_finding(tournament),
+        picture=canvas.drawing,
+        table=TextTable(
+            title="",
+            header=("loss", *RANKS),
+            rows=tuple((standing.loss, *ranks_beside(standing, printed.get(standing.loss))) for standing in standings),
+            labels=1,
+            notes=(RANKS_BESIDE,) if printed else (),
+        ),
+    )
+
+
+def _ranks_finding(tournament: Tournament) -> str:
+    first = tournament.standings[0]
+    best = f"{first.loss} has the best mean rank, {first.mean:.2f} of {len(tournament.standings)}"
+    if tournament.p is None:
+        return f"{best}; {tournament.settings} settings cannot tell whether the losses differ."
+    if tournament.p > LEVEL:
+        return f"{best}, but any order is chance (Friedman's p {tournament.p:.3f})."
+    return f"{best}; the losses differ (Friedman's p {tournament.p:.3f})."

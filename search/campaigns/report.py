@@ -1,0 +1,116 @@
+"""The report of a campaign."""
+
+from search.campaigns.cells import CampaignResult, unit
+from search.campaigns.config import CampaignConfig, read_config
+from search.campaigns.figures import against_number, bars, ranks
+from search.campaigns.folder import CampaignFolder
+from search.campaigns.tables import folds_table, quoted_tables
+from search.config.yaml_file import read_yaml
+from search.plan.stored import stored_search
+from search.report.document import Report
+from search.report.drawing import Figure, Section
+from search.report.formats import NO_DIFFERENCE, verdict
+from search.report.sections.answer import again
+from search.report.sections.effort import effort
+from search.report.summary import summary_so_far
+from search.report.text_table import TextTable
+from trainables.files import reading
+
+# A campaign's study: its table drawn as its paper draws it, the tournament, the trends and the differences.
+
+
+def study(config: CampaignConfig, result: CampaignResult) -> Section:
+    """Every metric against each axis of numbers and as bars, and what of it can be told apart."""
+    figures: list[Figure | None] = []
+    for metric in config.table.metrics:
+        figures += [against_number(result.cells, axis, metric) for axis in config.vary]
+        figures.append(bars(result.cells, metric))
+    figures += [
+        ranks(found, role, result.published_tournaments.get(role)) for role, found in result.tournaments.items()
+    ]
+    spent = result.epochs
+    return Section(
+        name="study",
+        title=result.study,
+        sentences=(
+            *_trends(result),
+            *_pairs(result),
+            *(f"The seal: {told}." for told in result.openings.values()),
+            *result.warnings,
+            f"Epochs: {spent.search:,} searching, {spent.confirm:,} confirming, {spent.final:,} for the test.",
+            *(f"Published, {told}." for published in config.published for told in published.told),
+        ),
+        tables=(
+            *((folds_table(result.folds),) if result.folds else ()),
+            *quoted_tables(config),
+            *((_differences(result),) if result.pairs else ()),
+        ),
+        figures=tuple(figure for figure in figures if figure),
+        missing=result.left_out,
+    )
+
+
+def _trends(result: CampaignResult) -> list[str]:
+    said = []
+    for trend in result.trends:
+        scale = unit(trend.metric)
+        low, high = (scale * end for end in trend.ci95)
+        word = NO_DIFFERENCE if not trend.differ else "rises" if trend.change > 0 else "falls"
+        said.append(
+            f"{' '.join(trend.coordinates.values())}: along {trend.axis} from {trend.labels[0]} to "
+            f"{trend.labels[-1]} {trend.metric} changes by {scale * trend.change:+.2f} [{low:.2f}, {high:.2f}]: {word}."
+        )
+    return said
+
+
+def _pairs(result: CampaignResult) -> list[str]:
+    if not result.pairs:
+        return []
+    found = sum(pair.differ for pair in result.pairs)
+    return [f"Pairs that differ in {result.pairs[0].metric} after Holm's correction: {found} of {len(result.pairs)}."]
+
+
+def _differences(result: CampaignResult) -> TextTable:
+    return TextTable(
+        title="Differences on the test classes",
+        header=("pair", "difference", "95 % interval", "p (Holm)", ""),
+        rows=tuple(
+            (
+                " − ".join(pair.names),
+                f"{unit(pair.metric) * pair.difference:+.2f}",
+                "[{:.2f}, {:.2f}]".format(*(unit(pair.metric) * end for end in pair.ci95)),
+                f"{pair.p_holm:.4f}",
+                verdict(pair),
+            )
+            for pair in sorted(result.pairs, key=lambda pair: pair.p_holm)
+        ),
+        labels=1,
+        notes=(),
+    )
+
+
+# The report of a campaign: its study, and where its searches' time went.
+
+
+def campaign_report(folder: CampaignFolder) -> Report:
+    """What the campaign's records say, as far as it has come.
+
+    Raises:
+        Mistakes: its records cannot be read.
+    """
+    config = read_config(read_yaml(folder.config))
+    begun = [name for name in folder.searches() if (folder.runs / name / "search.yaml").exists()]
+    searches = [stored for name in begun if (stored := stored_search(folder.runs, name)).storage]
+    summaries = [summary_so_far(search) for search in searches]
+    if folder.result.exists():
+        with reading(folder.result, "`holdout campaign` with the campaign's file writes it again"):
+            result = CampaignResult.model_validate_json(folder.result.read_bytes())
+        told = study(config, result)
+    else:
+        why = f"the campaign has no result yet; {len(begun)} of its {len(folder.searches())} searches have begun."
+        told = Section(name="study", title=config.study, missing=(why,))
+    return Report(
+        title=config.name,
+        subtitle=f"{config.study}: {len(folder.searches())} searches, tested together",
+        sections=(told, effort(searches, summaries), again(searches, folder.config)),
+    )

@@ -1,0 +1,156 @@
+"""The result of a campaign, computed from its searches."""
+
+from collections.abc import Iterator, Sequence
+
+from search.campaigns.cells import CampaignEpochs, CampaignResult, FoldModel, measured, sweeps
+from search.campaigns.comparisons import (
+    campaign_curves,
+    comparisons,
+    optimism,
+    paired_columns,
+    paired_rows,
+    published_number,
+    rows_of_role,
+    standings,
+    tested_metrics,
+    wanted_pairs,
+)
+from search.campaigns.config import Campaign
+from search.campaigns.folder import CampaignFolder
+from search.campaigns.tables import campaign_csv, campaign_tables
+from search.plan.runs import RunFolder
+from search.plan.search import Search
+from search.report.comparison import chosen_after_opening, image_set_of, openings_told, rows_of, training_told
+from search.report.results import Summary, scored_openings
+from search.report.text_table import as_markdown, rows_as_markdown
+from search.selection.selection import Family, Selection
+from search.stages import Role, Stage
+from search.tracking.described import SummaryRun
+from search.trials import epochs_trained
+
+# The folds of a campaign's cross-validations one by one, as the thesis's Table 13 has them.
+
+
+def fold_models(campaign: Campaign, search: Search) -> Iterator[FoldModel]:
+    """Each fold's model of what the table shows, of the first opening; none where the search has no folds."""
+    folder = search.plan.folder
+    openings = scored_openings(folder.test)
+    if not openings:
+        return
+    selection = Selection.load(folder.selection)
+    chosen = {Role.DEFAULT: selection.defaults, Role.TUNED: selection.chosen}
+    for loss in selection.chosen:
+        trained = [trial.user_attrs | {"value": trial.value} for trial in search.trials(loss, Stage.TEST)]
+        values = {(made["configuration"], made["seed"], made.get("fold")): made["value"] for made in trained}
+        for role in campaign.config.table.roles:
+            number = chosen[role][loss].number
+            models = [model for model in openings[0].scores if (model.loss, model.configuration) == (loss, number)]
+            seeds = list(dict.fromkeys(model.seed for model in models))
+            for model in models:
+                if model.fold is not None:
+                    yield FoldModel(
+                        search=search.name,
+                        loss=loss,
+                        role=role,
+                        training=seeds.index(model.seed) + 1,
+                        fold=model.fold,
+                        objective=search.config.objective,
+                        validation=values[number, model.seed, model.fold],
+                        test={
+                            name: model.metrics[name] for name in campaign.config.table.metrics if name in model.metrics
+                        },
+                    )
+
+
+# The campaign's table as it is frozen with the choices.
+
+
+def campaign_family(campaign: Campaign) -> Family:
+    """What the campaign file alone says of its table, before there are numbers."""
+    pairs = wanted_pairs(paired_rows(campaign), paired_columns(campaign))
+    return Family(
+        metrics=frozenset(tested_metrics(campaign)),
+        rows=frozenset(row for role in campaign.config.table.roles for row in rows_of_role(campaign, role)),
+        pairs=frozenset(map(frozenset, pairs)),
+    )
+
+
+# From a campaign's searches to its result.
+
+
+def campaign_result(campaign: Campaign, results: Sequence[tuple[Search, Summary]]) -> CampaignResult:
+    """The result, derived from the searches' records.
+
+    Args:
+        campaign: the campaign.
+        results: its searches with their summaries, in the order of its members.
+    """
+    searches, summaries = [search for search, _ in results], [summary for _, summary in results]
+    cells = measured(campaign, summaries)
+    pairs, trends, left_out = comparisons(campaign, results)
+    folders = [search.plan.folder for search in searches]
+    by_image_set: dict[str, list[RunFolder]] = {}
+    for folder in folders:
+        by_image_set.setdefault(image_set_of(folder), []).append(folder)
+    tested = [row.key for summary in summaries for row in rows_of(summary) if row.test]
+    return CampaignResult(
+        name=campaign.name,
+        study=campaign.config.study,
+        searches={
+            search.name: dict(zip(campaign.config.vary, member.labels, strict=True))
+            for search, member in zip(searches, campaign.members, strict=True)
+        },
+        cells=tuple(cells),
+        chosen={
+            summary.name: {loss: entry.confirmed.params for loss, entry in summary.losses.items() if entry.confirmed}
+            for summary in summaries
+        },
+        tournaments={
+            role: found for role in campaign.config.table.roles if (found := standings(campaign, cells, role))
+        },
+        published_tournaments={
+            role: found
+            for role in campaign.config.table.roles
+            if (found := standings(campaign, cells, role, published_number))
+        },
+        optimism=optimism(campaign, summaries),
+        pairs=tuple(pairs),
+        trends=tuple(trends),
+        left_out=tuple(left_out),
+        folds=tuple(model for search in searches for model in fold_models(campaign, search)),
+        anytime=tuple(campaign_curves(campaign, summaries)),
+        epochs=CampaignEpochs(
+            search=_epochs(searches, Stage.SEARCH),
+            confirm=_epochs(searches, Stage.SELECT),
+            final=_epochs(searches, Stage.TEST),
+        ),
+        openings={digest: openings_told(sharing) for digest, sharing in by_image_set.items()},
+        warnings=(
+            *training_told(folders),
+            *chosen_after_opening(folders, campaign_family(campaign), tested),
+            *sweeps(campaign),
+        ),
+    )
+
+
+def _epochs(searches: Sequence[Search], stage: Stage) -> int:
+    return sum(epochs_trained(search.trials(loss, stage)) for search in searches for loss in search.config.loss_names)
+
+
+# What a campaign's run in MLflow shows.
+
+
+def campaign_run(campaign: Campaign, result: CampaignResult, folder: CampaignFolder) -> SummaryRun:
+    """The run of a campaign that came to ``result``: its table, and what its searches trained."""
+    tables = campaign_tables(campaign, result, [])
+    sentence = f"{campaign.config.study} One run below this one a search."
+    return SummaryRun(
+        description=f"{rows_as_markdown(tables[0])}\n\n{sentence}",
+        metrics={
+            "epochs/search": result.epochs.search,
+            "epochs/confirm": result.epochs.confirm,
+            "epochs/final": result.epochs.final,
+        },
+        texts={"table.md": as_markdown(tables), "table.csv": campaign_csv(result)},
+        files=[path for path in (folder.config, folder.result, folder.report) if path.exists()],
+    )

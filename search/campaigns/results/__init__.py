@@ -1,1 +1,0 @@
-"""What a campaign came to."""

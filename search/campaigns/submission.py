@@ -1,0 +1,107 @@
+"""A search or campaign file prepared for submission to a cluster."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from search.campaigns.config import parse_campaign
+from search.config.names import shipped_packages
+from search.config.recipes import is_campaign, recipes
+from search.config.search_config import SearchConfig, validate_config
+from search.config.validation import Findings
+from search.plan.checks.parts import check_parts, check_spaces
+from trainables.data import DATASETS
+from trainables.mistakes import Mistakes
+from trainables.models.config import IMAGENET
+from trainables.parts import is_own
+
+ANYWHERE = "glyphs"
+"""A data set that is on every machine: it stands here for the cluster's own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """What a cluster is asked: that ``holdout`` with ``command`` carries out the file ``text``, whose name this is.
+
+    ``shipped`` are the user's packages that travel with it, and where they lie here.
+    """
+
+    name: str
+    command: str
+    text: str
+    shipped: Mapping[str, Path] = field(default_factory=dict)
+
+
+def submission(content: dict[str, Any]) -> Submission:
+    """The search or campaign of the file ``content``.
+
+    The images lie on the cluster and not here, so their section is checked there, like the cluster's own resources.
+
+    Raises:
+        Mistakes: all that is wrong with the rest; in a campaign, with that of each of its searches.
+    """
+    if is_campaign(content):
+        if (recipe := content.get("recipe")) not in (None, *recipes()):
+            raise Mistakes(
+                f"recipe is {recipe!r}, and only the recipes that come with Holdout are on the cluster too "
+                f"({', '.join(recipes())}); name one of them, or write the file's sections into base."
+            )
+        campaign = parse_campaign(content, _parse_anywhere)
+        name, command = campaign.name, "campaign"
+        configs = [member.config for member in campaign.members]
+    else:
+        configs = [_parse_anywhere(content)]
+        name, command = configs[0].name, "run"
+    return Submission(
+        name=name,
+        command=command,
+        text=yaml.safe_dump(content, sort_keys=False, allow_unicode=True),
+        shipped=shipped_packages(list(dict.fromkeys(package for config in configs for package in config.ship))),
+    )
+
+
+def _parse_anywhere(content: dict[str, Any]) -> SearchConfig:
+    """A search, as far as it can be read without its images."""
+    dataset = {"dataset": _dataset_anywhere(content["dataset"])} if "dataset" in content else {}
+    validation = validate_config({**content, **dataset})
+    found = Findings(validation.mistakes, validation.left_out)
+    config = validation.built
+    assert config is not None, "a search file of which nothing can be built"
+    found.add(_paths_of_this_machine(content, config))
+    check_spaces(found, config)
+    check_parts(found, config)
+    found.raise_if_any()
+    return config
+
+
+def _dataset_anywhere(section: Any) -> Any:
+    if not isinstance(section, dict) or not _is_known(section.get("name")):
+        return section  # wrong anywhere
+    return {"name": ANYWHERE, **{key: section[key] for key in ("store_size", "cache") if key in section}}
+
+
+def _is_known(dataset: Any) -> bool:
+    """Whether ``dataset`` is a data set that the cluster will have: a row of the table, or code that is here too."""
+    try:
+        return isinstance(dataset, str) and (dataset in DATASETS or (is_own(dataset) and bool(DATASETS[dataset])))
+    except Mistakes:
+        return False
+
+
+def _paths_of_this_machine(content: dict[str, Any], config: SearchConfig) -> Iterator[str]:
+    """Relative paths, which would mean something else on the cluster."""
+    keys = ["dataset.root", "dataset.cache"]
+    if config.model.weights != IMAGENET:
+        keys.append("model.weights")
+    for key in keys:
+        section, _, name = key.partition(".")
+        written = content.get(section)
+        path = written.get(name) if isinstance(written, dict) else None
+        if isinstance(path, str) and not path.startswith(("/", "~")):
+            yield f"{key} must be a whole path on the cluster, beginning with '/' or '~'; it is {path!r}."
+    for key, address in {"search.storage": config.search.storage, "tracking.uri": config.tracking.uri}.items():
+        if address and address.startswith("sqlite") and not address.partition(":///")[2].startswith("/"):
+            yield f"{key} must hold a whole path on the cluster, as in sqlite:////shared/study.db; it is {address!r}."

@@ -1,0 +1,303 @@
+"""A campaign's result as tables of text and as CSV, next to published numbers."""
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from search.campaigns.cells import (
+    CampaignCurve,
+    CampaignPair,
+    CampaignResult,
+    FoldModel,
+    Trend,
+    campaign_table,
+    digits,
+    unit,
+)
+from search.campaigns.comparisons import PAIRED, optimism_sentences, search_axes
+from search.campaigns.config import LOSS, VALIDATION, Campaign, CampaignConfig, Printed, read_config, search_file
+from search.config.recipes import read_search
+from search.config.search_config import differences, validate_config
+from search.report.anytime import anytime_table
+from search.report.formats import NO_DIFFERENCE, RANKS, RANKS_BESIDE, parameters, ranks_beside, verdict
+from search.report.statistics import LEVEL, Tournament
+from search.report.text_table import NOTHING, TextTable
+from search.stages import Role
+from trainables.mistakes import Mistakes
+
+# What a paper prints is of its own setting: beside another one, which the command line asks for, it says nothing.
+
+OF_PLACE = ("root", "cache")
+"""Where images lie, which their numbers do not depend on."""
+SHOWN = 3
+"""So many entries that differ are named."""
+
+Cells = Mapping[str, Mapping[str, Any]]
+"""What each cell, as a campaign file names it, is trained with."""
+
+
+def comparable(content: dict[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    """The campaign file ``content`` without the published numbers that are of another setting than its own.
+
+    ``written`` is the file before the command line's settings: its numbers are of what stands in it. Each part that
+    loses numbers says why. A file with mistakes stays as it is.
+    """
+    if content == written:
+        return content
+    try:
+        config, as_written = read_config(content), read_config(written)
+        ours, theirs = _cells(config), _cells(as_written)
+    except Mistakes:
+        return content
+    return {
+        **content,
+        "published": [_kept(section, ours, theirs) for section in config.published],
+        "published_choices": [_kept(section, ours, theirs) for section in config.published_choices],
+    }
+
+
+def _kept(section: Printed, ours: Cells, theirs: Cells) -> dict[str, Any]:
+    """``section`` with the cells that are trained as they were; of losses that are left out nothing is said."""
+    found = {key: list(_differing(ours[key], theirs[key])) for key in section.cells if key in ours and key in theirs}
+    changes = list(dict.fromkeys(change for key in found for change in found[key]))
+    gone = [key for key in theirs if key not in ours or found.get(key)]
+    kept = {key: values for key, values in section.cells.items() if key not in gone}
+    reason = {"left_out": _reason(changes)} if changes else {}
+    return {**section.model_copy(update={"cells": kept}).model_dump(mode="json"), **reason}
+
+
+def _differing(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[str]:
+    for key, here, there in differences(ours, theirs):
+        yield f"{key} is {here!r} here and {there!r} there"
+
+
+def _reason(changes: Sequence[str]) -> str:
+    more = f", and {len(changes) - SHOWN} more differ" if len(changes) > SHOWN else ""
+    return f"of another setting: {', '.join(changes[:SHOWN])}{more}"
+
+
+def _cells(config: CampaignConfig) -> dict[str, dict[str, Any]]:
+    """What every cell of a campaign's table is trained with."""
+    recipe = read_search(Path(config.recipe)) if config.recipe else {}
+    found = {}
+    for labels in product(*config.vary.values()):
+        content = search_file(config, recipe, labels)
+        search = validate_config(content).built
+        assert search is not None, "a search file of which nothing can be built"
+        images = content.get("dataset", {})
+        dataset = {key: value for key, value in images.items() if key not in OF_PLACE and value not in (None, False)}
+        for loss in search.loss_names:
+            shown = search.of_loss(loss).model_dump(mode="json", include={"split", "model", "training"})
+            space = {name: search.space.get(name, {}) for name in (loss, "training")}
+            found[" ".join((loss, *labels))] = {"dataset": dataset, **shown, "space": space}
+    return found
+
+
+# A campaign's result as tables of text, and as CSV for programs.
+
+MANY = 20
+"""With more pairs than this, only those that differ are shown."""
+
+
+def campaign_tables(campaign: Campaign, result: CampaignResult, settings: Sequence[str]) -> list[TextTable]:
+    """The table, what was chosen, folds, what the paper quotes, tournaments, curves, differences and trends.
+
+    ``settings`` are those of the command line.
+    """
+    title = f"{result.name}: {result.study}"
+    tables = [campaign_table(campaign, result.cells, title, list(_notes(campaign, result, settings)))]
+    if Role.TUNED in campaign.config.table.roles:
+        tables.append(_chosen(campaign, result))
+    if result.folds:
+        tables.append(folds_table(result.folds))
+    tables += quoted_tables(campaign.config)
+    for role, found in result.tournaments.items():
+        tables.append(_tournament(role, found, result.published_tournaments.get(role)))
+    if result.anytime:
+        tables.append(_anytime(campaign, result.anytime))
+    if result.pairs or result.left_out:
+        tables.append(_differences(result))
+    if result.trends:
+        tables.append(_trends(result.trends))
+    return tables
+
+
+def quoted_tables(config: CampaignConfig) -> list[TextTable]:
+    """What the paper prints beside which there is nothing of ours, in its units."""
+    return [
+        TextTable(
+            title=f"Printed, {quoted.source}",
+            header=("", *quoted.metrics),
+            rows=tuple((name, *map(_printed, quoted.metrics, values)) for name, values in quoted.rows.items()),
+            labels=1,
+        )
+        for quoted in config.quoted
+    ]
+
+
+def _printed(metric: str, value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.{digits(metric)}f}"
+
+
+def campaign_csv(result: CampaignResult) -> str:
+    """One cell a line, in our unit (0 to 1)."""
+    text = io.StringIO()
+    numbers = ("mean", "std", "published", "seeds")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow((*result.cells[0].coordinates, *numbers))
+    for cell in result.cells:
+        writer.writerow((*cell.coordinates.values(), cell.mean, cell.std, cell.published, cell.seeds))
+    return text.getvalue()
+
+
+def _notes(campaign: Campaign, result: CampaignResult, settings: Sequence[str]) -> Iterator[str]:
+    metrics = campaign.config.table.metrics
+    measures = any(metric != VALIDATION and unit(metric) == 1 for metric in metrics)
+    distances = "; distances as they are" if measures else ""
+    folds = " and folds" if any(member.config.split.folds for member in campaign.members) else ""
+    yield f"per cent, mean ± sample deviation over training seeds{folds}{distances}"
+    if VALIDATION in metrics:
+        objective = campaign.members[0].config.objective
+        yield f"{VALIDATION}: {objective} on the validation classes, confirmed with fresh seeds"
+    for published in campaign.config.published:
+        yield from published.told
+    if settings:
+        yield f"set: {', '.join(settings)}"
+    yield from optimism_sentences(result.optimism)
+    spent = result.epochs
+    yield f"epochs: {spent.search:,} searching, {spent.confirm:,} confirming, {spent.final:,} for the test"
+    yield from result.openings.values()
+    yield from result.warnings
+
+
+def _chosen(campaign: Campaign, result: CampaignResult) -> TextTable:
+    choices = campaign.config.published_choices
+    printed = {key: parameters(params) for section in choices for key, params in section.cells.items()}
+    rows = [
+        (search, loss, parameters(params), printed.get(" ".join((loss, *result.searches[search].values())), NOTHING))
+        for search, losses in result.chosen.items()
+        for loss, params in losses.items()
+    ]
+    header = ("search", LOSS, "hyperparameters", "published")
+    columns = len(header) if printed else len(header) - 1
+    return TextTable(
+        title="Chosen",
+        header=header[:columns],
+        rows=tuple(row[:columns] for row in rows),
+        labels=2,
+        prose=tuple(range(2, columns)),
+        notes=tuple(told.replace("in brackets", "published") for section in choices for told in section.told),
+    )
+
+
+def folds_table(folds: Sequence[FoldModel]) -> TextTable:
+    """A row a fold: its best value on its own validation classes, and the test metrics of that model."""
+    objectives, metrics = list(dict.fromkeys(model.objective for model in folds)), list(folds[0].test)
+    named: dict[str, Callable[[FoldModel], str]] = {
+        "search": lambda model: model.search,
+        "configuration": lambda model: model.role.value,
+        "training": lambda model: str(model.training),
+    }
+    varying = {name: of for name, of in named.items() if len({of(model) for model in folds}) > 1}
+    return TextTable(
+        title="Folds",
+        header=(LOSS, *varying, "fold", VALIDATION, *metrics),
+        rows=tuple(
+            (
+                model.loss,
+                *(of(model) for of in varying.values()),
+                str(model.fold),
+                _in_unit(model.objective, model.validation),
+                *(_in_unit(metric, model.test[metric]) for metric in metrics),
+            )
+            for model in folds
+        ),
+        labels=len(varying) + 2,
+        notes=(f"{VALIDATION}: {' or '.join(objectives)} on the classes that the fold leaves out, of the best epoch",),
+    )
+
+
+def _in_unit(metric: str, value: float | None) -> str:
+    return _printed(metric, None if value is None else unit(metric) * value)
+
+
+def _tournament(role: Role, found: Tournament, published: Tournament | None) -> TextTable:
+    printed = {standing.loss: standing for standing in published.standings} if published else {}
+    return TextTable(
+        title=f"Tournament, {role}",
+        header=(LOSS, *RANKS),
+        rows=tuple(
+            (standing.loss, *ranks_beside(standing, printed.get(standing.loss))) for standing in found.standings
+        ),
+        labels=1,
+        notes=(_worth(found), *((RANKS_BESIDE,) if printed else ())),
+    )
+
+
+def _worth(found: Tournament) -> str:
+    """What the order of the losses says."""
+    if found.p is None or found.critical_difference is None:
+        return f"{found.settings} settings cannot tell whether the losses differ at all"
+    if found.p > LEVEL:
+        return f"the losses cannot be told apart by their ranks (Friedman's p {found.p:.3f}): any order is chance"
+    return (
+        f"Friedman's p {found.p:.3f}; losses whose mean ranks are {found.critical_difference:.2f} or more apart differ "
+        "(Nemenyi, 5 % for all pairs)"
+    )
+
+
+def _anytime(campaign: Campaign, curves: Sequence[CampaignCurve]) -> TextTable:
+    objective = campaign.members[0].config.objective
+    scale = unit(objective)
+    named = [(f"{curve.way}/{curve.loss}", curve) for curve in curves]
+    table = anytime_table(objective, named, lambda value: f"{scale * value:.2f}")
+    axes = search_axes(campaign)
+    others = [axis for axis, labels in campaign.config.vary.items() if axis not in axes and len(labels) > 1]
+    return replace(table, notes=(*table.notes, *(f"mean over {axis}" for axis in others)))
+
+
+def _differences(result: CampaignResult) -> TextTable:
+    pairs = result.pairs
+    shown = pairs if len(pairs) <= MANY else [pair for pair in pairs if pair.differ]
+    count = f"{sum(pair.differ for pair in pairs)} of {len(pairs)}"
+    return TextTable(
+        title="Differences on the test classes",
+        header=("pair", "difference", "95 % interval", "p (Holm)", ""),
+        rows=tuple(_difference(pair) for pair in shown),
+        labels=1,
+        notes=(*((f"pairs that differ in {pairs[0].metric}: {count}; {PAIRED}",) if pairs else ()), *result.left_out),
+    )
+
+
+def _difference(pair: CampaignPair) -> tuple[str, ...]:
+    scale = unit(pair.metric)
+    low, high = (scale * end for end in pair.ci95)
+    difference = f"{scale * pair.difference:+.2f}"
+    return " − ".join(pair.names), difference, f"[{low:.2f}, {high:.2f}]", f"{pair.p_holm:.4f}", verdict(pair)
+
+
+def _trends(found: Sequence[Trend]) -> TextTable:
+    same = sum(not trend.differ for trend in found)
+    return TextTable(
+        title="Trends on the test classes",
+        header=("along", "change", "95 % interval", "p (Holm)", ""),
+        rows=tuple(_trend(trend) for trend in found),
+        labels=1,
+        notes=(
+            "a line through the labels in their order, from the first to the last; Holm: corrected over the trends "
+            "of one test set",
+            *([f"{same} of {len(found)} trends: {NO_DIFFERENCE}"] if same else []),
+        ),
+    )
+
+
+def _trend(trend: Trend) -> tuple[str, ...]:
+    scale = unit(trend.metric)
+    low, high = (scale * end for end in trend.ci95)
+    name = f"{' '.join(trend.coordinates.values())}: {trend.axis} {trend.labels[0]} to {trend.labels[-1]}"
+    word = "" if not trend.differ else "rises" if trend.change > 0 else "falls"
+    return name, f"{scale * trend.change:+.2f}", f"[{low:.2f}, {high:.2f}]", f"{trend.p_holm:.4f}", word

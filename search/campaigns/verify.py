@@ -1,0 +1,62 @@
+"""Checks of a campaign."""
+
+import json
+from collections.abc import Iterator, Sequence
+
+from search.campaigns.config import Campaign, parse_campaign
+from search.campaigns.folder import CampaignFolder
+from search.campaigns.result import campaign_result
+from search.config.search_config import parse_stored, settled
+from search.config.yaml_file import read_yaml
+from search.driver.verify.records import Check, Records, as_json, check, differing, plan_from_rules, records_of
+from search.driver.verify.verify import guarded, verify
+from search.plan.runs import RunFolder
+from search.report.summary import summarise
+
+GROWS = "openings"
+"""What the result says of the ledger, which goes on after the campaign."""
+
+
+def verify_campaign(folder: CampaignFolder) -> Iterator[Check]:
+    """The checks of the campaign in ``folder``, one after the other, up to the first one that finds something."""
+    yield from guarded(lambda: _checks(folder))
+
+
+def _checks(folder: CampaignFolder) -> Iterator[Check]:
+    campaign = parse_campaign(read_yaml(folder.config))
+    for member in campaign.members:
+        run = RunFolder(folder.runs, member.config.name)
+        if not run.config.exists():
+            yield Check(run.name, is_there=False)
+            continue
+        stored = parse_stored(run.config)
+        yield check(
+            f"{run.name}: its file, from campaign.yaml",
+            differing(f"{run.name} search.yaml", settled(stored), settled(member.config)),
+        )
+        yield from verify(run)
+    yield _result_check(folder, campaign)
+
+
+def _result_check(folder: CampaignFolder, campaign: Campaign) -> Check:
+    runs = [RunFolder(folder.runs, member.config.name) for member in campaign.members]
+    members = [records_of(plan_from_rules(run)) for run in runs if run.config.exists()]
+    ready = [records for records in members if records is not None and _is_done(records)]
+    if len(ready) < len(runs):
+        return Check("campaign.json: some searches are not done", is_there=False)
+    return check("campaign.json: table, tournaments, pairs and curves", _problems(folder, campaign, ready))
+
+
+def _is_done(records: Records) -> bool:
+    return all(map(records.search.is_done, records.plan.config.stages))
+
+
+def _problems(folder: CampaignFolder, campaign: Campaign, members: Sequence[Records]) -> Iterator[str]:
+    if not folder.result.exists():
+        yield f"campaign.json: nothing is stored, and all searches of {campaign.name} are done."
+        return
+    anew = campaign_result(campaign, [(records.search, summarise(records.search)) for records in members])
+    stored, recomputed = json.loads(folder.result.read_text()), as_json(anew.model_dump(mode="json"))
+    for result in (stored, recomputed):
+        result[GROWS] = sorted(result[GROWS])
+    yield from differing("campaign.json", stored, recomputed)

@@ -1,0 +1,228 @@
+"""`holdout datasets` and `init`: data sets, and a first search file for a folder."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from search.cli.options import Json
+from search.cli.output import say, show
+from trainables.mistakes import Mistakes
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from trainables.data.dataset import Dataset
+    from trainables.data.split import ClassSplit
+
+
+# ``holdout datasets``: what there is, and whether a folder is one of them.
+
+PICTURES = (".png", ".webp")
+LOOK_S = 60
+INDENT = (0, 0, 0, 2)
+
+
+def datasets(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One data set; all of them without it.")] = None,
+    root: Annotated[Path | None, typer.Option("--root", help="A folder: say whether it is the data set NAME.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Set one option of the data set.")
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", metavar="FILE", help="Show random images of the training half in a .png or .webp."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Every data set: what it is, who publishes it and how it lies on disk; with --root, whether a folder is right."""
+    from search.config.parts import build_dataset, known_name
+    from search.config.yaml_file import apply_settings
+    from trainables.data import DATASETS
+
+    if root is None and not settings and picture is None:
+        entries = [_described(entry) for entry in (DATASETS if name is None else [known_name(name)])]
+        show("" if as_json else _rendered(entries), entries, as_json)
+        return
+    if name is None:
+        raise Mistakes(
+            "--root, --set and --picture need the name of a data set, as in `holdout datasets cub200 --root DIR`."
+        )
+    if picture is not None and picture.suffix not in PICTURES:
+        raise Mistakes(
+            f"--picture {picture}: the file's suffix says its format and must be one of {', '.join(PICTURES)}; it is "
+            f"{picture.suffix!r}."
+        )
+    options = apply_settings({} if root is None else {"root": str(root)}, settings or [])
+    dataset = build_dataset(name, options)
+    split = _split(dataset)
+    counts = _counts(dataset, split)
+    if picture is not None:
+        _draw(dataset, split, picture)
+    _say_damage(dataset, split)
+    show("" if as_json else _counted(name, counts), {"name": name, **counts}, as_json)
+
+
+def _rendered(entries: list[dict[str, Any]]) -> "RenderableType":
+    from rich.console import Group
+
+    return Group(*(part for entry in entries for part in _entry(entry)))
+
+
+def _described(name: str) -> dict[str, Any]:
+    from trainables.data import DATASETS
+
+    dataset = DATASETS[name]
+    return {
+        "name": name,
+        "summary": dataset.summary,
+        "publisher": dataset.publisher,
+        "layout": dataset.layout.splitlines(),
+        "options": {
+            option.name: {"default": option.default, "about": option.metadata["about"]}
+            for option in fields(dataset)  # type: ignore[arg-type]  # every row is a dataclass
+        },
+    }
+
+
+def _entry(entry: dict[str, Any]) -> tuple["RenderableType", ...]:
+    """One data set for people; Text throughout, since rich would take brackets for its own."""
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    options = Table(box=None, padding=(0, 1), show_header=False)
+    options.add_column(no_wrap=True)
+    options.add_column()
+    options.add_column()
+    for name, option in entry["options"].items():
+        default = "null" if option["default"] is None else str(option["default"]).lower()
+        options.add_row(Text(name), Text(f"default {default}"), Text(option["about"], style="dim"))
+    return (
+        Text.assemble((entry["name"], "bold"), "  ", entry["summary"]),
+        Padding(Text(entry["publisher"], style="dim"), INDENT, expand=False),
+        *(Padding(Text(line), INDENT, expand=False) for line in entry["layout"]),
+        Padding(options, (0, 0, 0, 1), expand=False),
+        Text(),
+    )
+
+
+def _split(dataset: "Dataset") -> "ClassSplit":
+    """The default split."""
+    from search.config.search_config import SplitSection
+    from trainables.data.split import check_images, make_split
+
+    classes, defaults = dataset.classes(), SplitSection()
+    published = dataset.published_split()
+    split = make_split(dataset.identity(), list(classes), published, ratio=defaults.ratio, seed=defaults.seed)
+    check_images(split, classes)
+    return split
+
+
+def _say_damage(dataset: "Dataset", split: "ClassSplit") -> None:
+    """Say which files look damaged from outside; none is decoded, also because nobody looks at test classes."""
+    from trainables.data.header import look_at
+
+    classes = dataset.classes()
+    for part, names in {"training classes": split.train + split.validation, "test classes": split.test}.items():
+        keys = [key for name in names for key in classes[name]]
+        if sentence := look_at(dataset, keys, seconds=LOOK_S).sentence(part):
+            say([sentence], "yellow")
+
+
+def _draw(dataset: "Dataset", split: "ClassSplit", file: Path) -> None:
+    """Random images of the training half: nobody looks at test classes before a choice is frozen."""
+    from search.report.sections.mosaic import chosen, random_images
+    from trainables.files import write_whole
+
+    classes = dataset.classes()
+    keys = [key for name in split.train + split.validation for key in classes[name]]
+    shown = chosen(keys)
+    picture = random_images(dataset, shown)
+    try:
+        write_whole(file, lambda opened: picture.save(opened, file.suffix.removeprefix(".")))
+    except OSError as error:
+        raise Mistakes(
+            f"--picture {file}: it cannot be written ({error.strerror or error}); name another file."
+        ) from error
+    say([f"{len(shown)} of {len(keys):,} images of the training half are in {file}."])
+
+
+def _counts(dataset: "Dataset", split: "ClassSplit") -> dict[str, Any]:
+    """Classes and images of each part of the split."""
+    classes = dataset.classes()
+
+    def count(names: Sequence[str]) -> dict[str, int]:
+        return {"classes": len(names), "images": sum(len(classes[name]) for name in names)}
+
+    return {
+        "identity": split.identity,
+        "train_half": count(split.train + split.validation),
+        "train": count(split.train),
+        "validation": count(split.validation),
+        "test": count(split.test),
+    }
+
+
+def _counted(name: str, counts: dict[str, Any]) -> "RenderableType":
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from search.config.search_config import SplitSection
+
+    table = Table("part")
+    for column in ("classes", "images"):
+        table.add_column(column, justify="right")
+    ratio = SplitSection().ratio
+    rows = {
+        "training half": "train_half",
+        f"  trains ({ratio:.0%})": "train",
+        f"  validates ({1 - ratio:.0%})": "validation",
+        "test half": "test",
+    }
+    for title, part in rows.items():
+        table.add_row(title, *(f"{counts[part][column]:,}" for column in ("classes", "images")))
+    return Group(Text(f"{name}: {counts['identity']}"), table)
+
+
+# ``holdout init``: a commented search file for a folder of images.
+
+
+def init(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FOLDER]", help="Images, one sub-folder a class; without it, those that the program draws itself."
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file; by default NAME.yaml, here.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a search file that fits a folder of images and this machine, with a comment on every section."""
+    from dataclasses import asdict
+
+    from search.config.image_facts import dataset_facts, folder_facts
+    from search.config.initial_file import (
+        initial_text,
+        name_for,
+        refuse_existing,
+        sizes_for,
+        this_machine,
+        write_initial_file,
+    )
+    from trainables.data.sets.glyphs import Glyphs
+
+    facts = dataset_facts(Glyphs()) if folder is None else folder_facts(folder)
+    path = output or Path(f"{name_for(facts.root)}.yaml")
+    refuse_existing(path)
+    machine = this_machine()
+    write_initial_file(path, initial_text(facts, machine))
+    found = "\n".join((*facts.sentences(), machine.sentence))
+    sizes = sizes_for(facts, machine)
+    record = {"file": str(path), "found": asdict(facts), "machine": asdict(machine), "sizes": asdict(sizes)}
+    show(f"{found}\nWritten to {path}; read it, and then:\n\n  holdout run {path}", record, as_json)

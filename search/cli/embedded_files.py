@@ -1,0 +1,161 @@
+"""Image files embedded by a model, and files of embeddings."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from search.cli.output import messages, say
+from trainables.files import given_path, write_whole
+from trainables.mistakes import Mistakes
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from trainables.data.images import Unreadable
+    from trainables.inference.embedder import Embedder
+
+
+# Embeddings and the paths of their images in one file, which needs no pickle.
+#
+# Shapes: N images, D dimensions.
+
+
+def refuse_file(address: str) -> None:
+    """What can be known before anything is embedded.
+
+    Raises:
+        Mistakes: the file's suffix says no format, or it cannot be written.
+    """
+    path = given_path(address)
+    if path.suffix not in _WRITERS:
+        raise Mistakes(
+            f"--to {address}: the file's suffix says its format and must be one of {', '.join(_WRITERS)}; it is "
+            f"{path.suffix!r}."
+        )
+    if path.is_dir():
+        raise Mistakes(f"--to {address}: it is a folder; name a file.")
+    refuse_unwritable(address)
+
+
+def refuse_unwritable(address: str) -> None:
+    """The folder in which something is to be made, or the nearest that there is above it, can be written.
+
+    Raises:
+        Mistakes: it cannot.
+    """
+    path = given_path(address)
+    if not isinstance(path, Path):
+        return  # a store says so when it is written
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not (above.is_dir() and os.access(above, os.W_OK)):
+        raise Mistakes(f"--to {address}: nothing can be written into {above}; name another place.")
+
+
+def write_embeddings(address: str, embeddings_ND: "NDArray[np.float32]", paths: Sequence[str]) -> None:
+    """Write embeddings and their images' paths, in the format of the file's suffix.
+
+    ``.npz`` holds the arrays ``embeddings`` (float32 [N, D]) and ``paths``; ``.parquet`` the columns ``path`` and
+    ``embedding`` (a list of D float32).
+
+    Raises:
+        Mistakes: the file cannot be written, or a path cannot be written in its format.
+    """
+    path = given_path(address)
+    try:
+        write_whole(path, _WRITERS[path.suffix](embeddings_ND, paths))
+    except UnicodeEncodeError as error:
+        raise Mistakes(
+            f"--to {address}: the path {error.object!a} is no UTF-8, which Parquet asks for; write a .npz file."
+        ) from error
+    except OSError as error:
+        raise Mistakes(
+            f"--to {address}: it cannot be written ({error.strerror or error}); name another file."
+        ) from error
+
+
+def _as_npz(embeddings_ND: "NDArray[np.float32]", paths: Sequence[str]) -> Callable[[IO[bytes]], object]:
+    import numpy as np
+
+    return lambda file: np.savez(file, embeddings=embeddings_ND, paths=np.array(paths, dtype=np.str_))
+
+
+def _as_parquet(embeddings_ND: "NDArray[np.float32]", paths: Sequence[str]) -> Callable[[IO[bytes]], object]:
+    import pyarrow
+    from pyarrow.parquet import write_table
+
+    flat = pyarrow.array(embeddings_ND.reshape(-1))
+    embeddings = pyarrow.FixedSizeListArray.from_arrays(flat, embeddings_ND.shape[1])
+    table = pyarrow.table({"path": pyarrow.array(paths, pyarrow.string()), "embedding": embeddings})
+    return lambda file: write_table(table, file)
+
+
+_WRITERS = {".npz": _as_npz, ".parquet": _as_parquet}
+
+
+# Image files through a model: how far it is, which cannot be read, and how fast it was.
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddedFiles:
+    """Embeddings [N, D] of the images at ``paths``, those that were left out, and what it took."""
+
+    embeddings_ND: "NDArray[np.float32]"
+    paths: tuple[str, ...]
+    unreadable: "tuple[Unreadable, ...]"
+    seconds: float
+
+    @property
+    def images_per_second(self) -> float:
+        """Of all images, also those that cannot be read."""
+        return (len(self.paths) + len(self.unreadable)) / self.seconds
+
+    def record(self) -> dict[str, Any]:
+        """For ``--json``."""
+        return {
+            "images": len(self.paths),
+            "dimensions": self.embeddings_ND.shape[1],
+            "unreadable": [{"path": image.key, "reason": image.reason} for image in self.unreadable],
+            "seconds": self.seconds,
+            "images_per_second": self.images_per_second,
+        }
+
+
+def embedded_files(
+    model: "Embedder", paths: Sequence[Path], *, batch_size: int | None, skip_unreadable: bool
+) -> EmbeddedFiles:
+    """The embeddings of image files, which ``found_images`` found.
+
+    Raises:
+        Mistakes: images cannot be read, and are not to be skipped; or none can.
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("Embedding images"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = messages()
+    begun = time.perf_counter()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=len(paths))
+        found = model.embed_readable(
+            paths,
+            batch_size=batch_size,
+            on_progress=lambda done: progress.update(task, completed=done),
+            all_or_none=not skip_unreadable,
+        )
+    seconds = time.perf_counter() - begun
+    sentences = [f"{image.key} cannot be read ({image.reason})." for image in found.unreadable]
+    if found.unreadable and not skip_unreadable:
+        count = f"{len(found.unreadable):,} of {len(paths):,} images cannot be read"
+        raise Mistakes([*sentences, f"{count}, and nothing is written: mend them, or give --skip-unreadable."])
+    if not len(found.positions_N):
+        raise Mistakes([*sentences, f"None of the {len(paths):,} images can be read, and nothing is written."])
+    say(sentences, "yellow")
+    kept = tuple(str(paths[position]) for position in found.positions_N.tolist())
+    files = EmbeddedFiles(embeddings_ND=found.embeddings_ND, paths=kept, unreadable=found.unreadable, seconds=seconds)
+    left_out = f"; left out, since unreadable: {len(found.unreadable):,}" if found.unreadable else ""
+    what = "1 image" if len(kept) == 1 else f"{len(kept):,} images"
+    say([f"{what} in {seconds:.1f} s, {files.images_per_second:,.1f} images a second{left_out}."], "dim")
+    return files

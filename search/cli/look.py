@@ -1,0 +1,249 @@
+"""Commands that only read: `status`, `compare`, `report`, `verify`, `serve`, `doctor`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from search.cli.options import RUNS, Json, Names, Output, Runs, Settings, known_names
+from search.cli.output import rendered, show, show_line
+from trainables.mistakes import Failure, Mistakes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.table import Table
+
+    from search.driver.doctor import CheckResult
+    from search.driver.verify.records import Check
+    from search.plan.runs import RunFolder
+    from search.plan.stored import StoredSearch
+    from search.report.text_table import TextTable
+
+
+# ``holdout status``: what is there and how far it is.
+
+COLUMNS = ("search", "stage", "loss", "running", "complete", "pruned", "failed", "of", "best")
+
+
+def status(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]", help="A search or campaign; all of them without it.", autocompletion=known_names
+        ),
+    ] = None,
+    runs: Runs = RUNS,
+    address: Annotated[
+        str | None, typer.Option("--address", metavar="URL", help="Ask the cluster with this dashboard.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """What is there and how far it is, on this machine or on a cluster."""
+    if address:
+        from search.engines.ray_jobs import connected
+
+        with connected(address) as jobs:
+            found = jobs.status(name, str(runs))
+    else:
+        from dataclasses import asdict
+
+        from search.plan.stored import status_of
+
+        found = [asdict(status_of(search)) for search in _searches(runs, name)]
+    show("" if as_json else rendered([_status_table(found, address or str(runs))]), found, as_json)
+
+
+def _searches(runs: Path, name: str | None) -> list["StoredSearch"]:
+    """All searches, the search ``name``, or those searches of the campaign ``name`` that there are."""
+    from search.plan.runs import RunFolder, existing_run, find_runs
+    from search.plan.stored import StoredSearch
+
+    if name is None:
+        return [StoredSearch(folder) for folder in find_runs(runs)]
+    if RunFolder(runs, name).is_campaign:
+        from search.campaigns.folder import CampaignFolder
+
+        folders = [RunFolder(runs, search) for search in CampaignFolder(runs, name).searches()]
+        return [StoredSearch(folder) for folder in folders if folder.config.exists()]
+    return [StoredSearch(existing_run(runs, name))]
+
+
+def _status_table(found: list[dict[str, Any]], location: str) -> "TextTable":
+    from search.report.text_table import NOTHING, TextTable
+
+    rows, notes = [], []
+    for entry in found:
+        going_on = entry["driver"] or entry["state"] in ("tested", "unreadable")
+        state = entry["state"] if going_on else f"{entry['state']}, stopped"
+        for row in entry["studies"]:
+            best = NOTHING if row["best"] is None else f"{row['best']:.4f}"
+            numbers = [str(row[key]) for key in ("running", "complete", "pruned", "failed", "planned")]
+            rows.append((entry["name"], state, row["study"], *numbers, best))
+            if row["ended_early"]:
+                notes.append(f"{entry['name']}/{row['study']}: {row['ended_early']}")
+        if not entry["studies"]:
+            rows.append((entry["name"], state, *[""] * (len(COLUMNS) - 2)))
+        if entry["problem"]:
+            notes.append(f"{entry['name']}: {entry['problem']}")
+    return TextTable(
+        title=f"Searches in {location}",
+        header=COLUMNS,
+        rows=tuple(rows),
+        labels=3,
+        notes=tuple(notes) if found else (f"There is no search in {location}.",),
+    )
+
+
+# ``holdout compare``: searches of one split beside each other.
+
+
+def compare(names: Names, output: Output = None, runs: Runs = RUNS, as_json: Json = False) -> None:
+    """The losses of searches beside each other, and which of them differ."""
+    from search.plan.runs import existing_run
+    from search.report.comparison import compare as compare_searches
+    from search.report.comparison_tables import as_csv, text_tables
+    from search.report.results import stored_summary
+    from search.report.text_table import refuse_unknown, write_output
+
+    refuse_unknown(output or [])
+    folders = [existing_run(runs, name) for name in dict.fromkeys(names)]
+    comparison = compare_searches(folders, [stored_summary(folder) for folder in folders])
+    tables = text_tables(comparison)
+    for path in output or []:
+        write_output(path, as_csv(comparison), tables)
+    show("" if as_json else rendered(tables), comparison.model_dump(mode="json"), as_json)
+
+
+# ``holdout report``: searches or a campaign as one page that is read anywhere.
+
+
+def report(
+    names: Names,
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE", help="Where to write it, instead of report.html.")
+    ] = None,
+    runs: Runs = RUNS,
+) -> None:
+    """Write a search, several of one split, or a campaign as one HTML file with pictures; the test is not opened."""
+    from search.report.document import write_report
+
+    show_line(str(write_report(runs, list(dict.fromkeys(names)), output)))
+
+
+# ``holdout verify``: a search or a campaign, recomputed from its records.
+
+
+def verify(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A search or campaign.", autocompletion=known_names)],
+    retrain: Annotated[
+        str | None,
+        typer.Option(
+            "--retrain", metavar="LOSS:NUMBER", help="Also train one trial again, as in mpa:3 or mpa@final:0."
+        ),
+    ] = None,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Recompute everything from the records alone, and say what differs from what is stored."""
+    found = []
+    for check in _checks(runs, name, retrain):
+        found.append(check)
+        if not as_json and not check.problem:
+            show_line(f"{'ok ' if check.is_there else '-- '} {check.what}{'' if check.is_there else ': not there yet'}")
+    problem = found[-1].problem
+    if as_json:
+        show("", {"name": name, "ok": problem is None, "checks": [check._asdict() for check in found]}, as_json)
+    if problem:
+        raise Failure(problem)
+
+
+def _checks(runs: Path, name: str, retrain: str | None) -> "Iterator[Check]":
+    from search.plan.runs import RunFolder, existing_run
+    from search.plan.stored import StoredSearch
+
+    if RunFolder(runs, name).is_campaign:
+        from search.campaigns.folder import CampaignFolder
+        from search.campaigns.verify import verify_campaign
+
+        if retrain:
+            raise Mistakes(f"--retrain: {name} is a campaign; name one of its searches (`holdout status {name}`).")
+        folder = CampaignFolder(runs, name)
+        for search in folder.searches():
+            _refuse_running(RunFolder(runs, search))
+        yield from verify_campaign(folder)
+        return
+    from search.driver.verify.retraining import Retraining
+    from search.driver.verify.verify import verify as verify_search
+
+    run = existing_run(runs, name)
+    _refuse_running(run)
+    again = Retraining.of(StoredSearch(run), retrain) if retrain else None
+    check = None
+    for check in verify_search(run):
+        yield check
+    if again and not (check and check.problem):
+        yield from again.check()
+
+
+def _refuse_running(run: "RunFolder") -> None:
+    """What changes while it is read fits nothing."""
+    if run.path.exists() and (driver := run.driver()):
+        raise Mistakes(f"{run.name} is being run by {driver}; verify it when that has ended.")
+
+
+# ``holdout serve``: a page that lives while searches run.
+
+
+def serve(
+    runs: Runs = RUNS,
+    host: Annotated[str, typer.Option("--host", help="Where to listen; any but this machine's own needs a token.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any that is free.")] = 8650,
+) -> None:
+    """Serve a page of all searches of the runs folder, which follows them while they run; it only reads."""
+    from search.report.live.app import serve as serve_page
+
+    serve_page(runs, host, port, show_line)
+
+
+# ``holdout doctor``: what this machine can do.
+
+STYLES = {"ok": "green", "warning": "yellow", "failed": "red"}
+
+
+def doctor(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[SEARCH.yaml]", help="A search file, or a recipe's name.")
+    ] = None,
+    settings: Settings = None,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Look at this machine, and at what a search would need; exit code 1 where something is missing."""
+    from dataclasses import asdict
+
+    from search.config.recipes import read_search
+    from search.config.search_config import parse_config
+    from search.driver.doctor import examine
+
+    config = parse_config(read_search(file, settings or [])) if file else None
+    results = list(examine(config, runs))
+    show("" if as_json else _doctor_table(results), [asdict(result) for result in results], as_json)
+    if any(result.state == "failed" for result in results):
+        raise typer.Exit(1)
+
+
+def _doctor_table(results: list["CheckResult"]) -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 1), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for result in results:
+        text = f"{result.found}. {result.mend}" if result.mend else result.found
+        table.add_row(result.check, Text(result.state, style=STYLES[result.state]), Text(text))
+    return table

@@ -1,0 +1,208 @@
+"""Commands that train: `run`, `select`, `test`, `audit`, `campaign`, and `sync`."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from search.cli import STARTED
+from search.cli.options import RUNS, Json, Name, Output, Runs, SearchFile, Settings
+from search.cli.output import messages, rendered, say, show
+from trainables.mistakes import Mistakes
+
+if TYPE_CHECKING:
+    from search.campaigns.folder import CampaignFolder
+    from search.driver.start import Outcome
+    from search.plan.search import Search
+
+
+# The commands that do something: run, select, test, audit, sync.
+
+
+def run(file: SearchFile, settings: Settings = None, runs: Runs = RUNS, as_json: Json = False) -> None:
+    """Start a search, go on with it, extend it, or print the result of a finished one."""
+    from search.driver.progress_view import phase
+
+    with phase(messages(), "Reading the search …"):
+        from search.config.recipes import read_search
+
+        content = read_search(file, settings or [])
+        from search.driver.start import run_search
+
+    outcome = run_search(content, runs, messages(), started=STARTED)
+    _print_result(outcome, as_json)
+
+
+def select(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
+    """Confirm the finalists with fresh seeds and freeze one configuration a loss."""
+    from search.campaigns.folder import refuse_member
+    from search.stages import Stage
+
+    refuse_member(runs, name)
+    with _opened(name, runs) as search:
+        if not search.is_done(Stage.SEARCH):
+            raise Mistakes(f"The search {name} has trials left; `holdout run` its file first, or ask for fewer trials.")
+    _print_result(_run(search, "select"), as_json)
+
+
+def test(
+    name: Name,
+    again: Annotated[
+        str | None, typer.Option("--again", metavar="REASON", help="Open the test classes once more; say why.")
+    ] = None,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Train the chosen configurations and score them on the held-out classes, once."""
+    from search.campaigns.folder import refuse_member
+    from search.driver.start import recorded_outcome
+    from search.stages import Stage
+
+    refuse_member(runs, name)
+    with _opened(name, runs) as search:
+        if not search.is_done(Stage.SELECT):
+            raise Mistakes(f"Nothing is chosen in {name} yet; `holdout select {name}` comes first.")
+        if again is not None and not again.strip():
+            raise Mistakes("--again needs a reason; say in a sentence why the test classes are opened once more.")
+        if search.is_done(Stage.TEST) and again is None:
+            _print_result(recorded_outcome(search), as_json)
+            raise Mistakes(
+                f"The test classes of {name} were opened before, and the result above is that of the first time; "
+                "`--again REASON` opens them once more, and every later table says so."
+            )
+    _print_result(_run(search, "test", again), as_json)
+
+
+def audit(
+    name: Name,
+    trials: Annotated[int, typer.Option("--trials", min=1, help="How many pruned trials of each loss.")] = 4,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Train pruned trials of a search to their end: what was pruning worth?"""
+    from search.driver.start import audit_search
+    from search.report.comparison_tables import text_tables
+
+    outcome = audit_search(name, runs, trials, messages(), started=STARTED)
+    show("" if as_json else rendered(text_tables(outcome.comparison)), outcome.summary.model_dump(mode="json"), as_json)
+
+
+def sync(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
+    """Make MLflow equal to the studies of a search, or of a campaign."""
+    from search.campaigns.folder import CampaignFolder
+    from search.driver.synchronise import make_projection, where_to_look
+    from search.plan.runs import RunFolder
+
+    campaign = CampaignFolder(runs, name)
+    with ExitStack() as stack:
+        begun = [member for member in campaign.searches() if RunFolder(runs, member).config.exists()]
+        searches = [stack.enter_context(_opened(search, runs)) for search in begun or [name]]
+        count = _synchronise_campaign(campaign, searches) if begun else _synchronise(searches)
+        where = where_to_look(searches[0].plan, make_projection(searches[0].plan))
+    if not as_json:
+        say([where], style="dim")
+    show(f"MLflow holds all {count} trials of {name}.", {"name": name, "trials": count}, as_json)
+
+
+def _synchronise(searches: "Sequence[Search]") -> int:
+    from search.driver.start import recorded_outcome
+    from search.driver.synchronise import make_projection, synchronise
+
+    return sum(synchronise(recorded_outcome(search), make_projection(search.plan)) for search in searches)
+
+
+def _synchronise_campaign(folder: "CampaignFolder", searches: "Sequence[Search]") -> int:
+    from search.campaigns.config import parse_campaign
+    from search.campaigns.result import campaign_result, campaign_run
+    from search.config.yaml_file import read_yaml
+    from search.driver.synchronise import synchronise_campaign
+    from search.report.summary import write_summary
+
+    count = _synchronise(searches)
+    if folder.result.exists():
+        campaign = parse_campaign(read_yaml(folder.config))
+        result = campaign_result(campaign, [(search, write_summary(search)) for search in searches])
+        run = campaign_run(campaign, result, folder)
+        synchronise_campaign([search.plan for search in searches], campaign.name, run)
+    return count
+
+
+def _run(search: "Search", stage: str, reason: str | None = None) -> "Outcome":
+    from search.driver.pipeline import run_stages
+    from search.stages import Stage
+
+    (outcome,) = run_stages(
+        [search.plan], messages(), [Stage(stage)], started=STARTED, opener=search.name, reason=reason
+    )
+    return outcome
+
+
+@contextmanager
+def _opened(name: str, runs: Path) -> "Iterator[Search]":
+    """The search, for as long as it is worked on: nobody drives it meanwhile."""
+    from search.driver.start_up import hold
+    from search.plan.make_plan import reopened
+    from search.plan.search import open_search
+
+    plan = reopened(runs, name)
+    with hold([plan]), closing(open_search(plan)) as search:
+        yield search
+
+
+def _print_result(outcome: "Outcome", as_json: bool) -> None:
+    if as_json:
+        show("", outcome.summary.model_dump(mode="json"), as_json)
+        return
+    from search.report.comparison_tables import headline_tables
+
+    show(rendered(headline_tables(outcome.comparison)), None, as_json)
+
+
+# ``holdout campaign``: a study of several searches, and its table.
+
+
+def campaign(
+    file: Annotated[Path, typer.Argument(metavar="CAMPAIGN.yaml", help="A campaign file, or a campaign's name.")],
+    settings: Settings = None,
+    output: Output = None,
+    runs: Runs = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Start a study of several searches, go on with it, or print the result of a finished one."""
+    from search.driver.progress_view import phase
+
+    with phase(messages(), "Reading the campaign …"):
+        from search.campaigns.folder import CampaignFolder, read_campaign_plans
+        from search.campaigns.result import campaign_family, campaign_result, campaign_run
+        from search.campaigns.tables import campaign_csv, campaign_tables, comparable
+        from search.config.recipes import read_campaign
+        from search.driver.pipeline import draw_report, run_stages
+        from search.driver.synchronise import behind, synchronise_campaign, try_to_write
+        from search.report.text_table import refuse_unknown, write_output
+
+        refuse_unknown(output or [])
+        content = read_campaign(file, settings or [])
+        campaign, plans = read_campaign_plans(comparable(content, read_campaign(file)), runs)
+        folder = CampaignFolder(runs, campaign.name)
+        say([notice for plan in plans for notice in plan.notices])
+    outcomes = run_stages(
+        plans,
+        messages(),
+        plans[0].config.stages,
+        started=STARTED,
+        opener=campaign.name,
+        family=campaign_family(campaign),
+        on_begin=lambda: folder.begin(campaign.config),
+    )
+    result = campaign_result(campaign, [(outcome.search, outcome.summary) for outcome in outcomes])
+    if folder.end(result):
+        draw_report(runs, campaign.name, messages())
+        run = campaign_run(campaign, result, folder)
+        if not try_to_write(lambda: synchronise_campaign(plans, campaign.name, run)):
+            say([behind(campaign.name)])
+    tables = campaign_tables(campaign, result, settings or [])
+    for path in output or []:
+        write_output(path, campaign_csv(result), tables)
+    show("" if as_json else rendered(tables), result.model_dump(mode="json"), as_json)

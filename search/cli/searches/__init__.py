@@ -1,1 +1,0 @@
-"""Commands for searches and their results."""

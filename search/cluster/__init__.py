@@ -1,1 +1,0 @@
-"""The Ray cluster that a search runs on."""

@@ -1,1 +1,0 @@
-"""Ray Jobs: a search or campaign that travels to a cluster."""

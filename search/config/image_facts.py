@@ -1,0 +1,157 @@
+"""Classes, images and sizes of a data set, before anything is decided."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from trainables.data.dataset import Dataset
+from trainables.data.images import IMAGE_SUFFIXES
+from trainables.data.sets.folders import Folder, RootedDataset
+from trainables.data.split import FEWEST_CLASSES, FEWEST_IMAGES, ClassSplit, check_images, make_split
+from trainables.data.store.build import image_sizes
+from trainables.mistakes import Mistakes
+
+SAMPLE = 200
+"""Of how many images the size is read: their headers alone, and only of classes that train or validate."""
+
+FEWEST = 4 * FEWEST_CLASSES
+"""Classes that a search needs: half of them are held out, and of the others some train and some validate."""
+
+SEEDS = 200
+RATIO = 0.9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """The least, the middle and the largest of ``count`` numbers."""
+
+    least: int
+    middle: int
+    most: int
+    count: int
+
+    @classmethod
+    def of(cls, numbers: Sequence[int]) -> "Spread":
+        """The spread of ``numbers``."""
+        return cls(least=min(numbers), middle=int(median(numbers)), most=max(numbers), count=len(numbers))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageFacts:
+    """A data set in numbers: ``root`` is None where it has no folder.
+
+    ``split_seed`` is the first with which each part has a class of two images; ``class_sizes`` are the images of a
+    class that trains then, ``short_side`` the pixels of a sample of the training half.
+    """
+
+    root: str | None
+    classes: int
+    images: int
+    split_seed: int
+    class_sizes: Spread
+    train_images: int
+    validation_classes: int
+    validation_images: int
+    test_classes: int
+    test_images: int
+    short_side: Spread
+
+    @property
+    def train_classes(self) -> int:
+        """How many classes train."""
+        return self.class_sizes.count
+
+    def sentences(self) -> list[str]:
+        """The same in words."""
+        sizes, side = self.class_sizes, self.short_side
+        return [
+            f"{self.images:,} images of {self.classes:,} classes; those that train have {sizes.least:,} to "
+            f"{sizes.most:,} each.",
+            f"{self.train_classes:,} classes train, {self.validation_classes:,} validate, {self.test_classes:,} are "
+            "held out for the test.",
+            f"The short side is {side.least:,} to {side.most:,} pixels, {side.middle:,} in the middle "
+            f"({side.count} images were looked at, none of the test).",
+        ]
+
+
+def folder_facts(root: Path) -> ImageFacts:
+    """The facts of a folder of images, one sub-folder a class.
+
+    Raises:
+        Mistakes: nothing can be searched there, and why.
+    """
+    if not root.is_dir():
+        what = "is no folder" if root.exists() else "does not exist"
+        raise Mistakes(f"{root} {what}; name a folder of images that has one sub-folder a class.")
+    if not any(entry.is_dir() and not entry.name.startswith(".") for entry in root.iterdir()):
+        loose = any(entry.suffix.lower() in IMAGE_SUFFIXES for entry in root.iterdir())
+        held = "images and no sub-folder" if loose else "no sub-folder"
+        raise Mistakes(f"{root} has {held}; give each class a sub-folder with its images.")
+    return dataset_facts(Folder(root=str(root.resolve())))
+
+
+def dataset_facts(dataset: Dataset) -> ImageFacts:
+    """The facts of a data set.
+
+    Raises:
+        Mistakes: nothing can be searched there, and why.
+    """
+    classes = dataset.classes()
+    _refuse(classes)
+    split = _split(dataset, classes)
+
+    def sizes(names: Sequence[str]) -> tuple[int, ...]:
+        return tuple(len(classes[name]) for name in names)
+
+    return ImageFacts(
+        root=str(dataset.root) if isinstance(dataset, RootedDataset) else None,
+        classes=len(classes),
+        images=sum(sizes(tuple(classes))),
+        split_seed=split.seed,
+        class_sizes=Spread.of(sizes(split.train)),
+        train_images=sum(sizes(split.train)),
+        validation_classes=len(split.validation),
+        validation_images=sum(sizes(split.validation)),
+        test_classes=len(split.test),
+        test_images=sum(sizes(split.test)),
+        short_side=_short_side(dataset, [key for name in (*split.train, *split.validation) for key in classes[name]]),
+    )
+
+
+def _refuse(classes: Mapping[str, Sequence[str]]) -> None:
+    if len(classes) < FEWEST:
+        count = "is one class" if len(classes) == 1 else f"are {len(classes)} classes"
+        raise Mistakes(
+            f"There {count} ({', '.join(classes)}), and a search needs {FEWEST} at least: half of the classes are "
+            f"held out for the test, and of the others {FEWEST_CLASSES} or more train and as many validate. Give more "
+            "classes, one sub-folder each."
+        )
+    if max(map(len, classes.values())) < FEWEST_IMAGES:
+        raise Mistakes(
+            f"Each of the {len(classes)} classes has a single image, so that no image has another of its class to be "
+            "found near it; give classes two images or more."
+        )
+
+
+def _split(dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> ClassSplit:
+    """The default split, with the first seed that leaves something to find in each part."""
+    refusal: Mistakes | None = None
+    for seed in range(SEEDS):
+        split = make_split(dataset.identity(), list(classes), dataset.published_split(), ratio=RATIO, seed=seed)
+        try:
+            check_images(split, classes)
+            return split
+        except Mistakes as error:
+            refusal = refusal or error
+    assert refusal is not None
+    raise refusal
+
+
+def _short_side(dataset: Dataset, keys: Sequence[str]) -> Spread:
+    """The short sides of up to :data:`SAMPLE` images, evenly spread."""
+    sample = keys[:: -(-len(keys) // SAMPLE)]
+    sides = [min(size) for size in image_sizes(dataset, sample)]
+    if not sides:
+        raise Mistakes(f"None of {len(sample)} images can be read, such as {sample[0]}; replace or remove them.")
+    return Spread.of(sides)

@@ -1,1 +1,0 @@
-"""A search file that fits a folder of images."""

@@ -1,0 +1,255 @@
+"""A first, commented search file for a folder of images."""
+
+import json
+import math
+import os
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from search.config.image_facts import ImageFacts
+from trainables.files import write_text
+from trainables.metrics.table import KS
+from trainables.mistakes import Mistakes
+from trainables.models.backbones import BACKBONES
+from trainables.models.weights import weights_path
+from trainables.training.config import RESIZE
+
+SMALLEST_SIDE, SMALL_SIDE, LARGE_SIDE = 16, 64, 224
+"""The least that the small network takes, the most it is made for, and what ImageNet's networks are made for."""
+
+BATCH, IMAGES_PER_CLASS = 120, 5
+BATCHES_AN_EPOCH = 4
+"""Fewer would be few steps between two validations; a small data set gets a smaller batch instead."""
+
+GENERAL_NAMES = ("images", "image", "img", "data", "train", "photos", "pictures")
+"""Folders that are called after what they hold: the one above says of what."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What there is to train on."""
+
+    cpus: int
+    gpus: int
+
+    @property
+    def sentence(self) -> str:
+        """The same in words."""
+        cpus, gpus = self.cpus, self.gpus
+        return f"This machine has {cpus} CPU core{'s' * (cpus > 1)} and {gpus or 'no'} GPU{'s' * (gpus > 1)}."
+
+
+def this_machine() -> Machine:
+    """What this machine has."""
+    import torch
+
+    return Machine(cpus=os.cpu_count() or 1, gpus=torch.cuda.device_count())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """The numbers of a search file that depend on the images and the machine."""
+
+    backbone: str
+    weights: str | None
+    embedding_dim: int
+    image_size: int
+    images_per_class: int
+    batch_size: int
+    epochs: int
+    gpus_per_trial: float
+
+
+def sizes_for(facts: ImageFacts, machine: Machine) -> Sizes:
+    """Sizes that fit the images and the machine, and that the sampler can fill."""
+    images_per_class = max(2, min(IMAGES_PER_CLASS, facts.class_sizes.middle))
+    most = min(BATCH // images_per_class, facts.train_classes)
+    classes = max(2, min(most, facts.train_images // (BATCHES_AN_EPOCH * images_per_class)))
+    batch_size = classes * images_per_class
+    steps = max(facts.train_images // batch_size, 1)
+    sizes = Sizes(
+        backbone="convnet",
+        weights=None,
+        embedding_dim=64,
+        image_size=_image_size(facts.short_side.middle, SMALL_SIDE),
+        images_per_class=images_per_class,
+        batch_size=batch_size,
+        epochs=min(max(math.ceil(200 / steps), 8), 30),
+        gpus_per_trial=0.25 if machine.gpus else 0,  # the small network leaves room for others beside it
+    )
+    if not machine.gpus or facts.short_side.middle <= SMALL_SIDE * RESIZE:
+        return sizes
+    backbone, weights = _large_backbone()
+    return replace(
+        sizes,
+        backbone=backbone,
+        weights=weights,
+        embedding_dim=512 if backbone == "resnet50" else 128,
+        image_size=_image_size(facts.short_side.middle, LARGE_SIDE),
+        epochs=min(max(math.ceil(1000 / steps), 10), 60),
+        gpus_per_trial=1,
+    )
+
+
+def _image_size(short_side: int, most: int) -> int:
+    """The side that is cut out of images with this short side, without making them larger first."""
+    return max(SMALLEST_SIDE, min(most, int(short_side / RESIZE)))
+
+
+def _large_backbone() -> tuple[str, str | None]:
+    """The best of the usual networks whose ImageNet weights are on this machine; without weights a smaller one."""
+    for name in ("resnet50", "resnet18"):
+        published = BACKBONES[name].imagenet
+        if published is not None and weights_path(published).is_file():
+            return name, "imagenet"
+    return "resnet18", None
+
+
+def name_for(root: str | None) -> str:
+    """A search's name after its folder of images."""
+    if root is None:
+        return "glyphs"
+    path = Path(root)
+    while path.name.lower() in GENERAL_NAMES and path.parent != path:
+        path = path.parent
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", path.name).strip("-._")[:100] or "search"
+
+
+def initial_text(facts: ImageFacts, machine: Machine) -> str:
+    """The search file for these images on this machine, with a comment on every section."""
+    sizes = sizes_for(facts, machine)
+    dataset = "name: glyphs" if facts.root is None else f"name: folder\n  root: {_quoted(facts.root)}"
+    pretrained = sizes.weights is not None
+    seed = f"\n  seed: {facts.split_seed}              # the first with two images of a class in each part"
+    return f"""\
+# A search for the best settings of several losses. `holdout run FILE` starts it, and goes on with it if it was stopped.
+# Every key that is not here has its default; runs/NAME/search.yaml will hold them all.
+{chr(10).join(f"# {sentence}" for sentence in (*facts.sentences(), machine.sentence))}
+
+# What the search is called: its folder below runs/, and its experiment in MLflow.
+name: {_quoted(name_for(facts.root))}
+
+# The images. They are decoded once, to a short side of at most store_size pixels, and kept in a cache.
+dataset:
+  {dataset}
+  store_size: 256
+
+# Which classes train and which validate. Half of all classes, the second half by name, is not touched before the test.
+split:
+  ratio: 0.9{seed if facts.split_seed else ""}
+
+# The network that turns an image into a vector of embedding_dim numbers. `holdout backbones` lists others, and says
+# where ImageNet's weights are found: with them (weights: imagenet) far fewer images and epochs are enough.
+model:
+  backbone: {sizes.backbone}
+  weights: {sizes.weights or "null"}
+  embedding_dim: {sizes.embedding_dim}
+
+# How one trial trains. A batch holds images_per_class images of each of batch_size / images_per_class classes.
+# crop_flip mirrors half of the images; where left and right matter, as in writing, take augment: crop.
+training:
+  epochs: {sizes.epochs}
+  batch_size: {sizes.batch_size}
+  images_per_class: {sizes.images_per_class}
+  image_size: {sizes.image_size}
+  augment: crop_flip
+  lr: {"1.0e-4" if pretrained else "1.0e-3"}
+  warmup_epochs: {int(pretrained)}          # epochs that train the last layer alone, for a network with weights
+
+# The losses that are compared. `holdout losses` shows all of them, with their papers.
+losses: [proxy_anchor, mpa, pnp]
+
+# Where a loss is trained otherwise than the training section says.
+# training_by_loss:
+#   pnp: {{lr: 5.0e-4}}
+
+# What is searched. Without this section it is everything that `holdout losses` lists, in the ranges given there; here
+# you can give ranges of your own, fix a value, or search the training's settings too.
+# space:
+#   mpa: {{proxies_per_class: [1, 2, 4], scale: 32}}
+#   training: {{lr: {{low: 1.0e-4, high: 1.0e-2, log: true}}}}
+
+# How it is searched: trials of each loss, and what makes one trial better than another on the validation classes.
+search:
+  trials: 16
+  sampler: tpe
+  pruner: asha          # ends trials early that do badly; none lets all of them train to the end
+  objective: map_at_r
+
+# What is measured: after each epoch on the validation classes, and once on the test classes.
+metrics:
+  validation: [recall_at_1, map_at_r]
+  test: {_test_metrics(facts)}
+
+# What one trial takes of the machine. As many trials run at once as fit.
+resources:
+  cpus_per_trial: 1
+  gpus_per_trial: {sizes.gpus_per_trial:g}
+  # stack: 8             # so many trials are trained at once in what one takes, for small networks on a large GPU
+
+# The best trials of a loss are trained again with fresh seeds before one of them is chosen, since the best of many owes
+# something to luck.
+selection:
+  finalists: 3
+  seeds: 2
+
+# The chosen settings are trained with new seeds and scored on the test classes, once.
+final:
+  seeds: 3
+  train_on: train       # all: on the validation classes too
+
+# How much the same setting differs from seed to seed: give stages below a `noise` in front to measure it first.
+# noise: {{seeds: 5}}
+
+# Where trials keep their models, and how many gigabytes these may take; by default the runs folder, and any number.
+# checkpoints: {{storage_path: s3://bucket/holdout, max_gb: 10}}
+
+# Where MLflow writes; by default runs/mlflow.db. `mlflow/serve.sh` shows it.
+# tracking: {{uri: http://127.0.0.1:5000}}
+
+# How far to go. [search] alone chooses nothing and leaves the test classes closed.
+stages: [search, select, test]
+
+# Packages of your own that `holdout submit` takes along to a cluster, where this file names parts of them.
+# ship: [mylab]
+"""
+
+
+def _quoted(text: str) -> str:
+    """``text`` in YAML, whatever it looks like."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _test_metrics(facts: ImageFacts) -> str:
+    """All metrics, or where there are hardly any images those whose k there are neighbours for."""
+    ks = [k for k in KS if k < facts.test_images]
+    return "all" if len(ks) == len(KS) else f"[{', '.join(f'recall_at_{k}' for k in ks)}, map_at_r, r_precision]"
+
+
+def refuse_existing(path: Path) -> None:
+    """Nothing is overwritten.
+
+    Raises:
+        Mistakes: the file is there.
+    """
+    if path.exists() or path.is_symlink():
+        raise Mistakes(f"{path} is there already and is not overwritten; name another with --output, or remove it.")
+
+
+def write_initial_file(path: Path, text: str) -> None:
+    """Write a search file that does not exist yet.
+
+    Raises:
+        Mistakes: it does, or its folder cannot be written to.
+    """
+    refuse_existing(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(exist_ok=False)  # of two that write it at once, the second is refused
+        write_text(path, text)
+    except FileExistsError:
+        refuse_existing(path)
+        raise
+    except OSError as error:
+        raise Mistakes(f"{path} cannot be written ({error.strerror}); name another with --output.") from error

@@ -1,1 +1,0 @@
-"""The parts that a search file names: what there is, and one's own."""

@@ -1,1 +1,0 @@
-"""The sections of the search file, one a file."""

@@ -1,0 +1,1 @@
+"""The driver: carries planned searches through their stages."""

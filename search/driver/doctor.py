@@ -1,0 +1,392 @@
+"""What this machine can do, and whether that is enough for a search."""
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import ceil
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+import torch
+
+from search.config.search_config import SearchConfig
+from search.config.sections import ResourcesSection
+from search.engines.capacity import PIPES, Node, at_once, fitting, mps_daemon, too_tight, trials_on, wanted
+from search.engines.ray_session import NoRay, ray_session, token_path
+from search.plan.disk_needs import disk_needs, limit_warnings, numbers_of, slots_here, spaces_of
+from search.plan.make_plan import make_plan
+from search.plan.plan import Plan
+from search.plan.runs import RunFolder
+from search.plan.stored import StoredSearch
+from search.plan.work import Work, planned_budgets, seconds_left
+from search.selection.selection import MEND
+from search.stages import Stage, study_name
+from search.study.budget import Tally
+from search.study.pruners import PRUNERS
+from search.study.sampler import is_blind, left_to_chance
+from trainables.data.header import look_at
+from trainables.mistakes import Mistakes
+from trainables.spec import DeviceMemory, TrialSpec
+from trainables.training.cost import Cost, Images, measured_costs
+
+# How long a search will take, before it begins: by what a training was measured to cost.
+
+START_S = 20
+"""From the command to the first epoch, on two cores (``make bench-overhead``)."""
+
+
+def measured_trainings(plan: Plan, directory: str) -> dict[str, TrialSpec]:
+    """Each loss's default as a training that validates nothing, for a measurement in the folder ``directory``.
+
+    Of the images that are decoded already, or else of enough classes for a few batches, which are decoded there.
+    """
+    config, train = plan.config, plan.split.train
+    images = plan.images
+    if images.find() is None:
+        train = _first_classes(plan)
+        images = replace(images, class_names=train, cache=f"{directory}/images")
+    specs = {}
+    for loss in config.loss_names:
+        default = plan.spaces[loss].default
+        specs[loss] = TrialSpec(
+            loss=config.loss(loss).key,
+            hyperparameters=default.hyperparameters,
+            model=config.model,
+            training=replace(config.training_of(loss), **default.training),
+            images=images,
+            train_classes=train,
+            validation_classes=(),
+            merge=plan.split.merge,
+            metrics=plan.metrics,
+            objective=config.search.objective,
+            seed=0,
+            directory=f"{directory}/{loss}",
+        )
+    return specs
+
+
+def _first_classes(plan: Plan) -> tuple[str, ...]:
+    """Classes with images for two batches, and as many of them as two batches want."""
+    training, classes = plan.config.training, plan.config.dataset.source.classes()
+    wanted = 2 * ceil(training.batch_size / training.images_per_class) * plan.split.merge
+    images = accumulate(len(classes[name]) for name in plan.split.train)
+    enough = next((number for number, count in enumerate(images, 1) if count >= 2 * training.batch_size), wanted)
+    return plan.split.train[: max(wanted, enough)]
+
+
+def measured_costs_of(plan: Plan) -> dict[str, Cost]:
+    """What each loss's default costs on this machine, alone or in a stack, measured in a process of its own.
+
+    Nothing of it stays.
+
+    Raises:
+        Exception: what ended the training, such as a lack of memory.
+    """
+    resources = plan.config.resources
+    with TemporaryDirectory() as folder, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        trainings = measured_trainings(plan, folder)
+        found = process.submit(
+            measured_costs,
+            list(trainings.values()),
+            images_of(plan),
+            threads=max(1, int(resources.cpus_per_trial)),
+            gpu=resources.gpus_per_trial > 0,
+            stack=resources.stack,
+        )
+        return dict(zip(trainings, found.result(), strict=True))
+
+
+def images_of(plan: Plan) -> Images:
+    """How many images a training of the search has; of a cross-validation the first fold's."""
+    classes = plan.config.dataset.source.classes()
+    validation = plan.split.folds[0] if plan.split.folds else plan.split.validation
+    held_out = set(validation)
+    train = tuple(len(classes[name]) for name in plan.split.train if name not in held_out)
+    return Images(
+        train=train,
+        validation=tuple(len(classes[name]) for name in validation),
+        gallery=sum(map(_half, train)) if plan.config.metrics.gallery == "training_half" else 0,
+    )
+
+
+def _half(images: int) -> int:
+    return (images + 1) // 2
+
+
+def expected_works(plan: Plan) -> list[Work]:
+    """The trials of all stages, each with the epochs that it is expected to train."""
+    config, stages = plan.config, {*plan.config.stages}
+    works = []
+    for loss in config.loss_names:
+        for stage, budget in planned_budgets(plan, loss).items():
+            if stage not in stages and not (stage is Stage.AUDIT and Stage.SEARCH in stages):
+                continue
+            epochs: float = config.training.epochs
+            if stage is not Stage.TEST:
+                epochs *= max(1, len(plan.split.folds))
+            if stage is Stage.SEARCH:
+                budget = replace(budget, trials=max(0, budget.trials - _copied(plan, loss)))
+                pruner = PRUNERS[config.search.pruner](steps=plan.steps, unit=plan.unit)
+                epochs *= pruner.expected_steps(budget.most) / plan.steps
+            works.append(
+                Work(
+                    study=study_name(config.name, loss, stage), loss=loss, stage=stage,
+                    budget=budget, tally=Tally(), epochs_each=epochs,
+                )
+            )  # fmt: skip
+    return works
+
+
+def _copied(plan: Plan, loss: str) -> int:
+    """How many trials the search begins with."""
+    if plan.config.search.origin is None:
+        return 0
+    with closing(StoredSearch(RunFolder(plan.folder.runs, plan.config.search.origin))) as source:
+        return sum(trial.state.is_finished() for trial in source.trials(loss))
+
+
+def expected_seconds(plan: Plan, works: Sequence[Work], costs: Mapping[str, Cost], concurrent: int) -> float:
+    """From the command to the end of the last training, with so many trials at once; the test's scoring comes after."""
+    trained = seconds_left(works, {(plan.config.name, loss): cost.epoch for loss, cost in costs.items()}, concurrent)
+    return START_S + (trained or 0.0)
+
+
+# What this machine can do, and whether that is enough for a search: what was found, and how to mend it.
+
+LOOK_S = 60
+PROCESS_BYTES = 700_000_000
+"""What an actor takes of the memory before its first batch: Python, torch, Ray."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckResult:
+    """What a check came to. ``mend`` says what to do where it is not ok."""
+
+    check: str
+    state: Literal["ok", "warning", "failed"]
+    found: str
+    mend: str = ""
+
+
+def _python() -> Iterator[CheckResult]:
+    yield CheckResult(check="python", state="ok", found=f"{sys.version.split()[0]} at {sys.executable}")
+
+
+def _torch() -> Iterator[CheckResult]:
+    devices = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+    found = ", ".join(f"{device.name} with {_gigabytes(device.total_memory)}" for device in devices) or "no GPU"
+    yield CheckResult(check="torch", state="ok", found=f"{torch.__version__}, {found}")
+
+
+def _faiss() -> Iterator[CheckResult]:
+    try:
+        import faiss
+    except ImportError as error:
+        mend = "Run `make setup`; without it torch searches neighbours, on a CPU more slowly."
+        yield CheckResult(check="faiss", state="warning", found=f"cannot be imported: {error}", mend=mend)
+        return
+    there = torch.cuda.device_count()
+    on_gpus = f"; on {'the GPU' if there == 1 else f'{there} GPUs'} torch searches" if there else ""
+    found = f"{faiss.__version__} searches on a CPU, with as many threads as a trial has CPUs{on_gpus}"
+    yield CheckResult(check="faiss", state="ok", found=found)
+
+
+def _mps() -> Iterator[CheckResult]:
+    """Whether the trials that share a GPU compute side by side there."""
+    if not torch.cuda.device_count():
+        return
+    found, mend = mps_daemon(os.environ, PIPES)
+    yield CheckResult(check="mps", state="warning" if mend else "ok", found=found, mend=mend)
+
+
+def _token() -> Iterator[CheckResult]:
+    path = token_path()
+    if path is None:
+        yield CheckResult(check="token", state="ok", found="in the environment")
+    elif not path.is_file():
+        mend = "The first search makes one; for a cluster copy the file from its head."
+        yield CheckResult(check="token", state="warning", found=f"{path} is not there yet", mend=mend)
+    elif path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        yield CheckResult(check="token", state="failed", found=f"others may read {path}", mend=f"chmod 600 {path}")
+    else:
+        yield CheckResult(check="token", state="ok", found=str(path))
+
+
+def _ray() -> Iterator[CheckResult]:
+    where = os.environ.get("RAY_ADDRESS") or "this machine"
+    try:
+        with ray_session() as ray:
+            nodes, resources = len(ray.nodes()), ray.cluster_resources()
+    except NoRay as error:
+        mend = "Start Ray at RAY_ADDRESS and copy its token here, or unset it to use this machine."
+        yield CheckResult(check="ray", state="failed", found=str(error), mend=mend)
+        return
+    has = f"{resources.get('CPU', 0):g} CPUs, {resources.get('GPU', 0):g} GPUs"
+    yield CheckResult(check="ray", state="ok", found=f"{ray.__version__} on {where}: {nodes} nodes, {has}")
+
+
+MACHINE_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (_python, _torch, _faiss, _mps, _token, _ray)
+
+
+def _data(plan: Plan) -> Iterator[CheckResult]:
+    split = plan.split
+    found = f"{len(split.train)} classes train, {len(split.validation)} validate, {len(split.test)} test"
+    yield CheckResult(check="data", state="ok", found=f"{plan.config.dataset.name}: {found}")
+
+
+def _images(plan: Plan) -> Iterator[CheckResult]:
+    """The images' files from outside; decoding those of training classes would take too long here."""
+    source = plan.config.dataset.source
+    classes = source.classes()
+    parts = {
+        "training": (plan.images.class_names, "Replace them; a search refuses to begin with what it cannot decode."),
+        "test": (plan.split.test, MEND),
+    }
+    for part, (names, mend) in parts.items():
+        keys = [key for name in names for key in classes[name]]
+        look = look_at(source, keys, seconds=LOOK_S)
+        found = look.sentence(f"{part} classes") or f"none of {len(keys):,} looks damaged, and none was decoded"
+        yield CheckResult(
+            check=f"{part} images",
+            state="warning" if look.damaged else "ok",
+            found=found.rstrip("."),
+            mend=mend if look.damaged else "",
+        )
+
+
+def _disk(plan: Plan) -> Iterator[CheckResult]:
+    """Space for images, checkpoints and results, for each file system that they go to."""
+    needs = disk_needs([plan])
+    for space in spaces_of(needs):
+        if space.refusal:
+            yield CheckResult(check="disk", state="failed", found=space.in_words, mend=space.refusal)
+        else:
+            state: Literal["ok", "warning"] = "warning" if space.warning else "ok"
+            yield CheckResult(check="disk", state=state, found=space.in_words, mend=space.warning or "")
+    for sentence in limit_warnings(needs):
+        yield CheckResult(check="cache", state="warning", found=sentence.rstrip("."))
+
+
+def _memory(plan: Plan) -> Iterator[CheckResult]:
+    """Memory for as many trials as this machine has room for: processes, weights, gradients and Adam's moments."""
+    slots, resources = slots_here(plan.config), plan.config.resources
+    of_trials = 0 if resources.gpus_per_trial else slots * 16 * numbers_of(plan.config)
+    need = resources.workers(slots) * PROCESS_BYTES + of_trials
+    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    found = f"{slots} trials at once: at least {_gigabytes(need)} of {_gigabytes(has)}"
+    mend = "Set search.max_concurrent to fewer, or resources.cpus_per_trial to more."
+    yield (
+        CheckResult(check="memory", state="ok", found=found)
+        if need < has
+        else CheckResult(check="memory", state="failed", found=found, mend=mend)
+    )
+
+
+def _sampling(plan: Plan) -> Iterator[CheckResult]:
+    """Whether trials end before the next ones are proposed."""
+    slots, losses = slots_here(plan.config), plan.config.loss_names
+    samplers = [sampler for loss in losses if (sampler := plan.budget(loss).sampler)]
+    blind = any(is_blind(sampler, slots, len(losses)) for sampler in samplers)
+    told = (left_to_chance(plan.config.search.sampler, sampler, slots, len(losses)) for sampler in samplers)
+    for text in filter(None, dict.fromkeys(told)):
+        yield CheckResult(check="sampling", state="warning" if blind else "ok", found=text.rstrip("."))
+
+
+def _cost(plan: Plan) -> Iterator[CheckResult]:
+    """A few steps of each loss's default on this machine: their time and memory, and what the search takes by them."""
+    resources = plan.config.resources
+    here = {"CPU": float(os.cpu_count() or 1), "GPU": float(torch.cuda.device_count())}
+    if not trials_on(here, wanted(resources)):
+        found = "not measured: this machine has no room for a trial"
+        yield CheckResult(check="time", state="warning", found=found, mend="Ask on a machine that will train.")
+        return
+    try:
+        costs = measured_costs_of(plan)
+    except Exception as error:  # whatever would end the trials
+        reason = (
+            "its process was killed" if isinstance(error, BrokenProcessPool) else f"{type(error).__name__}: {error}"
+        )
+        mend = "Trials would fail as well; where memory is short, set training.batch_size to less."
+        yield CheckResult(check="step", state="failed", found=f"a training could not be measured ({reason})", mend=mend)
+        return
+    steps = ", ".join(f"{loss} {_seconds(cost.step)} a step" for loss, cost in costs.items())
+    most = max(costs.values(), key=lambda cost: cost.memory)
+    epoch = f"an epoch has {most.steps} and {_seconds(most.validation)} of validation"
+    yield CheckResult(check="step", state="ok", found=f"{steps}; {epoch}; {_gigabytes(most.memory)} at the peak")
+    if most.device_memory is not None and resources.gpus_per_trial < 1:
+        yield _share(resources, DeviceMemory(peak=most.memory, total=most.device_memory))
+    try:
+        slots = _slots(plan.config, here)
+    except NoRay:
+        return  # the check of Ray says so
+    except Mistakes as error:
+        found = "not even one trial fits on the cluster"
+        yield CheckResult(check="cluster", state="failed", found=found, mend=" ".join(error.sentences))
+        return
+    took = expected_seconds(plan, expected_works(plan), costs, slots)
+    found = f"about {_minutes(took)} with {slots} trials at once, and then the scoring of the test"
+    yield CheckResult(check="time", state="ok", found=found)
+
+
+def _slots(config: SearchConfig, here: Node) -> int:
+    """How many trials run at once: on the cluster at RAY_ADDRESS, else on this machine, which has ``here``."""
+    resources, most = config.resources, config.search.max_concurrent
+    if not os.environ.get("RAY_ADDRESS"):
+        return at_once(resources, most, [here])
+    with ray_session():
+        from search.engines.ray_tune import slots
+
+        return slots(resources, most)
+
+
+def _share(resources: ResourcesSection, memory: DeviceMemory) -> CheckResult:
+    """Whether as many trials, or stacks of them, fit on a GPU as their share says."""
+    need, fit = fitting(memory)
+    what = "trial" if resources.stack == 1 else f"stack of {resources.stack}"
+    found = f"a {what} takes {_gigabytes(need)} of {_gigabytes(memory['total'])}, so {fit} fit on a GPU"
+    mend = too_tight(resources.gpus_per_trial, memory, resources.stack)
+    return CheckResult(check="gpu share", state="failed" if mend else "ok", found=found, mend=mend or "")
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2g} s"
+
+
+def _minutes(seconds: float) -> str:
+    if seconds >= 2 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.0f} min" if seconds >= 600 else f"{seconds / 60:.1f} min"
+
+
+SEARCH_CHECKS: tuple[Callable[[Plan], Iterator[CheckResult]], ...] = (_data, _images, _disk, _memory, _sampling, _cost)
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"
+
+
+def examine(config: SearchConfig | None, runs: Path) -> Iterator[CheckResult]:
+    """Every check of this machine, and those of a search where one is named."""
+    for check in MACHINE_CHECKS:
+        yield from check()
+    if config is None:
+        return
+    try:
+        plan = make_plan(config, runs)
+    except Mistakes as error:
+        for sentence in error.sentences:
+            yield CheckResult(check="search", state="failed", found=sentence)
+        return
+    addresses = {"storage": config.search.storage, "tracking": config.tracking.uri}
+    for check_name, address in addresses.items():
+        yield CheckResult(check=check_name, state="ok", found=address or "a file in the runs folder")
+    for of_search in SEARCH_CHECKS:
+        yield from of_search(plan)

@@ -1,0 +1,125 @@
+"""Trial listeners: checkpoint clean-up and the GPU memory check."""
+
+import logging
+from collections import deque
+
+from optuna.trial import FrozenTrial, TrialState
+
+from search.config.sections import ResourcesSection
+from search.engines.capacity import too_tight
+from search.plan.plan import trial_directory
+from search.plan.search import Search
+from search.stages import Stage
+from search.study.trial_queue import RunningTrial, TrialListener
+from trainables.files import as_path
+from trainables.spec import EpochRecord
+from trainables.storage import AnyPath, StorageFailure, ask, of_storage
+from trainables.training.checkpoints import BEST, forget_last
+
+# What finished trials leave on disk: only best models, and of the search's own trials only so many gigabytes.
+
+logger = logging.getLogger(__name__)
+
+STILL_WRITING = 50
+"""So many of the trials that ended early are looked at again, or as many as run at once: a worker that still writes
+begins no other trial."""
+
+
+class CheckpointCleanup(TrialListener):
+    """Removes, after each trial, what only an unfinished training needs, and the worst trials' models beyond the limit.
+
+    The limit is the search's, whichever session left a model. The models of confirmations and final trainings neither
+    count nor are they ever removed.
+    """
+
+    def __init__(self, search: Search) -> None:
+        gigabytes = search.config.checkpoints.max_gb
+        self._limit = None if gigabytes is None else gigabytes * 1e9
+        self._search = search
+        self._bytes: dict[str, int] | None = None  # of the models in a trial's directory, once they were looked for
+        self._values: dict[str, float] = {}
+        self._ended_early: deque[str] = deque(maxlen=min(STILL_WRITING, search.slots))
+        self._left: list[tuple[RunningTrial, FrozenTrial]] = []
+
+    def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        """Remove what a trial that ended does not need any more; where the storage is away, after a later trial."""
+        self._left.append((running, trial))
+        try:
+            while self._left:
+                with of_storage(as_path(running.spec.directory)):
+                    self._clean(*self._left[0])
+                del self._left[0]
+        except StorageFailure as failure:  # a trial's result does not hang on this
+            trials = "one trial" if len(self._left) == 1 else f"{len(self._left)} trials"
+            logger.warning("What %s left is removed when another one has ended: %s", trials, failure)
+
+    def _clean(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        directory = running.spec.directory
+        forget_last(directory)
+        if self._limit is None:
+            return
+        if self._bytes is None:
+            found: dict[str, int] = {}
+            self._take_earlier(found)
+            self._bytes = found
+        again = set(self._ended_early)
+        if running.stage is Stage.SEARCH:
+            self._values[directory] = _value(trial)
+            again.add(directory)
+            if trial.state != TrialState.COMPLETE:  # its last model may be written after this
+                self._ended_early.append(directory)
+        for ended in again:
+            self._bytes[ended] = sum(path.stat().st_size for path in _models(as_path(ended)))
+        self._shrink(self._bytes, self._limit)
+
+    def _take_earlier(self, found: dict[str, int]) -> None:
+        """Count what the trials of this and of earlier sessions left: one listing for each loss."""
+        for loss in self._search.config.loss_names:
+            ended = {
+                trial.number: trial for trial in self._search.trials(loss, Stage.SEARCH) if trial.state.is_finished()
+            }
+            parent = as_path(trial_directory(self._search.plan, loss, Stage.SEARCH, 0)).parent
+            for path in _models(parent):
+                number = int(path.parts[len(parent.parts)])
+                if number in ended:  # one that runs counts when it ends
+                    directory = trial_directory(self._search.plan, loss, Stage.SEARCH, number)
+                    self._values[directory] = _value(ended[number])
+                    found[directory] = found.get(directory, 0) + path.stat().st_size
+
+    def _shrink(self, kept: dict[str, int], limit: float) -> None:
+        total = sum(kept.values())
+        while total > limit:
+            worst = min((directory for directory in kept if kept[directory]), key=self._values.__getitem__)
+            for path in _models(as_path(worst)):
+                path.unlink(missing_ok=True)
+            total -= kept.pop(worst)
+
+
+def _models(folder: AnyPath) -> list[AnyPath]:
+    """The best models anywhere below ``folder``: a cross-validation has one for each fold."""
+    return ask(folder, lambda: list(folder.rglob(f"attempt-*/{BEST}")))
+
+
+def _value(trial: FrozenTrial) -> float:
+    return trial.value if trial.value is not None else float("-inf")
+
+
+# Several workers on one GPU: whether its memory holds as many as ``gpus_per_trial`` packs, by what they took.
+
+
+class GpuMemoryCheck(TrialListener):
+    """Warns, once for each worse case, when workers that share a GPU need more memory than it has."""
+
+    def __init__(self, resources: ResourcesSection) -> None:
+        self._gpus_per_trial = resources.gpus_per_trial
+        self._stack = resources.stack
+        self._most = 0
+
+    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
+        """Look at the memory that the trial has taken so far."""
+        memory = record.get("memory")
+        if not 0 < self._gpus_per_trial < 1 or memory is None or memory["peak"] <= self._most:
+            return
+        if sentence := too_tight(self._gpus_per_trial, memory, self._stack):
+            self._most = memory["peak"]
+            logger.warning("%s", sentence)

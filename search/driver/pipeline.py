@@ -1,0 +1,312 @@
+"""The stages of one or more searches, carried out side by side: search, select, test."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from optuna.trial import FrozenTrial
+from rich.console import Console
+
+from search.config.sections import ResourcesSection
+from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck
+from search.driver.progress import Progress
+from search.driver.progress_view import phase
+from search.driver.sealed_test import SealedImagesLook, score_test
+from search.driver.stages import (
+    NothingToSelect,
+    audit_stage,
+    confirm_stages,
+    final_stage,
+    freeze,
+    frozen_selection,
+    noise_stage,
+    search_stage,
+    side_by_side,
+)
+from search.driver.start import Outcome, recorded_outcome
+from search.driver.start_up import Phases, get_ready, hold
+from search.driver.synchronise import behind, make_projection, synchronise, try_to_write, where_to_look
+from search.plan.disk_needs import check_space
+from search.plan.plan import Plan, note_opened_images, with_training_images
+from search.plan.runs import folder_if_needed
+from search.plan.search import Search, copy_trials, open_search
+from search.plan.stored import StoredSearch
+from search.report.formats import noise_text
+from search.report.models import write_model_folders
+from search.report.summary import write_summary
+from search.selection.retrieval_file import Scoring
+from search.selection.selection import Family
+from search.stages import Stage, search_of
+from search.study.pruners import PRUNERS
+from search.study.sampler import left_to_chance
+from search.study.trial_queue import QueuedStage, RunningTrial, TrialListener, TrialQueue
+from search.tracking.projection import Projection
+from search.tracking.tracker import Tracker
+from trainables.mistakes import Mistakes
+from trainables.storage import DiskFull, full_disk_said
+
+logger = logging.getLogger(__name__)
+
+
+def run_stages(
+    plans: Sequence[Plan],
+    console: Console,
+    stages: Sequence[Stage],
+    *,
+    started: float,
+    opener: str,
+    reason: str | None = None,
+    family: Family | None = None,
+    on_begin: Callable[[], None] = lambda: None,
+    listeners: Sequence[TrialListener] = (),
+) -> list[Outcome]:
+    """Carry out what is left of ``stages`` of searches that ask for the same resources.
+
+    Args:
+        plans: the searches.
+        console: where progress is shown.
+        stages: what is asked for, in the order of :class:`Stage`.
+        started: when the command began, in seconds since 1970: start-up is counted from here.
+        opener: who opens the test classes, the search or its campaign.
+        reason: opens them once more, although they were opened.
+        family: the table that all of them make together, frozen with each choice; None for a table of each search.
+        on_begin: called once nothing can be refused any more, just before the searches are opened.
+        listeners: further ones, which follow every trial.
+
+    Raises:
+        Mistakes: what only shows now: a disk on which it cannot fit, images that cannot be read, a cluster that is too
+            small, a search that another process runs. Nothing is created then.
+        NothingToSelect: no trial of any search could be confirmed.
+        DiskFull: there was no space left in the middle. The same call goes on.
+    """
+    phases = Phases(console, started)
+    with ExitStack() as stack:
+        stack.enter_context(full_disk_said(plans[0].folder.runs.absolute()))
+        stack.enter_context(folder_if_needed(plans[0].folder.runs))
+        is_new = not all(plan.folder.config.exists() for plan in plans)
+        if is_new:
+            _say_space(plans, console)
+            concurrent = get_ready(plans, console, phases, stack)
+            plans = [with_training_images(plan) for plan in plans]
+        stack.enter_context(hold(plans))
+        for plan in plans:
+            if not plan.folder.config.exists() and (told := note_opened_images(plan)):
+                logger.warning("%s: %s.", plan.config.name, told)
+        on_begin()
+        searches = [stack.enter_context(closing(open_search(plan))) for plan in plans]
+        for search in searches:
+            copy_trials(search)
+        left = [stage for stage in stages if _undone(searches, stage)]
+        if reason is not None:
+            left.append(Stage.TEST)
+        if not left:
+            with phase(console, "Reading the result …"):
+                return [recorded_outcome(search) for search in searches]
+        if not is_new:
+            _say_space(plans, console)
+            concurrent = get_ready(plans, console, phases, stack)
+            for plan in plans:
+                with_training_images(plan)  # refuses others than before
+        for search in searches:
+            search.begin_session(started, concurrent)
+        workers = searches[0].config.resources.workers(concurrent)
+        phases.begin(f"Starting {workers} {'worker' if workers == 1 else 'workers'} …")
+        look = SealedImagesLook([search.plan for search in _undone(searches, Stage.TEST)])
+        followed = [phases, *listeners]
+        outcomes = _carry_out(searches, left, console, opener, reason, family, concurrent, started, followed)
+        look.wait()
+        return outcomes
+
+
+def _say_space(plans: Sequence[Plan], console: Console) -> None:
+    for sentence in check_space(plans):
+        console.print(sentence, style="dim", highlight=False, markup=False, soft_wrap=True)
+
+
+def _undone(searches: Sequence[Search], stage: Stage) -> list[Search]:
+    return [search for search in searches if not search.is_done(stage)]
+
+
+def _carry_out(
+    searches: Sequence[Search],
+    left: Sequence[Stage],
+    console: Console,
+    opener: str,
+    reason: str | None,
+    family: Family | None,
+    concurrent: int,
+    started: float,
+    listeners: Sequence[TrialListener],
+) -> list[Outcome]:
+    from search.engines.ray_tune import run_queue
+
+    resources = searches[0].config.resources
+    _print_rungs(searches, console)
+    if Stage.SEARCH in left:
+        _print_chance(searches, console, concurrent)
+    projections = {search.name: make_projection(search.plan) for search in searches}
+    tracker = Tracker(projections)
+    try:
+        with Progress(console, searches, left, concurrent=concurrent, started=started) as progress:
+            queue = TrialQueue(
+                stage_by_stage(searches, left, console, reason, family),
+                listeners=[
+                    _OfEachSearch({search.name: CheckpointCleanup(search) for search in searches}),
+                    progress,
+                    tracker,
+                    GpuMemoryCheck(resources),
+                    *listeners,
+                ],
+            )
+            run_queue(queue, resources=resources, concurrent=concurrent)
+        if Stage.TEST in left and (waiting := _to_test(searches, reason)):
+            score_test(waiting, console, opener=opener, reason=reason, score_all=partial(_score_on_workers, resources))
+        outcomes = [recorded_outcome(search) for search in searches]
+        if Stage.TEST in left:
+            for outcome in outcomes:
+                _write_models(outcome)
+        if [search.name for search in searches] == [opener]:  # else it is a campaign's, which has a report of its own
+            draw_report(searches[0].plan.folder.runs, opener, console)
+    finally:
+        in_step = tracker.close(lambda text: console.print(text, style="dim", highlight=False))
+    said = [
+        _synchronised(outcome, projections[outcome.search.name]) if in_step else behind(outcome.search.name)
+        for outcome in outcomes
+    ]
+    for sentence in dict.fromkeys(said):  # the searches of a campaign have one page
+        console.print(sentence, style="dim", highlight=False, markup=False, soft_wrap=True)
+    return outcomes
+
+
+def _write_models(outcome: Outcome) -> None:
+    """Lay out the chosen models for use; the result stands without them, and who asks for one gets it written."""
+    folder = outcome.search.plan.folder
+    if not folder.test.exists():
+        return
+    try:
+        with closing(StoredSearch(folder)) as stored:
+            write_model_folders(stored, outcome.comparison)
+    except (Mistakes, OSError, DiskFull) as error:
+        logger.warning("The models of %s cannot be written: %s", folder.name, error)
+
+
+def draw_report(runs: Path, name: str, console: Console) -> None:
+    """Draw the report of the search or campaign ``name`` anew."""
+    with phase(console, "Drawing the report …"):
+        from search.report.document import try_to_write_report
+
+        try_to_write_report(runs, name)
+
+
+def _score_on_workers(resources: ResourcesSection, tasks: Sequence[Scoring]) -> list[Any]:
+    from search.engines.ray_tune import map_on_workers
+    from search.selection.scoring import score  # imports torch
+
+    return map_on_workers(score, tasks, resources=resources)
+
+
+class _OfEachSearch(TrialListener):
+    """Passes the end of a trial to the listener of its search."""
+
+    def __init__(self, listeners: Mapping[str, TrialListener]) -> None:
+        self._listeners = listeners
+
+    def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        self._listeners[search_of(running.study.name)].on_end(running, trial)
+
+
+def _to_test(searches: Sequence[Search], reason: str | None) -> list[Search]:
+    """What the test stage is for: the searches whose configurations are frozen, and who have no scores yet."""
+    waiting = _undone(searches, Stage.TEST) if reason is None else searches
+    return [search for search in waiting if search.is_done(Stage.SELECT)]
+
+
+def stage_by_stage(
+    searches: Sequence[Search],
+    left: Sequence[Stage],
+    console: Console,
+    reason: str | None,
+    family: Family | None = None,
+) -> Iterator[QueuedStage]:
+    """The stages' trials; the code after a ``yield`` runs when that stage's last trial has ended."""
+    if Stage.NOISE in left:
+        noisy = _undone(searches, Stage.NOISE)
+        yield side_by_side(Stage.NOISE, [noise_stage(search) for search in noisy])
+        for search in noisy:
+            if noise := write_summary(search).noise:
+                console.print(noise_text(noise, search.config.objective), highlight=False)
+    if Stage.SEARCH in left:
+        yield side_by_side(Stage.SEARCH, [search_stage(search) for search in searches])
+        if audited := [search for search in searches if search.config.search.audit]:
+            yield side_by_side(Stage.AUDIT, [audit_stage(search) for search in audited])
+        _summarise(searches)
+        _print_early_ends(searches, console)
+    if Stage.SELECT in left:
+        yield from confirm_stages(_undone(searches, Stage.SELECT))
+        _freeze(searches, family)
+        _summarise(searches)
+    if Stage.TEST in left:
+        frozen = [(search, frozen_selection(search)) for search in _to_test(searches, reason)]
+        yield side_by_side(Stage.TEST, [final_stage(search, selection) for search, selection in frozen])
+
+
+def _freeze(searches: Sequence[Search], family: Family | None) -> None:
+    """Freeze every choice. A search of a campaign that has nothing to choose from does not hold up the others.
+
+    Raises:
+        NothingToSelect: no search has a choice.
+    """
+    failures = []
+    for search in _undone(searches, Stage.SELECT):
+        try:
+            freeze(search, family)
+        except NothingToSelect as nothing:
+            failures.append(nothing)
+    if failures and not any(search.is_done(Stage.SELECT) for search in searches):
+        raise failures[0]
+    for failure in failures:
+        logger.warning("%s", failure)
+
+
+def _summarise(searches: Sequence[Search]) -> None:
+    for search in searches:
+        write_summary(search)
+
+
+def _print_rungs(searches: Sequence[Search], console: Console) -> None:
+    for pruner, steps, unit in dict.fromkeys(
+        (search.config.search.pruner, search.plan.steps, search.plan.unit) for search in searches
+    ):
+        plan = PRUNERS[pruner](steps=steps, unit=unit).plan
+        console.print(f"Pruning ({pruner}, {steps} {unit}s): {plan}.", style="dim", highlight=False)
+
+
+def _print_chance(searches: Sequence[Search], console: Console, slots: int) -> None:
+    """What the searches that begin now leave to chance; their losses share the slots."""
+    new = [
+        (search.config.search.sampler, sampler)
+        for search in searches
+        for loss in search.config.loss_names
+        if not search.trials(loss, Stage.SEARCH) and (sampler := search.plan.budget(loss).sampler)
+    ]
+    for text in dict.fromkeys(left_to_chance(name, sampler, slots, len(new)) for name, sampler in new):
+        if text:
+            console.print(text, style="dim", highlight=False)
+
+
+def _print_early_ends(searches: Sequence[Search], console: Console) -> None:
+    for search in searches:
+        for loss in search.config.loss_names:
+            study = search.study(loss, Stage.SEARCH)
+            if reason := search.plan.budget(loss).early_end(trials := study.trials()):
+                console.print(f"{study.name}: {len(trials)} trials, {reason}.", style="dim", highlight=False)
+
+
+def _synchronised(outcome: Outcome, projection: Projection) -> str:
+    """Make MLflow equal to the studies; where that can be seen, or that it is not so."""
+    if try_to_write(lambda: synchronise(outcome, projection)):
+        return where_to_look(outcome.search.plan, projection)
+    return behind(outcome.search.name)

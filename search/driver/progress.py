@@ -1,0 +1,217 @@
+"""Live progress in the terminal."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from types import TracebackType
+
+from optuna.trial import FrozenTrial, TrialState
+from rich.console import Console, RenderableType
+from rich.live import Live
+
+from search.driver.progress_view import SlotLine, StudyLine, time_left, view
+from search.plan.search import Search
+from search.plan.work import Pace, Work, confirmations_planned, planned_work, seconds_left
+from search.selection.choice import confirmations, deciding_means
+from search.stages import Stage, search_of
+from search.study.budget import Budget, Tally
+from search.study.trial_queue import RunningTrial, TrialListener
+from search.trials import epochs_of
+from trainables.spec import EpochRecord
+
+TITLES = {
+    Stage.NOISE: "Measuring the noise",
+    Stage.SEARCH: "Searching",
+    Stage.AUDIT: "Auditing the pruning",
+    Stage.SELECT: "Confirming the finalists",
+    Stage.TEST: "Training for the test",
+}
+
+
+class Progress(TrialListener, AbstractContextManager["Progress"]):
+    """Shows the queue's trials: a live table on a terminal, a line a finished trial elsewhere.
+
+    Args:
+        console: where it is shown.
+        searches: whose trials are trained.
+        stages: what is left of their stages; the time left is that of all of them, but for the scoring of the test.
+        concurrent: how many trials run at once.
+        started: when the command began, in seconds since 1970.
+    """
+
+    def __init__(
+        self, console: Console, searches: Sequence[Search], stages: Sequence[Stage], *, concurrent: int, started: float
+    ) -> None:
+        self._console = console
+        self._searches = {search.name: search for search in searches}
+        self._concurrent = concurrent
+        self._started = started
+        self._stage: Stage | None = None
+        # What the thread that draws goes through is replaced and never changed.
+        self._works = {work.study: work for search in searches for work in planned_work(search, stages)}
+        self._slots: dict[tuple[str, int], tuple[RunningTrial, tuple[float, ...]]] = {}
+        self._confirmed: dict[str, float] = {}
+        self._pace = Pace(searches)
+        # Drawn now and then, and not at every event: of hundreds of slots something comes every few milliseconds.
+        live = Live(console=console, get_renderable=self.rendered, refresh_per_second=4, transient=True)
+        self._live = live if console.is_terminal else None
+
+    def __enter__(self) -> "Progress":
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def on_start(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        """Show the trial, and its stage where it is the first."""
+        if running.stage is not self._stage:
+            self._begin(running.stage)
+        work = self._works.get(running.study.name)
+        if work is None or work.tally is not running.study.tally or work.budget is not running.queued.budget:
+            self._take(running)
+        self._slots = {**self._slots, _key(running): (running, tuple(map(_value_of(running), epochs_of(trial))))}
+
+    def _begin(self, stage: Stage) -> None:
+        """All trials of a later stage are enqueued now, so that it is known how many there are."""
+        self._stage = stage
+        if not self._live:
+            self._console.print(f"{TITLES[stage]} …", style="dim", highlight=False)
+        if stage is Stage.SEARCH:
+            return
+        for name, work in self._works.items():
+            if work.stage is stage:
+                search = self._searches[search_of(name)]
+                trials = search.trials(work.loss, stage)
+                planned = self._planned(search, stage, trials)
+                self._works = {**self._works, name: replace(work, budget=planned, tally=Tally.of(trials))}
+
+    def _take(self, running: RunningTrial) -> None:
+        """The study's own tally, which moves with it, and its budget: the choice asks for more of the better half."""
+        budget, study = running.queued.budget, running.study
+        if running.stage is Stage.SELECT:
+            budget = self._planned(self._searches[search_of(study.name)], running.stage, study.trials())
+        work = Work(
+            study=study.name,
+            loss=running.loss,
+            stage=running.stage,
+            budget=budget,
+            tally=study.tally,
+            epochs_each=running.spec.epochs,
+        )
+        self._works = {**self._works, study.name: work}
+
+    def _planned(self, search: Search, stage: Stage, trials: Sequence[FrozenTrial]) -> Budget:
+        if stage is Stage.SELECT:
+            return Budget(trials=confirmations_planned(trials, search.config.selection.seeds))
+        return Budget(trials=len(trials))
+
+    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
+        """Show how far the trial is."""
+        self._pace.add(search_of(running.study.name), running.loss, record["end"] - record["start"])
+        _, values = self._slots.get(_key(running), (running, ()))  # what is shown must not end what is trained
+        self._slots = {**self._slots, _key(running): (running, (*values, _value_of(running)(record)))}
+
+    def on_lost(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        """Its slot is empty."""
+        self._slots = {key: slot for key, slot in self._slots.items() if key != _key(running)}
+
+    def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        """Show how the trial ended."""
+        self.on_lost(running, trial)
+        if running.stage is Stage.SELECT:
+            self._confirm(running)
+        if not self._live:
+            line = self._line(running, trial.user_attrs.get("outcome", ""))
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def _confirm(self, running: RunningTrial) -> None:
+        """The highest mean that would be chosen, of what has finished."""
+        search = self._searches[search_of(running.study.name)]
+        ended = [trial for trial in running.study.trials() if trial.state.is_finished()]
+        numbers = sorted({trial.user_attrs["configuration"] for trial in ended})
+        searched = search.trials(running.loss, Stage.SEARCH)
+        found = confirmations(searched, ended, numbers, search.config.objective)
+        if tried := [candidate for candidate in found.values() if candidate.values]:
+            best = max(deciding_means(search.config.selection.rule, tried).values())
+            self._confirmed = {**self._confirmed, running.study.name: best}
+
+    def _best(self, work: Work) -> float | None:
+        return self._confirmed.get(work.study) if work.stage is Stage.SELECT else work.tally.best
+
+    def seconds_left(self) -> float | None:
+        """How long all stages that are left take; None before an epoch was measured."""
+        order = list(Stage)
+        begun = order.index(self._stage) if self._stage else 0
+        works = [work for work in self._works.values() if order.index(work.stage) >= begun]
+        return seconds_left(works, self._pace.means(), self._concurrent)
+
+    def _line(self, running: RunningTrial, outcome: str) -> str:
+        work = self._works[running.study.name]
+        best = self._best(work)
+        shown = "" if best is None else f"; best {best:.4f}"
+        left = time_left(self.seconds_left())
+        return (
+            f"{running.study.name} trial {running.number}: {outcome} "
+            f"[{work.tally.ended}/{work.budget.most}{shown}; {left}]"
+        )
+
+    def rendered(self) -> RenderableType:
+        """All that is shown on a terminal now."""
+        size = self._console.size
+        works = [work for work in self._works.values() if work.stage is self._stage and work.budget.most]
+        slots = sorted(self._slots.items(), key=lambda entry: entry[0])
+        return view(
+            TITLES[self._stage] if self._stage else "Starting workers",
+            time.time() - self._started,
+            self.seconds_left(),
+            [self._study_line(work) for work in works],
+            [_slot_line(running, values) for _, (running, values) in slots[: size.height]],
+            slots=len(slots),
+            width=size.width,
+            height=size.height,
+        )
+
+    def _study_line(self, work: Work) -> StudyLine:
+        tally = work.tally
+        return StudyLine(
+            name=work.study if len(self._searches) > 1 else work.study.partition("/")[2],
+            ended=tally.ended,
+            of=work.budget.most,
+            running=tally.running,
+            pruned=tally.states[TrialState.PRUNED],
+            failed=tally.states[TrialState.FAIL],
+            best=self._best(work),
+        )
+
+
+def _key(running: RunningTrial) -> tuple[str, int]:
+    return running.study.name, running.number
+
+
+def _value_of(running: RunningTrial) -> Callable[[EpochRecord], float]:
+    """The validation of an epoch; minus its training loss where nothing validates."""
+    objective = running.study.trial_value.objective
+    return lambda record: record["metrics"].get(objective, -record["loss"])
+
+
+def _slot_line(running: RunningTrial, values: Sequence[float]) -> SlotLine:
+    spec, reached = running.spec, running.study.trial(running.number).intermediate_values
+    rung, bar = (running.study.next_rung(running.number) if running.queued.prune else None) or (None, None)
+    if rung is not None and rung >= (len(spec.folds) or spec.training.epochs):
+        rung, bar = None, None  # after its last step a trial is complete
+    return SlotLine(
+        name=running.study.name.partition("/")[2],
+        trial=running.number,
+        epoch=len(values),
+        epochs=spec.epochs,
+        value=reached[max(reached)] if reached else None,
+        rung=rung,
+        bar=bar,
+        values=values,
+    )

@@ -1,0 +1,209 @@
+"""Removal of a search or campaign."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from search.campaigns.folder import CampaignFolder
+from search.driver.start_up import only_driver_of
+from search.plan.disk_usage import Usage, checkpoints_elsewhere, measure_entry
+from search.plan.runs import RunFolder, stored_config
+from search.secrets import expand, without_password
+from search.study.storage.open import delete_studies, study_names
+from trainables.mistakes import Failure, Mistakes, raise_if_any, suggestion
+from trainables.storage import AnyPath
+
+FIRST = ("test.json", "summary.json", "selection.json", "study.db", "study.db-wal", "study.db-shm")
+LAST = ("search.yaml", "campaign.yaml")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedStudies:
+    """Studies in a database that is not the search's own file: its address, how it is shown, and their names."""
+
+    address: str
+    shown: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchRemoval:
+    """All that is of one search."""
+
+    folder: RunFolder
+    usage: Usage
+    elsewhere: "AnyPath | None"
+    shared: SharedStudies | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Removal:
+    """What a name stands for: ``folder``, a search's or a campaign's own, and the searches that go with it."""
+
+    folder: RunFolder
+    usage: Usage
+    searches: tuple[SearchRemoval, ...]
+
+    @property
+    def is_campaign(self) -> bool:
+        """Whether the name is a campaign's."""
+        return self.folder not in [search.folder for search in self.searches]
+
+    @property
+    def size(self) -> int:
+        """How many bytes it frees, here and where checkpoints are elsewhere; other databases do not count."""
+        return sum(search.usage.total for search in self.searches) + (self.usage.size if self.is_campaign else 0)
+
+    def carry_out(self) -> None:
+        """Remove it all. Killed in the middle, it can be planned and carried out again.
+
+        Raises:
+            Mistakes: another process runs one of the searches; nothing is removed then.
+            Failure: a database or a store does not answer.
+        """
+        folders = list(dict.fromkeys([*(search.folder for search in self.searches), self.folder]))
+        with ExitStack() as stack:
+            for folder in folders:
+                stack.enter_context(folder.only_driver())
+            for search in self.searches:
+                if search.shared and search.shared.address.startswith("postgresql"):
+                    stack.enter_context(only_driver_of([search.folder.name], search.shared.address))
+            for search in self.searches:
+                _remove_search(search)
+            _clear(self.folder)
+        for folder in folders:
+            with suppress(OSError):  # another process has just begun a search of this name there
+                folder.path.rmdir()
+
+
+def plan_removal(runs: Path, name: str) -> Removal:
+    """What the removal of the search or campaign ``name`` takes away; nothing is changed yet.
+
+    Raises:
+        Mistakes: there is none, it is a link, or somebody runs it.
+        Failure: its database or the store of its checkpoints does not answer.
+    """
+    folder = _existing(runs, name)
+    if folder.campaign.is_file():
+        members = [RunFolder(runs, search) for search in CampaignFolder(runs, name).searches()]
+        folders = [member for member in members if _holds(member)]
+    else:
+        folders = [folder]
+    raise_if_any([sentence for each in (folder, *folders) for sentence in _hindrances(each)])
+    searches = tuple(_planned(each) for each in folders)
+    return Removal(folder=folder, usage=measure_entry(folder), searches=searches)
+
+
+def _existing(runs: Path, name: str) -> RunFolder:
+    entries = sorted(path.name for path in runs.iterdir()) if runs.is_dir() else []
+    names = [entry for entry in entries if _holds(RunFolder(runs, entry))]
+    if name in names:
+        return RunFolder(runs, name)
+    raise Mistakes(
+        f"There is no search or campaign {name!r} in {runs}{suggestion(name, names)}; there is: "
+        f"{', '.join(names) or 'none yet'}."
+    )
+
+
+def _holds(folder: RunFolder) -> bool:
+    """Whether a search or a campaign is there, or what a killed removal left of one."""
+    if folder.config.is_file() or folder.campaign.is_file():
+        return True
+    is_folder = folder.path.is_dir() and not folder.path.is_symlink()
+    return is_folder and {*folder.path.iterdir()} <= {*folder.lock_files}
+
+
+def _hindrances(folder: RunFolder) -> list[str]:
+    if folder.path.is_symlink():
+        return [
+            f"{folder.path} is a link to {folder.path.readlink()}; links are not followed, so remove the folder there "
+            "and the link yourself."
+        ]
+    if folder.lock_files[0].exists() and (driver := folder.driver()):
+        return [
+            f"The search {folder.name} is being run by {driver}; wait for it, or end it, before it is removed. Nothing "
+            "is removed."
+        ]
+    return []
+
+
+def _planned(folder: RunFolder) -> SearchRemoval:
+    if not folder.config.is_file():  # a killed removal's rest
+        return SearchRemoval(folder=folder, usage=measure_entry(folder), elsewhere=None, shared=None)
+    usage, elsewhere = measure_entry(folder), checkpoints_elsewhere(folder)
+    if isinstance(elsewhere, Path) and elsewhere.parent.is_symlink():
+        raise Mistakes(
+            f"{elsewhere.parent} is a link; links are not followed, so remove what it leads to and the link."
+        )
+    if usage.elsewhere and usage.elsewhere.problem:
+        raise Failure(
+            f"The checkpoints of {folder.name} at {usage.elsewhere.address} cannot be looked at "
+            f"({usage.elsewhere.problem}); see that this machine reaches them and give the command again. Nothing is "
+            "removed."
+        )
+    return SearchRemoval(folder=folder, usage=usage, elsewhere=elsewhere, shared=_shared_studies(folder))
+
+
+def _shared_studies(folder: RunFolder) -> SharedStudies | None:
+    config: Mapping[str, Any] = stored_config(folder)
+    try:
+        storage = config["search"]["storage"]
+    except (LookupError, TypeError):  # an older version's
+        return None
+    if storage is None:
+        return None
+    address = expand(storage)
+    names = tuple(study_names(address, folder.name))
+    return SharedStudies(address=address, shown=without_password(storage), names=names)
+
+
+def _remove_search(search: SearchRemoval) -> None:
+    folder = search.folder
+    for name in FIRST:
+        if name != "study.db" or search.shared is None:
+            _remove(folder.path / name)
+    if search.shared is not None:
+        delete_studies(search.shared.address, folder.name)
+    if search.elsewhere is not None:
+        _remove_elsewhere(search.elsewhere)
+    _clear(folder)
+
+
+def _clear(folder: RunFolder) -> None:
+    """Empty a folder that is held, but for the files that hold it."""
+    paths = [path for path in folder.path.iterdir() if path not in folder.lock_files]
+    for path in sorted(paths, key=lambda path: path.name in LAST):
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, a link (what it leads to stays) or a folder."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+    else:
+        shutil.rmtree(path)
+
+
+def _remove_elsewhere(trials: AnyPath) -> None:
+    try:
+        if isinstance(trials, Path):
+            _remove(trials)
+        else:
+            with suppress(FileNotFoundError):
+                trials.fs.rm(trials.path, recursive=True)
+    except Exception as error:  # every store's library has its own
+        raise Failure(
+            f"The checkpoints at {without_password(str(trials))} cannot be removed ({type(error).__name__}: {error}); "
+            "see that this machine may, and give the command again."
+        ) from error
+    with suppress(Exception):  # something else is in it, or the store knows no folders
+        parent = trials.parent
+        parent.rmdir() if isinstance(parent, Path) else parent.fs.rmdir(parent.path)
+
+
+def names_of(searches: Sequence[SearchRemoval]) -> list[str]:
+    """The names of the searches."""
+    return [search.folder.name for search in searches]

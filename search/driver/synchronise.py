@@ -1,0 +1,165 @@
+"""Synchronisation of MLflow with the studies."""
+
+import logging
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from optuna.trial import FrozenTrial
+
+from search.campaigns.folder import campaign_of
+from search.config.search_config import settled_entries
+from search.driver.described import described_models, loss_run, registration, search_run
+from search.driver.start import Outcome
+from search.plan.plan import Plan
+from search.secrets import expand, without_password
+from search.stages import Stage
+from search.tracking.described import DescribedData, DescribedModel, DescribedSearch, Registered, SummaryRun
+from search.tracking.projection import Projection, milliseconds
+from trainables.mistakes import Failure, Mistakes
+
+logger = logging.getLogger(__name__)
+
+
+def make_projection(plan: Plan) -> Projection:
+    """Where MLflow keeps this search."""
+    tracking, folder = plan.config.tracking, plan.folder
+    return Projection(
+        expand(tracking.uri) if tracking.uri else folder.tracking,
+        tracking.experiment or plan.config.name,
+        # A server keeps its artifacts where it is configured to; beside our own database we choose.
+        None if tracking.uri else (folder.runs.resolve() / "mlartifacts").as_uri(),
+        described(plan),
+    )
+
+
+def described(plan: Plan) -> DescribedSearch:
+    """What MLflow is told of a search from its first trial on."""
+    config, split = plan.config, plan.split
+    campaign = campaign_of(plan.folder.runs, config.name)
+    return DescribedSearch(
+        name=config.name,
+        description=_description(plan),
+        objective=config.objective,
+        settings=settled_entries(config),
+        settings_of={loss: settled_entries(config.of_loss(loss)) for loss in config.loss_names},
+        searched={loss: tuple(plan.spaces[loss].default) for loss in config.loss_names},
+        data=DescribedData(
+            name=config.dataset.name,
+            root=config.dataset.root,
+            digest=split.digest,
+            classes={"train": len(split.train), "validation": len(split.validation), "test": len(split.test)},
+        ),
+        campaign=campaign.name if campaign else None,
+    )
+
+
+def _description(plan: Plan) -> str:
+    config = plan.config
+    losses = ", ".join(config.loss_names)
+    return (
+        f"Hyperparameters of {losses} on {config.dataset.name}, with {config.model.backbone}, by {config.objective} on "
+        "the validation classes. One run below this one a loss, and below that one a trial."
+    )
+
+
+def synchronise(outcome: Outcome, projection: Projection) -> int:
+    """Make MLflow equal to the studies; how many trials it now holds."""
+    search, comparison = outcome.search, outcome.comparison
+    everything: list[FrozenTrial] = []
+    for loss in search.config.loss_names:
+        of_loss: list[FrozenTrial] = []
+        for stage in Stage:
+            if search.trials(loss, stage):
+                study = search.study(loss, stage)
+                of_loss += study.trials()
+                for trial in study.trials():
+                    projection.project(study, trial)
+        if of_loss:
+            projection.sum_up_loss(loss, loss_run(comparison, loss), *_span(of_loss))
+        everything += of_loss
+    if everything:
+        run = search_run(comparison, search.plan.folder, _description(search.plan))
+        projection.sum_up_search(run, *_span(everything))
+    models = _log_models(outcome, projection)
+    if models and search.config.tracking.register_models:
+        _register(outcome, projection, search.name, models)
+    return len(everything)
+
+
+def register(outcome: Outcome, projection: Projection, name: str) -> Registered:
+    """Bring MLflow up to date, and register the chosen models of a search there under ``name``.
+
+    Raises:
+        Mistakes: one is not there, or the name is that of another registered model.
+        Failure: MLflow cannot be written.
+    """
+    try:
+        synchronise(outcome, projection)
+        return _register(outcome, projection, name, _log_models(outcome, projection))
+    except Mistakes:
+        raise
+    except Exception as error:  # whatever MLflow meets
+        reason = textwrap.shorten(f"{type(error).__name__}: {without_password(str(error))}", 200)
+        raise Failure(f"MLflow cannot be written ({reason}); the same command goes on once it answers.") from error
+
+
+def _log_models(outcome: Outcome, projection: Projection) -> dict[str, tuple[str, DescribedModel]]:
+    """The chosen models that lie in the search's folder, by loss, each with the id that it has in MLflow."""
+    found = described_models(outcome.comparison, outcome.search.plan.folder)
+    return {loss: (projection.log_model(loss, model), model) for loss, model in found.items()}
+
+
+def _register(
+    outcome: Outcome, projection: Projection, name: str, models: Mapping[str, tuple[str, DescribedModel]]
+) -> Registered:
+    wanted = registration(outcome.comparison, name)
+    chosen = [loss for loss, entry in outcome.summary.losses.items() if entry.confirmed]
+    if missing := [loss for loss in chosen if loss not in models]:
+        search = outcome.search.name
+        raise Mistakes(
+            f"The models of {search} are not registered, since that of {', '.join(missing)} is not there; `holdout "
+            "run` with the search's file trains it for the test and writes it."
+        )
+    return projection.register(wanted, models)
+
+
+def _span(trials: Sequence[FrozenTrial]) -> tuple[int | None, int | None]:
+    """When the first trial began, and when the last one ended; None where none did, or one goes on."""
+    begun = [trial.datetime_start for trial in trials if trial.datetime_start]
+    ended = [trial.datetime_complete for trial in trials if trial.datetime_complete]
+    whole = len(ended) == len(trials)
+    return milliseconds(min(begun, default=None)), milliseconds(max(ended)) if whole else None
+
+
+def synchronise_campaign(plans: Iterable[Plan], name: str, run: SummaryRun) -> None:
+    """Show what the campaign ``name`` came to in the experiments of its searches, which is one unless they say so."""
+    experiments = {(plan.config.tracking.uri, plan.config.tracking.experiment): plan for plan in plans}
+    for plan in experiments.values():
+        make_projection(plan).sum_up_campaign(name, run)
+
+
+def try_to_write(write: Callable[[], object]) -> bool:
+    """Whether MLflow takes what ``write`` writes: an outage is said, and costs nothing."""
+    try:
+        write()
+    except Mistakes as mistakes:
+        logger.warning("%s", mistakes)
+        return False
+    except Exception as error:  # whatever MLflow meets, the search's result stands
+        logger.warning("MLflow cannot be written (%s).", type(error).__name__)
+        return False
+    return True
+
+
+def behind(name: str) -> str:
+    """What is said where MLflow does not show all of the search or campaign ``name``."""
+    return f"MLflow is behind the studies; `holdout sync {name}` writes what is missing."
+
+
+def where_to_look(plan: Plan, projection: Projection) -> str:
+    """How to see the search in MLflow, in a sentence with the address of its page."""
+    uri = plan.config.tracking.uri
+    if uri is None:
+        return f"MLflow: `mlflow/serve.sh {plan.folder.runs}`, then http://127.0.0.1:5000/{projection.page}"
+    server = without_password(uri) if uri.startswith(("http://", "https://")) else "the page of its server below "
+    return f"MLflow: {server.rstrip('/')}/{projection.page}"

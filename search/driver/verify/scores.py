@@ -1,0 +1,289 @@
+"""Checks of test openings and scores."""
+
+import hashlib
+import json
+import math
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from optuna.trial import TrialState
+
+from search.driver.sealed_test import scores_digest, trained_digests, without_images
+from search.driver.verify.records import Check, Records, as_json, check, differing
+from search.driver.verify.stages import decoded_anew
+from search.plan.plan import best_checkpoint, training_of
+from search.plan.runs import RunFolder
+from search.selection.ledger import Ledger, Opening, images_in
+from search.selection.selection import Selection
+from search.stages import Stage, short_study_name
+from trainables.data.store.spec import StoreSpec
+from trainables.files import as_path
+from trainables.metrics import metric_name
+from trainables.metrics.table import superclass_metrics
+
+# The ledger against what was scored: every opening stands in both.
+
+
+def scored(folder: RunFolder) -> list[dict[str, Any]]:
+    """What ``test.json`` holds of each opening; nothing where the test classes are sealed."""
+    openings: list[dict[str, Any]] = json.loads(folder.test.read_text())["openings"] if folder.test.exists() else []
+    return openings
+
+
+def check_ledger(records: Records, selection: Selection) -> Iterator[Check]:
+    """Each opening of this selection has its line and its scores, with the same words."""
+    folder = records.plan.folder
+    of_selection = Ledger(folder.openings).of_selection(selection.digest)
+    lines = [json.loads(line) for line in folder.openings.read_text().splitlines()] if folder.openings.exists() else []
+    answered = scored(folder)
+    if not of_selection and not answered:
+        yield Check("the test: it is sealed", is_there=False)
+        return
+    count = len(answered)
+    yield check(
+        f"the ledger: {count} opening{'s' * (count != 1)}, each with its scores",
+        _problems(records, of_selection, answered, lines),
+    )
+    for opening in of_selection[count:]:
+        yield Check(f"the scores of the opening of {opening.time}", is_there=False)
+
+
+def _problems(
+    records: Records, ledger: Sequence[Opening], answered: Sequence[dict[str, Any]], lines: Sequence[dict[str, Any]]
+) -> Iterator[str]:
+    """An opening without scores is gone on with before there is another, so only the last one can lack them."""
+    told = [opening.id for opening in ledger][: len(answered)]
+    yield from differing("test.json openings", [record["id"] for record in answered], told)
+    for opening, record in zip(ledger, answered, strict=False):
+        for key, value in as_json(without_images(opening)).items():
+            yield from differing(f"test.json opening {opening.id} {key}", record.get(key), value)
+    for opening in ledger:  # the user's state folder may hold what is gone from the runs folder
+        line = [entry for entry in lines if entry.get("id") == opening.id]
+        yield from differing(f"the ledger's lines on {opening.id}", line, [as_json(without_images(opening))])
+        read = [{**entry, "read": None} for entry in lines if entry.get("read") == opening.id]
+        images = [] if opening.images is None else [{"read": None, **as_json(asdict(opening.images))}]
+        yield from differing(f"the images that the ledger has of {opening.id}", read, images)
+        yield from differing(
+            f"the ledger's opening {opening.id} test_digest", opening.test_digest, records.plan.split.test_digest
+        )
+
+
+# What is kept for pictures of the scored models, against the results image by image.
+#
+# Shapes: N test images, Q queries, K ranks.
+
+CLOSE = 1e-9
+"""Scores are summed in another order than they were."""
+
+
+def retrieval_problems(
+    what: str, record: Mapping[str, Any], folder: Path, class_names: Sequence[str], names: Sequence[str]
+) -> Iterator[str]:
+    """Whether the files of an opening's models in ``folder`` are the recorded ones and say what their metrics say.
+
+    A metric of a query that looks no further than the neighbours that were kept is computed once more from these.
+    """
+    from search.selection.retrieval_file import FOLDER, RetrievalFile
+    from search.selection.thumbnails import NAME
+
+    for model in record["scores"]:
+        file, of_model = folder / FOLDER / model["per_image"], f"{what} {FOLDER}/{model['per_image']}"
+        if not file.is_file():
+            yield f"{of_model}: the file is gone."
+            continue
+        with np.load(folder / model["per_image"]) as content:
+            per_image = {name: content[name] for name in ("keys", "labels", *names) if name in content.files}
+        yield from _sampled(of_model, retrieval := RetrievalFile.read(file), per_image, class_names)
+        yield from _ranked(of_model, retrieval, per_image)
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        yield from differing(f"{of_model} sha256", model["retrieval_sha256"], digest)
+    if not (pictures := folder / NAME).is_file():
+        yield f"{what} {NAME}: the file is gone."
+        return
+    digest = hashlib.sha256(pictures.read_bytes()).hexdigest()
+    yield from differing(f"{what} {NAME} sha256", record["thumbnails_sha256"], digest)
+
+
+def _sampled(what: str, retrieval: Any, per_image: Mapping[str, Any], class_names: Sequence[str]) -> Iterator[str]:
+    """The images are those of the rule, and every pair was counted."""
+    from search.selection.retrieval_file import MOST_NEIGHBOURS, MOST_RANKED, map_images, sampled_queries
+
+    keys, labels_N = per_image["keys"].tolist(), per_image["labels"]
+    for name, stored, rule in (
+        ("queries", retrieval.queries_Q, sampled_queries(keys, MOST_NEIGHBOURS)),
+        ("sample", retrieval.sample_S, map_images(keys, labels_N, class_names)),
+        ("ranked queries", retrieval.ranked_Q, sampled_queries(keys, MOST_RANKED)),
+    ):
+        yield from differing(f"{what} {name}", stored.tolist(), rule.tolist())
+    same = int((np.bincount(labels_N)[labels_N[retrieval.ranked_Q]] - 1).sum())
+    pairs = len(retrieval.ranked_Q) * (len(keys) - 1)
+    yield from differing(f"{what} pairs of one class", int(retrieval.same_B.sum()), same)
+    yield from differing(f"{what} pairs of two classes", int(retrieval.other_B.sum()), pairs - same)
+
+
+def _ranked(what: str, retrieval: Any, per_image: Mapping[str, Any]) -> Iterator[str]:
+    """The neighbours, with what each query's metrics say of them."""
+    import torch
+
+    from trainables.metrics.retrieval import SCORES, Ranking
+    from trainables.metrics.table import AT_R, is_retrieval, split_at_k
+
+    labels_N, queries_Q, neighbours_QK = per_image["labels"], retrieval.queries_Q, retrieval.neighbours_QK
+    if (neighbours_QK == queries_Q[:, None]).any():
+        yield f"{what} neighbours: a query is its own neighbour."
+    ranks = neighbours_QK.shape[1]
+    if not ranks:
+        return  # one image has no neighbour
+    positives_Q = np.bincount(labels_N)[labels_N[queries_Q]] - 1
+    ranking = Ranking(
+        relevant_QK=torch.from_numpy(labels_N[neighbours_QK] == labels_N[queries_Q][:, None]),
+        positives_Q=torch.from_numpy(positives_Q.clip(max=ranks)),  # of more, nothing is compared
+    )
+    for name in filter(is_retrieval, per_image):
+        if name in AT_R:
+            row, k, known_Q = name, ranks, positives_Q <= ranks
+        elif (at_k := split_at_k(name)) and at_k[1] <= ranks:
+            (row, k), known_Q = at_k, np.ones(len(queries_Q), dtype=bool)
+        else:
+            continue  # looks further
+        stored_Q, found_Q = per_image[name][queries_Q], SCORES[row](ranking, k).numpy()
+        for query in np.flatnonzero(known_Q & ~np.isclose(stored_Q, found_Q, rtol=0, atol=CLOSE))[:1]:
+            yield from differing(f"{what} {name} of image {queries_Q[query]}", stored_Q[query], found_Q[query])
+
+
+# The scores of every opening: the images, the models, and each metric from the results image by image.
+
+
+"""Means are summed in another order than they were."""
+
+
+def check_scores(records: Records, selection: Selection) -> Iterator[Check]:
+    """What ``test.json`` says, opening by opening."""
+    plan = records.plan
+    openings = {opening.id: opening for opening in Ledger(plan.folder.openings).of_selection(selection.digest)}
+    for record in scored(plan.folder):
+        opening = openings[record["id"]]
+        images = plan.sealed_test.images(selection, opening)
+        what = f"test.json opening {record['id'][:12]}"
+        yield check(f"{what}: the images of the {len(images.class_names)} test classes", _images(opening, images))
+        yield check(f"{what}: the trainings that were scored", _trainings(what, records, selection, record))
+        yield check(f"{what}: its models", _models(what, records, selection, record))
+        folder = plan.folder.path / "test" / record["id"]
+        yield check(
+            f"{what}: its metrics, from the results image by image",
+            _metrics(what, records, selection.test_metrics, record, folder),
+        )
+        yield check(
+            f"{what}: the neighbours of its models, and what else is kept for pictures",
+            retrieval_problems(what, record, folder, images.class_names, selection.test_metrics),
+        )
+        yield check(f"{what}: all that it says", _digest(what, record))
+
+
+def _images(opening: Opening, images: StoreSpec) -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="holdout-verify-") as cache:
+        found = images_in(decoded_anew(images, cache))
+    stored = None if opening.images is None else asdict(opening.images)
+    yield from differing(f"the ledger's opening {opening.id} images", stored, asdict(found))
+
+
+def _digest(what: str, record: Mapping[str, Any]) -> Iterator[str]:
+    """What nothing else tells, such as a metric that is of no single image."""
+    yield from differing(f"{what} digest", record["digest"], scores_digest(record))
+
+
+def _finals(records: Records, selection: Selection) -> Iterator[tuple[dict[str, Any], str]]:
+    """What each complete training for the test is called in ``test.json``, and where its model is."""
+    for loss in selection.chosen:
+        for trial in records.search.trials(loss, Stage.TEST):
+            if trial.state == TrialState.COMPLETE:
+                name = {
+                    "loss": loss,
+                    "configuration": trial.user_attrs["configuration"],
+                    "seed": trial.user_attrs["seed"],
+                    "fold": trial.user_attrs.get("fold"),
+                    "per_image": f"{short_study_name(loss, Stage.TEST)}-{trial.number}.npz",
+                }
+                yield name, best_checkpoint(trial, training_of(records.plan, loss, Stage.TEST, trial).directory)
+
+
+def _trainings(what: str, records: Records, selection: Selection, record: Mapping[str, Any]) -> Iterator[str]:
+    """All complete trainings were scored, and nothing of them has changed since."""
+    for loss in selection.chosen:
+        for trial in records.search.trials(loss, Stage.TEST):
+            if not trial.state.is_finished():
+                yield f"{records.name_of(loss, Stage.TEST)} trial {trial.number}: it is {trial.state.name}, and scored."
+    names = [name for name, _ in _finals(records, selection)]
+    stored = [{key: model.get(key) for key in names[0]} for model in record["scores"]]
+    yield from differing(f"{what} scores", stored, names)
+    yield from differing(f"{what} studies", record["studies"], trained_digests(records.search, selection))
+
+
+def _models(what: str, records: Records, selection: Selection, record: Mapping[str, Any]) -> Iterator[str]:
+    for (name, checkpoint), model in zip(_finals(records, selection), record["scores"], strict=True):
+        path = as_path(checkpoint)
+        if not path.is_file():
+            yield f"{what}: the model {path} that was scored is gone."
+        else:
+            found = hashlib.sha256(path.read_bytes()).hexdigest()
+            yield from differing(f"{what} {name['per_image']} model_sha256", model["model_sha256"], found)
+
+
+def _metrics(
+    what: str, records: Records, names: Sequence[str], record: Mapping[str, Any], folder: Path
+) -> Iterator[str]:
+    import torch
+
+    from search.selection.scoring import by_subset, gathered_parts, images_of, subset_name
+    from trainables.metrics.evaluation import SUPERCLASS, from_parts
+
+    keys, labels = _test_images(records)
+    superclasses = _test_superclasses(records, labels) if superclass_metrics(names) else None
+    class_names, test_subsets = records.plan.split.test, records.plan.config.dataset.source.test_subsets()
+    for model in record["scores"]:
+        file, of_model = folder / model["per_image"], f"{what} {model['per_image']}"
+        if not file.is_file():
+            yield f"{of_model}: the file is gone."
+            continue
+        yield from differing(f"{of_model} metrics", list(model["metrics"]), [metric_name(name) for name in names])
+        with np.load(file) as content:
+            yield from differing(f"{of_model} keys", content["keys"].tolist(), keys)
+            yield from differing(f"{of_model} labels", content["labels"].tolist(), labels)
+            kept = {part: torch.from_numpy(content[part]) for part in content.files if part != "keys"}
+        for subset, of_subset in by_subset(names).items():
+            of_N = images_of(subset, kept["labels"], class_names, test_subsets)
+            parts, labels_N = gathered_parts(kept, subset, of_N), kept["labels"][of_N]
+            if superclasses is not None and SUPERCLASS in parts:
+                expected = [
+                    superclass for superclass, within in zip(superclasses, of_N.tolist(), strict=True) if within
+                ]
+                yield from differing(
+                    f"{of_model} {subset_name(SUPERCLASS, subset)}", parts[SUPERCLASS].tolist(), expected
+                )
+            for name, value in from_parts(parts, labels_N, of_subset).items():
+                stored = model["metrics"][subset_name(name, subset)]
+                if not math.isclose(stored, value, rel_tol=CLOSE):
+                    yield from differing(f"{of_model} {subset_name(name, subset)}", stored, value)
+        yield from differing(f"{of_model} sha256", model["sha256"], hashlib.sha256(file.read_bytes()).hexdigest())
+
+
+def _test_images(records: Records) -> tuple[list[str], list[int]]:
+    """The test images in the order of the data set, with their classes."""
+    plan = records.plan
+    label_of = {name: label for label, name in enumerate(plan.split.test)}
+    classes = plan.config.dataset.source.classes()
+    images = [(key, label_of[name]) for name, keys in classes.items() if name in label_of for key in keys]
+    return [key for key, _ in images], [label for _, label in images]
+
+
+def _test_superclasses(records: Records, labels: Sequence[int]) -> list[int]:
+    """The superclass of each test image, by its position among the sorted names of all that have a test class."""
+    plan = records.plan
+    superclass_of = plan.config.dataset.source.superclasses() or {}
+    of_classes = [superclass_of[name] for name in plan.split.test]
+    names = sorted(set(of_classes))
+    return [names.index(of_classes[label]) for label in labels]

@@ -1,0 +1,187 @@
+"""Checks of the split, the choice and the stages after the search."""
+
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from optuna.trial import FrozenTrial, TrialState
+
+from search.campaigns.folder import campaign_of
+from search.driver.stages import audit_stage, confirm_stages, final_stage, noise_stage, selection_of
+from search.driver.verify.records import Check, Records, as_json, check, differing, shown
+from search.plan.plan import Plan
+from search.plan.runs import RunFolder
+from search.plan.search import Search
+from search.selection.selection import Selection
+from search.stages import Stage
+from search.study.storage.read import StorageCopy
+from search.study.trial_queue import QueuedStage
+from trainables.data.store.spec import StoreSpec
+
+# What a search rests on: the split that follows from its file, and the images.
+
+
+def check_split(plan: Plan) -> Iterator[Check]:
+    """The stored split is the one that its rule makes of the data set's classes, and of what their images are."""
+    if not plan.folder.split.exists():
+        yield Check("split.json", f"split.json: nothing is stored, and the split is {plan.split.digest[:12]}.")
+        return
+    stored = json.loads(plan.folder.split.read_text())
+    yield check(
+        f"split.json: the split {plan.split.digest[:12]}, from its rule and from the images of the training half",
+        differing("split.json", stored, as_json(plan.split.to_json())),
+    )
+
+
+def with_images(plan: Plan) -> Plan:
+    """``plan`` with the digest of the training half's images in its split."""
+    from trainables.data.store.contents import digests_by_class, named_digest, read_contents
+
+    with tempfile.TemporaryDirectory(prefix="holdout-verify-") as cache:
+        found = named_digest(digests_by_class(read_contents(decoded_anew(plan.images, cache))))
+    return replace(plan, split=replace(plan.split, images=found))
+
+
+def decoded_anew(images: StoreSpec, folder: str) -> Path:
+    """A store of ``images`` below ``folder``: what is in the cache may be of others."""
+    return replace(images, cache=folder).make()
+
+
+# The choice, from the studies by the rule, and the digests that were frozen with it.
+
+
+def stored_selection(folder: RunFolder) -> Selection | None:
+    """The frozen selection; None before there is one.
+
+    Raises:
+        Mistakes: its digest does not fit.
+    """
+    return Selection.load(folder.selection) if folder.selection.exists() else None
+
+
+def check_choice(records: Records) -> Iterator[Check]:
+    """Finalists, choice, reasons and the digests of the studies."""
+    folder, losses = records.plan.folder, records.plan.config.loss_names
+    if not folder.selection.exists():
+        name, trained = records.plan.config.name, any(records.search.trials(loss, Stage.TEST) for loss in losses)
+        problem = f"selection.json: nothing is stored, and {name} has trainings for the test." if trained else None
+        yield Check("selection.json: the choice", problem, is_there=False)
+        return
+    yield check("selection.json: finalists and choice, by the rule from the studies", _problems(records))
+
+
+def _problems(records: Records) -> Iterator[str]:
+    search, folder = records.search, records.plan.folder
+    for loss in records.plan.config.loss_names:
+        budget, trials = records.plan.budget(loss), search.trials(loss, Stage.SEARCH)
+        if not budget.done(trials):
+            yield (
+                f"{records.name_of(loss, Stage.SEARCH)}: {len(trials)} trials are stored and {budget.most} were asked "
+                "for, and the choice is made."
+            )
+    stored = Selection.load(folder.selection)
+    # The table of a campaign may change afterwards, and what is frozen stays: the digest holds it.
+    of_campaign = campaign_of(folder.runs, folder.name) is not None
+    anew = replace(selection_of(search, stored.family if of_campaign else None), id=stored.id)
+    yield from differing("selection.json", as_json(stored.to_json()), as_json(anew.to_json()))
+
+
+# The stages whose trials follow from those of the stage before: noise, audit, confirmation, final trainings.
+
+
+class Wanted(NamedTuple):
+    """A trial that follows from the stage before: its user attributes, and its parameters."""
+
+    attributes: Mapping[str, Any]
+    params: Mapping[str, Any]
+
+
+def check_noise_trials(records: Records) -> Iterator[Check]:
+    """The noise stage's trials are those that the file asks for."""
+    yield from _check_stage(records, Stage.NOISE, lambda search: [noise_stage(search)])
+
+
+def check_audited_trials(records: Records) -> Iterator[Check]:
+    """The pruned trials that are trained to their end are those that the file asks for."""
+    yield from _check_stage(records, Stage.AUDIT, lambda search: [audit_stage(search)])
+
+
+def check_confirmations(records: Records) -> Iterator[Check]:
+    """The confirmations are those of the finalists that follow from the search, with the seeds that follow."""
+    if records.search.is_done(Stage.SEARCH):
+        yield from _check_stage(records, Stage.SELECT, lambda search: confirm_stages([search]))
+
+
+def check_final_trainings(records: Records, selection: Selection) -> Iterator[Check]:
+    """The trainings for the test are those of the frozen choice, with the seeds that follow."""
+    yield from _check_stage(records, Stage.TEST, lambda search: [final_stage(search, selection)])
+
+
+def _check_stage(records: Records, stage: Stage, rounds: Callable[[Search], Iterable[QueuedStage]]) -> Iterator[Check]:
+    names = {records.name_of(loss, stage): loss for loss in records.losses(stage)}
+    stored = {name: records.search.trials(loss, stage) for name, loss in names.items()}
+    if not any(stored.values()):
+        return
+    replayed = _replayed(records.search_without(names), stored, rounds)
+    # Where one study lacks a trial, the next round of none can be told.
+    for name, wanted in sorted(replayed.items(), key=lambda entry: _is_whole(stored[entry[0]], entry[1])):
+        yield check(
+            f"{name}: {len(wanted)} trials, which follow from the stage before",
+            _training_problems(name, stored[name], wanted),
+        )
+
+
+def _replayed(
+    search: Search, stored: Mapping[str, Sequence[FrozenTrial]], rounds: Callable[[Search], Iterable[QueuedStage]]
+) -> dict[str, list[Wanted]]:
+    """What is enqueued in each study, round by round, where what was enqueued ends as the stored trials did.
+
+    A round that has not ended is the last one.
+    """
+    assert isinstance(search.storage, StorageCopy), "a storage that can be written to"
+    wanted: dict[str, list[Wanted]] = {name: [] for name in stored}
+    for queued in rounds(search):
+        ended = True
+        for name, study in ((entry.study.name, entry.study) for entry in queued.studies):
+            for trial in [entry for entry in study.trials() if entry.state == TrialState.WAITING]:
+                wanted[name].append(Wanted(trial.user_attrs, trial.system_attrs["fixed_params"]))
+                answer = next(iter(_answers(stored[name], trial.user_attrs)), None)
+                if answer is None or not answer.state.is_finished():
+                    ended = False
+                else:
+                    search.storage.answer(name, trial.number, answer)
+        if not ended:
+            break
+    return wanted
+
+
+def _answers(stored: Sequence[FrozenTrial], attributes: Mapping[str, Any]) -> list[FrozenTrial]:
+    return [trial for trial in stored if attributes.items() <= trial.user_attrs.items()]
+
+
+def _is_whole(stored: Sequence[FrozenTrial], wanted: Sequence[Wanted]) -> bool:
+    return all(len(_answers(stored, entry.attributes)) == 1 for entry in wanted)
+
+
+def _training_problems(name: str, stored: Sequence[FrozenTrial], wanted: Sequence[Wanted]) -> Iterator[str]:
+    """What is wanted is there once, and nothing has a seed of its own; more was wanted if trials were added since."""
+    for entry in wanted:
+        answers = _answers(stored, entry.attributes)
+        if len(answers) != 1:
+            yield (
+                f"{name}: {len(answers)} trials are stored with {shown(entry.attributes)}, and one follows from the "
+                "stage before."
+            )
+        for trial in answers:
+            what = f"{name} trial {trial.number}: what was enqueued"
+            yield from differing(what, trial.system_attrs.get("fixed_params"), entry.params)
+            if trial.state != TrialState.WAITING:
+                yield from differing(what, trial.user_attrs["params"], entry.params)
+    seeds = {entry.attributes["seed"] for entry in wanted}
+    for trial in stored:
+        seed = trial.user_attrs["seed"]
+        if seed not in seeds:
+            yield f"{name} trial {trial.number}: its seed {seed} is stored, and the seeds are {sorted(seeds)}."

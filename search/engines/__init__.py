@@ -1,0 +1,1 @@
+"""Engines: what runs the trials of a queue."""

@@ -1,0 +1,132 @@
+"""How many trials a cluster can run at once."""
+
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import yaml
+
+from search.config.sections import ResourcesSection
+from trainables.mistakes import Mistakes
+from trainables.spec import DeviceMemory
+
+# How many trials a cluster can run at once: on the nodes that it has, or may bring up.
+
+Node = Mapping[str, float]
+"""What a node has, by Ray's names: CPU, GPU."""
+
+_ROUNDING = 1e-6
+
+CONTEXT_BYTES = 600_000_000
+"""What a process takes of a GPU beside PyTorch's tensors: CUDA itself and its libraries."""
+
+
+def wanted(resources: ResourcesSection) -> Node:
+    """What one trial asks for."""
+    return {"CPU": resources.cpus_per_trial, "GPU": resources.gpus_per_trial}
+
+
+def trials_on(node: Node, asked: Node) -> int:
+    """How many trials fit on one node. A part of a GPU is always a part of one GPU."""
+    fits = []
+    for kind, count in asked.items():
+        has = node.get(kind, 0)
+        if kind == "GPU" and 0 < count < 1:
+            fits.append(int(has) * int(1 / count + _ROUNDING))
+        elif count:
+            fits.append(int(has / count + _ROUNDING))
+    return min(fits)
+
+
+def capacity(resources: ResourcesSection, nodes: Iterable[Node], may_come: Iterable[Node] = ()) -> int:
+    """How many trials fit on ``nodes``, or on those that ``may_come``, whichever are more.
+
+    Raises:
+        Mistakes: not even one fits anywhere.
+    """
+    asked = wanted(resources)
+    nodes, may_come = list(nodes), list(may_come)
+    fit = max(sum(trials_on(node, asked) for node in group) for group in (nodes, may_come))
+    if fit:
+        return fit
+    largest = {kind: max((node.get(kind, 0) for node in (*nodes, *may_come)), default=0) for kind in asked}
+    short = [
+        f"resources: a trial asks for {count:g} {kind}s and no machine of the cluster has more than {largest[kind]:g}; "
+        "ask for fewer."
+        for kind, count in asked.items()
+        if count > largest[kind]
+    ]
+    raise Mistakes(
+        short or f"resources: no machine of the cluster has {asked['CPU']:g} CPUs and {asked['GPU']:g} GPUs together."
+    )
+
+
+def at_once(
+    resources: ResourcesSection, max_concurrent: int | None, nodes: Iterable[Node], may_come: Iterable[Node] = ()
+) -> int:
+    """How many trials run at once where :func:`capacity` workers fit, of which each trains a stack.
+
+    Raises:
+        Mistakes: not even one trial fits.
+    """
+    fit = resources.stack * capacity(resources, nodes, may_come)
+    return min(fit, max_concurrent or fit)
+
+
+def too_tight(gpus_per_trial: float, memory: DeviceMemory, stack: int = 1) -> str | None:
+    """A sentence naming a fraction that fits, where the workers packed on one GPU need more memory than it has.
+
+    A worker trains a trial, or a stack of so many.
+    """
+    one, many = ("trial", "trials") if stack == 1 else (f"stack of {stack}", f"stacks of {stack}")
+    packed = int(1 / gpus_per_trial + _ROUNDING)
+    need, fit = fitting(memory)
+    if packed <= fit:
+        return None
+    fraction = int(1000 / fit) / 1000  # rounded down: rounded up, one fewer would be packed
+    return (
+        f"resources.gpus_per_trial is {gpus_per_trial:g}, which packs {packed} {many} on a GPU of "
+        f"{memory['total'] / 1e9:.1f} GB; a {one} took {need / 1e9:.1f} GB of it, so {fit} fit: set it to {fraction:g}."
+    )
+
+
+def fitting(memory: DeviceMemory) -> tuple[int, int]:
+    """The bytes that a trial takes of a GPU, and how many such trials fit on it, at least one."""
+    need = memory["peak"] + CONTEXT_BYTES
+    return need, max(1, memory["total"] // need)
+
+
+def growth(bootstrap: Path) -> list[Node]:
+    """The nodes that a cluster made by ``ray up`` may have at most, as the file says that Ray leaves on its head."""
+    if not bootstrap.is_file():
+        return []
+    config = yaml.safe_load(bootstrap.read_text())
+    limit = config.get("max_workers", 0)
+    workers = [kind for name, kind in config["available_node_types"].items() if name != config.get("head_node_type")]
+    nodes = [kind.get("resources", {}) for kind in workers for _ in range(kind.get("max_workers", limit))]
+    return nodes[:limit]
+
+
+# NVIDIA's Multi-Process Service: with it the kernels of several processes run on one GPU at once, and not in turns.
+
+PIPES = Path("/tmp/nvidia-mps")
+"""Where its daemon listens unless ``CUDA_MPS_PIPE_DIRECTORY`` says otherwise."""
+
+DAEMON = "nvidia-cuda-mps-control"
+
+
+def mps_daemon(environment: Mapping[str, str], pipes: Path) -> tuple[str, str]:
+    """What was found, and what to do for trials that share a GPU; nothing where the daemon runs.
+
+    Args:
+        environment: of the process, which its trials inherit.
+        pipes: the folder of the daemon's pipes where the environment names none.
+    """
+    folder = Path(environment.get("CUDA_MPS_PIPE_DIRECTORY", pipes))
+    limits = [f"{name}={value}" for name, value in sorted(environment.items()) if name.startswith("CUDA_MPS_ACTIVE")]
+    if (folder / "control").exists():
+        return ", ".join([f"the daemon has its pipes in {folder}", *limits]), ""
+    turns = "trials that share a GPU take turns on it"
+    if shutil.which(DAEMON, path=environment.get("PATH")):
+        return f"no daemon has its pipes in {folder}: {turns}", f"Where gpus_per_trial is below 1, run `{DAEMON} -d`."
+    return f"{DAEMON} is not installed: {turns}", "It comes with NVIDIA's driver."

@@ -1,0 +1,405 @@
+"""Ray Jobs: searches and campaigns as jobs on a cluster."""
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import shlex
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from http.client import HTTPException
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+from search.engines.ray_session import TOKEN_FILE, import_ray, token_path
+from trainables.mistakes import Failure, Mistakes
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobSubmissionClient
+
+    from search.campaigns.submission import Submission
+
+
+# The code as it travels to a cluster: our packages, the user's that are shipped, and what is submitted.
+
+PACKAGES = ("holdout", "search", "spaces", "trainables")
+SUBMITTED = "submitted.yaml"
+LEFT_HERE = shutil.ignore_patterns("__pycache__", ".*")
+
+
+@contextmanager
+def working_directory(text: str = "", shipped: Mapping[str, Path] = MappingProxyType({})) -> Iterator[Path]:
+    """A folder with the packages, those ``shipped`` by name, and ``text`` as :data:`SUBMITTED`, while it is needed."""
+    with tempfile.TemporaryDirectory(prefix="holdout-code-") as folder:
+        directory = Path(folder)
+        for package in PACKAGES:
+            shutil.copytree(str(files(package)), directory / package, ignore=LEFT_HERE)
+        for name, path in shipped.items():
+            if path.is_dir():
+                shutil.copytree(path, directory / name, ignore=LEFT_HERE)
+            else:
+                shutil.copy2(path, directory / path.name)
+        (directory / SUBMITTED).write_text(text)
+        yield directory
+
+
+# The REST interface of Ray Jobs: what can be asked of a cluster without importing Ray, which takes seconds.
+
+PATIENCE_S = 10
+ANSWER_S = 60
+
+
+class ClusterFailure(Failure):
+    """The cluster answers and cannot do what it is asked; the message says so."""
+
+
+class JobsApi:
+    """The jobs of the cluster whose dashboard is at ``address``; details are Ray's, as JSON."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address.rstrip("/")
+
+    def list(self) -> list[Mapping[str, Any]]:
+        """The details of every job."""
+        return list(self._ask("GET", "/api/jobs/"))
+
+    def details(self, job: str) -> Mapping[str, Any]:
+        """The details of one job."""
+        return dict(self._ask("GET", f"/api/jobs/{job}"))
+
+    def log(self, job: str) -> str:
+        """All that a job has written so far."""
+        return str(self._ask("GET", f"/api/jobs/{job}/logs")["logs"])
+
+    def stop(self, job: str) -> None:
+        """Ask a job to end."""
+        self._ask("POST", f"/api/jobs/{job}/stop")
+
+    def delete(self, job: str) -> None:
+        """Forget a job that has ended."""
+        self._ask("DELETE", f"/api/jobs/{job}")
+
+    def _ask(self, method: str, path: str) -> Any:
+        request = Request(f"{self.address}{path}", method=method, headers=_authorization())
+        try:
+            with urlopen(request, timeout=ANSWER_S) as answer:
+                return json.load(answer)
+        except HTTPError as error:
+            if error.code in (401, 403):
+                raise wrong_token(self.address) from error
+            raise ClusterFailure(f"The cluster at {self.address} refuses: {error.read().decode()[:500]}") from error
+        except (OSError, ValueError) as error:
+            raise unanswered(self.address) from error
+
+
+def _authorization() -> dict[str, str]:
+    path = token_path()
+    token = os.environ.get("RAY_AUTH_TOKEN", "") if path is None else path.read_text() if path.is_file() else ""
+    return {"Authorization": f"Bearer {token.strip()}"} if token.strip() else {}
+
+
+def wrong_token(address: str) -> Mistakes:
+    """The sentence on a cluster that has another token."""
+    return Mistakes(
+        f"The cluster at {address} does not take this machine's token; copy the file .ray/auth_token from the home "
+        f"folder of the cluster's head to {Path.home() / TOKEN_FILE}, or name it in RAY_AUTH_TOKEN_PATH."
+    )
+
+
+def unanswered(address: str) -> Mistakes:
+    """The sentence on a cluster that was there a moment ago."""
+    return Mistakes(f"The cluster at {address} stopped answering; give the command again.")
+
+
+def check_answers(address: str) -> None:
+    """Refuse, within seconds, an address where no Ray answers; its client would wait for minutes.
+
+    Raises:
+        Mistakes: nobody answers there, or no Ray.
+    """
+    if urlsplit(address).scheme not in ("http", "https"):
+        raise Mistakes(f"--address must be the URL of Ray's dashboard, such as http://HEAD:8265; it is {address!r}.")
+    try:
+        with urlopen(f"{address.rstrip('/')}/api/version", timeout=PATIENCE_S) as answer:
+            is_ray = b"ray_version" in answer.read()
+    except HTTPError as error:
+        is_ray = error.code in (401, 403)
+    except (OSError, ValueError, HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        raise Mistakes(
+            f"No cluster answers at {address} ({reason}); start it, forward its port with `ray dashboard`, "
+            "or mend --address."
+        ) from error
+    if not is_ray:
+        raise Mistakes(f"What answers at {address} is not a Ray cluster; mend --address.")
+
+
+# Ray Jobs, wrapped once: a search or campaign on a cluster is a job there that runs ``holdout``.
+#
+# In what follows a campaign, which is submitted and followed as a whole, is a search too.
+#
+# The code travels with the job and the data does not. Neither do secrets: a job's environment can be read by everyone
+# who
+# may ask the cluster, so passwords are the cluster's own (see CLUSTER.md).
+
+AGENT_PATIENCE_S = 60
+POLL_S = 0.5
+MISTAKE = 2
+"""The exit code of a ``holdout`` that found a user's mistake and created nothing."""
+NO_AGENT = "No available agent"
+"""What Ray answers for half a minute after its head has started."""
+RAYS_LAST = "Running entrypoint for job"
+"""How the last line begins that Ray writes into a job's log before the job does."""
+_SEARCH, _ATTEMPT, _RUNS, _FILE = "holdout.search", "holdout.attempt", "holdout.runs", "holdout.file"
+"""What a job says of itself, as Ray's metadata."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchJob:
+    """One attempt at a search on a cluster.
+
+    ``state`` is Ray's: pending, running, stopped, succeeded, failed. ``runs`` is the runs folder there, ``file`` a
+    digest of its file. ``exit_code`` is that of ``holdout`` there, None while it runs.
+    """
+
+    name: str
+    job: str
+    attempt: int
+    state: str
+    runs: str
+    file: str
+    started: str | None
+    ended: str | None
+    exit_code: int | None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it still runs, or will."""
+        return self.state in ("pending", "running")
+
+
+def _search_job(details: Mapping[str, Any]) -> SearchJob:
+    metadata = details["metadata"]
+    return SearchJob(
+        name=metadata[_SEARCH],
+        job=details["submission_id"] or "",
+        attempt=int(metadata[_ATTEMPT]),
+        state=details["status"].lower(),
+        runs=metadata[_RUNS],
+        file=metadata[_FILE],
+        started=_moment(details["start_time"]),
+        ended=_moment(details["end_time"]),
+        exit_code=details["driver_exit_code"],
+    )
+
+
+def _moment(milliseconds: int | None) -> str | None:
+    if milliseconds is None:
+        return None
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Jobs:
+    """The searches of a cluster. Made by :func:`connected`, which says in plain words what can go wrong."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._api = JobsApi(address)
+
+    @cached_property  # only what travels or is followed needs Ray's own client
+    def _client(self) -> "JobSubmissionClient":
+        import_ray()
+        from ray.job_submission import JobSubmissionClient
+
+        sdk = "ray.dashboard.modules"
+        for talker in ("ray._private.runtime_env.packaging", f"{sdk}.dashboard_sdk", f"{sdk}.job.sdk"):
+            logging.getLogger(talker).setLevel(logging.WARNING)  # it reports every upload and every closed connection
+        return JobSubmissionClient(self._address)
+
+    def _attempts(self) -> list[SearchJob]:
+        """All attempts at all searches; of each search the last comes last."""
+        jobs = [_search_job(details) for details in self._api.list() if _SEARCH in (details["metadata"] or {})]
+        return sorted(jobs, key=lambda job: job.attempt)
+
+    def searches(self, runs: str | None = None) -> list[SearchJob]:
+        """The last attempt at each search, by name; only of those in the runs folder ``runs``, if one is given."""
+        last = {job.name: job for job in self._attempts()}
+        return [last[name] for name in sorted(last) if runs in (None, last[name].runs)]
+
+    def get(self, name: str, runs: str | None = None) -> SearchJob:
+        """The last attempt at the search ``name``.
+
+        Raises:
+            Mistakes: it was never submitted here, or not with the runs folder ``runs``.
+        """
+        searches = self.searches(runs)
+        if job := next((job for job in searches if job.name == name), None):
+            return job
+        location = f"the cluster at {self._address}" + (f" in {runs}" if runs else "")
+        there = ", ".join(job.name for job in searches) or "none yet"
+        raise Mistakes(
+            f"There is no search {name!r} on {location}; there is: {there}. `holdout submit` brings one there."
+        )
+
+    def submit(self, submission: "Submission", runs: str) -> tuple[SearchJob, bool]:
+        """Have the cluster run a search; whether that is a new attempt. One that runs already is that search.
+
+        A name stands for one search, whose records lie in one runs folder.
+
+        Raises:
+            Mistakes: it is in another runs folder, or runs already with another file.
+        """
+        digest = hashlib.sha256(submission.text.encode()).hexdigest()
+        attempts = [job for job in self._attempts() if job.name == submission.name]
+        # An attempt that ended with a mistake created nothing, and its runs folder may be what was mended.
+        if made := next((job for job in attempts[::-1] if job.exit_code != MISTAKE), None):
+            _refuse_another_folder(made, runs)
+        if attempts and attempts[-1].is_live:
+            return _same(attempts[-1], digest), False
+        attempt = attempts[-1].attempt + 1 if attempts else 1
+        try:
+            self._start(
+                f'{submission.command} "$OLDPWD"/{SUBMITTED} --runs {shlex.quote(runs)}',
+                {_SEARCH: submission.name, _ATTEMPT: str(attempt), _RUNS: runs, _FILE: digest},
+                submission,
+                job=f"holdout-{submission.name}-{attempt}",
+            )
+        except RuntimeError:
+            other = next((job for job in self.searches() if job.name == submission.name), None)
+            if other is None or other.attempt < attempt:
+                raise
+            _refuse_another_folder(other, runs)
+            return _same(other, digest), False  # submitted by somebody else at this moment
+        return self.get(submission.name), True
+
+    def _start(
+        self, arguments: str, metadata: dict[str, str], submission: "Submission | None" = None, job: str | None = None
+    ) -> str:
+        deadline = time.monotonic() + AGENT_PATIENCE_S
+        text, shipped = (submission.text, submission.shipped) if submission else ("", {})
+        with working_directory(text, shipped) as folder:
+            while True:
+                try:
+                    started: str = self._client.submit_job(
+                        # Relative folders count from the home folder: that of the code is gone when the job is.
+                        entrypoint=f"cd && exec python -P -m search {arguments}",
+                        runtime_env={"working_dir": str(folder)},
+                        metadata=metadata,
+                        submission_id=job,
+                    )
+                    return started
+                except RuntimeError as error:
+                    if NO_AGENT not in str(error):
+                        raise
+                    if time.monotonic() > deadline:
+                        raise ClusterFailure(
+                            f"The cluster at {self._address} has no agent that starts jobs; its head is starting, or "
+                            "another Ray of that machine holds the agent's port (`--dashboard-agent-listen-port`)."
+                        ) from error
+                time.sleep(POLL_S)
+
+    def log(self, job: SearchJob) -> str:
+        """All that the search said so far, its workers' errors among it."""
+        return self._api.log(job.job)
+
+    def follow(self, job: SearchJob, say: Callable[[str], None]) -> None:
+        """Hand what the search says to ``say``, until it ends."""
+
+        async def tail() -> None:
+            async for text in self._client.tail_job_logs(job.job):
+                say(text)
+
+        asyncio.run(tail())
+
+    def stop(self, job: SearchJob) -> SearchJob:
+        """End the search's process; its studies stay and go on with the next attempt."""
+        self._api.stop(job.job)
+        return self.wait(job)
+
+    def wait(self, job: SearchJob) -> SearchJob:
+        """The job when it has ended."""
+        while job.is_live:
+            time.sleep(POLL_S)
+            job = _search_job(self._api.details(job.job))
+        return job
+
+    def status(self, name: str | None, runs: str) -> list[dict[str, Any]]:
+        """What ``holdout status`` says there of ``name``, or of all that was submitted.
+
+        ``runs`` is where a search is looked for that this cluster was never given (its head may be a new one).
+        """
+        folders = {job.runs for job in self.searches() if name in (None, job.name)} or {runs}
+        return [entry for folder in sorted(folders) for entry in self._ask(["status", *filter(None, [name])], folder)]
+
+    def _ask(self, arguments: Sequence[str], runs: str) -> Any:
+        """The JSON that a ``holdout`` command prints there, where the runs folder and the storage are."""
+        words = shlex.join(arguments)
+        question = self._start(f"{words} --runs {shlex.quote(runs)} --json", {"holdout.question": words})
+        while (details := self._api.details(question))["status"] in ("PENDING", "RUNNING"):
+            time.sleep(POLL_S)
+        lines = _own_lines(self._api.log(question))
+        self._api.delete(question)
+        if details["status"] != "SUCCEEDED":
+            if details["driver_exit_code"] == MISTAKE:
+                raise Mistakes(lines)
+            raise ClusterFailure(f"The cluster could not carry out `holdout {words}`: {details['message']}")
+        start = next(number for number, line in enumerate(lines) if line[:1] in ("[", "{"))
+        return json.loads("\n".join(lines[start:]))
+
+
+def _own_lines(log: str) -> list[str]:
+    """What a job itself said: Ray's lines come before."""
+    lines = log.splitlines()
+    start = max((number for number, line in enumerate(lines, start=1) if line.startswith(RAYS_LAST)), default=0)
+    return lines[start:]
+
+
+def _refuse_another_folder(job: SearchJob, runs: str) -> None:
+    if job.runs != runs:
+        raise Mistakes(
+            f"The search {job.name} is in the runs folder {job.runs} of this cluster, and --runs is {runs}; give it "
+            f"--runs {job.runs} to go on with it, or give the new one a name of its own."
+        )
+
+
+def _same(job: SearchJob, digest: str) -> SearchJob:
+    if job.file != digest:
+        raise Mistakes(
+            f"The search {job.name} runs already with another file; `holdout stop {job.name}` ends it, "
+            "or give the new one a name of its own."
+        )
+    return job
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Jobs]:
+    """The jobs of the cluster whose dashboard is at ``address``.
+
+    Raises:
+        Mistakes: nobody answers there, no Ray, or one that does not take this machine's token.
+    """
+    check_answers(address)
+    try:
+        yield Jobs(address)
+    except (Mistakes, Failure):
+        raise
+    except OSError as error:
+        raise unanswered(address) from error
+    except Exception as error:
+        if type(error).__name__ == "AuthenticationError":  # Ray's, which is imported only where something travels
+            raise wrong_token(address) from error
+        if isinstance(error, RuntimeError):  # whatever else Ray's client has to say
+            raise ClusterFailure(f"The cluster at {address} refuses: {error}") from error
+        raise

@@ -1,1 +1,0 @@
-"""What a campaign's study says, drawn as its paper does."""

@@ -1,1 +1,0 @@
-"""A data set's own images."""

@@ -1,1 +1,0 @@
-"""Where time and epochs went, drawn."""

@@ -1,1 +1,0 @@
-"""What the chosen models do with the test images, drawn."""

@@ -1,1 +1,0 @@
-"""How the search of one loss went, drawn."""

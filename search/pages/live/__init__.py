@@ -1,1 +1,0 @@
-"""A page that lives while searches run: what each does now, and its report so far."""

@@ -1,0 +1,200 @@
+"""Checks of addresses and machines."""
+
+import os
+import socket
+from collections.abc import Callable
+from contextlib import closing
+from http.client import HTTPException
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+from search.config.search_config import SearchConfig
+from search.config.validation import Findings
+from search.plan.checks.data import BATCH_KEYS
+from search.secrets import expand, without_password
+from search.tracking.client import health_page
+from trainables.files import as_path
+from trainables.mistakes import Mistakes, raise_if_any
+from trainables.storage import in_time
+
+# Whether the addresses of a search answer: its database, its MLflow server, its store of checkpoints.
+
+TRACKING_SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql")
+STORAGE_SCHEMES = ("sqlite", "postgresql", "mysql")
+PATIENCE_S = 10
+
+
+def check_addresses(found: Findings, config: SearchConfig) -> None:
+    """Every address that the search file gives can be used."""
+    if storage := config.search.storage:
+        found.check(lambda: _check_database("search.storage", storage, STORAGE_SCHEMES, "studies"))
+    if uri := config.tracking.uri:
+        found.check(lambda: check_tracking(uri))
+    if path := config.checkpoints.storage_path:
+        found.check(lambda: _check_store(path))
+    if cache := config.dataset.cache:
+        found.check(lambda: _check_folder("dataset.cache", Path(cache)))
+
+
+def check_runs_folder(found: Findings, runs: Path) -> None:
+    """The runs folder, or the folder that it is to be made in, can be written to."""
+    found.check(lambda: _check_folder("--runs", runs))
+
+
+def _check_folder(key: str, folder: Path) -> None:
+    """``folder``, or the one that it is to be made in, can be written to."""
+    if "\0" in str(folder):
+        raise Mistakes(f"{key}: {str(folder)!r} holds a zero byte, and no path does; name a folder of your own.")
+    parent = next(path for path in (folder, *folder.resolve().parents) if path.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise Mistakes(f"{key}: {parent} cannot be written to; name a folder of your own.")
+
+
+def _check_store(address: str) -> None:
+    try:
+        path = as_path(address)
+        in_time(path.exists)
+        if isinstance(path, Path):
+            _check_folder("checkpoints.storage_path", path)
+    except Mistakes:
+        raise
+    except Exception as error:  # every store's library has its own
+        shown = address if len(address) <= 80 else f"{address[:77]}…"
+        raise Mistakes(
+            f"checkpoints.storage_path: {shown} cannot be looked at ({type(error).__name__}: "
+            f"{getattr(error, 'strerror', None) or error}); install its library, see that this machine may use it, or "
+            "mend the address."
+        ) from error
+
+
+def _refuse_foreign(key: str, file: Path, table: str) -> None:
+    """A SQLite file is not there yet, is empty, or has the ``table`` of who is to write it; nothing is written here."""
+    if not file.exists():
+        return
+    import sqlite3
+
+    try:
+        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    except sqlite3.Error as error:
+        raise Mistakes(f"{key}: {file} is no database of SQLite ({error}); name another file.") from error
+    if tables and table not in tables:
+        raise Mistakes(
+            f"{key}: {file} is the database of another program (it has the tables {', '.join(tables[:3])}, and not "
+            f"{table}); name another file."
+        )
+
+
+def _check_database(key: str, address: str, schemes: tuple[str, ...], table: str) -> None:
+    url = expand(address)
+    scheme = urlsplit(url).scheme.partition("+")[0]
+    if scheme not in schemes:
+        raise Mistakes(f"{key} must begin with one of {', '.join(f'{name}:' for name in schemes)}; it is {address!r}.")
+    if scheme == "sqlite":
+        file = Path(url.partition(":///")[2])
+        if not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
+            raise Mistakes(f"{key}: the folder {file.parent} does not exist or cannot be written to; make it first.")
+        _refuse_foreign(key, file, table)
+        return
+    import sqlalchemy
+
+    try:
+        arguments = {"connect_timeout": PATIENCE_S}
+        with sqlalchemy.create_engine(url, connect_args=arguments, poolclass=sqlalchemy.NullPool).connect():
+            pass
+    except (sqlalchemy.exc.SQLAlchemyError, ImportError) as error:
+        reason = str(getattr(error, "orig", error)).strip().splitlines()[0]
+        raise Mistakes(
+            f"{key}: {without_password(address)} does not answer ({reason}); start the database or mend the address."
+        ) from error
+
+
+def check_tracking(address: str) -> None:
+    shown = without_password(address)
+    try:
+        uri = expand(address)
+        parts = urlsplit(uri)
+        _ = parts.port
+    except Mistakes:
+        raise
+    except ValueError as error:
+        raise Mistakes(f"tracking.uri is no address ({error}); it is {shown!r}.") from error
+    if parts.scheme not in ("http", "https"):
+        _check_database("tracking.uri", address, TRACKING_SCHEMES, "experiments")
+        return
+    try:
+        with urlopen(health_page(uri), timeout=PATIENCE_S):
+            pass
+    except (OSError, ValueError, HTTPException) as error:
+        raise Mistakes(
+            f"tracking.uri: no MLflow server answers at {shown} ({error}); start it or mend the address."
+        ) from error
+    from search.tracking.client import login_refusal
+
+    if refusal := login_refusal(uri):
+        raise Mistakes(
+            f"tracking.uri: the MLflow server at {shown} does not let this user in ({refusal}); put user and password "
+            "into ~/.mlflow/credentials, or into MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD."
+        )
+
+
+# Whether there are machines for the trials.
+
+
+def check_machine(found: Findings, config: SearchConfig) -> None:
+    """This machine has what a trial occupies; of a cluster, whether something answers there.
+
+    What a cluster has is asked when it is connected to, before anything is created.
+    """
+    lacking: list[str] = []
+    if address := os.environ.get("RAY_ADDRESS"):
+        found.add(_cluster_mistakes(address))
+    else:
+        for key, there in {"cpus_per_trial": lambda: os.cpu_count() or 1, "gpus_per_trial": _gpus}.items():
+            if not found.left_out.touched(f"resources.{key}"):
+                lacking += _lacking(key, getattr(config.resources, key), there)
+        found.add(lacking)
+    if not lacking:
+        found.check(lambda: raise_if_any(_empty_shares(config)), "resources.gpus_per_trial", *BATCH_KEYS)
+
+
+def _empty_shares(config: SearchConfig) -> list[str]:
+    gpus = config.resources.gpus_per_trial
+    smallest = min(config.training_of(loss).batch_size for loss in config.loss_names)
+    if gpus <= max(1, smallest):
+        return []
+    return [
+        f"resources.gpus_per_trial is {gpus:g} and a batch has {smallest} images (training.batch_size), so that a GPU "
+        "would have none of it; give larger batches or ask for fewer GPUs."
+    ]
+
+
+def _lacking(key: str, wanted: float, there: Callable[[], int]) -> list[str]:
+    if not wanted or wanted <= (available := there()):
+        return []
+    return [
+        f"resources.{key} is {wanted:g} and this machine has {available} {key[:3].upper()}s; ask for fewer, or set "
+        "RAY_ADDRESS to a cluster that has them."
+    ]
+
+
+def _gpus() -> int:
+    import torch  # takes seconds, and most searches of a machine without GPUs ask for none
+
+    return torch.cuda.device_count()
+
+
+def _cluster_mistakes(address: str) -> list[str]:
+    """Whether something listens at ``RAY_ADDRESS``: Ray itself would ask for minutes."""
+    host, _, port = address.rpartition("/")[2].rpartition(":")
+    if not port.isdigit():
+        return []  # a word of Ray's own, such as auto
+    try:
+        socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
+    except OSError as error:
+        return [
+            f"RAY_ADDRESS is {address!r} and nothing answers there ({error.strerror or error}); start Ray there, mend "
+            "the address, or unset it to search on this machine alone."
+        ]
+    return []

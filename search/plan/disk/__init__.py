@@ -1,1 +1,0 @@
-"""What searches and decoded images take on disk."""

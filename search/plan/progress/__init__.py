@@ -1,1 +1,0 @@
-"""How far a search is, and what is left of it."""

@@ -1,1 +1,0 @@
-"""What a study says about itself, where it says anything."""

@@ -1,0 +1,318 @@
+"""The chosen models as folders, with their model cards."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from search import __version__
+from search.plan.plan import best_checkpoint
+from search.plan.stored import StoredSearch
+from search.report.comparison import compare
+from search.report.formats import interval, parameters
+from search.report.results import (
+    Comparison,
+    LossSummary,
+    Pair,
+    Row,
+    ScoredModel,
+    SeedInterval,
+    scored_openings,
+    stored_summary,
+)
+from search.report.text_table import NOTHING, TextTable, rows_as_markdown
+from search.selection.selection import Selection, exported_trial
+from search.stages import Role, Stage, short_study_name
+from trainables.files import as_path
+from trainables.inference.model_files import DESCRIPTION, EmbedderSpec, network_file, write_model
+from trainables.mistakes import Mistakes
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+
+# The card of a model: what it is, what it was trained and tested on, and how it was chosen, in Markdown.
+#
+# Its head is that of the Hugging Face Hub's model cards, so that it can be published as it is.
+
+
+def model_card(
+    comparison: Comparison,
+    selection: Selection,
+    loss: str,
+    spec: EmbedderSpec,
+    scored: ScoredModel | None,
+    programs: str = "",
+) -> str:
+    """The card of the chosen model of ``loss``.
+
+    Args:
+        comparison: of its search alone.
+        selection: that of the search.
+        loss: its loss.
+        spec: the network.
+        scored: its own scores on the test classes; None where it has none.
+        programs: a table of its further files, in Markdown.
+    """
+    dataset = spec.origin["dataset"]
+    entry = comparison.searches[0].losses[loss]
+    chosen = selection.chosen[loss]
+    return _template().render(
+        head=_head(comparison, loss, entry, dataset),
+        comparison=comparison,
+        selection=selection,
+        loss=loss,
+        spec=spec,
+        dataset=dataset,
+        version=__version__,
+        parameters=parameters(chosen.params) or "without hyperparameters",
+        programs=programs,
+        weights=_weights(spec),
+        trials=_trials(entry),
+        confirmed=_confirmed(comparison, entry),
+        scores=rows_as_markdown(_scores(comparison, entry, scored)) if scored and entry.test else "",
+    )
+
+
+@cache
+def _template() -> "Template":
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(  # Markdown: nothing in it is HTML, and what a user named is checked before
+        loader=FileSystemLoader(Path(__file__).parent / "assets"), undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    environment.filters["capitalised"] = lambda text: text[:1].upper() + text[1:]
+    return environment.get_template("card.md")
+
+
+def _head(comparison: Comparison, loss: str, entry: LossSummary, dataset: str) -> str:
+    """What the hub reads: the metrics are means over seeds, on the test classes."""
+    results = [
+        {"type": name, "name": f"{name}, mean over seeds", "value": statistics.mean}
+        for name, statistics in (entry.test or {}).items()
+        if name in comparison.test_metrics
+    ]
+    head: dict[str, Any] = {
+        "library_name": "holdout",
+        "pipeline_tag": "image-feature-extraction",
+        "tags": ["metric-learning", "image-retrieval", loss],
+    }
+    if results:
+        task = {"type": "image-retrieval", "name": "Image retrieval among unseen classes"}
+        data = {"name": dataset, "type": dataset, "split": f"test classes, split {comparison.split.digest[:12]}"}
+        name = f"{comparison.searches[0].name}-{loss}"
+        head["model-index"] = [{"name": name, "results": [{"task": task, "dataset": data, "metrics": results}]}]
+    text: str = yaml.safe_dump(head, sort_keys=False, allow_unicode=True)
+    return text
+
+
+def _weights(spec: EmbedderSpec) -> str:
+    weights = spec.origin["initial_weights"]
+    return "random weights" if weights is None else f"the weights `{Path(weights).name}`"
+
+
+def _trials(entry: LossSummary) -> str:
+    count = entry.trials.complete + entry.trials.pruned + entry.trials.failed
+    return f"{count} configurations were tried, {entry.trials.complete} of them to their end."
+
+
+def _confirmed(comparison: Comparison, entry: LossSummary) -> str:
+    if entry.confirmed is None:
+        return ""
+    values = entry.confirmed.values
+    return (
+        f"With {len(values)} fresh seeds it came to {entry.confirmed.mean:.4f} of {comparison.objective} on the "
+        f"{comparison.split.validation_classes} validation classes."
+    )
+
+
+def _scores(comparison: Comparison, entry: LossSummary, scored: ScoredModel) -> TextTable:
+    default = entry.default.test or {}
+    return TextTable(
+        title="",
+        header=("metric", "mean over seeds", "95 % interval", "this model", "papers' default, mean"),
+        rows=tuple(
+            (name, *_cells(entry.test or {}, name), f"{scored.metrics[name]:.4f}", _cells(default, name)[0])
+            for name in comparison.test_metrics
+        ),
+        labels=1,
+    )
+
+
+def _cells(test: Mapping[str, SeedInterval], name: str) -> tuple[str, str]:
+    if name not in test:
+        return NOTHING, NOTHING
+    found = test[name]
+    return f"{found.mean:.4f}", interval(found.ci95) if found.ci95 else NOTHING
+
+
+# Which loss's chosen configuration is the best of a search, and whether that may be chance.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Champion:
+    """The ``loss`` whose chosen configuration is the best.
+
+    It is ``distinguishable`` where it differs from the chosen configuration of every other loss, or, where there is no
+    other, from its own default.
+    """
+
+    loss: str
+    distinguishable: bool
+
+
+def champion(comparison: Comparison) -> Champion:
+    """The best of the ``comparison`` of one search on the test classes, by the metric of its pairs.
+
+    Before the test it is the best on the validation classes, which is never distinguishable.
+
+    Raises:
+        Mistakes: nothing is chosen yet.
+    """
+    metric = comparison.pairs[0].metric if comparison.pairs else comparison.objective
+    tuned = [row for row in comparison.rows if row.role is Role.TUNED and row.confirmed]
+    tested = [row for row in tuned if row.test and metric in row.test]
+    if not tuned:
+        name = comparison.searches[0].name
+        raise Mistakes(f"Nothing is chosen in {name} yet; `holdout run` with its file goes on.")
+    best = max(tested or tuned, key=lambda row: _mean(row, metric))
+    others = [row for row in tuned if row is not best]
+    beaten = {loser for pair in comparison.pairs if (loser := _loser_to(best, pair))}
+    rivals = {row.key for row in others} or {best.key._replace(role=Role.DEFAULT)}
+    return Champion(loss=best.loss, distinguishable=rivals <= beaten)
+
+
+def _mean(row: Row, metric: str) -> float:
+    if row.test and metric in row.test:
+        return row.test[metric].mean
+    assert row.confirmed is not None, "rows that were not chosen are left out"
+    return row.confirmed.mean
+
+
+def _loser_to(best: Row, pair: Pair) -> object:
+    """The row that ``best`` is better than beyond chance, by ``pair``; None where the pair does not say that."""
+    if not pair.differ or best.key not in (pair.first, pair.second):
+        return None
+    winner, loser = (pair.first, pair.second) if pair.difference > 0 else (pair.second, pair.first)
+    return loser if winner == best.key else None
+
+
+# The chosen model of each loss as a folder, ``models/<loss>``, that needs nothing of its search any more.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChosenModel:
+    """The chosen model of ``loss``: ``weights`` is a file's content, ``scored`` its own scores on the test classes."""
+
+    loss: str
+    selection: Selection
+    weights: bytes
+    spec: EmbedderSpec
+    scored: ScoredModel | None
+
+    def card(self, comparison: Comparison, programs: str = "") -> str:
+        """Its card, from the comparison of its search alone and a table of further files, in Markdown."""
+        return model_card(comparison, self.selection, self.loss, self.spec, self.scored, programs)
+
+    def write(self, folder: Path, comparison: Comparison) -> None:
+        """Write it into ``folder``, which may be there."""
+        write_model(folder, self.weights, self.spec, self.card(comparison))
+
+
+def chosen_model(stored: StoredSearch, selection: Selection, loss: str) -> ChosenModel | None:
+    """The chosen model of ``loss``; None where none is trained for the test.
+
+    Raises:
+        Mistakes: its checkpoint is gone.
+    """
+    trial = exported_trial(stored.trials(loss, Stage.TEST), selection.chosen[loss])
+    if trial is None:
+        return None
+    study = short_study_name(loss, Stage.TEST)
+    fold = trial.user_attrs.get("fold")
+    directory = stored.trial_directory(study, trial.number) + (f"/fold-{fold}" if fold else "")
+    address = best_checkpoint(trial, directory)
+    weights, description = network_file(as_path(address))
+    found = EmbedderSpec.from_json(description, address)
+    return ChosenModel(
+        loss=loss,
+        selection=selection,
+        weights=weights,
+        spec=replace(found, origin={**found.origin, "dataset": _images(stored), "selection": selection.digest}),
+        scored=_scored(stored, f"{study}-{trial.number}.npz"),
+    )
+
+
+def write_model_folders(stored: StoredSearch, comparison: Comparison) -> None:
+    """Write the chosen model of every loss of a search whose models for the test are trained.
+
+    ``comparison`` is that of the search alone.
+
+    Raises:
+        Mistakes: nothing is chosen yet, or a checkpoint is gone.
+    """
+    selection = Selection.load(stored.folder.selection)
+    for loss in selection.chosen:
+        if model := chosen_model(stored, selection, loss):
+            model.write(stored.folder.model(loss), comparison)
+
+
+def model_to_hand_out(stored: StoredSearch, loss: str | None) -> ChosenModel:
+    """The chosen model of ``loss``; without one, of the loss with the highest confirmed mean on the validation classes.
+
+    Raises:
+        Mistakes: the search has no such loss, or no model of it that was trained for the test.
+    """
+    if loss is not None:
+        stored.trials_of(loss)
+    selection = Selection.load(stored.folder.selection)
+    name = loss or _best(selection)
+    model = chosen_model(stored, selection, name) if name in selection.chosen else None
+    if model is None:
+        raise Mistakes(
+            f"{stored.name} has no model of {name} that was trained for the test; `holdout run` with the search's file "
+            "trains it once the choice is made. Any checkpoint of the search can be loaded by the path of its file."
+        )
+    return model
+
+
+def model_folder(stored: StoredSearch, loss: str | None) -> Path:
+    """The folder of :func:`model_to_hand_out`, which is written where it is not there.
+
+    Raises:
+        Mistakes: as there.
+    """
+    folder = stored.folder.model(loss or _best(Selection.load(stored.folder.selection)))
+    if not (folder / DESCRIPTION).is_file():  # which is written last
+        model_to_hand_out(stored, loss).write(folder, comparison_of(stored))
+    return folder
+
+
+def _best(selection: Selection) -> str:
+    """The loss with the highest confirmed mean on the validation classes."""
+    return max(selection.chosen, key=lambda loss: selection.chosen[loss].mean)
+
+
+def comparison_of(stored: StoredSearch) -> Comparison:
+    """The comparison of a search alone.
+
+    Raises:
+        Mistakes: it has no result yet.
+    """
+    return compare([stored.folder], [stored_summary(stored.folder)])
+
+
+def _images(stored: StoredSearch) -> str:
+    """The data set in words: of images of one's own, the name of their folder."""
+    dataset = stored.config["dataset"]
+    name: str = dataset["name"]
+    return f"the image folder {Path(dataset['root']).name}" if name == "folder" else name
+
+
+def _scored(stored: StoredSearch, per_image: str) -> ScoredModel | None:
+    """The model's own scores in the newest opening."""
+    openings = scored_openings(stored.folder.test)
+    return next((model for model in openings[-1].scores if model.per_image == per_image), None) if openings else None

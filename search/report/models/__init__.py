@@ -1,1 +1,0 @@
-"""How the scored models rank the test images, as it was kept: what pictures of them are drawn from."""

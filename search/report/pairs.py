@@ -1,0 +1,199 @@
+"""Pairwise differences between the rows of a comparison."""
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search.plan.runs import RunFolder
+from search.report.results import Pair, Row, RowKey, ScoredModel, scored_openings
+from search.report.statistics import LEVEL, MIN_CLASSES, ScoredRows, holm
+from search.stages import Role
+from trainables.files import reading
+
+# The per-image results of a test opening, summed by test class: what differences are tested on.
+#
+# Shapes: N images, C test classes.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassScores:
+    """One training's scores: their sum and number by class, and the digest of the images, by name and class.
+
+    Where folds were trained, it is the mean over the models of all of a seed's folds, which share the seed and the
+    test classes: they are one draw and not several.
+    """
+
+    loss: str
+    configuration: int
+    seed: int
+    sums_C: NDArray[np.float64]
+    counts_C: NDArray[np.int64]
+    images: str
+
+
+def class_scores(folder: RunFolder, metric: str) -> list[ClassScores]:
+    """The scores of every seed in a search's first opening; none where the test classes are sealed.
+
+    A seed of which a fold has no model is left out: the folds that are left may be the easy ones.
+
+    Raises:
+        FileNotFoundError: the per-image results are gone.
+    """
+    models: dict[tuple[str, int, int], list[ClassScores]] = {}
+    for model, path in _models(folder):
+        entry = _class_scores(model, path, metric)
+        models.setdefault((entry.loss, entry.configuration, entry.seed), []).append(entry)
+    folds = max(map(len, models.values()), default=0)
+    return [
+        replace(of_seed[0], sums_C=np.mean([entry.sums_C for entry in of_seed], axis=0))
+        for of_seed in models.values()
+        if len(of_seed) == folds
+    ]
+
+
+def per_image_metrics(folders: Iterable[RunFolder]) -> set[str]:
+    """The metrics that every model of every search was scored by, image by image."""
+    found: list[set[str]] = []
+    for folder in folders:
+        for _, path in _models(folder):
+            with reading(path), np.load(path) as content:
+                found.append(set(content.files))
+    return set.intersection(*found)
+
+
+def _models(folder: RunFolder) -> list[tuple[ScoredModel, Path]]:
+    """The models of the first opening, each with the file of its per-image results."""
+    return [
+        (model, folder.path / "test" / opening.id / model.per_image)
+        for opening in scored_openings(folder.test)[:1]
+        for model in opening.scores
+    ]
+
+
+def _class_scores(model: ScoredModel, path: Path, metric: str) -> ClassScores:
+    with reading(path), np.load(path) as content:
+        labels_N, keys_N, scores_N = content["labels"], content["keys"], content[metric]
+    of_N = ~np.isnan(scores_N)  # a metric of a part of the test classes has scores of its images alone
+    labels_N, keys_N, scores_N = labels_N[of_N], keys_N[of_N], scores_N[of_N]
+    classes_N = np.unique(labels_N, return_inverse=True)[1]
+    return ClassScores(
+        loss=model.loss,
+        configuration=model.configuration,
+        seed=model.seed,
+        sums_C=np.bincount(classes_N, weights=scores_N).astype(np.float64),
+        counts_C=np.bincount(classes_N),
+        images=hashlib.sha256(labels_N.tobytes() + "\n".join(keys_N.tolist()).encode()).hexdigest(),
+    )
+
+
+# The rows of a comparison that can be compared on the test classes.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparable:
+    """Rows that were tested by ``metric`` on the same images; ``seeds`` says with how many seeds each."""
+
+    metric: str
+    rows: ScoredRows[RowKey]
+    seeds: Mapping[RowKey, int]
+
+
+def comparable_rows(
+    folders: Sequence[RunFolder], rows: Sequence[Row], metrics: Sequence[str], keys: Iterable[RowKey]
+) -> tuple[Comparable | None, list[str]]:
+    """The rows ``keys``, as far as they were tested, and sentences on what is left out.
+
+    Args:
+        folders: the searches.
+        rows: the rows of their comparison.
+        metrics: what may be compared; the first that has a score for each image is.
+        keys: the rows that are to be compared with each other.
+    """
+    by_key = {row.key: row for row in rows if row.test}
+    wanted = [by_key[key] for key in dict.fromkeys(keys) if key in by_key]
+    if not wanted:
+        return None, []
+    opened = [folder for folder in folders if folder.test.exists()]
+    try:
+        metric = next((name for name in metrics if name in per_image_metrics(opened)), None)
+        if metric is None:
+            lacking = f"there is no score for each image of {' or '.join(metrics)}"
+            return None, [f"no pairs: {lacking if metrics else 'the table has no metric of the test'}"]
+        scores = [(folder.name, entry) for folder in opened for entry in class_scores(folder, metric)]
+    except FileNotFoundError as error:
+        return None, [f"no pairs: the per-image results {error.filename} are gone"]
+    by_row = {
+        row.key: [
+            entry
+            for search, entry in scores
+            if (search, entry.loss, entry.configuration) == (row.search, row.loss, row.number)
+        ]
+        for row in wanted
+    }
+    return _on_the_same_images(by_row, metric)
+
+
+def _on_the_same_images(
+    by_row: Mapping[RowKey, Sequence[ClassScores]], metric: str
+) -> tuple[Comparable | None, list[str]]:
+    some_key, (some, *_) = next(iter(by_row.items()))
+    classes = len(some.counts_C)
+    if classes < MIN_CLASSES:
+        return None, [f"no pairs: {classes} test classes cannot tell how far others may be; {MIN_CLASSES} can"]
+    left_out = []
+    kept: dict[RowKey, Sequence[ClassScores]] = {}
+    for key, models in by_row.items():
+        if any(model.images != some.images for model in models):
+            left_out.append(f"{' '.join(key)} was not tested on the same images as {' '.join(some_key)}")
+        elif len(models) == 1:
+            left_out.append(f"{' '.join(key)} has one seed alone (final.seeds), which tells nothing of its noise")
+        else:
+            kept[key] = models
+    if not kept:
+        return None, left_out
+    sums = {key: np.stack([model.sums_C for model in models]) for key, models in kept.items()}
+    seeds = {key: len(models) for key, models in kept.items()}
+    return Comparable(metric=metric, rows=ScoredRows(sums, some.counts_C), seeds=seeds), left_out
+
+
+# Which losses differ on the test classes: every pair of a comparison's rows, corrected for their number.
+
+HOW = (
+    "t over test classes and final seeds, whose variances the rows lend each other; neither the choice of "
+    "hyperparameters nor the validation split is covered; Holm: corrected over"
+)
+
+
+def pairs_of(tested: Comparable, wanted: Sequence[tuple[RowKey, RowKey]]) -> list[Pair]:
+    """The differences of ``wanted``, as far as both rows were tested, with Holm's correction over all of them."""
+    pairs = [pair for pair in wanted if tested.seeds.keys() >= set(pair)]
+    estimates = [tested.rows.contrast({first: 1.0, second: -1.0}) for first, second in pairs]
+    corrected = holm([estimate.p for estimate in estimates])
+    return [
+        Pair(
+            first=first,
+            second=second,
+            metric=tested.metric,
+            seeds=min(tested.seeds[first], tested.seeds[second]),
+            difference=estimate.value,
+            ci95=estimate.ci95,
+            p=estimate.p,
+            p_holm=p_holm,
+            differ=p_holm <= LEVEL,
+        )
+        for (first, second), estimate, p_holm in zip(pairs, estimates, corrected, strict=True)
+    ]
+
+
+def default_and_tuned(rows: Sequence[Row]) -> Iterator[tuple[RowKey, RowKey]]:
+    """Each loss tuned against its default, and the tuned losses against each other."""
+    tuned = [row for row in rows if row.role is Role.TUNED]
+    for row in tuned:
+        if row.number != 0:
+            yield row.key, row.key._replace(role=Role.DEFAULT)
+    yield from itertools.combinations((row.key for row in tuned), 2)

@@ -1,1 +1,0 @@
-"""Which two rows of a comparison differ on the test classes."""

@@ -1,0 +1,180 @@
+"""How every scored model ranks the test images."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search.plan.runs import RunFolder, stored_split
+from search.report.results import Row, ScoredModel, scored_openings
+from search.selection.retrieval_file import EDGES, FOLDER, RetrievalFile
+from search.stages import Role
+from trainables.files import reading
+
+# Numbers from the similarities of pairs and from curves of precision.
+#
+# Shapes: L recall levels, B bins of cosine similarity, P points of a curve.
+
+Counts = NDArray[np.int64]
+Values = NDArray[np.float64]
+
+
+def auc(same_B: Counts, other_B: Counts) -> float:
+    """The area under the ROC curve: how probably a pair of one class is more similar than a pair of two.
+
+    Pairs of one bin count half (Fawcett 2006, An introduction to ROC analysis). NaN without pairs of both kinds.
+    """
+    pairs = float(same_B.sum()) * float(other_B.sum())
+    below_B = np.cumsum(other_B) - other_B
+    return float((same_B * (below_B + other_B / 2)).sum() / pairs) if pairs else float("nan")
+
+
+def true_positive_rates(same_B: Counts, other_B: Counts, false_P: Values) -> Values:
+    """The ROC curve: which part of the pairs of one class is accepted where ``false_P`` of those of two are.
+
+    Between the bins' edges it is a straight line. NaN without pairs of both kinds.
+    """
+    if not same_B.sum() or not other_B.sum():
+        return np.full(len(false_P), np.nan)
+    accepted, wrongly = (
+        np.concatenate(([0.0], np.cumsum(counts[::-1]) / counts.sum())) for counts in (same_B, other_B)
+    )
+    # where a rate of errors is reached at several similarities, the curve is vertical; its top is there at no more cost
+    last = np.append(wrongly[1:] != wrongly[:-1], True)
+    return np.interp(false_P, wrongly[last], accepted[last])
+
+
+def distance_quantile(counts_B: Counts, share: float) -> float:
+    """The cosine distance (1 − similarity, 0 to 2) below which ``share`` of the pairs lie; NaN without pairs."""
+    if not counts_B.sum():
+        return float("nan")
+    below = np.concatenate(([0.0], np.cumsum(counts_B[::-1]) / counts_B.sum()))
+    place = int(np.searchsorted(below, share))
+    distances = 1 - EDGES[::-1]
+    low, high = below[place - 1], below[place]
+    between = (share - low) / (high - low)
+    return float(distances[place - 1] + between * (distances[place] - distances[place - 1]))
+
+
+def overlap(same_B: Counts, other_B: Counts) -> float:
+    """The part that two distributions share: Σ min(p, q), 0 where they are apart and 1 where they are one."""
+    if not same_B.sum() or not other_B.sum():
+        return float("nan")
+    return float(np.minimum(same_B / same_B.sum(), other_B / other_B.sum()).sum())
+
+
+# How every scored model of a search ranks the test images, read from what was kept when they were scored.
+#
+# Shapes: N test images, L recall levels, B bins of cosine similarity.
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RankedModel:
+    """What of one model's file every model's is needed of; ``confused`` counts wrong nearest neighbours.
+
+    Its keys are the query's class and the neighbour's, by their numbers. The rest is as in
+    :class:`~search.selection.retrieval_file.RetrievalFile`.
+    """
+
+    seed: int
+    precision_L: NDArray[np.float64]
+    same_B: NDArray[np.int64]
+    other_B: NDArray[np.int64]
+    confused: Counter[tuple[int, int]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RankedConfiguration:
+    """A row of the comparison with its models, and all that is kept of the ``first``: its first seed and fold."""
+
+    row: Row
+    models: tuple[RankedModel, ...]
+    first: RetrievalFile
+
+    @property
+    def seeds(self) -> list[int]:
+        """Whose each model is; the folds of a seed share it."""
+        return [model.seed for model in self.models]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RankedTest:
+    """The test images by their keys and classes (``labels_N`` are positions in ``class_names``), and who ranks them."""
+
+    folder: Path
+    keys: tuple[str, ...]
+    labels_N: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    configurations: tuple[RankedConfiguration, ...]
+
+    def class_of(self, image: int) -> str:
+        """The name of an image's class."""
+        return self.class_names[self.labels_N[image]]
+
+    @property
+    def tuned(self) -> tuple[RankedConfiguration, ...]:
+        """What the search chose of each loss."""
+        return tuple(entry for entry in self.configurations if entry.row.role is Role.TUNED)
+
+
+def ranked_test(folder: RunFolder, rows: Sequence[Row]) -> RankedTest | None:
+    """The first opening of the search in ``folder``; None where the test classes are sealed.
+
+    ``rows`` are the comparison's of this search. Where the default was chosen, it is the tuned row's alone.
+
+    Raises:
+        FileNotFoundError: a file of it is gone, or was never there, as older openings have none.
+    """
+    openings = scored_openings(folder.test)
+    if not openings:
+        return None
+    opening = openings[0]
+    path = folder.path / "test" / opening.id
+    file = path / opening.scores[0].per_image
+    with reading(file), np.load(file) as content:
+        keys, labels_N = tuple(content["keys"].tolist()), content["labels"]
+    tuned = {(row.loss, row.number) for row in rows if row.role is Role.TUNED}
+    shown = [row for row in rows if row.role is Role.TUNED or (row.loss, row.number) not in tuned]
+    models_of: dict[tuple[str, int | None], list[ScoredModel]] = {}
+    for model in opening.scores:
+        models_of.setdefault((model.loss, model.configuration), []).append(model)
+    configurations = [
+        _configuration(row, models_of[row.loss, row.number], path / FOLDER, labels_N)
+        for row in shown
+        if (row.loss, row.number) in models_of
+    ]
+    return RankedTest(
+        folder=path,
+        keys=keys,
+        labels_N=labels_N,
+        class_names=stored_split(folder).test,
+        configurations=tuple(configurations),
+    )
+
+
+def _configuration(
+    row: Row, models: Sequence[ScoredModel], folder: Path, labels_N: NDArray[np.int64]
+) -> RankedConfiguration:
+    first, *_ = files = [RetrievalFile.read(folder / model.per_image) for model in models]
+    ranked = [
+        RankedModel(
+            seed=model.seed,
+            precision_L=file.precision_L,
+            same_B=file.same_B,
+            other_B=file.other_B,
+            confused=_confused(file, labels_N),
+        )
+        for model, file in zip(models, files, strict=True)
+    ]
+    return RankedConfiguration(row=row, models=tuple(ranked), first=first)
+
+
+def _confused(file: RetrievalFile, labels_N: NDArray[np.int64]) -> Counter[tuple[int, int]]:
+    if not file.neighbours_QK.size:
+        return Counter()
+    own_Q, found_Q = labels_N[file.queries_Q], labels_N[file.neighbours_QK[:, 0]]
+    wrong_Q = own_Q != found_Q
+    return Counter(zip(own_Q[wrong_Q].tolist(), found_Q[wrong_Q].tolist(), strict=True))

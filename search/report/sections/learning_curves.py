@@ -1,0 +1,187 @@
+"""Figure: learning curves, and where trials were compared."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+
+from search.report.drawing import BAD, COLOURS, FAINT, Figure, buttons, plotted, rounded, vertical
+from search.report.sections.searched import (
+    DEFAULT,
+    MOST_ROWS,
+    SearchedLoss,
+    hover,
+    is_complete,
+    last_step,
+    title,
+    value_of,
+)
+from search.report.text_table import NOTHING, TextTable
+from search.trials import ByFold
+
+_LOOKS = {
+    TrialState.COMPLETE: ("complete", COLOURS[0], "circle"),
+    TrialState.PRUNED: ("pruned", FAINT, "triangle-down-open"),
+    TrialState.FAIL: ("failed", BAD, "x"),
+    TrialState.RUNNING: ("running", COLOURS[5], "circle-open"),
+}
+_TOPS = (5, 10)
+"""The best so many trials can be looked at alone."""
+
+
+def learning_curves(searched: SearchedLoss) -> Figure | None:
+    """The objective of each trial after each epoch; None before any epoch.
+
+    The curves are what was measured and no running maxima: a trial's value is the highest point of its curve. In a
+    cross-validation there is a point a fold, the mean of the folds so far.
+    """
+    trials = searched.valued
+    if not trials:
+        return None
+    groups = [trials[first:last] for first, last in zip((0, *_TOPS), (*_TOPS, None))]
+    traces: list[dict[str, Any]] = []
+    ranks: list[int] = []  # of each trace, the group that it belongs to
+    shown: set[TrialState] = set()
+    for rank, group in enumerate(groups):
+        for state in _LOOKS:
+            if of_state := [trial for trial in group if trial.state == state]:
+                traces += _curves(searched, of_state, state, legend=state not in shown)
+                ranks += [rank, rank]
+                shown.add(state)
+    special = {DEFAULT: ("default", COLOURS[1], "dash"), searched.chosen: (searched.chosen_word, COLOURS[2], "solid")}
+    for trial in trials:
+        if trial.number in special:
+            traces.append(_highlighted(searched, trial, *special[trial.number]))
+            ranks.append(0)
+    return Figure(
+        name=f"{searched.name}-learning-curves",
+        title="Learning curves",
+        finding=_finding(searched),
+        picture=plotted(
+            traces,
+            {
+                "xaxis": {"title": {"text": searched.pruner.unit}},
+                "yaxis": {"title": {"text": searched.objective}},
+                "shapes": [vertical(rung) for rung in searched.rungs],
+                "updatemenus": _filters(len(trials), ranks),
+            },
+        ),
+        table=_table(searched),
+        wide=True,
+    )
+
+
+def curve(searched: SearchedLoss, trial: FrozenTrial) -> tuple[list[int], list[float]]:
+    """The steps of a trial, and what was measured after each."""
+    if searched.pruner.unit == ByFold.unit:
+        steps = sorted(trial.intermediate_values)
+        return steps, [rounded(trial.intermediate_values[step]) for step in steps]
+    records = searched.records[trial.number]
+    return [record["epoch"] for record in records], [
+        rounded(record["metrics"][searched.objective]) for record in records
+    ]
+
+
+def _curves(
+    searched: SearchedLoss, trials: Sequence[FrozenTrial], state: TrialState, *, legend: bool
+) -> list[dict[str, Any]]:
+    """The curves of ``trials`` as one line with gaps, and their ends, which alone say all of the trial."""
+    name, colour, mark = _LOOKS[state]
+    x: list[int | None] = []
+    y: list[float | None] = []
+    numbers: list[int | None] = []
+    ends_x, ends_y = [], []
+    for trial in trials:
+        steps, values = curve(searched, trial)
+        x += [*steps, None]
+        y += [*values, None]
+        numbers += [trial.number] * len(steps) + [None]
+        ends_x.append(steps[-1])
+        ends_y.append(values[-1])
+    lines = {
+        "type": "scatter",
+        "name": name,
+        "legendgroup": name,
+        "showlegend": False,
+        "mode": "lines",
+        "x": x,
+        "y": y,
+        "customdata": numbers,
+        "line": {"color": colour, "width": 1},
+        "opacity": 0.55,
+        "hovertemplate": f"trial %{{customdata}}, {searched.pruner.unit} %{{x}}: %{{y:.4f}}<extra></extra>",
+    }
+    ends = {
+        "type": "scatter",
+        "name": name,
+        "legendgroup": name,
+        "showlegend": legend,
+        "mode": "markers",
+        "x": ends_x,
+        "y": ends_y,
+        "marker": {"color": colour, "symbol": mark, "size": 6},
+        "text": [hover(searched, trial) for trial in trials],
+        "hovertemplate": "%{text}<extra></extra>",
+    }
+    return [lines, ends]
+
+
+def _highlighted(searched: SearchedLoss, trial: FrozenTrial, name: str, colour: str, dash: str) -> dict[str, Any]:
+    steps, values = curve(searched, trial)
+    return {
+        "type": "scatter",
+        "name": name,
+        "mode": "lines",
+        "x": steps,
+        "y": values,
+        "line": {"color": colour, "width": 3, "dash": dash},
+        "hoverinfo": "skip",
+    }
+
+
+def _filters(count: int, ranks: Sequence[int]) -> list[dict[str, Any]]:
+    """Buttons for the best trials alone, as far as there are more; the default and the chosen one always stay."""
+    tops = [(place, top) for place, top in reversed(list(enumerate(_TOPS))) if count > top]
+    entries = [("all", "restyle", [{"visible": [True] * len(ranks)}])]
+    for place, top in tops:
+        entries.append((f"best {top}", "restyle", [{"visible": [rank <= place for rank in ranks]}]))
+    return buttons(*entries) if tops else []
+
+
+def _finding(searched: SearchedLoss) -> str:
+    complete = [trial for trial in searched.valued if is_complete(trial)]
+    unit, best = searched.pruner.unit, searched.valued[0]
+    said = f"Of {len(searched.valued)} trials {len(complete)} trained all {searched.pruner.steps} {unit}s"
+    of_best = f"; {title(searched, best)} came to {value_of(best):.4f}"
+    if searched.rungs:
+        reached = [
+            f"{sum(rung in trial.intermediate_values for trial in searched.valued)} reached {unit} {rung}"
+            for rung in searched.rungs
+        ]
+        return f"{said}, {', '.join(reached)} (dotted: where they were compared){of_best}."
+    return f"{said}{of_best}."
+
+
+def _table(searched: SearchedLoss) -> TextTable:
+    steps = (*searched.rungs, searched.pruner.steps)
+    left_out = len(searched.valued) - MOST_ROWS
+    notes = ["each value is the highest so far" if searched.pruner.unit != ByFold.unit else "means of the folds so far"]
+    if left_out > 0:
+        notes.append(f"{left_out:,} more trials are left out; `holdout trials` lists all")
+    return TextTable(
+        title="",
+        header=("trial", *(f"{searched.pruner.unit} {step}" for step in steps), "last"),
+        rows=tuple(
+            (
+                title(searched, trial),
+                *(
+                    f"{trial.intermediate_values[step]:.4f}" if step in trial.intermediate_values else NOTHING
+                    for step in steps
+                ),
+                str(last_step(trial)),
+            )
+            for trial in searched.valued[:MOST_ROWS]
+        ),
+        labels=1,
+        notes=tuple(notes),
+    )

@@ -1,0 +1,240 @@
+"""Figures made of test images: retrieved neighbours, and maps of embeddings."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search.report.drawing import BAD, COLOURS, GOOD, Figure
+from search.report.ranked_test import RankedConfiguration, RankedTest
+from search.report.results import Comparison
+from search.report.sections.model_curves import configuration_labels
+from search.report.sections.mosaic import Mosaic
+from search.report.text_table import TextTable
+from search.selection.retrieval_file import Kind
+from search.selection.thumbnails import Thumbnails
+from search.stages import Role
+
+# Queries with what the models find for them.
+
+TITLES = {
+    Kind.BEST: "Queries that are found best",
+    Kind.MEDIAN: "Queries in the middle",
+    Kind.WORST: "Queries that are found worst",
+    Kind.CHANGED: "Queries that tuning changed most",
+}
+_QUERY, _SIDE, _LABEL, _GAP = 72, 44, 150, 4
+_CAPTION = 18
+
+
+def retrieval_gallery(comparison: Comparison, test: RankedTest, thumbnails: Thumbnails, kind: Kind) -> Figure | None:
+    """The queries of one kind, each with its nearest images by the first model of every configuration.
+
+    None where there are no such queries.
+    """
+    queries = [query.row for query in thumbnails.queries if query.kind is kind]
+    if not queries:
+        return None
+    shown = test.configurations
+    labels = configuration_labels(comparison, shown)
+    row_of = {int(row): place for place, row in enumerate(shown[0].first.queries_Q)}
+    found = {
+        (query, place): entry.first.neighbours_QK[row_of[query]].tolist()
+        for query in queries
+        for place, entry in enumerate(shown)
+    }
+    step = _SIDE + _GAP
+    block = max(len(shown) * step, _QUERY) + _CAPTION + 12
+    left = _QUERY + _GAP + _LABEL
+    ranks = shown[0].first.neighbours_QK.shape[1]
+    mosaic = Mosaic(left + ranks * step, len(queries) * block, thumbnails.pictures)
+    for position, query in enumerate(queries):
+        top = position * block
+        mosaic.text((0, top), f"{test.class_of(query)}  ({test.keys[query]})", 12, room=left + ranks * step)
+        mosaic.paste(query, (0, top + _CAPTION), _QUERY)
+        for place, label in enumerate(labels):
+            line = top + _CAPTION + place * step
+            mosaic.text((_QUERY + 2 * _GAP, line + _SIDE // 2 - 7), label, 11, room=_LABEL - 2 * _GAP)
+            for rank, image in enumerate(found[query, place]):
+                corner = (left + rank * step, line)
+                right = test.labels_N[image] == test.labels_N[query]
+                colour = GOOD if right else BAD
+                mosaic.paste(image, corner, _SIDE)
+                mosaic.frame(corner, _SIDE, colour, 3)
+                mosaic.mark((corner[0] + _SIDE - 14, line + _SIDE - 14), colour, right=bool(right))
+    rights = [
+        float(np.mean([np.sum(test.labels_N[found[query, place]] == test.labels_N[query]) for query in queries]))
+        for place in range(len(shown))
+    ]
+    return Figure(
+        name=f"gallery-{kind}",
+        title=TITLES[kind],
+        finding=_finding(test, thumbnails, kind, rights, ranks, len(queries)),
+        picture=mosaic.photograph(),
+        table=TextTable(
+            title="",
+            header=("query", "class", "configuration", "right", f"classes of the {ranks} nearest"),
+            rows=tuple(
+                (
+                    test.keys[query],
+                    test.class_of(query),
+                    label,
+                    str(sum(test.labels_N[image] == test.labels_N[query] for image in found[query, place])),
+                    ", ".join(test.class_of(image) for image in found[query, place]),
+                )
+                for query in queries
+                for place, label in enumerate(labels)
+            ),
+            labels=3,
+            notes=("Of each configuration its first model; the nearest image first.",),
+        ),
+        wide=True,
+    )
+
+
+def _finding(
+    test: RankedTest, thumbnails: Thumbnails, kind: Kind, rights: list[float], ranks: int, queries: int
+) -> str:
+    by_role = {
+        role: [right for entry, right in zip(test.configurations, rights, strict=True) if entry.row.role is role]
+        for role in Role
+    }
+    said = [f"{np.mean(found):.1f} of {ranks} by {role} models" for role, found in by_role.items() if found]
+    chosen = "whose score changed most" if kind is Kind.CHANGED else f"with the {kind} score"
+    return (
+        f"Of the images nearest to the {queries} queries {chosen} ({thumbnails.metric}), on average "
+        f"{', '.join(reversed(said))} are of the query's class."
+    )
+
+
+# Maps of embeddings: the images of a few test classes at their places in two dimensions.
+#
+# Shapes: S sampled images, D embedding; 2 is (x, y).
+
+Method = Literal["PCA", "t-SNE"]
+SIDE = 680
+FEWEST = 5
+"""With fewer images there is nothing to see."""
+
+
+class _Placed(NamedTuple):
+    places_S2: NDArray[np.float64]
+    how: str
+
+
+def embedding_map(
+    comparison: Comparison, test: RankedTest, thumbnails: Thumbnails, entry: RankedConfiguration, method: Method
+) -> Figure | None:
+    """The sampled images where the first model of ``entry`` puts them; None where there are fewer than five.
+
+    ``method`` is t-SNE (van der Maaten and Hinton 2008) or the first two principal components.
+    """
+    import sklearn.manifold  # noqa: F401  # before the limit, which holds for libraries that are loaded
+    from threadpoolctl import threadpool_limits  # scikit-learn's own
+
+    sample_S, embeddings_SD = entry.first.sample_S, entry.first.embeddings_SD.astype(np.float64)
+    if len(sample_S) < FEWEST:
+        return None
+    labels_S = test.labels_N[sample_S]
+    classes = np.unique(labels_S).tolist()
+    with threadpool_limits(1):  # on a busy machine many short loops wait for their threads ten times as long
+        places_S2, how = _tsne(embeddings_SD) if method == "t-SNE" else _pca(embeddings_SD)
+        on_map_S, in_space_S = (_neighbour_is_right(values, labels_S) for values in (places_S2, embeddings_SD))
+    (label,) = configuration_labels(comparison, [entry])
+    number = test.configurations.index(entry)
+    return Figure(
+        name=f"map-{'tsne' if method == 't-SNE' else 'pca'}-{number}",
+        title=f"{method} map of {label}",
+        finding=(
+            f"{how}; {on_map_S.mean():.0%} of the {len(sample_S)} images of {len(classes)} classes have one of their "
+            f"own class next to them on the map, {in_space_S.mean():.0%} in the {embeddings_SD.shape[1]} dimensions of "
+            f"{label}."
+        ),
+        picture=_picture(thumbnails, sample_S, labels_S, places_S2, classes).photograph(),
+        table=TextTable(
+            title="",
+            header=("number", "class", "images", "next to their own class on the map", "in the embedding"),
+            rows=tuple(
+                (
+                    str(place + 1),
+                    test.class_names[at],
+                    str(int((labels_S == at).sum())),
+                    *(f"{right_S[labels_S == at].mean():.0%}" for right_S in (on_map_S, in_space_S)),
+                )
+                for place, at in enumerate(classes)
+            ),
+            labels=2,
+            notes=(
+                f"The first model of {label}; classes and images by the SHA-256 of their names.",
+                *_without_picture(thumbnails, sample_S),
+            ),
+        ),
+    )
+
+
+def _without_picture(thumbnails: Thumbnails, sample_S: NDArray[np.int32]) -> list[str]:
+    gone = sum(int(image) not in thumbnails.pictures for image in sample_S)
+    return [f"{gone} images have no picture: the test set's pictures have a limit."] if gone else []
+
+
+def _pca(embeddings_SD: NDArray[np.float64]) -> _Placed:
+    centred_SD = embeddings_SD - embeddings_SD.mean(axis=0)
+    left_SK, spread_K, axes_KD = np.linalg.svd(centred_SD, full_matrices=False)
+    # the sign of an axis is free: its largest weight points up
+    sign_K = np.sign(axes_KD[np.arange(len(axes_KD)), np.abs(axes_KD).argmax(axis=1)])
+    places_S2 = (left_SK * spread_K * sign_K)[:, :2]
+    if places_S2.shape[1] < 2:
+        places_S2 = np.pad(places_S2, ((0, 0), (0, 1)))
+    total = (spread_K**2).sum()
+    held = (spread_K[:2] ** 2).sum() / total if total else 1.0
+    return _Placed(places_S2, f"The first two principal components hold {held:.0%} of the variance")
+
+
+def _tsne(embeddings_SD: NDArray[np.float64]) -> _Placed:
+    from sklearn.manifold import TSNE
+
+    perplexity = min(30.0, (len(embeddings_SD) - 1) / 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of images that all lie in one spot, PCA has no scale
+        start_S2 = _pca(embeddings_SD).places_S2
+        scale = start_S2[:, 0].std()
+        start_S2 = (1e-4 * start_S2 / scale if scale else start_S2).astype(np.float32)
+        made = TSNE(init=start_S2, perplexity=perplexity, max_iter=350, random_state=0)
+        places_S2 = made.fit_transform(embeddings_SD).astype(np.float64)
+    return _Placed(places_S2, f"t-SNE with perplexity {perplexity:g} ends at a divergence of {made.kl_divergence_:.2f}")
+
+
+def _neighbour_is_right(values_SD: NDArray[np.float64], labels_S: NDArray[np.int64]) -> NDArray[np.bool_]:
+    squares_S = (values_SD**2).sum(axis=1)
+    distances_SS = squares_S[:, None] + squares_S - 2 * values_SD @ values_SD.T
+    np.fill_diagonal(distances_SS, np.inf)
+    right_S: NDArray[np.bool_] = labels_S[distances_SS.argmin(axis=1)] == labels_S
+    return right_S
+
+
+def _picture(
+    thumbnails: Thumbnails,
+    sample_S: NDArray[np.int32],
+    labels_S: NDArray[np.int64],
+    places_S2: NDArray[np.float64],
+    classes: Sequence[int],
+) -> Mosaic:
+    """Each class has a number at the image nearest to its median, and a colour, which repeat after ten."""
+    side = 24 if len(sample_S) > 200 else 36
+    mosaic = Mosaic(SIDE, SIDE, thumbnails.pictures)
+    low, high = places_S2.min(axis=0), places_S2.max(axis=0)
+    corners_S2 = ((places_S2 - low) / np.where(high > low, high - low, 1) * (SIDE - side)).round().astype(int)
+    for image, label, corner_2 in zip(sample_S.tolist(), labels_S.tolist(), corners_S2.tolist(), strict=True):
+        corner = (corner_2[0], corner_2[1])
+        mosaic.paste(image, corner, side)
+        mosaic.frame(corner, side, COLOURS[classes.index(label) % len(COLOURS)], 3)
+    for place, label in enumerate(classes):
+        of_class_S2 = corners_S2[labels_S == label]
+        from_median_S = ((of_class_S2 - np.median(of_class_S2, axis=0)) ** 2).sum(axis=1)
+        x, y = of_class_S2[from_median_S.argmin()].tolist()
+        colour = COLOURS[place % len(COLOURS)]
+        mosaic.draw.rounded_rectangle((x, y, x + 22, y + 18), radius=4, fill=colour, outline="white")
+        mosaic.text((x + (3 if place > 8 else 7), y + 1), str(place + 1), 13, colour="white")
+    return mosaic

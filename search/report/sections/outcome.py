@@ -1,0 +1,236 @@
+"""Report section: default and tuned configurations on the test classes."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from search.report.comparison_tables import pairs_table
+from search.report.drawing import BAD, FAINT, GOOD, INK, Figure, Section, colours_of, drawn, marks_of, row_label
+from search.report.formats import interval, loss_label
+from search.report.results import Comparison, Pair, Row, SeedInterval
+from search.report.text_table import NOTHING, TextTable
+from search.stages import Role
+
+if TYPE_CHECKING:
+    from matplotlib.patches import Rectangle
+
+
+# The test values of all configurations beside each other, with their intervals.
+
+
+def dots(comparison: Comparison, metric: str) -> Figure | None:
+    """Each row's ``metric`` on the test classes, a default hollow and what was tuned full; None while sealed."""
+    tested = [(row, row.test[metric]) for row in comparison.rows if row.test and metric in row.test]
+    if not tested:
+        return None
+    losses = [loss_label(comparison, row.search, row.loss) for row, _ in tested]
+    colours = colours_of(losses)
+    ends = [end for _, entry in tested for end in entry.ci95 or (entry.mean,)]
+    name = f"test-{metric}"
+    with drawn(name, 60 + 22 * len(tested)) as canvas:
+        axes = canvas.axes
+        for place, ((row, entry), loss) in enumerate(zip(tested, losses, strict=True)):
+            colour, tuned = colours[loss], row.role is Role.TUNED
+            if entry.ci95:
+                axes.plot(entry.ci95, [place, place], color=colour, linewidth=1.6, solid_capstyle="butt")
+            axes.plot(entry.values, [place] * len(entry.values), "|", color=colour, markersize=7, alpha=0.6)
+            face = colour if tuned else "none"
+            axes.plot([entry.mean], [place], "o", color=colour, markerfacecolor=face, markersize=7)
+        axes.set_yticks(range(len(tested)), [row_label(comparison, row) for row, _ in tested])
+        axes.invert_yaxis()
+        axes.set_xlabel(f"{metric}: mean, 95 % interval, and seeds as ticks", color=FAINT)
+        axes.set_xlim(*_room(min(ends), max(ends)))
+        axes.grid(axis="x")
+    return Figure(
+        name=name,
+        title=f"{metric} on the test classes",
+        finding=_finding(comparison, tested, metric),
+        picture=canvas.drawing,
+        table=TextTable(
+            title="",
+            header=("configuration", metric, "deviation", "95 % interval", "seeds"),
+            rows=tuple(
+                (
+                    row_label(comparison, row),
+                    f"{entry.mean:.4f}",
+                    NOTHING if entry.std is None else f"{entry.std:.4f}",
+                    interval(entry.ci95) if entry.ci95 else NOTHING,
+                    str(entry.seeds),
+                )
+                for row, entry in tested
+            ),
+            labels=1,
+            notes=(),
+        ),
+    )
+
+
+def _room(low: float, high: float) -> tuple[float, float]:
+    margin = 0.06 * (high - low) or 0.05
+    return low - margin, high + margin
+
+
+def _finding(comparison: Comparison, tested: list[tuple[Row, SeedInterval]], metric: str) -> str:
+    best, entry = max(tested, key=lambda found: found[1].mean)
+    worst, least = min(tested, key=lambda found: found[1].mean)
+    return (
+        f"The highest mean {metric} has {row_label(comparison, best)} with {entry.mean:.4f}, the lowest "
+        f"{row_label(comparison, worst)} with {least.mean:.4f}."
+    )
+
+
+# Which losses differ on the test classes: every pair in one square.
+
+
+def pair_matrix(comparison: Comparison) -> Figure | None:
+    """The tuned losses against each other, and each against its default on the diagonal; None without a pair."""
+    pairs = comparison.pairs
+    if not pairs:
+        return None
+    paired = {key for pair in pairs for key in (pair.first, pair.second)}
+    rows = [row for row in comparison.rows if row.key in paired]
+    labels = list(dict.fromkeys(loss_label(comparison, row.search, row.loss) for row in rows))
+    name = f"pairs-{pairs[0].metric}"
+    size = min(8, 92 / len(labels))  # "higher" stays in its square
+    with drawn(name, 110 + 42 * len(labels)) as canvas:
+        axes = canvas.axes
+        for pair in pairs:
+            row, column = _cell(comparison, pair, labels)
+            colour = FAINT if not pair.differ else GOOD if pair.difference > 0 else BAD
+            axes.add_patch(_square(column, row, colour, filled=pair.differ))
+            text = f"{100 * pair.difference:+.1f}\n{_sign(pair)}"
+            axes.text(column, row, text, ha="center", va="center", color=INK, fontsize=size)
+        axes.set_xlim(-0.5, len(labels) - 0.5)
+        axes.set_ylim(len(labels) - 0.5, -0.5)
+        axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
+        axes.set_yticks(range(len(labels)), labels)
+        axes.set_xlabel("row minus column, in points; diagonal: tuned minus default", color=FAINT)
+    found = sum(pair.differ for pair in pairs)
+    return Figure(
+        name=name,
+        title="Which differ",
+        finding=f"Pairs that differ in {pairs[0].metric} after Holm's correction: {found} of {len(pairs)}.",
+        picture=canvas.drawing,
+        table=pairs_table(comparison),
+    )
+
+
+def _cell(comparison: Comparison, pair: Pair, labels: list[str]) -> tuple[int, int]:
+    return (
+        labels.index(loss_label(comparison, pair.first.search, pair.first.loss)),
+        labels.index(loss_label(comparison, pair.second.search, pair.second.loss)),
+    )
+
+
+def _sign(pair: Pair) -> str:
+    return "≈" if not pair.differ else "higher" if pair.difference > 0 else "lower"
+
+
+def _square(column: int, row: int, colour: str, *, filled: bool) -> "Rectangle":
+    from matplotlib.patches import Rectangle
+
+    size = 0.92
+    corner = (column - size / 2, row - size / 2)
+    face = colour if filled else "none"
+    return Rectangle(corner, size, size, facecolor=face, edgecolor=colour, alpha=0.35 if filled else 1)
+
+
+# What becomes of a value on its way from the search to the test: choice, classes and gallery apart.
+
+STAGES = ("search", "confirmed", "final", "test, small gallery", "test")
+
+
+def way_down(comparison: Comparison) -> Figure | None:
+    """The objective of each chosen configuration after each stage; None before one was confirmed.
+
+    From search to final falls what the choice had flattered, to the test in galleries of the validation's size what
+    other classes cost, and to the test what the larger gallery costs.
+    """
+    rows = [row for row in comparison.rows if row.role is Role.TUNED and row.confirmed]
+    if not rows:
+        return None
+    labels = [loss_label(comparison, row.search, row.loss) for row in rows]
+    values = [_values(comparison, row) for row in rows]
+    colours, marks = colours_of(labels), marks_of(labels)
+    with drawn("way-down", 270) as canvas:
+        axes = canvas.axes
+        for label, found in zip(labels, values, strict=True):
+            places = [place for place, value in enumerate(found) if value is not None]
+            heights = [value for value in found if value is not None]
+            axes.plot(places, heights, color=colours[label], marker=marks[label], markersize=5, label=label)
+        axes.set_xticks(range(len(STAGES)), [stage.replace(", ", ",\n") for stage in STAGES])
+        for place, what in ((1, "choice"), (2.5, "classes"), (3.5, "gallery")):
+            axes.annotate(what, (place, 1.0), xycoords=("data", "axes fraction"), ha="center", color=FAINT)
+        for place in (2, 3):
+            axes.axvline(place, color=FAINT, linewidth=0.6, linestyle=":")
+        axes.set_ylabel(comparison.objective)
+        axes.grid(axis="y")
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=3)
+    return Figure(
+        name="way-down",
+        title="From the search to the test",
+        finding=_way_down_finding(comparison, values),
+        picture=canvas.drawing,
+        table=TextTable(
+            title="",
+            header=("loss", *STAGES),
+            rows=tuple(
+                (label, *(NOTHING if value is None else f"{value:.4f}" for value in found))
+                for label, found in zip(labels, values, strict=True)
+            ),
+            labels=1,
+            notes=(),
+        ),
+    )
+
+
+def _values(comparison: Comparison, row: Row) -> list[float | None]:
+    test = (row.test or {}).get(comparison.objective)
+    return [
+        row.search_value,
+        row.confirmed.mean if row.confirmed else None,
+        row.final.mean if row.final else None,
+        row.test_small.mean if row.test_small else None,
+        test.mean if test else None,
+    ]
+
+
+def _way_down_finding(comparison: Comparison, values: Sequence[Sequence[float | None]]) -> str:
+    said = []
+    split = comparison.split
+    for what, first, second in (
+        ("from the search to fresh seeds", 0, 2),
+        (f"to as many classes that no training saw ({split.gallery})", 2, 3),
+        (f"to all {split.test_classes} test classes in one gallery", 3, 4),
+    ):
+        falls = [
+            found[second] - found[first]  # type: ignore[operator]
+            for found in values
+            if found[first] is not None and found[second] is not None
+        ]
+        if falls:
+            said.append(f"{sum(falls) / len(falls):+.4f} {what}")
+    objective = comparison.objective
+    return f"On average {objective} changes by {', '.join(said)}." if said else f"{objective} after each stage so far."
+
+
+# The comparison: defaults and tuned configurations on the test classes, and on their way there.
+
+
+def outcome(comparison: Comparison) -> Section:
+    """The test metrics as dots with intervals, the way from the search to the test, and which pairs differ."""
+    figures = (
+        *(dots(comparison, metric) for metric in comparison.test_metrics),
+        way_down(comparison),
+        pair_matrix(comparison),
+    )
+    missing = []
+    if not comparison.test_metrics:
+        missing.append("No test values: the test classes are sealed.")
+    elif not comparison.pairs:
+        missing.append("No pairs: " + ("; ".join(comparison.left_out) or "there is one row alone") + ".")
+    return Section(
+        name="comparison",
+        title="Default and tuned",
+        figures=tuple(figure for figure in figures if figure),
+        missing=tuple(missing),
+    )

@@ -1,0 +1,256 @@
+"""The search of one loss as figures read it, and trials in words."""
+
+import html
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from optuna.distributions import BaseDistribution
+from optuna.trial import FrozenTrial, TrialState
+
+from search.plan.stored import StoredSearch, TrialRow, trial_row
+from search.report.formats import parameters
+from search.report.importances import Importances, importances
+from search.report.results import LossSummary, Summary
+from search.report.sections.slices import Axis
+from search.report.text_table import NOTHING, TextTable
+from search.stages import Stage
+from search.study.pruners import PRUNERS, Pruner, SuccessiveHalving, Unpruned
+from search.trials import ByEpoch, ByFold, epochs_of
+from spaces.space import Value, value_text
+from trainables.metrics import metric_name
+from trainables.spec import EpochRecord
+from trainables.training.trial_log import read_log
+
+# The search of one loss, as its figures look at it.
+
+DEFAULT: Final = 0
+"""The number of the trial that has the paper's default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchedLoss:
+    """The search of ``loss``. ``trials`` are those that began, ``confirmations`` those of its configurations."""
+
+    loss: str
+    objective: str
+    summary: LossSummary
+    pruner: Pruner
+    trials: tuple[FrozenTrial, ...]
+    confirmations: tuple[FrozenTrial, ...]
+
+    @property
+    def name(self) -> str:
+        """What its section is called in a report: letters, digits and hyphens."""
+        plain = re.sub(r"[^A-Za-z0-9_]", lambda found: f"-{ord(found[0]):x}-", self.loss)
+        return f"loss-{plain.replace('_', '-')}"
+
+    @cached_property
+    def records(self) -> Mapping[int, list[EpochRecord]]:
+        """The epochs of each trial."""
+        return {trial.number: epochs_of(trial) for trial in self.trials}
+
+    @cached_property
+    def axes(self) -> Mapping[str, Axis]:
+        """The hyperparameters that vary, each with the range that its last trial was proposed from."""
+        return {name: Axis(name=name, distribution=entry) for name, entry in self._ranges.items() if not entry.single()}
+
+    @cached_property
+    def constants(self) -> Mapping[str, Value]:
+        """The hyperparameters that have one value alone."""
+        values = {name: value for trial in self.trials for name, value in trial.params.items()}
+        return {name: value for name, value in values.items() if self._ranges[name].single()}
+
+    @cached_property
+    def _ranges(self) -> Mapping[str, BaseDistribution]:
+        return {name: entry for trial in self.trials for name, entry in trial.distributions.items()}
+
+    @property
+    def numeric(self) -> list[str]:
+        """The hyperparameters that vary along a range of numbers."""
+        return [name for name, axis in self.axes.items() if axis.range is not None]
+
+    @property
+    def rungs(self) -> tuple[int, ...]:
+        """The steps after which its trials were compared by halving; none under other rules."""
+        return self.pruner.rungs if isinstance(self.pruner, SuccessiveHalving) else ()
+
+    @cached_property
+    def valued(self) -> list[FrozenTrial]:
+        """The trials that have a value, the best first: what is complete, then what got furthest, each by value."""
+        valued = [trial for trial in self.trials if trial.intermediate_values]
+        return sorted(valued, key=lambda trial: (not is_complete(trial), -last_step(trial), -value_of(trial)))
+
+    @property
+    def chosen(self) -> int | None:
+        """The trial whose configuration was chosen; before the choice the best one, None without any."""
+        found = self.summary.confirmed or self.summary.best
+        return found.number if found else None
+
+    @property
+    def chosen_params(self) -> Mapping[str, Value]:
+        """Its hyperparameters."""
+        found = self.summary.confirmed or self.summary.best
+        return found.params if found else {}
+
+    @property
+    def chosen_word(self) -> str:
+        """What it is called."""
+        return "chosen" if self.summary.confirmed else "best so far"
+
+    @cached_property
+    def importances(self) -> Importances | None:
+        """What its hyperparameters matter; None where there are too few trials."""
+        # The median rule compares at every step; these are enough to look at.
+        between = SuccessiveHalving(steps=self.pruner.steps, unit=self.pruner.unit).rungs
+        rungs = () if isinstance(self.pruner, Unpruned) else between
+        return importances(self.trials, (*rungs, self.pruner.steps), list(self.axes))
+
+
+def searched_loss(stored: StoredSearch, summary: Summary, loss: str) -> SearchedLoss:
+    """The search of ``loss``, read from its studies."""
+    epochs, folds = int(stored.config["training"]["epochs"]), summary.split.folds
+    pruner = PRUNERS[stored.config["search"]["pruner"]]
+    return SearchedLoss(
+        loss=loss,
+        objective=summary.objective,
+        summary=summary.losses[loss],
+        pruner=pruner(steps=folds or epochs, unit=ByFold.unit if folds else ByEpoch.unit),
+        trials=tuple(trial for trial in stored.trials(loss) if trial.state != TrialState.WAITING),
+        confirmations=tuple(stored.trials(loss, Stage.SELECT)),
+    )
+
+
+def is_complete(trial: FrozenTrial) -> bool:
+    """Whether it was trained to its end."""
+    return bool(trial.state == TrialState.COMPLETE)
+
+
+def last_step(trial: FrozenTrial) -> int:
+    """The last step that it reported."""
+    return max(trial.intermediate_values)
+
+
+def value_of(trial: FrozenTrial) -> float:
+    """Its value after its last step, as pruning compared it."""
+    return float(trial.intermediate_values[last_step(trial)])
+
+
+def in_state(trials: Sequence[FrozenTrial], state: TrialState) -> list[FrozenTrial]:
+    """Those of ``trials`` in ``state``."""
+    return [trial for trial in trials if trial.state == state]
+
+
+# Trials in words: what hovering over one says, and tables of many.
+
+MOST_ROWS = 200
+
+
+def hover(searched: SearchedLoss, trial: FrozenTrial) -> str:
+    """A trial's number, value, hyperparameters and why it ended, as Plotly's markup."""
+    value = f": {searched.objective} {value_of(trial):.4f}" if trial.intermediate_values else ""
+    varying = {name: entry for name, entry in trial.params.items() if name in searched.axes}
+    lines = [f"{title(searched, trial)}{value}", parameters(varying), why(trial, 160)]
+    return "<br>".join(html.escape(part) for line in lines if line for part in textwrap.wrap(line, 70))
+
+
+def title(searched: SearchedLoss, trial: FrozenTrial) -> str:
+    """A trial's number, and whether it is the default's or the chosen one."""
+    roles = {DEFAULT: "default", searched.chosen: searched.chosen_word}
+    role = roles.get(trial.number)
+    return f"trial {trial.number} ({role})" if role else f"trial {trial.number}"
+
+
+def why(trial: FrozenTrial, width: int) -> str:
+    """Why a trial ended; a long reason is cut."""
+    return textwrap.shorten(str(trial.user_attrs.get("outcome", "not ended yet")), width, placeholder=" …")
+
+
+def trials_table(searched: SearchedLoss, trials: Sequence[FrozenTrial], *, most: int = MOST_ROWS) -> TextTable:
+    """The first ``most`` of ``trials`` with their values and hyperparameters."""
+    names = list(searched.axes)
+    left_out = len(trials) - most
+    return TextTable(
+        title="",
+        header=("trial", searched.objective, f"{searched.pruner.unit}s", *names, "ended"),
+        rows=tuple(
+            (
+                title(searched, trial),
+                f"{value_of(trial):.4f}" if trial.intermediate_values else NOTHING,
+                str(last_step(trial)) if trial.intermediate_values else "0",
+                *(value_text(trial.params[name]) if name in trial.params else NOTHING for name in names),
+                why(trial, 120),
+            )
+            for trial in trials[:most]
+        ),
+        labels=1,
+        notes=() if left_out <= 0 else (f"{left_out:,} more trials are left out; `holdout trials` lists all",),
+    )
+
+
+# Everything that is known of one trial.
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+HEIGHT, WIDTH = 8, 72
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialPage:
+    """One trial: its row, its objective after each epoch, the path or URL of its best model, and its log.
+
+    ``curve`` draws ``values`` for a terminal, an epoch a column.
+    """
+
+    study: str
+    objective: str
+    row: TrialRow
+    values: tuple[float, ...]
+    curve: str
+    checkpoint: str | None
+    log: str
+
+
+def trial_page(search: StoredSearch, study: str, number: int) -> TrialPage:
+    """Trial ``number`` of ``study``, as in ``mpa`` or ``mpa@confirm``.
+
+    Raises:
+        Mistakes: the search has no such loss, stage or trial.
+    """
+    trial = search.trial_of(study, number)
+    directory = search.trial_directory(study, number)
+    objective = metric_name(search.config["search"]["objective"])
+    values = _values(trial, objective)
+    kept = [record["checkpoint"] for record in epochs_of(trial) if record["checkpoint"]]
+    return TrialPage(
+        study=f"{search.name}/{study}",
+        objective=objective,
+        row=trial_row(trial),
+        values=tuple(values),
+        curve=drawn(values, objective),
+        checkpoint=f"{directory}/{kept[-1]}" if kept else None,
+        log=read_log(directory),
+    )
+
+
+def _values(trial: FrozenTrial, objective: str) -> list[float]:
+    """The validation after each epoch; none where no classes validate."""
+    return [record["metrics"][objective] for record in epochs_of(trial) if objective in record["metrics"]]
+
+
+def drawn(values: Sequence[float], name: str) -> str:
+    """``values`` as columns of block characters, from their least to their greatest; empty without any."""
+    if not values:
+        return ""
+    shown = [values[index * len(values) // min(len(values), WIDTH)] for index in range(min(len(values), WIDTH))]
+    low, high = min(values), max(values)
+    span = (high - low) or 1.0
+    eighths = [round((value - low) / span * (HEIGHT * 8 - 1)) + 1 for value in shown]
+    rows = []
+    for row in reversed(range(HEIGHT)):
+        label = {HEIGHT - 1: f"{high:.4f}", 0: f"{low:.4f}"}.get(row, "")
+        blocks = "".join(BLOCKS[min(8, max(0, eighth - 8 * row))] for eighth in eighths)
+        rows.append(f"{label:>10} {blocks}")
+    return "\n".join([f"{name} by epoch, 1 to {len(values)}", *rows])

@@ -1,1 +1,0 @@
-"""A comparison as tables of text, and as files."""

@@ -1,0 +1,159 @@
+"""Tables of text, and their output as CSV, Markdown and LaTeX."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainables.files import write_text
+from trainables.metrics.table import is_bounded
+from trainables.mistakes import Mistakes, raise_if_any
+
+# A table of text, which a terminal, Markdown and LaTeX show alike.
+
+NOTHING = "–"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextTable:
+    """A table of text. The first ``labels`` columns name a row; a cell may have several lines.
+
+    The lines of a cell are never broken, but for the columns at the positions in ``prose``: these hold sentences.
+    ``spare`` columns stand in another table too, so where not all columns fit beside each other they are left out.
+    ``best`` are the cells, by row and column, whose mean on the test classes is the highest of their column.
+    """
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    labels: int
+    notes: tuple[str, ...] = ()
+    prose: tuple[int, ...] = ()
+    spare: tuple[int, ...] = ()
+    best: frozenset[tuple[int, int]] = frozenset()
+
+
+def best_of(column: int, metric: str, means: Sequence[float | None]) -> Iterator[tuple[int, int]]:
+    """The cells of a column with the highest mean; none of a metric of which more is not known to be better."""
+    known = [mean for mean in means if mean is not None]
+    if not is_bounded(metric) or len(known) < 2:
+        return
+    for row, mean in enumerate(means):
+        if mean == max(known):
+            yield row, column
+
+
+# Tables of text as Markdown.
+
+
+def as_markdown(tables: Sequence[TextTable]) -> str:
+    """Markdown tables with their notes."""
+    return "\n".join(map(_markdown, tables))
+
+
+def _markdown(table: TextTable) -> str:
+    lines = [f"## {_escaped(table.title)}", ""]
+    if table.rows:
+        lines += [rows_as_markdown(table), ""]
+    return "\n".join([*lines, *(f"- {_escaped(note)}" for note in table.notes), ""])
+
+
+def rows_as_markdown(table: TextTable) -> str:
+    """The rows alone, in columns of one width: they are read as well where Markdown is shown as it is written."""
+    header, *rows = [[_escaped(cell) for cell in row] for row in (table.header, *table.rows)]
+    widths = [max(3, *map(len, column)) for column in zip(header, *rows, strict=True)]
+    rule = ["-" * width if at < table.labels else "-" * (width - 1) + ":" for at, width in enumerate(widths)]
+    lines = [
+        [
+            cell.ljust(width) if at < table.labels else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        for cells in (header, *rows)
+    ]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (lines[0], rule, *lines[1:]))
+
+
+def _escaped(text: str) -> str:
+    """In one line: not everything that shows Markdown breaks a line within a cell."""
+    return re.sub(r"([\\`*_|<])", r"\\\1", text).replace("\n", " ")
+
+
+# Tables of text as LaTeX.
+
+BOLD = "Bold: the highest mean of its column, which need not be a significant difference."
+
+
+def as_latex(tables: Sequence[TextTable]) -> str:
+    """LaTeX tables with their notes, which need the package booktabs; the best of a column of the test is bold.
+
+    pandas' ``Styler.to_latex`` would draw the same rules, but needs Jinja, knows no cell of several lines, and leaves
+    ±, −, < and a row's first bracket as they are.
+    """
+    return "\n".join([r"% \usepackage{booktabs}", *map(_latex, tables)])
+
+
+def _latex(table: TextTable) -> str:
+    lines = []
+    if table.rows:
+        columns = "l" * table.labels + "r" * (len(table.header) - table.labels)
+        header = " & ".join(map(_latex_escaped, table.header))
+        cells = [[_cell(table, row, column) for column in range(len(columns))] for row in range(len(table.rows))]
+        caption = f"{table.title}. {BOLD}" if table.best else table.title
+        lines += [r"\begin{table}", r"\centering", rf"\caption{{{_latex_escaped(caption)}}}"]
+        lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", rf"{header} \\", r"\midrule"]
+        lines += [rf"{' & '.join(row)} \\" for row in cells]
+        lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+    return "\n".join([*lines, *(f"{_latex_escaped(note)}.\n" for note in table.notes), ""])
+
+
+def _cell(table: TextTable, row: int, column: int) -> str:
+    """A cell's lines behind each other; the first one holds the mean."""
+    first, *others = map(_latex_escaped, table.rows[row][column].split("\n"))
+    return " ".join([rf"\textbf{{{first}}}" if (row, column) in table.best else first, *others])
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "±": r"$\pm$", "×": r"$\times$", "−": "$-$", "–": "--", "\n": " ", "|": r"\textbar{}",
+    "[": "{[}",
+}  # fmt: skip
+"""``[`` at the beginning of a row would be taken for the length of the line break before it."""
+
+
+def _latex_escaped(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+# Tables as files: CSV for programs, Markdown and LaTeX for texts.
+
+FORMATS = (".csv", ".md", ".tex")
+
+
+def refuse_unknown(paths: Sequence[Path]) -> None:
+    """Every file's suffix says its format.
+
+    Raises:
+        Mistakes: for those whose suffix says none.
+    """
+    raise_if_any(
+        [
+            f"--output {path}: the file's suffix says its format and must be one of {', '.join(FORMATS)}; "
+            f"it is {path.suffix!r}."
+            for path in paths
+            if path.suffix not in FORMATS
+        ]
+    )
+
+
+def write_output(path: Path, csv: str, tables: Sequence[TextTable]) -> None:
+    """Write ``csv``, or ``tables`` as Markdown or LaTeX, to ``path``, in the format of its suffix.
+
+    Raises:
+        Mistakes: the file cannot be written.
+    """
+    content = {".csv": lambda: csv, ".md": lambda: as_markdown(tables), ".tex": lambda: as_latex(tables)}[path.suffix]()
+    try:
+        write_text(path, content)
+    except OSError as error:
+        raise Mistakes(f"--output {path}: it cannot be written ({error.strerror}); name another file.") from error

@@ -1,1 +1,0 @@
-"""What is computed and kept of a scored model beside its metrics."""

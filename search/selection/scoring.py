@@ -1,0 +1,259 @@
+"""Scoring a trained model on images that it was not trained on."""
+
+import hashlib
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from search.selection.retrieval_file import (
+    EDGES,
+    FOLDER,
+    LEVELS,
+    MOST_NEIGHBOURS,
+    MOST_RANKED,
+    RANKS,
+    RetrievalFile,
+    Scoring,
+    map_images,
+    sampled_queries,
+)
+from trainables.data.store.spec import opened_store
+from trainables.data.store.view import superclasses_for
+from trainables.files import as_path
+from trainables.inference.model_files import read_network
+from trainables.metrics import evaluate, metric_name
+from trainables.metrics.evaluation import from_parts, metric_parts
+from trainables.metrics.ranking import Gallery, full_float32
+from trainables.metrics.table import is_retrieval, split_subset
+from trainables.models import EmbeddingModel
+from trainables.models.embedding import embed
+
+# How a model ranks the test images: neighbours, curves and a few embeddings, computed where all embeddings are.
+#
+# Shapes: N test images, D embedding, Q queries of a block, K ranks, L recall levels, B bins.
+
+_BLOCK_PAIRS = 2**24
+
+
+def retrieval_of(
+    embeddings_ND: torch.Tensor, labels_N: torch.Tensor, keys: Sequence[str], class_names: Sequence[str]
+) -> RetrievalFile:
+    """What is kept of a model with these embeddings; ``labels_N`` are positions in ``class_names``."""
+    labels_N = labels_N.to(embeddings_ND.device)
+    gallery = Gallery(embeddings_ND, labels_N)
+    queries_Q = sampled_queries(keys, MOST_NEIGHBOURS)
+    ranked_Q = sampled_queries(keys, MOST_RANKED)
+    sample_S = map_images(keys, labels_N.cpu().numpy(), class_names)
+    neighbours_QK = gallery.neighbours(_on(queries_Q, embeddings_ND), RANKS)
+    unit_ND = torch.nn.functional.normalize(embeddings_ND.float())
+    same_B, other_B = _pairs(unit_ND, labels_N, _on(ranked_Q, embeddings_ND))
+    return RetrievalFile(
+        queries_Q=queries_Q,
+        neighbours_QK=neighbours_QK.cpu().numpy().astype(np.int32),
+        sample_S=sample_S,
+        embeddings_SD=unit_ND[_on(sample_S, unit_ND)].cpu().numpy().astype(np.float16),
+        ranked_Q=ranked_Q,
+        precision_L=_precision(gallery, _on(ranked_Q, embeddings_ND)),
+        same_B=same_B,
+        other_B=other_B,
+    )
+
+
+def _on(rows: NDArray[np.int32], like: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(rows).long().to(like.device)
+
+
+def _precision(gallery: Gallery, queries_Q: torch.Tensor) -> NDArray[np.float64]:
+    """The mean over queries of the interpolated precision at each recall level r: the highest P@i with recall@i ≥ r.
+
+    Queries without another image of their class have no recall and are left out (Manning, Raghavan and Schütze,
+    Introduction to Information Retrieval, 2008, section 8.4).
+    """
+    total_L, counted = np.zeros(len(LEVELS)), 0
+    for _, relevant_QK in gallery.whole_relevance(queries_Q):
+        for hits in (row_K.nonzero().flatten() for row_K in relevant_QK.cpu()):
+            if positives := len(hits):
+                precision_R = np.arange(1, positives + 1) / (hits.numpy() + 1)
+                highest_R = np.maximum.accumulate(precision_R[::-1])[::-1]
+                # the hit at which a level is reached: the first whose recall is not below it, but for rounding
+                reached_L = np.ceil(LEVELS * positives - 1e-9).astype(int).clip(min=1) - 1
+                total_L += highest_R[reached_L]
+                counted += 1
+    return total_L / counted if counted else np.full(len(LEVELS), np.nan)
+
+
+def _pairs(
+    unit_ND: torch.Tensor, labels_N: torch.Tensor, queries_Q: torch.Tensor
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How many pairs of a query and another image have which cosine similarity, of one class and of two."""
+    bins = len(EDGES) - 1
+    counts_2B = torch.zeros(2 * bins, dtype=torch.int64, device=unit_ND.device)
+    for block_Q in queries_Q.split(max(_BLOCK_PAIRS // len(unit_ND), 1)):
+        with full_float32():
+            cosine_QN = unit_ND[block_Q] @ unit_ND.T
+        bin_QN = ((cosine_QN + 1) * (bins / 2)).long().clamp_(0, bins - 1)
+        bin_QN += bins * (labels_N[block_Q][:, None] != labels_N)
+        # a query is no pair with itself
+        bin_QN.scatter_(1, block_Q[:, None], 2 * bins)
+        counts_2B += torch.bincount(bin_QN.flatten(), minlength=2 * bins + 1)[:-1]
+    same_B, other_B = counts_2B.cpu().numpy().reshape(2, bins)
+    return same_B, other_B
+
+
+# A test metric in galleries of the validation's size.
+#
+# With fewer classes there are fewer wrong neighbours: a validation value cannot be compared with one on ten times as
+# many
+# classes.
+
+DRAWS = 20
+
+
+def in_small_galleries(
+    embeddings_ND: torch.Tensor,
+    labels_N: torch.Tensor,
+    metric: str,
+    classes: int,
+    superclasses_N: torch.Tensor | None = None,
+) -> float:
+    """The mean of ``metric`` over draws of so many of the test classes, the same ones for every model.
+
+    With as many classes as there are, it is the metric itself.
+    """
+    of_images_N = labels_N.cpu().numpy()
+    known = np.unique(of_images_N)
+    if classes >= len(known):
+        return evaluate(embeddings_ND, labels_N, [metric], superclasses_N=superclasses_N)[metric]
+    generator = np.random.default_rng(0)
+    values = []
+    for _ in range(DRAWS):
+        chosen = torch.from_numpy(np.isin(of_images_N, generator.choice(known, classes, replace=False)))
+        drawn = evaluate(
+            embeddings_ND[chosen.to(embeddings_ND.device)],
+            labels_N[chosen.to(labels_N.device)],
+            [metric],
+            superclasses_N=None if superclasses_N is None else superclasses_N[chosen],
+        )
+        values.append(drawn[metric])
+    return float(np.mean(values))
+
+
+# Parts of metrics that are of a part of the test classes, among those that are of all of them.
+#
+# Shapes: N test images, S those of the part's classes.
+
+
+def by_subset(names: Sequence[str]) -> dict[str | None, list[str]]:
+    """The metrics ``names`` by the part of the test classes that they are of, without its name; None for all."""
+    found: dict[str | None, list[str]] = {}
+    for name in names:
+        metric, subset = split_subset(name)
+        found.setdefault(subset, []).append(metric)
+    return found
+
+
+def images_of(
+    subset: str | None,
+    labels_N: torch.Tensor,
+    class_names: Sequence[str],
+    test_subsets: Mapping[str, Sequence[str]],
+) -> torch.Tensor:
+    """Which images are of the part's classes, bool [N]; ``labels_N`` are positions in ``class_names``."""
+    if subset is None:
+        return torch.ones(len(labels_N), dtype=torch.bool)
+    of_subset = frozenset(test_subsets[subset])
+    return torch.tensor([name in of_subset for name in class_names])[labels_N]
+
+
+def subset_name(name: str, subset: str | None) -> str:
+    """What a metric, or one of its parts, is called where it is of a part of the test classes."""
+    return name if subset is None else f"{name}-{subset}"
+
+
+def spread_parts(parts: Mapping[str, torch.Tensor], subset: str | None, of_N: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The parts that were computed of the images ``of_N``, as they are kept beside those of all images.
+
+    Scores of queries become [N], NaN where an image is none of them.
+    """
+    spread: dict[str, torch.Tensor] = {}
+    for name, part in parts.items():
+        if subset is not None and is_retrieval(name):
+            part_N = torch.full((len(of_N),), torch.nan, dtype=part.dtype)
+            part_N[of_N] = part
+            spread[subset_name(name, subset)] = part_N
+        else:
+            spread[subset_name(name, subset)] = part
+    return spread
+
+
+def gathered_parts(kept: Mapping[str, torch.Tensor], subset: str | None, of_N: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The parts of the images ``of_N``, as they were before :func:`spread_parts`."""
+    parts: dict[str, torch.Tensor] = {}
+    for name, part in kept.items():
+        metric, of_part = split_subset(name)
+        if of_part == subset:
+            parts[metric] = part[of_N] if subset is not None and is_retrieval(metric) else part
+    return parts
+
+
+# Scoring one trained model on images it was not trained on; runs on a worker, and takes no part in training.
+
+
+def score(scoring: Scoring) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The metrics of a model with the names and digests of two files, and these by their names: its per-image results,
+    and how it ranks the images (:class:`~search.selection.retrieval_file.RetrievalFile`).
+
+    It embeds in float32, however it was trained. A worker may not see the runs folder: the driver writes them.
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    spec = scoring.spec
+    store = opened_store(scoring.images)
+    view = store.subset(scoring.images.class_names)
+    model = EmbeddingModel(replace(spec.model, weights=None)).to(device)
+    checkpoint = as_path(scoring.checkpoint)
+    model.load_state_dict(read_network(checkpoint)[0])
+    training = spec.training
+    embeddings_ND = embed(
+        model, view, training.frame, batch_size=training.embedding_batch, device=device, precision="float32"
+    )
+    labels_N = view.labels_N
+    names = scoring.metrics
+    superclasses_N = superclasses_for((*names, spec.objective), scoring.images.dataset, view)
+    parts: dict[str, torch.Tensor] = {}
+    metrics: dict[str, float] = {}
+    test_subsets = scoring.images.dataset.test_subsets()
+    for subset, of_subset in by_subset(names).items():
+        of_N = images_of(subset, labels_N, view.class_names, test_subsets)
+        its_superclasses = None if superclasses_N is None else superclasses_N[of_N]
+        found = metric_parts(embeddings_ND[of_N], labels_N[of_N], of_subset, its_superclasses)
+        values = from_parts(found, labels_N[of_N], of_subset)
+        values |= evaluate(embeddings_ND[of_N], labels_N[of_N], [name for name in of_subset if name not in values])
+        parts |= spread_parts(found, subset, of_N)
+        metrics |= {subset_name(name, subset): value for name, value in values.items()}
+    content = io.BytesIO()
+    np.savez_compressed(content, labels=labels_N.numpy(), keys=np.array(view.image_keys), **parts)  # type: ignore[arg-type]
+    retrieval = retrieval_of(embeddings_ND, labels_N, view.image_keys, view.class_names)
+    files = {scoring.per_image: content.getvalue(), f"{FOLDER}/{scoring.per_image}": retrieval.to_bytes()}
+    digests = [hashlib.sha256(file).hexdigest() for file in files.values()]
+    scores = {
+        "loss": scoring.loss,
+        "configuration": scoring.configuration,
+        "seed": scoring.seed,
+        "fold": scoring.fold,
+        "metrics": {name: metrics[name] for name in map(metric_name, names)},
+        "model_sha256": hashlib.sha256(checkpoint.read_bytes()).hexdigest(),
+        "in_small_galleries": in_small_galleries(
+            embeddings_ND, labels_N, spec.objective, scoring.gallery, superclasses_N
+        )
+        if scoring.gallery
+        else None,
+        "per_image": scoring.per_image,
+        "sha256": digests[0],
+        "retrieval_sha256": digests[1],
+    }
+    return scores, files

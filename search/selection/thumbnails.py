@@ -1,0 +1,173 @@
+"""Thumbnails of the test images that a report may show."""
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from search.selection.choice import Confirmation
+from search.selection.retrieval_file import FOLDER, GalleryQuery, Kind, gallery_queries, in_digest_order
+from search.selection.selection import Selection
+from trainables.data.store.contents import StoreContents, read_contents
+from trainables.files import reading
+from trainables.metrics.table import is_retrieval
+
+# Small pictures of the test images that a report may show, kept when the test is scored, since nobody opens it again.
+#
+# Shapes: T pictures, G queries.
+
+NAME = "thumbnails.npz"
+SHORT_SIDE = 64
+QUALITY = 80
+LIMIT = 3_000_000
+"""Bytes of pictures for a test set at most; the first ones that are asked for are kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thumbnails:
+    """WebP files of test images by their numbers, the queries to show, and the ``metric`` that these were chosen by.
+
+    The metric is None where none has a score for each query; then there are no queries.
+    """
+
+    pictures: Mapping[int, bytes]
+    queries: tuple[GalleryQuery, ...]
+    metric: str | None
+
+    def to_bytes(self) -> bytes:
+        """The content of the file, which is of numpy's kind (npz)."""
+        content = io.BytesIO()
+        np.savez(  # WebP is compressed
+            content,
+            rows_T=np.array([*self.pictures], dtype=np.int32),
+            lengths_T=np.array([len(picture) for picture in self.pictures.values()], dtype=np.int32),
+            pictures=np.frombuffer(b"".join(self.pictures.values()), dtype=np.uint8),
+            query_rows_G=np.array([query.row for query in self.queries], dtype=np.int32),
+            query_kinds_G=np.array([str(query.kind) for query in self.queries], dtype=np.str_),
+            metric=np.array(self.metric or ""),
+        )
+        return content.getvalue()
+
+    @classmethod
+    def read(cls, path: Path) -> "Thumbnails":
+        """The file at ``path``.
+
+        Raises:
+            FileNotFoundError: it is gone.
+        """
+        with reading(path), np.load(path) as file:
+            content = {name: file[name] for name in file.files}
+        ends_T = np.cumsum(content["lengths_T"])
+        pictures = content["pictures"].tobytes()
+        return cls(
+            pictures={
+                int(row): pictures[end - length : end]
+                for row, end, length in zip(content["rows_T"], ends_T, content["lengths_T"], strict=True)
+            },
+            queries=tuple(
+                GalleryQuery(Kind(kind), int(row))
+                for kind, row in zip(content["query_kinds_G"], content["query_rows_G"], strict=True)
+            ),
+            metric=str(content["metric"]) or None,
+        )
+
+
+def make_pictures(contents: StoreContents, keys: Iterable[str], limit: int = LIMIT) -> list[bytes]:
+    """The images called ``keys`` as WebP files, their short side at most 64 pixels, as many as ``limit`` bytes hold."""
+    row_of = {key: row for row, key in enumerate(contents.image_keys)}
+    starts_N = np.cumsum(contents.lengths_N) - contents.lengths_N
+    made: list[bytes] = []
+    for key in keys:
+        row = row_of[key]
+        height, width = contents.sizes_N2[row]
+        start = starts_N[row]
+        pixels = contents.pixels[start : start + 3 * height * width].reshape(width, height, 3).transpose(1, 0, 2)
+        picture = _webp(Image.fromarray(np.ascontiguousarray(pixels)))
+        limit -= len(picture)
+        if limit < 0:
+            break
+        made.append(picture)
+    return made
+
+
+def _webp(image: Image.Image) -> bytes:
+    scale = min(1, SHORT_SIDE / min(image.size))
+    width, height = (max(round(scale * side), 1) for side in image.size)
+    content = io.BytesIO()
+    image.resize((width, height), Image.Resampling.LANCZOS).save(content, "WEBP", quality=QUALITY)
+    return content.getvalue()
+
+
+# The test images that a report shows, chosen when all models of an opening are scored.
+
+Scored = tuple[Mapping[str, Any], Mapping[str, bytes]]
+"""What a worker gives of a model: its scores, and its files by their names."""
+
+
+def thumbnails_of(store: Path, selection: Selection, scored: Sequence[Scored]) -> Thumbnails:
+    """The pictures to keep of the opened images at ``store``, which are read for it, and for which queries they are.
+
+    Queries come first, then their neighbours by the first model of each configuration, then the images of the map.
+    """
+    scores, files = scored[0]
+    per_image = read_arrays(files[scores["per_image"]])
+    keys, labels_N = per_image["keys"].tolist(), per_image["labels"]
+    firsts = [model["per_image"] for model in first_models([model for model, _ in scored])]
+    ranked = [
+        read_arrays(files[f"{FOLDER}/{model['per_image']}"]) for model, files in scored if model["per_image"] in firsts
+    ]
+    metric = next(
+        (name for name in (selection.objective, *selection.test_metrics) if is_retrieval(name) and name in per_image),
+        None,
+    )
+    queries: list[GalleryQuery] = []
+    if metric:
+        tuned_N = _mean_score(selection.chosen, metric, scored)
+        default_N = _mean_score(selection.defaults, metric, scored)
+        queries = gallery_queries(keys, labels_N, ranked[0]["queries_Q"], tuned_N, default_N)
+    rows = [query.row for query in queries]
+    places = np.searchsorted(ranked[0]["queries_Q"], rows)
+    neighbours = [found["neighbours_QK"][places].T.ravel().tolist() for found in ranked]
+    sample = ranked[0]["sample_S"].tolist()
+    on_map = [sample[position] for position in in_digest_order([keys[row] for row in sample])]
+    wanted = list(dict.fromkeys([*rows, *chain.from_iterable(zip(*neighbours, strict=True)), *on_map]))
+    pictures = make_pictures(read_contents(store), [keys[row] for row in wanted])
+    return Thumbnails(
+        pictures=dict(zip(wanted, pictures, strict=False)),  # the last ones may have found no room
+        queries=tuple(queries),
+        metric=metric,
+    )
+
+
+def first_models(scores: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The first of the models of each configuration: that of its first seed and fold."""
+    firsts: dict[tuple[str, int], Mapping[str, Any]] = {}
+    for model in scores:
+        firsts.setdefault((model["loss"], model["configuration"]), model)
+    return list(firsts.values())
+
+
+def read_arrays(content: bytes, *names: str) -> dict[str, NDArray[Any]]:
+    """The arrays ``names`` of an npz file, or all."""
+    with np.load(io.BytesIO(content)) as file:
+        return {name: file[name] for name in names or file.files}
+
+
+def _mean_score(role: Mapping[str, Confirmation], metric: str, scored: Sequence[Scored]) -> NDArray[np.float64]:
+    """The score of each image, averaged over the models of a role's configurations, all losses weighing the same."""
+    of_losses: list[NDArray[np.float64]] = []
+    for loss, entry in role.items():
+        found = [
+            read_arrays(files[model["per_image"]], metric)[metric]
+            for model, files in scored
+            if (model["loss"], model["configuration"]) == (loss, entry.number)
+        ]
+        of_losses += [np.mean(found, axis=0)] if found else []
+    mean_N: NDArray[np.float64] = np.mean(of_losses, axis=0)
+    return mean_N

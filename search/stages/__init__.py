@@ -1,1 +1,0 @@
-"""Carry searches through their stages: search, select, test."""

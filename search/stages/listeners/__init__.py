@@ -1,1 +1,0 @@
-"""What follows the trials of a search beside its progress and its tracking."""

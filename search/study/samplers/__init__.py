@@ -1,1 +1,0 @@
-"""Where proposals come from."""

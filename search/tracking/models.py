@@ -1,0 +1,253 @@
+"""The chosen models as MLflow artifacts, logged models and registered versions."""
+
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+
+from search.tracking.described import DescribedModel, Registered, Registration
+from search.tracking.summary_runs import KIND, LOGGED_MODEL, MODEL, NOTE, SEARCH, TAG_LENGTH, VERSIONS, origin_tags
+from trainables.inference.model_files import DESCRIPTION
+from trainables.mistakes import Mistakes
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import LoggedModel, Run
+    from mlflow.entities.model_registry import ModelVersion, RegisteredModel
+
+
+# A model's folder as MLflow keeps it: with a signature, an example and the code that loads it, and never a pickle.
+
+FOLDER = "model"
+"""What the model's folder is called in the artifact's ``data``."""
+REQUIRED = ("numpy", "pillow", "safetensors", "torch", "torchvision")
+SIDE = 64
+"""The example's, in pixels."""
+
+
+def log_artifact(client: "MlflowClient", model: "LoggedModel", folder: Path) -> None:
+    """Copy the model in ``folder`` to where MLflow keeps ``model``, as what its own tools load and serve.
+
+    Torch is not imported: the signature is known, and the example is drawn, since no image of a data set may be given
+    away here.
+    """
+    import pandas as pd
+    from mlflow.models import Model, ModelSignature
+    from mlflow.pyfunc import save_model
+    from mlflow.types import ColSpec, DataType, Schema
+    from mlflow.types.schema import AnyType, Array
+
+    # Not `binary`, which decodes base64 by itself, but refuses pixels over HTTP.
+    images = Schema([ColSpec(AnyType(), "image")])
+    embeddings = Schema([ColSpec(Array(DataType.float), "embedding")])
+    with TemporaryDirectory() as place:
+        (Path(place) / FOLDER).symlink_to(folder.resolve())
+        artifact = Path(place) / "artifact"
+        save_model(
+            artifact,
+            mlflow_model=Model(
+                artifact_path=model.artifact_location, model_id=model.model_id, run_id=model.source_run_id
+            ),
+            loader_module="served_model",
+            data_path=str(Path(place) / FOLDER),
+            code_paths=[str(_zipped_code(Path(place))), str(Path(__file__).with_name("served_model.py"))],
+            pip_requirements=_requirements(folder),
+            signature=ModelSignature(images, embeddings),
+            input_example=pd.DataFrame({"image": [_drawn_image()]}),
+        )
+        client.log_model_artifacts(model.model_id, str(artifact))
+
+
+def _zipped_code(folder: Path) -> Path:
+    """The package ``trainables`` in one file below ``folder``: a server takes a request for each file, and a password.
+
+    The same code makes the same file.
+    """
+    package = Path(str(files("trainables")))
+    path = folder / "trainables.zip"
+    with ZipFile(path, "w", ZIP_DEFLATED) as archive:
+        for module in sorted(package.rglob("*.py")):
+            archive.writestr(ZipInfo(str(module.relative_to(package.parent))), module.read_bytes(), ZIP_DEFLATED)
+    return path
+
+
+def _requirements(folder: Path) -> list[str]:
+    """What loading the model needs, in the versions that are here, without what a build adds, as in ``2.11.0+cpu``."""
+    backbone = json.loads((folder / DESCRIPTION).read_text())["model"]["backbone"]
+    names = (*REQUIRED, "timm") if backbone.startswith("timm:") else REQUIRED
+    return [f"{name}=={version(name).partition('+')[0]}" for name in names]
+
+
+def _drawn_image() -> bytes:
+    """A slope of grey, as PNG."""
+    from PIL import Image
+
+    content = io.BytesIO()
+    Image.linear_gradient("L").resize((SIDE, SIDE)).save(content, "PNG")
+    return content.getvalue()
+
+
+# The chosen models of a search as MLflow's logged models: what is there already is not written again.
+
+KIND_OF_MODEL = "embedder"
+
+
+def keep_model(client: "MlflowClient", run_id: str, name: str, wanted: DescribedModel, now: int) -> str:
+    """Have ``wanted`` as a model ``name`` of the run ``run_id``, and return its id; ``now`` in ms since 1970.
+
+    A run may have several: a model with other weights, or another preprocessing, is another one.
+    """
+    from mlflow.entities import LoggedModelStatus
+
+    run = client.get_run(run_id)
+    digest = hashlib.sha256((wanted.folder / DESCRIPTION).read_bytes()).hexdigest()  # which has that of the weights
+    model = _found(client, run, digest) or client.create_logged_model(
+        run.info.experiment_id,
+        name=_allowed(name),
+        source_run_id=run_id,
+        tags={**origin_tags(), MODEL: digest, **_tags(wanted)},
+        params={key: str(value) for key, value in wanted.params.items()},
+        model_type=KIND_OF_MODEL,
+    )
+    if model.status != LoggedModelStatus.READY:
+        log_artifact(client, model, wanted.folder)
+        _link(client, run, model)
+        client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+    _bring_up_to_date(client, run_id, model, wanted, now)
+    found: str = model.model_id
+    return found
+
+
+def _found(client: "MlflowClient", run: "Run", digest: str) -> "LoggedModel | None":
+    """The model that is there, whole or as far as a process that died came with it; of two, the whole one."""
+    from mlflow.entities import LoggedModelStatus
+
+    of_digest = f"source_run_id = '{run.info.run_id}' AND tags.`{MODEL}` = '{digest}'"
+    models = client.search_logged_models([run.info.experiment_id], of_digest)
+    return min(models, key=lambda model: model.status != LoggedModelStatus.READY, default=None)
+
+
+def _allowed(name: str) -> str:
+    """A logged model's name has no dot and no slash."""
+    return name.replace(".", "-").replace("/", "-")
+
+
+def _link(client: "MlflowClient", run: "Run", model: "LoggedModel") -> None:
+    from mlflow.entities import LoggedModelOutput
+
+    linked = {output.model_id for output in run.outputs.model_outputs} if run.outputs else set()
+    if model.model_id not in linked:
+        client.log_outputs(run.info.run_id, [LoggedModelOutput(model.model_id, step=0)])
+
+
+def _bring_up_to_date(
+    client: "MlflowClient", run_id: str, model: "LoggedModel", wanted: DescribedModel, now: int
+) -> None:
+    from mlflow.entities import Metric
+
+    if tags := {key: text for key, text in _tags(wanted).items() if model.tags.get(key) != text}:
+        client.set_logged_model_tags(model.model_id, tags)
+    newest = {metric.key: metric.value for metric in model.metrics or ()}
+    metrics = [
+        Metric(key, value, now, 0, model_id=model.model_id)
+        for key, value in wanted.metrics.items()
+        if newest.get(key) != value
+    ]
+    if metrics:
+        client.log_batch(run_id, metrics=metrics)
+
+
+def _tags(wanted: DescribedModel) -> dict[str, str]:
+    tags = {**wanted.tags, NOTE: wanted.description}
+    return {key: text[:TAG_LENGTH] for key, text in tags.items()}
+
+
+# The chosen models of a search as versions of one registered model, whose alias names the best.
+
+CHAMPION, CANDIDATE = "champion", "candidate"
+
+
+def keep_versions(
+    client: "MlflowClient", search: str, wanted: Registration, models: Mapping[str, tuple[str, DescribedModel]]
+) -> Registered:
+    """Have the ``models`` of ``search`` registered, and one of them with the alias.
+
+    Args:
+        client: of the server.
+        search: its name.
+        wanted: the registered model.
+        models: by loss the id of the logged model, and what it is.
+
+    Raises:
+        Mistakes: another one's model has the name.
+    """
+    registered = _registered(client, search, wanted)
+    there = {
+        version.tags.get(LOGGED_MODEL): version for version in client.search_model_versions(f"name = '{wanted.name}'")
+    }
+    versions = {}
+    for loss, (model_id, described) in models.items():
+        version = there.get(model_id) or _made(client, wanted.name, model_id, described)
+        _update_version(client, version, described)
+        _link_version(client, model_id, version)
+        versions[loss] = str(version.version)
+    alias = _keep_alias(client, registered, wanted, versions[wanted.best])
+    return Registered(name=wanted.name, versions=versions, best=wanted.best, alias=alias)
+
+
+def _registered(client: "MlflowClient", search: str, wanted: Registration) -> "RegisteredModel":
+    found = client.search_registered_models(f"name = '{wanted.name}'")
+    if not found:
+        tags = {KIND: "search", SEARCH: search}
+        return client.create_registered_model(wanted.name, tags=tags, description=wanted.description)
+    registered = found[0]
+    if registered.tags.get(SEARCH) != search:
+        raise Mistakes(
+            f"MLflow has a registered model {wanted.name} already, which is not of the search {search}; register this "
+            f"one's under another name: `holdout register {search} --as NAME`."
+        )
+    return registered
+
+
+def _made(client: "MlflowClient", name: str, model_id: str, described: DescribedModel) -> "ModelVersion":
+    model = client.get_logged_model(model_id)
+    return client.create_model_version(
+        name,
+        model.artifact_location,  # for models:/m-… MLflow 3.17 asks the server that this process has set, and not ours
+        model.source_run_id,
+        tags={LOGGED_MODEL: model_id, **described.tags},
+        description=described.description,
+        model_id=model_id,
+    )
+
+
+def _update_version(client: "MlflowClient", version: "ModelVersion", wanted: DescribedModel) -> None:
+    if version.description != wanted.description:
+        client.update_model_version(version.name, version.version, wanted.description)
+    for key, text in wanted.tags.items():
+        if version.tags.get(key) != text:
+            client.set_model_version_tag(version.name, version.version, key, text)
+
+
+def _link_version(client: "MlflowClient", model_id: str, version: "ModelVersion") -> None:
+    """Let the page of the logged model name its version, as MLflow's server does by itself."""
+    linked = json.loads(client.get_logged_model(model_id).tags.get(VERSIONS, "[]"))
+    entry = {"name": version.name, "version": int(version.version)}
+    if (entry["name"], entry["version"]) not in [(other["name"], int(other["version"])) for other in linked]:
+        client.set_logged_model_tags(model_id, {VERSIONS: json.dumps([*linked, entry])})
+
+
+def _keep_alias(client: "MlflowClient", registered: "RegisteredModel", wanted: Registration, version: str) -> str:
+    """One of the two aliases is there at a time; those that others gave stay."""
+    alias, other = (CHAMPION, CANDIDATE) if wanted.distinguishable else (CANDIDATE, CHAMPION)
+    if str(registered.aliases.get(alias)) != version:
+        client.set_registered_model_alias(wanted.name, alias, version)
+    if other in registered.aliases:
+        client.delete_registered_model_alias(wanted.name, other)
+    return alias

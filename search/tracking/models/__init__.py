@@ -1,1 +1,0 @@
-"""Trained models as MLflow keeps, registers and serves them."""

@@ -1,1 +1,0 @@
-"""One file a kind of record: what is stored against what follows from the rest."""

@@ -1,1 +1,0 @@
-"""From stored images to a batch: crop boxes, resampling, loading."""

@@ -1,0 +1,331 @@
+"""CUB-200-2011, Cars196, Stanford Online Products, VehicleID and iNaturalist 2018."""
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
+
+from trainables.data.dataset import listed
+from trainables.data.images import IMAGE_SUFFIXES
+from trainables.data.sets.published import Classes, Halves, PublishedDataset, counted, grouped, halved, read_list
+from trainables.mistakes import Mistakes, raise_if_any
+
+# CUB-200-2011 (Wah et al. 2011): 200 species of birds, of which the first hundred train.
+
+
+@dataclass(frozen=True, kw_only=True)
+class CUB200(PublishedDataset):
+    """Classes are named as in ``classes.txt`` and come in its order."""
+
+    title: ClassVar[str] = "CUB-200-2011"
+    summary: ClassVar[str] = "11,788 photographs of 200 species of birds"
+    publisher: ClassVar[str] = "https://www.vision.caltech.edu/datasets/cub_200_2011/"
+    layout: ClassVar[str] = """\
+images.txt                 1 001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg
+image_class_labels.txt     1 1
+classes.txt                1 001.Black_footed_Albatross
+images/001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg"""
+
+    def _needed(self) -> tuple[str, ...]:
+        return "images.txt", "image_class_labels.txt", "classes.txt"
+
+    def _published(self) -> Mapping[str, tuple[int, ...]]:
+        return {
+            "training classes": (100,),
+            "test classes": (100,),
+            "training images": (5_864,),
+            "test images": (5_924,),
+        }
+
+    def _listed(self) -> Halves:
+        names = self._table("classes.txt", "class_id class_name")
+        paths = self._table("images.txt", "image_id image_name")
+        labels = self._table("image_class_labels.txt", "image_id class_id")
+        sentences = []
+        if shared := sorted(name for name, count in Counter(names.values()).items() if count > 1):
+            sentences.append(
+                f"{len(shared)} names in classes.txt of {str(self.root)!r} are of more than one class: "
+                f"{listed(shared)}. Restore the published files."
+            )
+        if odd := sorted(paths.keys() ^ labels.keys()):
+            sentences.append(
+                f"{len(odd)} images in {str(self.root)!r} are in only one of images.txt and image_class_labels.txt: "
+                f"{listed(odd)}. Restore the published files."
+            )
+        if unnamed := sorted(set(labels.values()) - names.keys()):
+            sentences.append(
+                f"{len(unnamed)} classes in {str(self.root)!r} are in image_class_labels.txt and not in classes.txt: "
+                f"{listed(unnamed)}. Restore the published files."
+            )
+        raise_if_any(sentences)
+        classes: dict[str, list[str]] = {name: [] for name in names.values()}
+        for image, path in paths.items():
+            classes[names[labels[image]]].append(f"images/{path}")
+        return halved({name: tuple(keys) for name, keys in classes.items()})
+
+
+# Cars196 (Krause et al. 2013): 196 models of cars, of which the first 98 train.
+
+ANNOTATIONS = "cars_annos.mat"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cars196(PublishedDataset):
+    """Classes are named as in ``class_names`` and come in its order; ``test`` of the annotations is not used."""
+
+    title: ClassVar[str] = "Cars196"
+    summary: ClassVar[str] = "16,185 photographs of 196 models of cars"
+    publisher: ClassVar[str] = "https://ai.stanford.edu/~jkrause/cars/car_dataset.html"
+    layout: ClassVar[str] = """\
+cars_annos.mat             annotations (relative_im_path, class, …) and class_names
+car_ims/000001.jpg"""
+
+    def _needed(self) -> tuple[str, ...]:
+        return (ANNOTATIONS,)
+
+    def _published(self) -> Mapping[str, tuple[int, ...]]:
+        return {
+            "training classes": (98,),
+            "test classes": (98,),
+            "training images": (8_054,),
+            "test images": (8_131,),
+        }
+
+    def _listed(self) -> Halves:
+        from scipy.io import loadmat  # here, since no other data set should wait for it
+
+        try:
+            content = loadmat(self._root / ANNOTATIONS, squeeze_me=True)
+            names = [str(name) for name in content["class_names"]]
+            if len(set(names)) < len(names):
+                raise ValueError("two classes have one name")
+            classes: dict[str, list[str]] = {name: [] for name in names}
+            annotations = content["annotations"]
+            for path, label in zip(annotations["relative_im_path"], annotations["class"], strict=True):
+                if not 1 <= label <= len(names):
+                    raise ValueError(f"a class is {label}, and there are {len(names)}")
+                classes[names[label - 1]].append(str(path))
+        except Exception as error:  # scipy raises anything when a file is damaged
+            raise Mistakes(
+                f"{ANNOTATIONS} in {str(self.root)!r} is damaged or not that of {self.title} "
+                f"({type(error).__name__}: {error}). Restore the published file."
+            ) from error
+        return halved({name: tuple(keys) for name, keys in classes.items()})
+
+
+# Stanford Online Products (Song et al. 2016): products sold on eBay; the authors' lists are the two halves.
+#
+# The products are of twelve kinds (bicycles, chairs, …), the data set's superclasses.
+
+TRAIN, TEST = "Ebay_train.txt", "Ebay_test.txt"
+COLUMNS = "image_id class_id super_class_id path"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SOP(PublishedDataset):
+    """Classes are named by their ``class_id``, in the order of the lists."""
+
+    title: ClassVar[str] = "Stanford Online Products"
+    summary: ClassVar[str] = "120,053 photographs of 22,634 products"
+    publisher: ClassVar[str] = "https://cvgl.stanford.edu/projects/lifted_struct/"
+    layout: ClassVar[str] = """\
+Ebay_train.txt             image_id class_id super_class_id path
+                           1 1 1 bicycle_final/111085122871_0.JPG
+Ebay_test.txt              the same
+bicycle_final/111085122871_0.JPG"""
+
+    def _needed(self) -> tuple[str, ...]:
+        return TRAIN, TEST
+
+    def _published(self) -> Mapping[str, tuple[int, ...]]:
+        return {
+            "training classes": (11_318,),
+            "test classes": (11_316,),
+            "training images": (59_551,),
+            "test images": (60_502,),
+        }
+
+    def _listed(self) -> Halves:
+        return self._half(TRAIN), self._half(TEST)
+
+    def _half(self, name: str) -> Classes:
+        return grouped((product, path) for _, product, _, path in self._rows(name, COLUMNS))
+
+    def superclasses(self) -> dict[str, str]:
+        """Product → its ``super_class_id``.
+
+        Raises:
+            Mistakes: as :meth:`classes`, or a product of two kinds.
+        """
+        kinds: dict[str, set[str]] = {}
+        for name in (TRAIN, TEST):
+            for _, product, kind, _ in self._rows(name, COLUMNS):
+                kinds.setdefault(product, set()).add(kind)
+        if several := [product for product, found in kinds.items() if len(found) > 1]:
+            raise Mistakes(
+                f"{len(several)} products in {str(self.root)!r} have more than one super_class_id: {listed(several)}. "
+                "Restore the published lists."
+            )
+        return {product: min(kinds[product]) for product in self.classes()}
+
+
+# VehicleID (Liu et al. 2016): vehicles seen by surveillance cameras, with three lists of test vehicles.
+#
+# A model is scored on each list by itself (``recall_at_1-small``), and on the vehicles of all of them
+# (``recall_at_1``).
+
+VEHICLEID_TRAIN = "train_test_split/train_list.txt"
+TESTS = {
+    "small": "train_test_split/test_list_800.txt",
+    "medium": "train_test_split/test_list_1600.txt",
+    "large": "train_test_split/test_list_2400.txt",
+}
+# The papers print other numbers than the released lists hold. Both are right: what is refused is a damaged list.
+TRAINING_CLASSES, TRAINING_IMAGES = (13_164, 13_134), (113_346, 110_178)
+TEST_CLASSES = {"small": (800,), "medium": (1_600,), "large": (2_400,)}
+TEST_IMAGES = {"small": (6_493, 7_332), "medium": (13_377, 12_995), "large": (19_777, 20_038)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class VehicleID(PublishedDataset):
+    """Classes are named by the vehicle's number, in the order of the lists."""
+
+    title: ClassVar[str] = "VehicleID"
+    summary: ClassVar[str] = "photographs of 13,164 vehicles to train on, and of 800, 1,600 and 2,400 to test"
+    publisher: ClassVar[str] = "https://www.pkuml.org/resources/pku-vehicleid.html (on request)"
+    layout: ClassVar[str] = """\
+train_test_split/train_list.txt        0279029 23781 (image, vehicle)
+train_test_split/test_list_800.txt     the same, and test_list_1600.txt, test_list_2400.txt
+image/0279029.jpg"""
+
+    def _needed(self) -> tuple[str, ...]:
+        return VEHICLEID_TRAIN, *TESTS.values()
+
+    def _published(self) -> Mapping[str, tuple[int, ...]]:
+        return {
+            "training classes": TRAINING_CLASSES,
+            "training images": TRAINING_IMAGES,
+            **{f"{name} test classes": right for name, right in TEST_CLASSES.items()},
+            **{f"{name} test images": right for name, right in TEST_IMAGES.items()},
+        }
+
+    def _counts(self, halves: Halves) -> dict[str, int]:
+        counts = counted(halves)
+        for name, vehicles in self._test_lists.items():
+            counts[f"{name} test classes"] = len(vehicles)
+            counts[f"{name} test images"] = sum(map(len, vehicles.values()))
+        return counts
+
+    def _listed(self) -> Halves:
+        test: Classes = {}
+        for name, vehicles in self._test_lists.items():
+            # A list is a part of the test classes, and so has all images of a vehicle that another list has too.
+            if other := [vehicle for vehicle, keys in vehicles.items() if set(test.get(vehicle, keys)) != set(keys)]:
+                raise Mistakes(
+                    f"{len(other)} vehicles in {TESTS[name]} of {str(self.root)!r} have other images than in a smaller "
+                    f"list: {listed(other)}. Restore the published lists."
+                )
+            test = {**vehicles, **test}
+        return self._list(VEHICLEID_TRAIN), test
+
+    @cached_property
+    def _test_lists(self) -> dict[str, Classes]:
+        return {name: self._list(path) for name, path in TESTS.items()}
+
+    def _list(self, path: str) -> Classes:
+        return grouped((vehicle, f"image/{image}.jpg") for image, vehicle in self._rows(path, "image vehicle"))
+
+    def test_subsets(self) -> dict[str, tuple[str, ...]]:
+        """The vehicles of each list, of which none is left out that has images; ``subset`` may leave a list empty."""
+        _, test = self.published_split()
+        there = frozenset(test)
+        found = {name: tuple(filter(there.__contains__, vehicles)) for name, vehicles in self._test_lists.items()}
+        return {name: vehicles for name, vehicles in found.items() if vehicles}
+
+
+# iNaturalist 2018 (Van Horn et al. 2018): species of plants and animals, split as Brown et al. (Smooth-AP, 2020).
+#
+# They trained on 5,690 of the 8,142 categories. Their lists can be given; without them the training categories are
+# those whose names hash lowest, in the same proportion: neither an order (plants first) nor a random generator decides.
+
+INATURALIST_ANNOTATIONS = ("train2018.json", "val2018.json")
+TRAINING_CATEGORIES, CATEGORIES, IMAGES = 5_690, 8_142, 461_939
+
+
+def _category(line: str) -> str:
+    """The category of a line that names it, as in ``7477``, or that is the path of one of its images."""
+    parts = line.split("/")
+    is_image = os.path.splitext(parts[-1])[1].lower() in IMAGE_SUFFIXES
+    return parts[-2] if is_image and len(parts) > 1 else parts[-1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class INaturalist(PublishedDataset):
+    """Training and validation images together; classes are named by their category's number, and come in its order."""
+
+    title: ClassVar[str] = "iNaturalist 2018"
+    summary: ClassVar[str] = "461,939 photographs of 8,142 species of plants and animals"
+    publisher: ClassVar[str] = "https://github.com/visipedia/inat_comp/tree/master/2018"
+    layout: ClassVar[str] = """\
+train2018.json             categories, images (file_name) and annotations (category_id)
+val2018.json               the same
+train_val2018/Plantae/7477/3b60c9486db1d2ee875f11a669fbde4a.jpg"""
+
+    class_list: str | None = field(
+        default=None,
+        metadata={
+            "about": "a file of training categories, or of their images, below root or absolute; null: a hash decides"
+        },
+    )
+
+    def _needed(self) -> tuple[str, ...]:
+        return INATURALIST_ANNOTATIONS
+
+    def _published(self) -> Mapping[str, tuple[int, ...]]:
+        return {
+            "training classes": (TRAINING_CATEGORIES,),
+            "test classes": (CATEGORIES - TRAINING_CATEGORIES,),
+            "images": (IMAGES,),
+        }
+
+    def _listed(self) -> Halves:
+        pairs = [pair for name in INATURALIST_ANNOTATIONS for pair in self._pairs(name)]
+        classes = grouped(pairs)
+        names = sorted(classes, key=int)
+        training = self._training(names)
+        train = {name: classes[name] for name in names if name in training}
+        return train, {name: classes[name] for name in names if name not in training}
+
+    def _pairs(self, name: str) -> Iterator[tuple[str, str]]:
+        """Category and path of each image of an annotation file."""
+        try:
+            content = json.loads((self._root / name).read_bytes())
+            paths = {image["id"]: image["file_name"] for image in content["images"]}
+            for annotation in content["annotations"]:
+                path = paths[annotation["image_id"]]
+                if not isinstance(path, str):
+                    raise TypeError(f"a file_name is {path!r}")
+                yield str(int(annotation["category_id"])), path
+        except Exception as error:  # what should be a table may be anything, as deeply nested as one likes
+            raise Mistakes(
+                f"{name} in {str(self.root)!r} is damaged or not that of {self.title} "
+                f"({type(error).__name__}: {error}). Restore the published file."
+            ) from error
+
+    def _training(self, names: list[str]) -> set[str]:
+        if self.class_list is None:
+            hashed = sorted(names, key=lambda name: hashlib.sha256(f"inaturalist:{name}".encode()).digest())
+            return set(hashed[: len(names) * TRAINING_CATEGORIES // CATEGORIES])
+        lines = read_list(self._root / self.class_list)
+        training = dict.fromkeys(_category(line.strip()) for line in lines if line.strip())
+        known = set(names)
+        if unknown := [name for name in training if name not in known]:
+            raise Mistakes(
+                f"dataset.class_list is {self.class_list!r}, and {len(unknown)} of the {len(training)} categories "
+                f"in it are not in the annotations: {listed(unknown)}. Give a category or the path of an image a line."
+            )
+        return set(training)

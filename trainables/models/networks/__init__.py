@@ -1,1 +1,0 @@
-"""Networks: those written here, and those of libraries."""

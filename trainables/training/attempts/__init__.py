@@ -1,1 +1,0 @@
-"""A worker's attempts at trainings, and their logs."""

@@ -1,1 +1,0 @@
-"""What a training keeps, written beside it."""

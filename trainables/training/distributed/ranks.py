@@ -1,0 +1,256 @@
+"""The processes of the other ranks, and the messages between them and rank 0."""
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _abort_process_group
+
+from trainables.mistakes import Failure
+from trainables.spec import TrialSpec
+
+# What rank 0 and the others say to each other beside tensors: orders to them, answers from them.
+
+
+class RankLost(Failure):
+    """A process that a training shares its batches with died, or did not answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begin:
+    """Join the ranks, and make the training of ``spec`` ready.
+
+    ``device`` is a name as torch's, ``folder`` where the ranks find each other, ``dtype`` and ``threads`` are torch's
+    in rank 0's process, and ``optimizer`` is what ``torch.save`` made of the state of its optimiser.
+    """
+
+    spec: TrialSpec
+    rank: int
+    ranks: int
+    device: str
+    folder: str
+    patience_s: float
+    dtype: str
+    threads: int
+    optimizer: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainEpoch:
+    """Train an epoch: its batches, as numbers of images, and the learning rates of the optimiser's groups."""
+
+    epoch: int
+    batches: list[list[int]]
+    learning_rates: list[float]
+
+
+@dataclass(frozen=True)
+class Done:
+    """The last order is carried out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """What ended a rank, and where."""
+
+    error: Exception
+    where: str
+
+    @classmethod
+    def of(cls, error: Exception) -> "Failed":
+        """``error`` as it can be sent."""
+        where = "".join(traceback.format_exception(error))
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:  # some cannot be pickled, or not be made again
+            error = RuntimeError(f"{type(error).__name__}: {error}")
+        return cls(error=error, where=where)
+
+
+# The processes of the other ranks, as rank 0's process starts, orders, watches and ends them.
+
+PATIENCE_S = 600.0
+"""For a rank that does not come to where the others wait for it."""
+
+END_S = 10.0
+BLAME_S = 5.0
+"""For the word of a rank that failed: the others notice first that it is gone."""
+
+
+def join(begin: Begin) -> None:
+    """Join torch's default process group, by way of a file: nothing listens for who else may come."""
+    store = dist.FileStore(f"{begin.folder}/store", begin.ranks)
+    device = torch.device(begin.device)
+    if device.type == "cuda":  # where a rank does not come, NCCL gives up what waits for it, and not this process
+        os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2")
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        store=store,
+        rank=begin.rank,
+        world_size=begin.ranks,
+        timeout=timedelta(seconds=begin.patience_s),
+        device_id=device if device.type == "cuda" else None,
+    )
+
+
+def is_of_group(error: BaseException) -> bool:
+    """Whether a collective operation failed, as it does of another rank that is gone; gloo has no errors of its own."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "/gloo/" in str(error))
+
+
+class OtherRanks:
+    """Processes of the same program, one for each of ``devices`` but the first.
+
+    They end with this object's :meth:`end`, and with this process, however it ends: their pipe closes then. A rank that
+    ends before is noted at once, and what waits for it on this rank is ended too.
+    """
+
+    def __init__(self, spec: TrialSpec, devices: Sequence[torch.device], optimizer: bytes) -> None:
+        self._failure: Exception | None = None
+        self._ending = False
+        self._answers = 0
+        self._changed = threading.Condition()
+        self._cuda = devices[0].type == "cuda"
+        self._folder = tempfile.mkdtemp(prefix="holdout-ranks-")
+        started = [_start() for _ in devices[1:]]
+        self._processes = [process for process, _ in started]
+        self._connections = [connection for _, connection in started]
+        threading.Thread(target=self._listen, daemon=True, name="other ranks").start()
+        try:
+            begins = [
+                Begin(
+                    spec=spec, rank=rank, ranks=len(devices), device=str(device), folder=self._folder,
+                    patience_s=PATIENCE_S, dtype=str(torch.get_default_dtype()).removeprefix("torch."),
+                    threads=max(1, torch.get_num_threads() // len(devices)), optimizer=optimizer if rank else b"",
+                )
+                for rank, device in enumerate(devices)
+            ]  # fmt: skip
+            self._send(begins[1:])
+            self.wait()
+            join(begins[0])
+        except BaseException:
+            self.kill()
+            raise
+
+    def train(self, epoch: int, batches: list[list[int]], learning_rates: list[float]) -> None:
+        """Have all train an epoch; it begins where this rank does."""
+        order = TrainEpoch(epoch=epoch, batches=batches, learning_rates=learning_rates)
+        self._send([order] * len(self._connections))
+
+    def _send(self, orders: Sequence[Begin | TrainEpoch]) -> None:
+        self._answers = 0
+        for connection, order in zip(self._connections, orders, strict=True):
+            try:
+                connection.send(order)
+            except OSError as error:
+                raise self.failure(BLAME_S) or RankLost("A rank does not listen any more.") from error
+
+    def wait(self) -> None:
+        """Wait until all have carried out their order.
+
+        Raises:
+            RankLost: one died, or has not for :data:`PATIENCE_S`.
+            Exception: what ended one.
+        """
+        with self._changed:
+            done = self._changed.wait_for(
+                lambda: self._failure or self._answers == len(self._connections), timeout=PATIENCE_S
+            )
+        if self._failure:
+            raise self._failure
+        if not done:
+            raise RankLost(f"A process of this training has not answered for {PATIENCE_S / 60:g} minutes.")
+
+    def failure(self, patience_s: float) -> Exception | None:
+        """What ended one of them, if that is known within ``patience_s`` seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure is not None, timeout=patience_s)
+        return self._failure
+
+    def _listen(self) -> None:
+        rank_of = {connection: rank for rank, connection in enumerate(self._connections, start=1)}
+        while rank_of:
+            for connection in wait(list(rank_of)):
+                assert isinstance(connection, Connection)
+                rank = rank_of[connection]
+                try:
+                    answer = connection.recv()
+                except (EOFError, OSError):
+                    del rank_of[connection]
+                    connection.close()
+                    answer = None
+                self._note(rank, answer)
+
+    def _note(self, rank: int, answer: Done | Failed | None) -> None:
+        with self._changed:
+            if self._ending or self._failure:
+                return
+            if isinstance(answer, Done):
+                self._answers += 1
+            elif isinstance(answer, Failed):
+                self._failure = answer.error
+                self._failure.__cause__ = RuntimeError(f"on rank {rank}:\n{answer.where}")
+            else:
+                self._failure = RankLost(f"The process of rank {rank} of {len(self._connections) + 1} died.")
+            self._changed.notify_all()
+        if self._failure and self._cuda and (group := dist.group.WORLD) is not None:
+            group.abort()  # it waits for a rank that is gone until its patience ends
+
+    def end(self) -> None:
+        """Have all end, and leave the group with them; where that was done, nothing."""
+        if self._begin_to_end():
+            for connection in self._connections:
+                with suppress(OSError):  # it has ended
+                    connection.send(None)
+            if dist.is_initialized():
+                dist.destroy_process_group()
+            self._reap(END_S)
+
+    def kill(self) -> None:
+        """The same, at once, whatever they are at."""
+        if self._begin_to_end():
+            for process in self._processes:
+                process.kill()
+            if dist.is_initialized():
+                # What is regular waits for all ranks on GPUs, and there is no other way to leave without them.
+                _abort_process_group() if self._cuda else dist.destroy_process_group()
+            self._reap(END_S)
+
+    def _begin_to_end(self) -> bool:
+        with self._changed:
+            first, self._ending = not self._ending, True
+        return first
+
+    def _reap(self, patience_s: float) -> None:
+        for process in self._processes:
+            try:
+                process.wait(patience_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _start() -> tuple[subprocess.Popen[bytes], Connection]:
+    """A process that waits for orders at the other end of a pipe. It finds code of one's own where this one does."""
+    ours, theirs = Pipe()
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    with theirs:
+        program = [sys.executable, "-P", "-m", "trainables.training.distributed.other_rank", str(theirs.fileno())]
+        process = subprocess.Popen(
+            program, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path}
+        )
+    return process, ours

@@ -1,0 +1,181 @@
+"""Adam and AdamW, for one training and for several at once."""
+
+from collections.abc import Callable, Iterator, Sequence
+from inspect import unwrap
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+# Adam and AdamW as torch computes them, without loading torch's compiler.
+#
+# torch's optimisers load ``torch._dynamo`` when they are made and at every step, only to say that they are not to be
+# compiled: two seconds of every worker's start, and 160 MB. Nothing is compiled here, so the methods are taken without
+# those wrappers. A method that has none in some version of torch is taken as it is.
+
+
+def _step(optimizer: type[Optimizer]) -> Callable[..., Any]:
+    """The optimiser's step, whose wrapper also turns gradients off."""
+    return torch.no_grad()(unwrap(optimizer.step))
+
+
+class _NotCompiled(Optimizer):
+    add_param_group = unwrap(Optimizer.add_param_group)
+    load_state_dict = unwrap(Optimizer.load_state_dict)
+    state_dict = unwrap(Optimizer.state_dict)
+    zero_grad = unwrap(Optimizer.zero_grad)
+
+
+class Adam(_NotCompiled, torch.optim.Adam):
+    """Kingma and Ba, 2015."""
+
+    step = _step(torch.optim.Adam)
+
+
+class AdamW(_NotCompiled, torch.optim.AdamW):
+    """Loshchilov and Hutter, 2019: Adam with weight decay beside the gradient."""
+
+    step = _step(torch.optim.AdamW)
+
+
+# Adam and AdamW over the parameters of several trainings, each with its own rates, decay and number of steps.
+#
+# Shapes: M members, P values of a group's parameters in a row, T steps of an epoch.
+
+STATE = ("exp_avg", "exp_avg_sq")
+
+
+class StackedGroup:
+    """One group of parameters of M optimisers, a member a row, so that a step is a few operations for all of them.
+
+    ``leaves`` are the parameters themselves, each [M, …], in the order of the group: parts of the rows, which steps
+    change in place. What a member's optimiser knows is taken over, and given back by :meth:`write_back`.
+    """
+
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], number: int, clips: Sequence[float | None]) -> None:
+        self._optimizers = optimizers
+        self._groups = [optimizer.param_groups[number] for optimizer in optimizers]
+        self._learning = [[p for p in group["params"] if p.requires_grad] for group in self._groups]
+        shapes = [parameter.shape for parameter in self._learning[0]]
+        assert all([p.shape for p in learning] == shapes for learning in self._learning), "groups of different shapes"
+        self._ends = [0]
+        for shape in shapes:
+            self._ends.append(self._ends[-1] + shape.numel())
+        self._values_MP = torch.stack([_row(learning) for learning in self._learning])
+        self.leaves = [
+            self._values_MP[:, start:end].view(len(optimizers), *shape).detach().requires_grad_()
+            for (start, end), shape in zip(pairwise(self._ends), shapes)
+        ]
+        self._moments = [
+            torch.stack([_row([self._state(m, p, name) for p in self._learning[m]]) for m in range(len(optimizers))])
+            for name in STATE
+        ]
+        self._done_M = torch.tensor([self._steps_done(m) for m in range(len(optimizers))], dtype=torch.float64)
+        self._beside = isinstance(optimizers[0], AdamW)
+        like = self._values_MP
+        self._decay_M1 = _column([group["weight_decay"] for group in self._groups], like)
+        self._factor_M1 = _column([1 - group["lr"] * group["weight_decay"] for group in self._groups], like)
+        bounds = [float("inf") if clip is None else clip for clip in clips]
+        self._clip_M1 = _column(bounds, like) if min(bounds) < float("inf") else None
+        self._betas, self._eps = self._groups[0]["betas"], self._groups[0]["eps"]
+
+    def _state(self, member: int, parameter: nn.Parameter, name: str) -> Tensor:
+        state = self._optimizers[member].state.get(parameter)
+        value: Tensor = state[name] if state else torch.zeros_like(parameter)
+        return value
+
+    def _steps_done(self, member: int) -> float:
+        states = [self._optimizers[member].state.get(parameter) for parameter in self._learning[member]]
+        (done,) = {float(state["step"]) if state else 0.0 for state in states}
+        return done
+
+    def begin(self, steps: int) -> None:
+        """Compute what each of the next ``steps`` steps multiplies by, in float64 as torch does, and send it once."""
+        step_TM = self._done_M + torch.arange(1, steps + 1, dtype=torch.float64)[:, None]
+        lr_M = torch.tensor([group["lr"] for group in self._groups], dtype=torch.float64)
+        sizes_TM = lr_M / (1 - self._betas[0] ** step_TM)
+        roots_TM = (1 - self._betas[1] ** step_TM).sqrt()
+        like = self._values_MP
+        self._sizes_TM1, self._roots_TM1 = (part[:, :, None].to(like) for part in (sizes_TM, roots_TM))
+        self._taken = 0
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor]) -> None:
+        """Take a step with the gradients [M, …] of ``leaves``."""
+        gradient_MP = torch.cat([gradient.reshape(len(gradient), -1) for gradient in gradients], dim=1)
+        if self._clip_M1 is not None:
+            gradient_MP.clamp_(-self._clip_M1, self._clip_M1)
+        if self._beside:
+            self._values_MP.mul_(self._factor_M1)
+        else:
+            gradient_MP.addcmul_(self._values_MP, self._decay_M1)
+        first_MP, second_MP = self._moments
+        first_MP.lerp_(gradient_MP, 1 - self._betas[0])
+        second_MP.mul_(self._betas[1]).addcmul_(gradient_MP, gradient_MP, value=1 - self._betas[1])
+        root_MP = second_MP.sqrt().div_(self._roots_TM1[self._taken]).add_(self._eps)
+        self._values_MP.sub_((first_MP * self._sizes_TM1[self._taken]).div_(root_MP))
+        self._taken += 1
+
+    @torch.no_grad()
+    def write_back(self, member: int) -> None:
+        """Give a member's parameters and optimiser what the steps have made of them."""
+        done = self._done_M[member].item() + self._taken
+        for parameter, (start, end) in zip(self._learning[member], pairwise(self._ends)):
+            parameter.copy_(self._values_MP[member, start:end].view_as(parameter))
+            state: dict[str, Any] = self._optimizers[member].state[parameter]
+            state["step"] = torch.tensor(done)
+            for name, moments_MP in zip(STATE, self._moments):
+                if name not in state:
+                    state[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+                state[name].copy_(moments_MP[member, start:end].view_as(parameter))
+
+
+class StackedOptimizer:
+    """The groups of M optimisers that have parameters that learn now, as one optimiser of all members.
+
+    ``clips`` bound each entry of a member's gradients, where they are not None.
+    """
+
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], clips: Sequence[float | None]) -> None:
+        self._optimizers = optimizers
+        self._groups = [
+            StackedGroup(optimizers, number, clips)
+            for number, group in enumerate(optimizers[0].param_groups)
+            if any(parameter.requires_grad for parameter in group["params"])
+        ]
+        self._leaves = [leaf for group in self._groups for leaf in group.leaves]
+
+    def learning(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
+        """Each parameter of the first member that learns, and the stack [M, …] of all members'."""
+        parameters = [p for group in self._optimizers[0].param_groups for p in group["params"] if p.requires_grad]
+        return zip(parameters, self._leaves, strict=True)
+
+    def begin(self, steps: int) -> None:
+        """Make ready for an epoch of so many steps."""
+        for group in self._groups:
+            group.begin(steps)
+
+    def step(self, losses_M: Tensor) -> None:
+        """Take a step down each member's loss; no member's loss depends on another's parameters."""
+        gradients = list(torch.autograd.grad(losses_M.sum(), self._leaves))
+        for group in self._groups:
+            group.step(gradients[: len(group.leaves)])
+            del gradients[: len(group.leaves)]
+
+    def write_back(self, member: int) -> None:
+        """Give a member's parameters and optimiser what the steps have made of them."""
+        optimizer = self._optimizers[member]
+        optimizer.zero_grad(set_to_none=True)
+        optimizer.step()  # changes nothing without gradients; the schedule wants to have seen a step
+        for group in self._groups:
+            group.write_back(member)
+
+
+def _row(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.cat([tensor.detach().flatten() for tensor in tensors])
+
+
+def _column(values: Sequence[float], like: Tensor) -> Tensor:
+    return torch.tensor(values, dtype=like.dtype, device=like.device)[:, None]

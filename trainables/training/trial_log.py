@@ -1,0 +1,201 @@
+"""The log of a trial."""
+
+import logging
+import os
+import re
+import socket
+import time
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any
+
+from trainables.files import as_path, write_whole
+from trainables.parts import is_own
+from trainables.spec import EpochRecord, TrialSpec
+from trainables.storage import AnyPath
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "logs"
+MESSAGES = 5000  # a program that logs every step would make a text that is long to write again and again
+WRITE_EVERY_S = 10.0  # for messages; an epoch and an end are written at once
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class TrialLog:
+    """The log of one attempt. Between :meth:`open` and :meth:`close` it takes what is logged and warned.
+
+    Logged messages are those of ``trainables`` and of the modules that one's own parts come from. What is said while
+    several trials are trained together stands in the logs of all, but for what is done for one of them :meth:`alone`.
+    """
+
+    def __init__(self, spec: TrialSpec, device: str) -> None:
+        self._spec, self._device = spec, device
+        host = re.sub(r"[^\w.-]", "_", socket.gethostname())
+        name = f"{_now():%Y%m%dT%H%M%S.%fZ}-{host}-{os.getpid()}.log"
+        self._path = f"{spec.directory.rstrip('/')}/{FOLDER}/{name}"
+        self._where = f"on {host}, process {os.getpid()}, {device}"
+        self._lines: list[str] = []
+        self._left_out = 0
+        self._written = 0.0
+        self._ended = False
+        self._warned = False
+        self._handler = _Handler(self)
+        self._modules: list[str] = []
+
+    def open(self) -> None:
+        """Begin the log."""
+        spec = self._spec
+        self._add(f"Training begins {self._where}.")
+        self._add(f"loss {spec.loss}, {dict(spec.hyperparameters)}, seed {spec.seed}, {spec.epochs} epochs")
+        self._modules = sorted(_logged_modules(spec))
+        for name in self._modules:
+            _make_audible(name)
+            logging.getLogger(name).addHandler(self._handler)
+        _take_warnings(self)
+        self._write()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """What this thread says meanwhile is for this log alone."""
+        token = _SPOKEN_TO.set(self)
+        try:
+            yield
+        finally:
+            _SPOKEN_TO.reset(token)
+
+    def epoch(self, record: EpochRecord) -> None:
+        """Write what an epoch came to."""
+        fold = f"fold {record['fold']}, " if "fold" in record else ""
+        metrics = "".join(f", {name} {value:.4f}" for name, value in record["metrics"].items())
+        seconds = record["end"] - record["start"]
+        self._add(f"{fold}epoch {record['epoch']}: loss {record['loss']:.6g}{metrics}, {seconds:.1f} s")
+        self._write()
+
+    def done(self) -> None:
+        """Write that all epochs are trained."""
+        self._end("Training is done.")
+
+    def failure(self, error: BaseException) -> None:
+        """Write why the training failed, with the whole traceback."""
+        self._end(f"Training failed.\n{''.join(traceback.format_exception(error)).rstrip()}")
+
+    def close(self) -> None:
+        """End the log; a training that is neither done nor failed was stopped."""
+        if not self._modules:
+            return
+        _leave_warnings(self)
+        for name in self._modules:
+            logging.getLogger(name).removeHandler(self._handler)
+            _make_as_before(name)
+        self._modules = []
+        if not self._ended:
+            self._end("Training was stopped before its last epoch.")
+
+    def message(self, text: str) -> None:
+        """Take a message that was logged; it is written within seconds if others follow, else with the next epoch."""
+        if _SPOKEN_TO.get() not in (None, self):
+            return
+        if len(self._lines) >= MESSAGES:
+            self._left_out += 1
+            return
+        self._add(text)
+        if time.monotonic() - self._written > WRITE_EVERY_S:
+            self._write()
+
+    def _end(self, text: str) -> None:
+        if self._left_out:
+            self._add(f"{self._left_out} further messages were left out.")
+        self._add(text)
+        self._ended = True
+        self._write()
+
+    def _add(self, text: str) -> None:
+        self._lines.append(f"{_now():%Y-%m-%d %H:%M:%S} {text}")
+
+    def _write(self) -> None:
+        self._written = time.monotonic()
+        text = "\n".join(self._lines) + "\n"
+        try:
+            write_whole(as_path(self._path), lambda file: file.write(text.encode(errors="backslashreplace")))
+        except Exception as error:  # every store's library has its own
+            if not self._warned:
+                self._warned = True  # before the warning, which is a message of this very log
+                logger.warning(
+                    "The log %s cannot be written (%s: %s); training goes on.", self._path, type(error).__name__, error
+                )
+
+
+_SPOKEN_TO: ContextVar[TrialLog | None] = ContextVar("spoken to", default=None)
+_LEVELS: dict[str, tuple[int, int]] = {}  # of each module that is logged: its level before, and how many logs it has
+_WARNED: list[TrialLog] = []
+_SHOW_WARNING: list[Any] = []  # what shows warnings while no log is open
+
+
+def _make_audible(name: str) -> None:
+    module = logging.getLogger(name)
+    level, logs = _LEVELS.get(name, (module.level, 0))
+    _LEVELS[name] = (level, logs + 1)
+    if module.getEffectiveLevel() > logging.INFO:
+        module.setLevel(logging.INFO)
+
+
+def _make_as_before(name: str) -> None:
+    level, logs = _LEVELS.pop(name)
+    if logs > 1:
+        _LEVELS[name] = (level, logs - 1)
+    else:
+        logging.getLogger(name).setLevel(level)
+
+
+def _take_warnings(log: TrialLog) -> None:
+    if not _WARNED:
+        _SHOW_WARNING.append(warnings.showwarning)
+        warnings.showwarning = _warning  # type: ignore[assignment]
+    _WARNED.append(log)
+
+
+def _leave_warnings(log: TrialLog) -> None:
+    _WARNED.remove(log)
+    if not _WARNED:
+        warnings.showwarning = _SHOW_WARNING.pop()
+
+
+def _warning(message: Warning | str, category: type[Warning], filename: str, line: int, *rest: Any) -> None:
+    for log in _WARNED:
+        log.message(f"{category.__name__}: {message} ({filename}:{line})")
+    _SHOW_WARNING[-1](message, category, filename, line, *rest)
+
+
+class _Handler(logging.Handler):
+    """Passes what is logged on to a log."""
+
+    def __init__(self, log: TrialLog) -> None:
+        super().__init__(logging.INFO)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._log.message(f"{record.levelname} {record.name}: {self.format(record)}")
+        except Exception:
+            self.handleError(record)
+
+
+def _logged_modules(spec: TrialSpec) -> set[str]:
+    """The packages whose messages belong into the log: ours, and those of one's own parts."""
+    parts = (spec.loss, spec.model.backbone, spec.training.sampler, *spec.metrics)
+    own = [part for part in parts if is_own(part)]
+    return {"trainables", *(name.split(":")[0].split(".")[0] for name in (*own, type(spec.images.dataset).__module__))}
+
+
+def read_log(directory: str) -> str:
+    """What all attempts at the trial in ``directory`` have written, one after the other; empty where none has."""
+    logs: list[AnyPath] = sorted((as_path(directory) / FOLDER).glob("*.log"), key=lambda path: path.name)
+    return "\n".join(path.read_text() for path in logs)
