@@ -13,7 +13,7 @@ from typing import Any
 from PIL import Image
 from support.browser import browser_page, seen
 
-from search.report.document import write_report
+from search.campaigns.report import write_report
 
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
 WIDTH, SCALE = 980, 1.3  # text is as large as the README's where GitHub shows a page of some 850 pixels

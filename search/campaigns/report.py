@@ -1,20 +1,24 @@
 """The report of a campaign."""
 
+from pathlib import Path
+
 from search.campaigns.cells import CampaignResult, unit
 from search.campaigns.config import CampaignConfig, read_config
 from search.campaigns.figures import against_number, bars, ranks
 from search.campaigns.folder import CampaignFolder
 from search.campaigns.tables import folds_table, quoted_tables
 from search.config.yaml_file import read_yaml
+from search.plan.runs import RunFolder
 from search.plan.stored import stored_search
-from search.report.document import Report
+from search.report.document import Report, as_html, write_search_report
 from search.report.drawing import Figure, Section
 from search.report.formats import NO_DIFFERENCE, verdict
 from search.report.sections.answer import again
 from search.report.sections.effort import effort
 from search.report.summary import summary_so_far
 from search.report.text_table import TextTable
-from trainables.files import reading
+from trainables.files import reading, write_text
+from trainables.mistakes import Mistakes
 
 # A campaign's study: its table drawn as its paper draws it, the tournament, the trends and the differences.
 
@@ -114,3 +118,27 @@ def campaign_report(folder: CampaignFolder) -> Report:
         subtitle=f"{config.study}: {len(folder.searches())} searches, tested together",
         sections=(told, effort(searches, summaries), again(searches, folder.config)),
     )
+
+
+def write_report(runs: Path, names: Sequence[str], file: Path | None = None) -> Path:
+    """Write the report of one campaign, or of the searches of one split, with these names below ``runs``.
+
+    Args:
+        runs: the runs folder.
+        names: one campaign, or one or more searches.
+        file: where to write it; None: ``report.html`` in the folder of the first name.
+
+    Raises:
+        Mistakes: a name does not exist, the searches cannot be compared, or their records cannot be read.
+    """
+    campaigns = [name for name in names if RunFolder(runs, name).is_campaign]
+    if not campaigns:
+        return write_search_report(runs, names, file)
+    if len(names) > 1:
+        raise Mistakes(
+            f"{campaigns[0]} is a campaign, which has a report of its own; give one campaign, or the names of searches."
+        )
+    folder = CampaignFolder(runs, campaigns[0])
+    file = file or folder.report
+    write_text(file, as_html(campaign_report(folder)))
+    return file

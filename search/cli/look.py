@@ -126,7 +126,7 @@ def report(
     runs: Runs = RUNS,
 ) -> None:
     """Write a search, several of one split, or a campaign as one HTML file with pictures; the test is not opened."""
-    from search.report.document import write_report
+    from search.campaigns.report import write_report
 
     show_line(str(write_report(runs, list(dict.fromkeys(names)), output)))
 

@@ -198,7 +198,9 @@ def campaign(
     )
     result = campaign_result(campaign, [(outcome.search, outcome.summary) for outcome in outcomes])
     if folder.end(result):
-        draw_report(runs, campaign.name, messages())
+        from search.campaigns.report import write_report
+
+        draw_report(lambda: write_report(runs, [campaign.name]), campaign.name, messages())
         run = campaign_run(campaign, result, folder)
         if not try_to_write(lambda: synchronise_campaign(plans, campaign.name, run)):
             say([behind(campaign.name)])

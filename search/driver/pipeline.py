@@ -169,7 +169,9 @@ def _carry_out(
             for outcome in outcomes:
                 _write_models(outcome)
         if [search.name for search in searches] == [opener]:  # else it is a campaign's, which has a report of its own
-            draw_report(searches[0].plan.folder.runs, opener, console)
+            from search.report.document import write_search_report
+
+            draw_report(partial(write_search_report, searches[0].plan.folder.runs, [opener]), opener, console)
     finally:
         in_step = tracker.close(lambda text: console.print(text, style="dim", highlight=False))
     said = [
@@ -193,12 +195,15 @@ def _write_models(outcome: Outcome) -> None:
         logger.warning("The models of %s cannot be written: %s", folder.name, error)
 
 
-def draw_report(runs: Path, name: str, console: Console) -> None:
-    """Draw the report of the search or campaign ``name`` anew."""
+def draw_report(write: Callable[[], Path], name: str, console: Console) -> None:
+    """Write the report of the search or campaign ``name``; the result stands if that fails."""
     with phase(console, "Drawing the report …"):
-        from search.report.document import try_to_write_report
-
-        try_to_write_report(runs, name)
+        try:
+            write()
+        except Exception as error:  # any error raised by the libraries that draw
+            logger.warning(
+                "The report was not drawn (%s); `holdout report %s` tries again.", type(error).__name__, name
+            )
 
 
 def _score_on_workers(resources: ResourcesSection, tasks: Sequence[Scoring]) -> list[Any]:

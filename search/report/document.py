@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,8 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from search.campaigns.folder import CampaignFolder
-from search.campaigns.report import campaign_report
 from search.plan.runs import RunFolder
 from search.plan.stored import StoredSearch, stored_search
 from search.report.comparison import compare
@@ -25,7 +22,6 @@ from search.report.sections.models import models_section
 from search.report.sections.outcome import outcome
 from search.report.summary import summary_so_far
 from trainables.files import write_text
-from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -157,42 +153,18 @@ def _called_after(search: str, section: Section) -> Section:
     )
 
 
-# The report of searches, or of a campaign, as a file.
-
-logger = logging.getLogger(__name__)
-
-
-def write_report(runs: Path, names: Sequence[str], file: Path | None = None) -> Path:
-    """Write the report of the campaign, or of the searches of one split, with these names below ``runs``.
+def write_search_report(runs: Path, names: Sequence[str], file: Path | None = None) -> Path:
+    """Write the report of the searches with these names below ``runs``, which share one split.
 
     Args:
         runs: the runs folder.
-        names: one campaign, or one or more searches.
-        file: where to write it; None: ``report.html`` in the folder of the first name.
+        names: one or more searches.
+        file: where to write it; None: ``report.html`` in the folder of the first search.
 
     Raises:
-        Mistakes: there are none, they cannot be compared, or their records cannot be read.
+        Mistakes: a search does not exist, they cannot be compared, or their records cannot be read.
     """
-    text = as_html(_report(runs, names))
+    text = as_html(search_report([stored_search(runs, name) for name in names]))
     file = file or RunFolder(runs, names[0]).report
     write_text(file, text)
     return file
-
-
-def try_to_write_report(runs: Path, name: str) -> None:
-    """The same at the end of a search or campaign, whose result stands whatever becomes of its pictures."""
-    try:
-        write_report(runs, [name])
-    except Exception as error:  # whatever a library that draws raises
-        logger.warning("The report was not drawn (%s); `holdout report %s` tries again.", type(error).__name__, name)
-
-
-def _report(runs: Path, names: Sequence[str]) -> Report:
-    campaigns = [name for name in names if RunFolder(runs, name).is_campaign]
-    if not campaigns:
-        return search_report([stored_search(runs, name) for name in names])
-    if len(names) > 1:
-        raise Mistakes(
-            f"{campaigns[0]} is a campaign, which has a report of its own; give one campaign, or the names of searches."
-        )
-    return campaign_report(CampaignFolder(runs, campaigns[0]))

@@ -200,7 +200,7 @@ def test_it_is_made_from_the_records_alone(finished: Path, tmp_path: Path) -> No
     """Neither torch nor Ray nor MLflow is imported, so it cannot open the test, and waits for none of them."""
     program = (
         "import sys; from pathlib import Path\n"
-        "from search.report.document import write_report\n"
+        "from search.campaigns.report import write_report\n"
         f"file = write_report(Path({str(finished)!r}), ['small'], Path({str(tmp_path / 'out.html')!r}))\n"
         "print(file.stat().st_size, [name for name in ('ray', 'torch', 'mlflow') if name in sys.modules])\n"
     )

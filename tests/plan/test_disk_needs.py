@@ -10,11 +10,11 @@ from support.commands import holdout_here, plain, write_search
 from support.finished_search import run_here
 from support.small_disk import SmallDisk
 
+from search.campaigns.report import write_report
 from search.config.search_config import parse_config
 from search.plan.disk_needs import Need, What, check_space, disk_needs, spaces_of
 from search.plan.make_plan import make_plan, reopened
 from search.plan.plan import Plan
-from search.report.document import write_report
 from trainables.mistakes import Mistakes
 from trainables.models import BACKBONES
 from trainables.training.checkpoints import BEST

@@ -6,7 +6,7 @@ from trainables.parts import PartRow, PartTable
 _ROWS = {
     "glyphs": PartRow(path="trainables.data.sets.glyphs:Glyphs"),
     "folder": PartRow(path="trainables.data.sets.folders:Folder"),
-    "omniglot": PartRow(path="trainables.data.sets.folders:Omniglot"),
+    "omniglot": PartRow(path="trainables.data.sets.benchmarks:Omniglot"),
     "cub200": PartRow(path="trainables.data.sets.benchmarks:CUB200"),
     "cars196": PartRow(path="trainables.data.sets.benchmarks:Cars196"),
     "sop": PartRow(path="trainables.data.sets.benchmarks:SOP"),

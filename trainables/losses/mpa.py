@@ -3,8 +3,8 @@
 import torch
 from torch.nn.functional import softplus
 
-from trainables.losses.base import ProxyLoss, log1p_sum_exp, promoted, real, sizes, unit, whole
-from trainables.losses.proxies import anchored_at_proxies, proxy_cosines
+from trainables.losses.base import ProxyLoss, log1p_sum_exp, promoted, proxy_cosines, real, sizes, unit, whole
+from trainables.losses.proxies import anchored_at_proxies
 from trainables.mistakes import raise_if_any
 
 # What the losses with several proxies a class share: a soft similarity to a class, and the regulariser.

@@ -7,8 +7,7 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from search.report.drawing import COLOURS, FAINT, INK, Figure, drawn, plotted, rounded, vertical
-from search.report.sections.searched import SearchedLoss, hover, trials_table, value_of
-from search.report.sections.slices import Axis
+from search.report.sections.searched import Axis, SearchedLoss, hover, trials_table, value_of
 from search.report.text_table import TextTable
 from spaces.space import value_text
 

@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import ClassVar
 
 from trainables.data.dataset import listed
 from trainables.data.images import IMAGE_SUFFIXES
+from trainables.data.sets.folders import images_below
 from trainables.data.sets.published import Classes, Halves, PublishedDataset, counted, grouped, halved, read_list
 from trainables.mistakes import Mistakes, raise_if_any
 
@@ -329,3 +331,48 @@ train_val2018/Plantae/7477/3b60c9486db1d2ee875f11a669fbde4a.jpg"""
                 f"in it are not in the annotations: {listed(unknown)}. Give a category or the path of an image a line."
             )
         return set(training)
+
+
+TRAIN, TEST = "images_background", "images_evaluation"
+
+
+FOLDER = "omniglot-py"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Omniglot(PublishedDataset):
+    """Characters of the background alphabets train; classes are named ``alphabet/character``, in that order.
+
+    ``root`` may be the folder ``omniglot-py`` or, as in torchvision, the one that holds it.
+    """
+
+    title: ClassVar[str] = "Omniglot"
+    summary: ClassVar[str] = "32,460 drawings of 1,623 characters of 50 alphabets, 20 each"
+    publisher: ClassVar[str] = "https://github.com/brendenlake/omniglot"
+    layout: ClassVar[str] = """\
+omniglot-py/images_background/Korean/character01/0540_01.png
+omniglot-py/images_evaluation/Tibetan/character01/1543_01.png"""
+
+    @cached_property
+    def _root(self) -> Path:
+        assert self.root is not None
+        inner = Path(self.root, FOLDER)
+        return inner if inner.is_dir() else Path(self.root)
+
+    def _needed(self) -> tuple[str, ...]:
+        return TRAIN, TEST
+
+    def _published(self) -> Mapping[str, tuple[int, ...]]:
+        return {
+            "training classes": (964,),
+            "test classes": (659,),
+            "training images": (19_280,),
+            "test images": (13_180,),
+        }
+
+    def _listed(self) -> Halves:
+        return self._half(TRAIN), self._half(TEST)
+
+    def _half(self, folder: str) -> Classes:
+        keys = sorted(images_below(self._root / folder, self._root))
+        return grouped((key.removeprefix(f"{folder}/").rpartition("/")[0], key) for key in keys)

@@ -1,7 +1,7 @@
 """Data sets that are folders of images: one sub-folder a class, and Omniglot."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,6 @@ import numpy as np
 
 from trainables.data.dataset import Dataset, listed
 from trainables.data.images import IMAGE_SUFFIXES, read_image
-from trainables.data.sets.published import Classes, Halves, PublishedDataset, grouped
 from trainables.mistakes import Mistakes
 
 # A data set whose images lie below one folder; their keys are paths below it.
@@ -165,45 +164,3 @@ kestrel/anything.jpg"""
 
 
 # Omniglot (Lake et al. 2015): handwritten characters of 50 alphabets, laid out as torchvision unpacks it.
-
-TRAIN, TEST = "images_background", "images_evaluation"
-FOLDER = "omniglot-py"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Omniglot(PublishedDataset):
-    """Characters of the background alphabets train; classes are named ``alphabet/character``, in that order.
-
-    ``root`` may be the folder ``omniglot-py`` or, as in torchvision, the one that holds it.
-    """
-
-    title: ClassVar[str] = "Omniglot"
-    summary: ClassVar[str] = "32,460 drawings of 1,623 characters of 50 alphabets, 20 each"
-    publisher: ClassVar[str] = "https://github.com/brendenlake/omniglot"
-    layout: ClassVar[str] = """\
-omniglot-py/images_background/Korean/character01/0540_01.png
-omniglot-py/images_evaluation/Tibetan/character01/1543_01.png"""
-
-    @cached_property
-    def _root(self) -> Path:
-        assert self.root is not None
-        inner = Path(self.root, FOLDER)
-        return inner if inner.is_dir() else Path(self.root)
-
-    def _needed(self) -> tuple[str, ...]:
-        return TRAIN, TEST
-
-    def _published(self) -> Mapping[str, tuple[int, ...]]:
-        return {
-            "training classes": (964,),
-            "test classes": (659,),
-            "training images": (19_280,),
-            "test images": (13_180,),
-        }
-
-    def _listed(self) -> Halves:
-        return self._half(TRAIN), self._half(TEST)
-
-    def _half(self, folder: str) -> Classes:
-        keys = sorted(images_below(self._root / folder, self._root))
-        return grouped((key.removeprefix(f"{folder}/").rpartition("/")[0], key) for key in keys)
