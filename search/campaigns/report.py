@@ -1,5 +1,6 @@
 """The report of a campaign."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from search.campaigns.cells import CampaignResult, unit
