@@ -2,8 +2,13 @@
 
 import os
 import re
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from trainables.mistakes import Mistakes
+
+if TYPE_CHECKING:
+    pass
 
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 _PASSWORD = re.compile(
@@ -47,3 +52,9 @@ def without_a_password(address: str) -> str:
 def without_password(text: str) -> str:
     """``text``, an address or a message that quotes one, fit to be shown."""
     return _PASSWORD.sub(lambda match: f"{match[1] or match[2]}***", text)
+
+
+def health_page(uri: str) -> str:
+    """What everybody may ask of the server at ``uri``, so without the user that it may name."""
+    parts = urlsplit(uri)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], path=f"{parts.path.rstrip('/')}/health").geturl()

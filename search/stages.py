@@ -1,6 +1,7 @@
 """Stages of a search, roles of a configuration, and the names of the studies that hold their trials."""
 
 from enum import StrEnum
+from typing import Literal
 
 # The stages of a search, and how the studies that hold their trials are called.
 
@@ -56,3 +57,6 @@ class Role(StrEnum):
 
     DEFAULT = "default"
     TUNED = "tuned"
+
+
+Rule = Literal["halving", "mean"]

@@ -1,1 +1,5 @@
-"""Several searches that vary one thing, frozen together and tested by one opening: the papers' studies."""
+"""Campaigns: several searches that vary one thing, their result, tables and report."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

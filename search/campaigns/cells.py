@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
-from search.campaigns.config import LOSS, VALIDATION, Campaign
+from search.config.campaign import LOSS, VALIDATION, Campaign
 from search.report.results import ComparedCurve, LossSummary, Pair, Result, SeedStatistics, Summary
 from search.report.statistics import Tournament
 from search.report.text_table import NOTHING, TextTable, best_of

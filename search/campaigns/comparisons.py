@@ -20,7 +20,7 @@ from search.campaigns.cells import (
     columns_of,
     unit,
 )
-from search.campaigns.config import LOSS, VALIDATION, Campaign
+from search.config.campaign import LOSS, VALIDATION, Campaign
 from search.config.search_config import SearchSection
 from search.plan.search import Search
 from search.report.anytime import compared_curves

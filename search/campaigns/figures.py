@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from search.campaigns.cells import METRIC, ROLE, Cell, unit
-from search.campaigns.config import LOSS
+from search.config.campaign import LOSS
 from search.report.drawing import COLOURS, FAINT, INK, Figure, colours_of, drawn, marks_of
 from search.report.formats import RANKS, RANKS_BESIDE, ranks_beside
 from search.report.statistics import LEVEL, Tournament

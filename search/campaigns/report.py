@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from search.campaigns.cells import CampaignResult, unit
-from search.campaigns.config import CampaignConfig, read_config
 from search.campaigns.figures import against_number, bars, ranks
-from search.campaigns.folder import CampaignFolder
 from search.campaigns.tables import folds_table, quoted_tables
+from search.config.campaign import CampaignConfig, read_config
 from search.config.yaml_file import read_yaml
-from search.plan.runs import RunFolder
+from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.stored import stored_search
 from search.report.document import Report, as_html, write_search_report
 from search.report.drawing import Figure, Section

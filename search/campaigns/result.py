@@ -1,6 +1,6 @@
 """The result of a campaign, computed from its searches."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from search.campaigns.cells import CampaignEpochs, CampaignResult, FoldModel, measured, sweeps
 from search.campaigns.comparisons import (
@@ -15,17 +15,17 @@ from search.campaigns.comparisons import (
     tested_metrics,
     wanted_pairs,
 )
-from search.campaigns.config import Campaign
-from search.campaigns.folder import CampaignFolder
 from search.campaigns.tables import campaign_csv, campaign_tables
-from search.plan.runs import RunFolder
+from search.config.campaign import Campaign
+from search.driver.synchronise import synchronise_campaign
+from search.plan.plan import Plan
+from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.search import Search
 from search.report.comparison import chosen_after_opening, image_set_of, openings_told, rows_of, training_told
 from search.report.results import Summary, scored_openings
 from search.report.text_table import as_markdown, rows_as_markdown
-from search.selection.selection import Family, Selection
+from search.selection import Family, Selection
 from search.stages import Role, Stage
-from search.tracking.described import SummaryRun
 from search.trials import epochs_trained
 
 # The folds of a campaign's cross-validations one by one, as the thesis's Table 13 has them.
@@ -140,11 +140,13 @@ def _epochs(searches: Sequence[Search], stage: Stage) -> int:
 # What a campaign's run in MLflow shows.
 
 
-def campaign_run(campaign: Campaign, result: CampaignResult, folder: CampaignFolder) -> SummaryRun:
-    """The run of a campaign that came to ``result``: its table, and what its searches trained."""
+def record_campaign(plans: Iterable[Plan], campaign: Campaign, result: CampaignResult, folder: CampaignFolder) -> None:
+    """Write the campaign's run into MLflow: its table, and the epochs that its searches trained."""
     tables = campaign_tables(campaign, result, [])
     sentence = f"{campaign.config.study} One run below this one a search."
-    return SummaryRun(
+    synchronise_campaign(
+        plans,
+        campaign.name,
         description=f"{rows_as_markdown(tables[0])}\n\n{sentence}",
         metrics={
             "epochs/search": result.epochs.search,

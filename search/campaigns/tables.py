@@ -19,7 +19,7 @@ from search.campaigns.cells import (
     unit,
 )
 from search.campaigns.comparisons import PAIRED, optimism_sentences, search_axes
-from search.campaigns.config import LOSS, VALIDATION, Campaign, CampaignConfig, Printed, read_config, search_file
+from search.config.campaign import LOSS, VALIDATION, Campaign, CampaignConfig, Printed, read_config, search_file
 from search.config.recipes import read_search
 from search.config.search_config import differences, validate_config
 from search.report.anytime import anytime_table

@@ -3,14 +3,13 @@
 import json
 from collections.abc import Iterator, Sequence
 
-from search.campaigns.config import Campaign, parse_campaign
-from search.campaigns.folder import CampaignFolder
 from search.campaigns.result import campaign_result
+from search.config.campaign import Campaign, parse_campaign
 from search.config.search_config import parse_stored, settled
 from search.config.yaml_file import read_yaml
 from search.driver.verify.records import Check, Records, as_json, check, differing, plan_from_rules, records_of
 from search.driver.verify.verify import guarded, verify
-from search.plan.runs import RunFolder
+from search.plan.runs import CampaignFolder, RunFolder
 from search.report.summary import summarise
 
 GROWS = "openings"

@@ -95,10 +95,10 @@ def submit(
     as_json: Json = False,
 ) -> None:
     """Have a cluster start a search or campaign, or go on with it."""
-    from search.campaigns.submission import submission
-    from search.campaigns.tables import comparable
+    from search.campaigns import comparable
     from search.config.recipes import any_file, is_campaign, of_its_losses
     from search.config.yaml_file import apply_settings, read_yaml
+    from search.driver.submission import submission
     from search.engines.ray_jobs import connected
 
     written = read_yaml(any_file(file))

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from search.cli.options import RUNS, Json, Name, Runs
-from search.cli.output import rendered, say
-from search.cli.output import show as show_result
+from search.cli.output import rendered, say, show as show_result
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -62,7 +62,7 @@ def _searches(runs: Path, name: str | None) -> list["StoredSearch"]:
     if name is None:
         return [StoredSearch(folder) for folder in find_runs(runs)]
     if RunFolder(runs, name).is_campaign:
-        from search.campaigns.folder import CampaignFolder
+        from search.plan.runs import CampaignFolder
 
         folders = [RunFolder(runs, search) for search in CampaignFolder(runs, name).searches()]
         return [StoredSearch(folder) for folder in folders if folder.config.exists()]
@@ -126,7 +126,7 @@ def report(
     runs: Runs = RUNS,
 ) -> None:
     """Write a search, several of one split, or a campaign as one HTML file with pictures; the test is not opened."""
-    from search.campaigns.report import write_report
+    from search.campaigns import write_report
 
     show_line(str(write_report(runs, list(dict.fromkeys(names)), output)))
 
@@ -163,8 +163,8 @@ def _checks(runs: Path, name: str, retrain: str | None) -> "Iterator[Check]":
     from search.plan.stored import StoredSearch
 
     if RunFolder(runs, name).is_campaign:
-        from search.campaigns.folder import CampaignFolder
-        from search.campaigns.verify import verify_campaign
+        from search.campaigns import verify_campaign
+        from search.plan.runs import CampaignFolder
 
         if retrain:
             raise Mistakes(f"--retrain: {name} is a campaign; name one of its searches (`holdout status {name}`).")

@@ -34,8 +34,7 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write the chosen model with its card, and as torch.export program and ONNX, each checked on real images."""
-    from search.driver.export import export as export_model
-    from search.driver.export import programs_table
+    from search.driver.models import export as export_model, programs_table
     from search.plan.stored import stored_search
 
     found = export_model(stored_search(runs, name), loss, to)
@@ -68,7 +67,7 @@ def embed(
     refuse_file(to)
 
     from search.cli.embedded_files import embedded_files  # torch, from here on
-    from search.tracking.client import load_model
+    from search.driver.models import load_model
     from trainables.inference.images import found_images
 
     paths = found_images(images)
@@ -111,7 +110,7 @@ def index(
     refuse_unwritable(to)
 
     from search.cli.embedded_files import embedded_files  # torch, from here on
-    from search.tracking.client import load_model
+    from search.driver.models import load_model
     from trainables.inference.images import found_images
     from trainables.inference.index.image_index import ImageIndex
     from trainables.inference.index.structures import kind_for
@@ -158,7 +157,7 @@ def query(
         raise Mistakes(f"The index {index} does not say where its model is; give --model.")
 
     from search.cli.embedded_files import embedded_files  # torch, from here on
-    from search.tracking.client import load_model
+    from search.driver.models import load_model
     from trainables.inference.images import found_images
     from trainables.inference.index.image_index import ImageIndex
 
@@ -203,10 +202,9 @@ def register(
 ) -> None:
     """Register the chosen model of each loss in MLflow, with an alias on the best one."""
     from search.config.names import plain_name
-    from search.driver.start import recorded_outcome
+    from search.driver.stages import recorded_outcome
     from search.driver.start_up import hold
-    from search.driver.synchronise import make_projection
-    from search.driver.synchronise import register as register_models
+    from search.driver.synchronise import make_projection, register as register_models
     from search.plan.make_plan import reopened
     from search.plan.search import open_search
     from trainables.mistakes import Mistakes

@@ -13,8 +13,8 @@ from search.cli.output import messages, rendered, say, show
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
-    from search.campaigns.folder import CampaignFolder
-    from search.driver.start import Outcome
+    from search.driver.stages import Outcome
+    from search.plan.runs import CampaignFolder
     from search.plan.search import Search
 
 
@@ -37,7 +37,7 @@ def run(file: SearchFile, settings: Settings = None, runs: Runs = RUNS, as_json:
 
 def select(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
     """Confirm the finalists with fresh seeds and freeze one configuration a loss."""
-    from search.campaigns.folder import refuse_member
+    from search.plan.runs import refuse_member
     from search.stages import Stage
 
     refuse_member(runs, name)
@@ -56,8 +56,8 @@ def test(
     as_json: Json = False,
 ) -> None:
     """Train the chosen configurations and score them on the held-out classes, once."""
-    from search.campaigns.folder import refuse_member
-    from search.driver.start import recorded_outcome
+    from search.driver.stages import recorded_outcome
+    from search.plan.runs import refuse_member
     from search.stages import Stage
 
     refuse_member(runs, name)
@@ -91,9 +91,8 @@ def audit(
 
 def sync(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
     """Make MLflow equal to the studies of a search, or of a campaign."""
-    from search.campaigns.folder import CampaignFolder
     from search.driver.synchronise import make_projection, where_to_look
-    from search.plan.runs import RunFolder
+    from search.plan.runs import CampaignFolder, RunFolder
 
     campaign = CampaignFolder(runs, name)
     with ExitStack() as stack:
@@ -107,25 +106,23 @@ def sync(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
 
 
 def _synchronise(searches: "Sequence[Search]") -> int:
-    from search.driver.start import recorded_outcome
+    from search.driver.stages import recorded_outcome
     from search.driver.synchronise import make_projection, synchronise
 
     return sum(synchronise(recorded_outcome(search), make_projection(search.plan)) for search in searches)
 
 
 def _synchronise_campaign(folder: "CampaignFolder", searches: "Sequence[Search]") -> int:
-    from search.campaigns.config import parse_campaign
-    from search.campaigns.result import campaign_result, campaign_run
+    from search.campaigns import campaign_result, record_campaign
+    from search.config.campaign import parse_campaign
     from search.config.yaml_file import read_yaml
-    from search.driver.synchronise import synchronise_campaign
     from search.report.summary import write_summary
 
     count = _synchronise(searches)
     if folder.result.exists():
         campaign = parse_campaign(read_yaml(folder.config))
         result = campaign_result(campaign, [(search, write_summary(search)) for search in searches])
-        run = campaign_run(campaign, result, folder)
-        synchronise_campaign([search.plan for search in searches], campaign.name, run)
+        record_campaign([search.plan for search in searches], campaign, result, folder)
     return count
 
 
@@ -174,12 +171,19 @@ def campaign(
     from search.driver.progress_view import phase
 
     with phase(messages(), "Reading the campaign …"):
-        from search.campaigns.folder import CampaignFolder, read_campaign_plans
-        from search.campaigns.result import campaign_family, campaign_result, campaign_run
-        from search.campaigns.tables import campaign_csv, campaign_tables, comparable
+        from search.campaigns import (
+            campaign_csv,
+            campaign_family,
+            campaign_result,
+            campaign_tables,
+            comparable,
+            read_campaign_plans,
+            record_campaign,
+        )
         from search.config.recipes import read_campaign
         from search.driver.pipeline import draw_report, run_stages
-        from search.driver.synchronise import behind, synchronise_campaign, try_to_write
+        from search.driver.synchronise import behind, try_to_write
+        from search.plan.runs import CampaignFolder
         from search.report.text_table import refuse_unknown, write_output
 
         refuse_unknown(output or [])
@@ -197,12 +201,11 @@ def campaign(
         on_begin=lambda: folder.begin(campaign.config),
     )
     result = campaign_result(campaign, [(outcome.search, outcome.summary) for outcome in outcomes])
-    if folder.end(result):
-        from search.campaigns.report import write_report
+    if folder.end(result.model_dump(mode="json")):
+        from search.campaigns import write_report
 
         draw_report(lambda: write_report(runs, [campaign.name]), campaign.name, messages())
-        run = campaign_run(campaign, result, folder)
-        if not try_to_write(lambda: synchronise_campaign(plans, campaign.name, run)):
+        if not try_to_write(lambda: record_campaign(plans, campaign, result, folder)):
             say([behind(campaign.name)])
     tables = campaign_tables(campaign, result, settings or [])
     for path in output or []:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search.cli.options import RUNS, Json, Name, Runs
-from search.cli.output import messages, rendered
-from search.cli.output import show as show_result
+from search.cli.output import messages, rendered, show as show_result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -23,8 +23,8 @@ from search.config.names import known_metric, known_name, plain_name, unique
 from search.config.parts import build_dataset
 from search.config.validation import Validation, validate
 from search.secrets import without_a_password
-from search.study.pruners import PRUNERS
-from search.study.samplers import SAMPLERS
+from search.stages import Rule
+from search.study import PRUNERS, SAMPLERS
 from trainables.data import Dataset
 from trainables.losses import LOSSES, LossPart, loss_part
 from trainables.mistakes import Mistakes, suggestion
@@ -281,8 +281,6 @@ class SearchSection(Section):
 
 
 # The ``selection`` and ``final`` sections: what is trained after the search.
-
-Rule = Literal["halving", "mean"]
 
 
 class SelectionSection(Section):

@@ -9,9 +9,8 @@ from search.report.formats import NO_DIFFERENCE, interval, parameters, verdict
 from search.report.models import champion
 from search.report.results import Comparison, LossSummary, Pair, SeedInterval, SeedStatistics
 from search.report.text_table import NOTHING, TextTable, as_markdown, rows_as_markdown
-from search.selection.selection import Selection
-from search.tracking.described import DescribedModel, Registration, SummaryRun
-from search.tracking.summary_runs import LOSS, SEARCH
+from search.selection import Selection
+from search.tracking import LOSS, SEARCH, DescribedModel, Registration, SummaryRun
 from trainables.inference.model_files import CARD, DESCRIPTION
 
 # What the runs in MLflow show that sum up others: a loss's, and the search's.

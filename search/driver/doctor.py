@@ -19,19 +19,17 @@ import torch
 
 from search.config.search_config import SearchConfig
 from search.config.sections import ResourcesSection
+from search.driver.disk_needs import disk_needs, limit_warnings, numbers_of, slots_here, spaces_of
 from search.engines.capacity import PIPES, Node, at_once, fitting, mps_daemon, too_tight, trials_on, wanted
 from search.engines.ray_session import NoRay, ray_session, token_path
-from search.plan.disk_needs import disk_needs, limit_warnings, numbers_of, slots_here, spaces_of
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder
 from search.plan.stored import StoredSearch
 from search.plan.work import Work, planned_budgets, seconds_left
-from search.selection.selection import MEND
+from search.selection import MEND
 from search.stages import Stage, study_name
-from search.study.budget import Tally
-from search.study.pruners import PRUNERS
-from search.study.sampler import is_blind, left_to_chance
+from search.study import PRUNERS, Tally, is_blind, left_to_chance
 from trainables.data.header import look_at
 from trainables.mistakes import Mistakes
 from trainables.spec import DeviceMemory, TrialSpec

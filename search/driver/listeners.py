@@ -10,7 +10,7 @@ from search.engines.capacity import too_tight
 from search.plan.plan import trial_directory
 from search.plan.search import Search
 from search.stages import Stage
-from search.study.trial_queue import RunningTrial, TrialListener
+from search.study import RunningTrial, TrialListener
 from trainables.files import as_path
 from trainables.spec import EpochRecord
 from trainables.storage import AnyPath, StorageFailure, ask, of_storage

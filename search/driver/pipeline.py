@@ -11,40 +11,37 @@ from optuna.trial import FrozenTrial
 from rich.console import Console
 
 from search.config.sections import ResourcesSection
+from search.driver.disk_needs import check_space
 from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck
 from search.driver.progress import Progress
 from search.driver.progress_view import phase
-from search.driver.sealed_test import SealedImagesLook, score_test
+from search.driver.sealed_test import SealedImagesLook, note_opened_images, score_test, with_training_images
 from search.driver.stages import (
     NothingToSelect,
+    Outcome,
     audit_stage,
     confirm_stages,
     final_stage,
     freeze,
     frozen_selection,
     noise_stage,
+    recorded_outcome,
     search_stage,
     side_by_side,
 )
-from search.driver.start import Outcome, recorded_outcome
 from search.driver.start_up import Phases, get_ready, hold
 from search.driver.synchronise import behind, make_projection, synchronise, try_to_write, where_to_look
-from search.plan.disk_needs import check_space
-from search.plan.plan import Plan, note_opened_images, with_training_images
+from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import Search, copy_trials, open_search
 from search.plan.stored import StoredSearch
 from search.report.formats import noise_text
 from search.report.models import write_model_folders
 from search.report.summary import write_summary
-from search.selection.retrieval_file import Scoring
-from search.selection.selection import Family
+from search.selection import Family, Scoring
 from search.stages import Stage, search_of
-from search.study.pruners import PRUNERS
-from search.study.sampler import left_to_chance
-from search.study.trial_queue import QueuedStage, RunningTrial, TrialListener, TrialQueue
-from search.tracking.projection import Projection
-from search.tracking.tracker import Tracker
+from search.study import PRUNERS, QueuedStage, RunningTrial, TrialListener, TrialQueue, left_to_chance
+from search.tracking import Projection, Tracker
 from trainables.mistakes import Mistakes
 from trainables.storage import DiskFull, full_disk_said
 
@@ -208,7 +205,7 @@ def draw_report(write: Callable[[], Path], name: str, console: Console) -> None:
 
 def _score_on_workers(resources: ResourcesSection, tasks: Sequence[Scoring]) -> list[Any]:
     from search.engines.ray_tune import map_on_workers
-    from search.selection.scoring import score  # imports torch
+    from search.selection import score
 
     return map_on_workers(score, tasks, resources=resources)
 

@@ -13,10 +13,9 @@ from rich.live import Live
 from search.driver.progress_view import SlotLine, StudyLine, time_left, view
 from search.plan.search import Search
 from search.plan.work import Pace, Work, confirmations_planned, planned_work, seconds_left
-from search.selection.choice import confirmations, deciding_means
+from search.selection import confirmations, deciding_means
 from search.stages import Stage, search_of
-from search.study.budget import Budget, Tally
-from search.study.trial_queue import RunningTrial, TrialListener
+from search.study import Budget, RunningTrial, Tally, TrialListener
 from search.trials import epochs_of
 from trainables.spec import EpochRecord
 

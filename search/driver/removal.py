@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from search.campaigns.folder import CampaignFolder
 from search.driver.start_up import only_driver_of
 from search.plan.disk_usage import Usage, checkpoints_elsewhere, measure_entry
-from search.plan.runs import RunFolder, stored_config
+from search.plan.runs import CampaignFolder, RunFolder, stored_config
 from search.secrets import expand, without_password
-from search.study.storage.open import delete_studies, study_names
+from search.study import delete_studies, study_names
 from trainables.mistakes import Failure, Mistakes, raise_if_any, suggestion
 from trainables.storage import AnyPath
 

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from operator import methodcaller
 from pathlib import Path
@@ -19,10 +19,9 @@ from rich.console import Console
 from search.driver.progress_view import StoreProgress
 from search.driver.stages import frozen_selection
 from search.plan.plan import Plan, best_checkpoint, training_of
+from search.plan.runs import RunFolder, stored_split
 from search.plan.search import Search
-from search.selection.ledger import Ledger, Opening, images_in
-from search.selection.retrieval_file import Scoring
-from search.selection.selection import Selection, study_digest
+from search.selection import Ledger, Opening, Scoring, SealedTest, Selection, images_in, study_digest
 from search.stages import Stage, short_study_name, study_name
 from search.trials import configuration_of
 from trainables.data import Dataset
@@ -58,7 +57,7 @@ class SealedImagesLook:
         first = {(plan.config.dataset.source, plan.split.test): plan for plan in reversed(self._plans)}
         for plan in reversed(first.values()):
             try:
-                sentence = plan.sealed_test.damage(LOOK_S)
+                sentence = sealed(plan).damage(LOOK_S)
             except Exception as error:  # somebody's data set may raise anything, and trainings need none of this
                 sentence = f"The images of test classes cannot be looked at ({type(error).__name__}: {error})."
             if sentence:
@@ -84,6 +83,13 @@ class _Candidate:
     def configurations(self) -> int:
         """How many configurations are scored."""
         return len({(loss, trial.user_attrs["configuration"]) for loss, trial, _, _ in self.models})
+
+
+def sealed(plan: Plan) -> SealedTest:
+    """Return the test classes of ``plan``, under their seal."""
+    return SealedTest(
+        dataset=plan.config.dataset.source, split=plan.split, short_side=plan.short_side, cache=plan.cache
+    )
 
 
 def score_test(
@@ -172,7 +178,7 @@ def _score(
     candidate: _Candidate, opening: Opening, console: Console, score_all: Callable[[Sequence[Scoring]], list[Any]]
 ) -> None:
     plan = candidate.search.plan
-    images = plan.sealed_test.images(candidate.selection, opening)
+    images = sealed(plan).images(candidate.selection, opening)
     console.print(f"Opening the test classes for {plan.config.name} …", style="dim", highlight=False)
     with ExitStack() as held:
         try:
@@ -212,10 +218,7 @@ def _score_held(
             for loss, trial, spec, checkpoint in candidate.models
         ]
     )
-    from search.selection.thumbnails import (
-        NAME,
-        thumbnails_of,  # reads with numpy and Pillow
-    )
+    from search.selection import NAME, thumbnails_of
 
     thumbnails = thumbnails_of(store, candidate.selection, scored).to_bytes()
     folder = plan.folder.path / "test" / opening.id
@@ -249,3 +252,44 @@ def scores_digest(record: Mapping[str, Any]) -> str:
 def without_images(opening: Opening) -> dict[str, Any]:
     """The opening for ``test.json``; the ledger has its images."""
     return {key: value for key, value in asdict(opening).items() if key != "images"}
+
+
+def with_training_images(plan: Plan) -> Plan:
+    """``plan`` with the digest of its decoded training images in its split.
+
+    Raises:
+        Mistakes: they are not those that the search, or the one that it begins with, was trained on.
+    """
+    from trainables.data.store.contents import named_digest
+
+    digest = named_digest(_by_class(plan))
+    name, begun = plan.config.name, plan.split.images
+    if origin := plan.config.search.origin:
+        name, begun = origin, begun or stored_split(RunFolder(plan.folder.runs, origin)).images
+    if begun not in (None, digest):
+        raise Mistakes(
+            f"The images of the training classes are not those that {name} began with, although their names are; put "
+            "them back, or give the search a new name."
+        )
+    return replace(plan, split=replace(plan.split, images=digest))
+
+
+def note_opened_images(plan: Plan) -> str | None:
+    """Write down, for a search that begins, how many of its classes hold images of a test set that was opened.
+
+    Gives the sentence; None where there is none. What others open later was not known to who chose these classes.
+    """
+    from trainables.data.store.contents import fingerprints
+
+    opened = Ledger(plan.folder.openings).opened_among(fingerprints(_by_class(plan)))
+    if opened is None:
+        return None
+    sentence = f"training on images of an opened test set: {opened}"
+    write_json(plan.folder.trained_on_opened, {"told": sentence})
+    return sentence
+
+
+def _by_class(plan: Plan) -> dict[str, list[str]]:
+    from trainables.data.store.contents import digests_by_class, read_contents
+
+    return digests_by_class(read_contents(plan.images.make()))

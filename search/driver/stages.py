@@ -2,19 +2,29 @@
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 from search.plan.plan import training_of
 from search.plan.search import Search
-from search.report.comparison import family_of, shown_metrics
+from search.report.comparison import Comparison, compare, family_of, shown_metrics
 from search.report.results import Row
-from search.selection.choice import Confirmation, choose, confirmations, finalists, rounds, rule_in_words, to_audit
-from search.selection.selection import EXPORTED, Family, Selection, study_digest
+from search.report.summary import Summary, write_summary
+from search.selection import (
+    EXPORTED,
+    Confirmation,
+    Family,
+    Selection,
+    choose,
+    confirmations,
+    finalists,
+    rounds,
+    rule_in_words,
+    study_digest,
+)
 from search.stages import Role, Stage, study_name
-from search.study.budget import Budget
-from search.study.study import LossStudy
-from search.study.trial_queue import QueuedStage, QueuedStudy
+from search.study import Budget, LossStudy, QueuedStage, QueuedStudy, to_audit
 from search.trials import configuration_of
 from spaces.space import Value
 from trainables.metrics.table import all_metrics, metric_name
@@ -268,3 +278,21 @@ def frozen_selection(search: Search) -> Selection:
         ]
     )
     return selection
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A search with the summary of its last stage."""
+
+    search: Search
+    summary: Summary
+
+    @cached_property  # MLflow shows what the command line prints
+    def comparison(self) -> Comparison:
+        """The search's losses beside each other."""
+        return compare([self.search.plan.folder], [self.summary])
+
+
+def recorded_outcome(search: Search) -> Outcome:
+    """What a search came to, by its records; ``summary.json`` is brought up to date."""
+    return Outcome(search=search, summary=write_summary(search))

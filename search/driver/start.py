@@ -2,45 +2,24 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 
-from search.campaigns.folder import campaign_of, refuse_member
 from search.driver.progress_view import phase
+from search.driver.stages import Outcome
 from search.plan.make_plan import read_plan, reopened
 from search.plan.plan import Plan
-from search.plan.search import Search
-from search.report.comparison import Comparison, compare
-from search.report.summary import Summary, write_summary
+from search.plan.runs import campaign_of, refuse_member
 from search.stages import Stage
-from search.study.trial_queue import RunningTrial, TrialListener
+from search.study import RunningTrial, TrialListener
 from trainables.mistakes import Mistakes
 from trainables.spec import EpochRecord
 
 # What a search came to when its stages were carried out.
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """A search with the summary of its last stage."""
-
-    search: Search
-    summary: Summary
-
-    @cached_property  # MLflow shows what the command line prints
-    def comparison(self) -> Comparison:
-        """The search's losses beside each other."""
-        return compare([self.search.plan.folder], [self.summary])
-
-
-def recorded_outcome(search: Search) -> Outcome:
-    """What a search came to, by its records; ``summary.json`` is brought up to date."""
-    return Outcome(search=search, summary=write_summary(search))
 
 
 # A search from its file to its outcome: what ``holdout run`` and the library do, and ``holdout audit`` afterwards.

@@ -21,7 +21,7 @@ from search.driver.progress_view import StoreProgress
 from search.engines.ray_session import import_ray, ray_session
 from search.plan.plan import Plan
 from search.secrets import expand
-from search.study.trial_queue import RunningTrial, TrialListener
+from search.study import RunningTrial, TrialListener
 from trainables.mistakes import Mistakes
 from trainables.spec import EpochRecord
 

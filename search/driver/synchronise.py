@@ -3,18 +3,26 @@
 import logging
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 
 from optuna.trial import FrozenTrial
 
-from search.campaigns.folder import campaign_of
 from search.config.search_config import settled_entries
 from search.driver.described import described_models, loss_run, registration, search_run
-from search.driver.start import Outcome
+from search.driver.stages import Outcome
 from search.plan.plan import Plan
+from search.plan.runs import campaign_of
 from search.secrets import expand, without_password
 from search.stages import Stage
-from search.tracking.described import DescribedData, DescribedModel, DescribedSearch, Registered, SummaryRun
-from search.tracking.projection import Projection, milliseconds
+from search.tracking import (
+    DescribedData,
+    DescribedModel,
+    DescribedSearch,
+    Projection,
+    Registered,
+    SummaryRun,
+    milliseconds,
+)
 from trainables.mistakes import Failure, Mistakes
 
 logger = logging.getLogger(__name__)
@@ -131,8 +139,17 @@ def _span(trials: Sequence[FrozenTrial]) -> tuple[int | None, int | None]:
     return milliseconds(min(begun, default=None)), milliseconds(max(ended)) if whole else None
 
 
-def synchronise_campaign(plans: Iterable[Plan], name: str, run: SummaryRun) -> None:
-    """Show what the campaign ``name`` came to in the experiments of its searches, which is one unless they say so."""
+def synchronise_campaign(
+    plans: Iterable[Plan],
+    name: str,
+    *,
+    description: str,
+    metrics: Mapping[str, float],
+    texts: Mapping[str, str],
+    files: Sequence[Path],
+) -> None:
+    """Write the run of the campaign ``name`` into the experiments of its searches, usually one."""
+    run = SummaryRun(description=description, metrics=metrics, texts=texts, files=files)
     experiments = {(plan.config.tracking.uri, plan.config.tracking.experiment): plan for plan in plans}
     for plan in experiments.values():
         make_projection(plan).sum_up_campaign(name, run)

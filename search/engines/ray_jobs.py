@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from http.client import HTTPException
@@ -28,8 +28,6 @@ from trainables.mistakes import Failure, Mistakes
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
-
-    from search.campaigns.submission import Submission
 
 
 # The code as it travels to a cluster: our packages, the user's that are shipped, and what is submitted.
@@ -403,3 +401,16 @@ def connected(address: str) -> Iterator[Jobs]:
         if isinstance(error, RuntimeError):  # whatever else Ray's client has to say
             raise ClusterFailure(f"The cluster at {address} refuses: {error}") from error
         raise
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """What a cluster is asked: that ``holdout`` with ``command`` carries out the file ``text``, whose name this is.
+
+    ``shipped`` are the user's packages that travel with it, and where they lie here.
+    """
+
+    name: str
+    command: str
+    text: str
+    shipped: Mapping[str, Path] = field(default_factory=dict)

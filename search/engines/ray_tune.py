@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from search.config.sections import ResourcesSection
 from search.engines.capacity import Node, at_once, growth
 from search.engines.waiting import RAY_DIED, Placement, Share, Silences, drivers_on_cluster
-from search.study.trial_queue import RunningTrial, TrialQueue
+from search.study import RunningTrial, TrialQueue
 from trainables.mistakes import Failure, Mistakes
 from trainables.spec import TrialSpec
 from trainables.trial import TrainingTrial

@@ -8,18 +8,15 @@ from optuna.trial import FrozenTrial
 
 from search.config.search_config import SearchConfig
 from search.plan.disk_usage import default_cache
-from search.plan.runs import RunFolder, stored_split
-from search.selection.ledger import Ledger
-from search.selection.selection import SealedTest
+from search.plan.runs import RunFolder
 from search.stages import Stage, short_study_name
-from search.study.budget import Budget
-from search.study.samplers import SAMPLERS
+from search.study import SAMPLERS, Budget
 from search.trials import ByEpoch, ByFold, TrialValue, configuration_of, epochs_of
 from spaces.search_space import SearchSpace
 from trainables.data.augment import short_side_needed
 from trainables.data.split import ClassSplit
 from trainables.data.store.spec import StoreSpec
-from trainables.files import as_path, write_json
+from trainables.files import as_path
 from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
 from trainables.storage import ask
@@ -48,23 +45,18 @@ class Plan:
         return StoreSpec(
             dataset=dataset,
             class_names=tuple(name for name in dataset.classes() if name in half),
-            short_side=self._short_side,
-            cache=self._cache,
+            short_side=self.short_side,
+            cache=self.cache,
         )
 
     @property
-    def sealed_test(self) -> SealedTest:
-        """The test classes, under their seal."""
-        return SealedTest(
-            dataset=self.config.dataset.source, split=self.split, short_side=self._short_side, cache=self._cache
-        )
-
-    @property
-    def _cache(self) -> str:
+    def cache(self) -> str:
+        """The folder of the decoded images."""
         return self.config.dataset.cache or default_cache()
 
     @property
-    def _short_side(self) -> int:
+    def short_side(self) -> int:
+        """The short side, in pixels, that images are stored with."""
         training = self.config.training
         return short_side_needed(training.augment, training.frame, self.config.dataset.store_size)
 
@@ -175,44 +167,3 @@ def best_checkpoint(trial: FrozenTrial, directory: str) -> str:
 
 
 # What the training images of a search are, by their content, once they are decoded.
-
-
-def with_training_images(plan: Plan) -> Plan:
-    """``plan`` with the digest of its decoded training images in its split.
-
-    Raises:
-        Mistakes: they are not those that the search, or the one that it begins with, was trained on.
-    """
-    from trainables.data.store.contents import named_digest
-
-    digest = named_digest(_by_class(plan))
-    name, begun = plan.config.name, plan.split.images
-    if origin := plan.config.search.origin:
-        name, begun = origin, begun or stored_split(RunFolder(plan.folder.runs, origin)).images
-    if begun not in (None, digest):
-        raise Mistakes(
-            f"The images of the training classes are not those that {name} began with, although their names are; put "
-            "them back, or give the search a new name."
-        )
-    return replace(plan, split=replace(plan.split, images=digest))
-
-
-def note_opened_images(plan: Plan) -> str | None:
-    """Write down, for a search that begins, how many of its classes hold images of a test set that was opened.
-
-    Gives the sentence; None where there is none. What others open later was not known to who chose these classes.
-    """
-    from trainables.data.store.contents import fingerprints
-
-    opened = Ledger(plan.folder.openings).opened_among(fingerprints(_by_class(plan)))
-    if opened is None:
-        return None
-    sentence = f"training on images of an opened test set: {opened}"
-    write_json(plan.folder.trained_on_opened, {"told": sentence})
-    return sentence
-
-
-def _by_class(plan: Plan) -> dict[str, list[str]]:
-    from trainables.data.store.contents import digests_by_class, read_contents
-
-    return digests_by_class(read_contents(plan.images.make()))

@@ -3,17 +3,20 @@
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import filelock
+import yaml
 
+from search.config.campaign import CampaignConfig, read_config
 from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
 from trainables.data.split import ClassSplit
-from trainables.files import read_json, reading
+from trainables.files import read_json, reading, write_json, write_text
 from trainables.mistakes import Mistakes, suggestion
 
 logger = logging.getLogger(__name__)
@@ -188,3 +191,65 @@ def stored_split(folder: RunFolder) -> ClassSplit:
 def stored_config(folder: RunFolder) -> dict[str, object]:
     """The resolved search file as it was stored."""
     return read_yaml(folder.config)
+
+
+@dataclass(frozen=True)
+class CampaignFolder:
+    """The folder of the campaign ``name`` below ``runs``."""
+
+    runs: Path
+    name: str
+
+    @property
+    def config(self) -> Path:
+        """The campaign file."""
+        return self.runs / self.name / "campaign.yaml"
+
+    @property
+    def result(self) -> Path:
+        """What the campaign came to."""
+        return self.runs / self.name / "campaign.json"
+
+    @property
+    def report(self) -> Path:
+        """What the campaign came to, in pictures."""
+        return self.runs / self.name / "report.html"
+
+    def begin(self, config: CampaignConfig) -> None:
+        """Write down the campaign that begins, or goes on with another table or further labels."""
+        self.config.parent.mkdir(parents=True, exist_ok=True)
+        text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        write_text(self.config, text)
+
+    def end(self, result: Mapping[str, Any]) -> bool:
+        """Write the result of the campaign, as JSON; return True if it changed."""
+        before = self.result.read_bytes() if self.result.exists() else None
+        write_json(self.result, result)
+        return self.result.read_bytes() != before
+
+    def searches(self) -> list[str]:
+        """What the searches are called that the campaign began with; none before it began."""
+        begun = RunFolder(self.runs, self.name).is_campaign
+        return read_config(read_yaml(self.config)).search_names if begun else []
+
+
+def campaign_of(runs: Path, name: str) -> CampaignFolder | None:
+    """The campaign whose search is called ``name``; None where it is a search by itself."""
+    for file in sorted(runs.glob("*/campaign.yaml")):
+        campaign = CampaignFolder(runs, file.parent.name)
+        if name.startswith(f"{campaign.name}-") and name in campaign.searches():
+            return campaign
+    return None
+
+
+def refuse_member(runs: Path, name: str) -> None:
+    """The searches of a campaign are chosen and tested together, and none of them by hand.
+
+    Raises:
+        Mistakes: ``name`` is such a search.
+    """
+    if campaign := campaign_of(runs, name):
+        raise Mistakes(
+            f"{name} is a search of the campaign {campaign.name}, whose searches are chosen and tested together; "
+            "`holdout campaign` with its file goes on with all of them."
+        )

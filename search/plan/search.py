@@ -8,18 +8,17 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from search.config.search_config import SearchConfig, settled_digest
+from search.config.search_config import SearchConfig, parse_config, settled_digest
+from search.config.validation import Findings
+from search.plan.checks.parts import check_spaces
 from search.plan.plan import Plan
-from search.plan.runs import RunFolder
+from search.plan.runs import RunFolder, stored_split
 from search.plan.stored import StoredSearch
 from search.secrets import expand
-from search.selection.choice import to_audit
 from search.stages import Stage, study_name
-from search.study.pruners import PRUNERS
-from search.study.storage.driver import DriverStorage
-from search.study.storage.open import close_storage, open_storage
-from search.study.study import LossStudy
+from search.study import PRUNERS, DriverStorage, LossStudy, StorageCopy, close_storage, open_storage, to_audit
 from trainables.files import write_json, write_text
+from trainables.mistakes import Mistakes
 
 # An opened search: its plan and its studies.
 
@@ -196,3 +195,18 @@ def _copy(trial: FrozenTrial, origin: str, numbers: Sequence[int]) -> FrozenTria
     result = copy.deepcopy(trial)
     result.user_attrs = attributes
     return result
+
+
+def search_so_far(stored: StoredSearch) -> Search:
+    """The search with its studies as they are stored now, for reading; nothing that is done with it is written.
+
+    Raises:
+        Mistakes: the search has no studies yet, or its file cannot be read.
+    """
+    if stored.storage is None:
+        raise Mistakes(f"{stored.name} has no studies yet; wait until its first trial began.")
+    config, found = parse_config(dict(stored.config)), Findings()
+    spaces = check_spaces(found, config, accepted=True)
+    found.raise_if_any()
+    plan = Plan(config=config, folder=stored.folder, split=stored_split(stored.folder), spaces=spaces)
+    return Search(plan=plan, storage=StorageCopy(stored.storage, without=()))

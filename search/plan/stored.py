@@ -15,8 +15,7 @@ from sqlalchemy import Engine
 from search.plan.runs import RunFolder, existing_run, stored_config
 from search.secrets import expand
 from search.stages import Stage, short_study_name, study_name
-from search.study.budget import Tally
-from search.study.storage.read import read_storage, stored_attributes, stored_tally, stored_trials
+from search.study import PRUNERS, Pruner, Tally, read_storage, stored_attributes, stored_tally, stored_trials
 from search.trials import record_keys
 from spaces.space import Value
 from trainables.files import reading
@@ -71,6 +70,10 @@ class StoredSearch:
         """Let go of its studies' database, to which there are only so many connections; what is read opens it again."""
         if engine := self.__dict__.pop("storage", None):
             engine.dispose()
+
+    def pruner(self, steps: int, unit: str) -> Pruner:
+        """Return the pruner of its search trials, which train ``steps`` of ``unit``."""
+        return PRUNERS[self.config["search"]["pruner"]](steps=steps, unit=unit)
 
     def trials(self, loss: str, stage: Stage = Stage.SEARCH) -> list[FrozenTrial]:
         """The trials of a loss's study in a stage; none where it has not begun."""

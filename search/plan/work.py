@@ -10,7 +10,7 @@ from optuna.trial import FrozenTrial
 from search.plan.plan import Plan
 from search.plan.search import Search
 from search.stages import Stage, search_of, study_name
-from search.study.budget import Budget, Tally
+from search.study import Budget, Tally
 from search.trials import epochs_of
 
 RECENT = 50

@@ -8,8 +8,7 @@ from search.plan.runs import RunFolder, stored_split
 from search.report.anytime import compared_curves
 from search.report.pairs import comparable_rows, default_and_tuned, pairs_of
 from search.report.results import ComparedCurve, Comparison, Row, RowKey, SearchCurve, Summary, scored_openings
-from search.selection.ledger import Ledger, Opening
-from search.selection.selection import Family, Selection
+from search.selection import Family, Ledger, Opening, Selection
 from search.stages import Role
 from trainables.files import read_json, reading
 from trainables.mistakes import Mistakes

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from search.config.search_config import SearchConfig
+from search.plan.plan import Plan
 from search.report.importances import position, value_at
 from search.report.results import Detectable, Finding, NoiseSummary, PruningAudit
 from search.report.statistics import minimum_detectable_difference
-from search.selection.choice import finalists
+from search.selection import finalists
 from search.trials import by_configuration, configuration_of, epochs_of, mean_value
 from spaces.space import Configuration, Parameter, Space, Value
 from trainables.losses import LOSSES
@@ -221,7 +221,7 @@ COVERS = (
 )
 
 
-def noise_summary(config: SearchConfig, trials: Sequence[FrozenTrial]) -> NoiseSummary | None:
+def noise_summary(plan: Plan, trials: Sequence[FrozenTrial]) -> NoiseSummary | None:
     """What the noise stage came to, from the trials of its study; None before one of the search's split is complete."""
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     values = tuple(trial.values[0] for trial in complete if trial.user_attrs["split"] == 0)
@@ -231,21 +231,21 @@ def noise_summary(config: SearchConfig, trials: Sequence[FrozenTrial]) -> NoiseS
     split_values = tuple(trial.values[0] for trial in complete if trial.user_attrs["seed"] == seed)
     std = _deviation(values)
     return NoiseSummary(
-        loss=config.noise_loss,
+        loss=plan.config.noise_loss,
         params=dict(configuration_of(complete[0])),
         mean=statistics.fmean(values),
         values=values,
         std=std,
         split_values=split_values,
         split_std=_deviation(split_values),
-        detectable=_detectable(std, config),
+        detectable=_detectable(std, plan),
         covers=COVERS,
     )
 
 
-def _detectable(std: float | None, config: SearchConfig) -> Detectable:
+def _detectable(std: float | None, plan: Plan) -> Detectable:
     """Of the table of this search alone: each loss tuned and its default, and the tuned losses beside each other."""
-    losses, seeds = len(config.loss_names), config.final.seeds
+    losses, seeds = len(plan.config.loss_names), plan.config.final.seeds
     pairs = losses + losses * (losses - 1) // 2
     difference = None
     if std is not None:

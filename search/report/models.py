@@ -24,7 +24,7 @@ from search.report.results import (
     stored_summary,
 )
 from search.report.text_table import NOTHING, TextTable, rows_as_markdown
-from search.selection.selection import Selection, exported_trial
+from search.selection import Selection, exported_trial
 from search.stages import Role, Stage, short_study_name
 from trainables.files import as_path
 from trainables.inference.model_files import DESCRIPTION, EmbedderSpec, network_file, write_model

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from search.plan.runs import RunFolder, stored_split
 from search.report.results import Row, ScoredModel, scored_openings
-from search.selection.retrieval_file import EDGES, FOLDER, RetrievalFile
+from search.selection import EDGES, FOLDER, RetrievalFile
 from search.stages import Role
 from trainables.files import reading
 

@@ -8,12 +8,8 @@ from pathlib import Path
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.config.search_config import parse_config
-from search.config.validation import Findings
-from search.plan.checks.parts import check_spaces
 from search.plan.plan import Plan
-from search.plan.runs import stored_split
-from search.plan.search import Search
+from search.plan.search import Search, search_so_far
 from search.plan.stored import StoredSearch
 from search.report.anytime import incumbents
 from search.report.diagnostics import diagnose, noise_summary, pruning_audit
@@ -37,11 +33,8 @@ from search.report.results import (
     stored_summary,
 )
 from search.report.statistics import over_seeds
-from search.selection.choice import Confirmation, best_on_splits, confirmations, finalists
-from search.selection.ledger import Ledger
-from search.selection.selection import Selection
+from search.selection import Confirmation, Ledger, Selection, best_on_splits, confirmations, finalists
 from search.stages import Stage
-from search.study.storage.read import StorageCopy
 from search.trials import by_configuration, configuration_of, epochs_of, mean_value
 from trainables.files import write_text
 from trainables.metrics.table import is_bounded
@@ -97,7 +90,7 @@ def summarise(search: Search, stored: Summary | None = None) -> Summary:
             merge=split.merge,
         ),
         objective=config.objective,
-        noise=noise_summary(config, trials[config.noise_loss][Stage.NOISE]),
+        noise=noise_summary(search.plan, trials[config.noise_loss][Stage.NOISE]),
         test_opened=len(Ledger(folder.openings).of_selection(selection.digest)) if selection else 0,
         losses={
             loss: _loss_summary(plan, loss, of_loss, selection, test, stored.losses.get(loss) if stored else None)
@@ -318,21 +311,6 @@ def summary_so_far(stored: StoredSearch) -> Summary:
     if written is not None and stored.folder.driver() is None:
         return written
     return summarise(search_so_far(stored), written)
-
-
-def search_so_far(stored: StoredSearch) -> Search:
-    """The search with its studies as they are stored now, for reading; nothing that is done with it is written.
-
-    Raises:
-        Mistakes: the search has no studies yet, or its file cannot be read.
-    """
-    if stored.storage is None:
-        raise Mistakes(f"{stored.name} has no studies yet; wait until its first trial began.")
-    config, found = parse_config(dict(stored.config)), Findings()
-    spaces = check_spaces(found, config, accepted=True)
-    found.raise_if_any()
-    plan = Plan(config=config, folder=stored.folder, split=stored_split(stored.folder), spaces=spaces)
-    return Search(plan=plan, storage=StorageCopy(stored.storage, without=()))
 
 
 def _written(stored: StoredSearch) -> Summary | None:

@@ -1,1 +1,5 @@
-"""The choice of one configuration a loss, and the seal of the test classes."""
+"""The choice of a configuration, the ledger of test openings, and the scoring of models."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.config.sections import Rule
+from search.stages import Rule
 from search.trials import best_epochs, by_configuration, configuration_of, epochs_of, mean_of, values_of
 from spaces.space import Value
-from trainables.spec import derived_seed
 
 # Means of a few noisy values each, shrunk towards their common mean.
 
@@ -286,13 +285,3 @@ def _mean_on(candidate: Confirmation, split: int) -> float | None:
 
 
 # The audit of a search's pruning: which pruned trials are trained to their end.
-
-
-def to_audit(trials: Sequence[FrozenTrial], count: int, *, seed: int, loss: str) -> list[FrozenTrial]:
-    """``count`` of the pruned ones among ``trials``, or all of them where they are fewer.
-
-    They are those of the smallest random numbers, each drawn from the search's ``seed``, the loss and the trial's
-    number: what they came to has no part in it.
-    """
-    pruned = [trial for trial in trials if trial.state == TrialState.PRUNED]
-    return sorted(pruned, key=lambda trial: derived_seed(seed, "audit", loss, trial.number))[:count]

@@ -1,1 +1,5 @@
-"""Optuna: a study for each loss and stage, its samplers and pruners, and the queue of its trials."""
+"""Optuna studies: their storage, the queue of their trials, samplers and pruners."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -13,6 +13,8 @@ from typing import ClassVar
 
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from trainables.spec import derived_seed
+
 # What a trial's values are compared with while it runs, kept sorted: each comparison costs a few look-ups.
 #
 # The rules are those of Optuna's pruners, which go through all trials of the study each time.
@@ -215,6 +217,21 @@ class Pruner(ABC):
     def _last_step(self, comparison: Comparison, number: int, value: float) -> int:
         return next((step for step in range(1, self.steps) if comparison.reason(number, step, value)), self.steps)
 
+    @property
+    def milestones(self) -> tuple[int, ...]:
+        """The first comparison's step, and each time the double of it."""
+        plan = []
+        rung = self.first
+        while rung < self.steps:
+            plan.append(rung)
+            rung *= REDUCTION_FACTOR
+        return tuple(plan)
+
+    @property
+    def rungs(self) -> tuple[int, ...]:
+        """The steps after which trials are compared by halving; none for other rules."""
+        return ()
+
     @abstractmethod
     def _plan(self) -> str: ...
 
@@ -226,6 +243,7 @@ class Unpruned(Pruner):
     """No comparison at all."""
 
     summary = "every trial is trained to its end"
+    milestones = ()
 
     @property
     def plan(self) -> str:
@@ -247,12 +265,7 @@ class SuccessiveHalving(Pruner):
     @property
     def rungs(self) -> tuple[int, ...]:
         """The steps after which trials are compared."""
-        plan = []
-        rung = self.first
-        while rung < self.steps:
-            plan.append(rung)
-            rung *= REDUCTION_FACTOR
-        return tuple(plan)
+        return self.milestones
 
     def _plan(self) -> str:
         return f"{self._after(self.rungs)} the best half goes on"
@@ -327,3 +340,13 @@ PRUNERS: dict[str, type[Pruner]] = {
     "median": Median,
     "none": Unpruned,
 }
+
+
+def to_audit(trials: Sequence[FrozenTrial], count: int, *, seed: int, loss: str) -> list[FrozenTrial]:
+    """``count`` of the pruned ones among ``trials``, or all of them where they are fewer.
+
+    They are those of the smallest random numbers, each drawn from the search's ``seed``, the loss and the trial's
+    number: what they came to has no part in it.
+    """
+    pruned = [trial for trial in trials if trial.state == TrialState.PRUNED]
+    return sorted(pruned, key=lambda trial: derived_seed(seed, "audit", loss, trial.number))[:count]

@@ -9,7 +9,6 @@ import tempfile
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from filelock import FileLock
 
@@ -18,10 +17,7 @@ from search.tracking.models import FOLDER
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
-    import torch
     from mlflow import MlflowClient
-
-    from trainables.inference.embedder import Embedder
 
 
 # MLflow's client: quiet, asking once, and with its own tables made whole.
@@ -55,12 +51,6 @@ def open_client(uri: str) -> "MlflowClient":
                 MlflowClient(tracking_uri=f"{SQLITE}{draft}").search_experiments(max_results=1)
                 draft.rename(database)
     return MlflowClient(tracking_uri=uri, registry_uri=uri)
-
-
-def health_page(uri: str) -> str:
-    """What everybody may ask of the server at ``uri``, so without the user that it may name."""
-    parts = urlsplit(uri)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], path=f"{parts.path.rstrip('/')}/health").geturl()
 
 
 def login_refusal(uri: str) -> str | None:
@@ -157,29 +147,3 @@ def _reason(error: Exception) -> str:
 
 
 # A model by its address, also by one of MLflow's.
-
-OF_MLFLOW = ("models:/", "runs:/")
-"""MLflow's addresses; which of them are models of ours, the registry says."""
-
-
-def load_model(address: str, *, device: "str | torch.device | None" = None, trust_code: bool = False) -> "Embedder":
-    """The model at a path, a URL or an address of MLflow's; as :func:`trainables.inference.embedder.load_model`."""
-    from trainables.inference import embedder as on_disk
-
-    found = on_disk.load_model(_on_disk(address), device=device, trust_code=trust_code)
-    if address.startswith(OF_MLFLOW):
-        found.address = address  # what was fetched lies in a folder that another process does not have
-    return found
-
-
-def _on_disk(address: str) -> str:
-    if not address.startswith(OF_MLFLOW):
-        return address
-    try:
-        return str(downloaded_model(address))
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "mlflow":
-            raise
-        raise Mistakes(
-            f"{address} is kept by MLflow, which is not installed here: install mlflow, or give the model's folder."
-        ) from error

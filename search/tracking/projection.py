@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from optuna.trial import FrozenTrial, TrialState
 
 from search.stages import loss_of, trainings_of
-from search.study.study import LossStudy
+from search.study import LossStudy
 from search.tracking.client import open_client
 from search.tracking.described import DescribedModel, DescribedSearch, Registered, Registration, SummaryRun
 from search.tracking.models import keep_model, keep_versions

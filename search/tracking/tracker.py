@@ -10,8 +10,7 @@ from optuna.trial import FrozenTrial
 
 from search.secrets import without_password
 from search.stages import search_of
-from search.study.study import LossStudy
-from search.study.trial_queue import RunningTrial, TrialListener
+from search.study import LossStudy, RunningTrial, TrialListener
 from search.tracking.projection import Projection
 from trainables.spec import EpochRecord
 

@@ -17,14 +17,14 @@ from support.widths import WIDTHS, check
 
 from search.campaigns.cells import campaign_table, columns_of, measured
 from search.campaigns.comparisons import campaign_curves, measured_mean, published_number, search_axes, standings
-from search.campaigns.config import VALIDATION, Campaign, parse_campaign, read_config
-from search.campaigns.folder import CampaignFolder, read_campaign_plans
+from search.campaigns.prepare import read_campaign_plans
+from search.config.campaign import VALIDATION, Campaign, parse_campaign, read_config
 from search.config.recipes import campaigns
 from search.config.yaml_file import read_yaml
 from search.plan.checks.parts import spaces_of
 from search.plan.make_plan import read_plan
 from search.plan.plan import Plan
-from search.plan.runs import RunFolder
+from search.plan.runs import CampaignFolder, RunFolder
 from search.report.formats import ranks_beside
 from search.report.results import LossSummary
 from search.report.statistics import over_seeds

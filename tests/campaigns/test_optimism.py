@@ -7,7 +7,7 @@ from conftest import small_search
 from support.summaries import chosen, confirmed, made_default, made_loss, made_summary
 
 from search.campaigns.comparisons import optimism, optimism_sentences
-from search.campaigns.config import Campaign, parse_campaign
+from search.config.campaign import Campaign, parse_campaign
 from search.report.results import SeedInterval, Summary
 from search.report.statistics import over_seeds
 from search.stages import Role

@@ -8,10 +8,10 @@ import pytest
 from support.finished_search import run_here
 
 from search.campaigns.cells import CampaignResult
-from search.campaigns.config import Campaign, parse_campaign
 from search.campaigns.report import study
 from search.campaigns.result import campaign_family, campaign_result
 from search.campaigns.tables import campaign_tables, comparable
+from search.config.campaign import Campaign, parse_campaign
 from search.config.yaml_file import apply_settings
 from search.report.summary import write_summary
 from search.report.text_table import NOTHING, TextTable

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from support.trees import make_tree
 
-from search.campaigns.config import parse_campaign
 from search.campaigns.tables import comparable
+from search.config.campaign import parse_campaign
 from search.config.recipes import read_campaign
 from search.config.yaml_file import apply_settings
 

@@ -16,10 +16,10 @@ from support.trees import make_tree
 
 from examples.papers.picture import SUFFIXES
 from examples.papers.table import FIGURES
-from search.campaigns.config import Campaign, parse_campaign
-from search.campaigns.folder import read_campaign_plans
+from search.campaigns.prepare import read_campaign_plans
 from search.campaigns.tables import comparable
 from search.cli.main import app
+from search.config.campaign import Campaign, parse_campaign
 from search.config.recipes import PaperItem, papers, read_campaign, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.config.validation import validate

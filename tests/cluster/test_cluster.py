@@ -18,7 +18,7 @@ from support.commands import command, holdout, holdout_here, plain, stored, writ
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.services import Nodes, free_port
 
-from search.campaigns.submission import submission
+from search.driver.submission import submission
 from trainables.mistakes import Mistakes
 
 pytestmark = pytest.mark.cluster

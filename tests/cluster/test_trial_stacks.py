@@ -9,8 +9,7 @@ from itertools import chain, count, repeat
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from optuna.trial import FrozenTrial, TrialState
 from support.driving import drive, only, record
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from search.campaigns.config import read_config
+from search.config.campaign import read_config
 from search.config.recipes import read_campaign, read_search
 from search.config.search_config import parse_config
 from search.config.yaml_file import apply_settings

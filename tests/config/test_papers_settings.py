@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support.trees import make_tree
 
-from search.campaigns.config import parse_campaign
+from search.config.campaign import parse_campaign
 from search.config.recipes import campaigns, read_campaign, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import read_yaml

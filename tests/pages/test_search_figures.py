@@ -31,13 +31,12 @@ from search.report.results import BestTrial, Finding, SeedStatistics
 from search.report.sections.history import history
 from search.report.sections.learning_curves import learning_curves
 from search.report.sections.loss import FIGURES, loss_section
-from search.report.sections.parallel import importances as importances_figure
-from search.report.sections.parallel import parallel
+from search.report.sections.parallel import importances as importances_figure, parallel
 from search.report.sections.searched import SearchedLoss, searched_loss
 from search.report.sections.slices import contours, slices
 from search.report.summary import write_summary
 from search.stages import Stage
-from search.study.pruners import PRUNERS
+from search.study.pruners import PRUNERS, Pruner
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.trials import record_key
 
@@ -478,6 +477,16 @@ def made_trial(
     )
 
 
+def of_pruner(pruner: Pruner) -> dict[str, Any]:
+    return {
+        "steps": pruner.steps,
+        "unit": pruner.unit,
+        "pruning": pruner.plan,
+        "rungs": pruner.rungs,
+        "milestones": pruner.milestones,
+    }
+
+
 def made_searched(trials: list[FrozenTrial], *, loss: str = "made", steps: int = EPOCHS) -> SearchedLoss:
     best = max(trials, key=lambda trial: trial.value or 0.0)
     entry = made_loss(
@@ -488,7 +497,7 @@ def made_searched(trials: list[FrozenTrial], *, loss: str = "made", steps: int =
         loss=loss,
         objective="map_at_r",
         summary=entry,
-        pruner=PRUNERS["asha"](steps=steps),
+        **of_pruner(PRUNERS["asha"](steps=steps)),
         trials=tuple(trials),
         confirmations=(),
     )
@@ -558,7 +567,7 @@ def test_importances_need_ten_trials() -> None:
 )
 def test_the_rungs_are_those_of_the_pruner(pruner: str, rungs: list[int], looked_at: set[int]) -> None:
     trials = halved(0, 60, 0.05)
-    searched = replace(made_searched(trials), pruner=PRUNERS[pruner](steps=EPOCHS))
+    searched = replace(made_searched(trials), **of_pruner(PRUNERS[pruner](steps=EPOCHS)))
     figure = learning_curves(searched)
     assert figure is not None
     assert isinstance(figure.picture, Plot)

@@ -12,7 +12,7 @@ from support.small_disk import SmallDisk
 
 from search.campaigns.report import write_report
 from search.config.search_config import parse_config
-from search.plan.disk_needs import Need, What, check_space, disk_needs, spaces_of
+from search.driver.disk_needs import Need, What, check_space, disk_needs, spaces_of
 from search.plan.make_plan import make_plan, reopened
 from search.plan.plan import Plan
 from trainables.mistakes import Mistakes

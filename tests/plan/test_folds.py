@@ -5,15 +5,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from mlflow import MlflowClient
 from optuna.trial import TrialState
 from support.driving import only, record
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 
-from search.driver.stages import confirm_stages, final_stage, freeze, search_stage
-from search.driver.start import recorded_outcome
+from search.driver.stages import confirm_stages, final_stage, freeze, recorded_outcome, search_stage
 from search.driver.synchronise import make_projection, synchronise
 from search.plan.search import Search, open_search
 from search.report.summary import write_summary

@@ -10,8 +10,8 @@ from support.driving import drive, only, train
 from search.driver.stages import audit_stage
 from search.plan.search import Search
 from search.report.summary import summarise
-from search.selection.choice import to_audit
 from search.stages import Stage
+from search.study.pruners import to_audit
 from search.study.trial_queue import RunningTrial, TrialQueue
 
 Opened = Callable[..., Search]

@@ -10,7 +10,7 @@ MODULES = (
     "search.driver.described",
     "search.report.summary",
     "search.report.text_table",
-    "search.campaigns.folder",
+    "search.campaigns.prepare",
     "search.campaigns.result",
     "search.campaigns.tables",
 )

@@ -11,7 +11,7 @@ from optuna.trial import TrialState
 from support.commands import holdout_here, plain, stored, write_search
 from support.without_ray import without_ray
 
-from search.selection.choice import to_audit
+from search.study.pruners import to_audit
 from search.study.trial_queue import RunningTrial, TrialQueue
 
 CHANGES: dict[str, Any] = {

@@ -12,13 +12,13 @@ from optuna.distributions import FloatDistribution
 from support.services import postgres
 from support.stores import ftp_store
 
-from search.campaigns.config import read_config
-from search.campaigns.folder import CampaignFolder
+from search.config.campaign import read_config
 from search.config.search_config import parse_config
 from search.driver import removal
 from search.driver.removal import plan_removal
 from search.driver.start_up import only_driver_of
 from search.plan.make_plan import make_plan
+from search.plan.runs import CampaignFolder
 from search.plan.search import open_search
 from search.stages import Stage, study_name
 from search.study.storage.open import study_names

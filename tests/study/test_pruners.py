@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 import optuna
 import pytest
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import Phase, given, settings, strategies as st
 from optuna.pruners import BasePruner
 from optuna.samplers import RandomSampler
 from optuna.trial import TrialState

@@ -12,9 +12,8 @@ from rich.console import Console
 from search.config.search_config import parse_config
 from search.driver.listeners import CheckpointCleanup
 from search.driver.pipeline import stage_by_stage
-from search.driver.sealed_test import score_test
+from search.driver.sealed_test import score_test, with_training_images
 from search.plan.make_plan import make_plan
-from search.plan.plan import with_training_images
 from search.plan.search import Search, open_search
 from search.plan.stored import StoredSearch
 from search.report.comparison import compare

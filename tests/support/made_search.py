@@ -6,8 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from support.summaries import SPLIT as SPLIT_SUMMARY
-from support.summaries import chosen, confirmed, improvements, made_default, made_loss, made_summary
+from support.summaries import (
+    SPLIT as SPLIT_SUMMARY,
+    chosen,
+    confirmed,
+    improvements,
+    made_default,
+    made_loss,
+    made_summary,
+)
 
 from search.plan.runs import RunFolder
 from search.report.results import BestTrial, Finding, SeedInterval, SeedStatistics, TrialCounts

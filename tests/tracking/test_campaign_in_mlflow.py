@@ -9,9 +9,9 @@ from support.commands import holdout_here
 from support.finished_search import run_here
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 
-from search.campaigns.config import parse_campaign
-from search.campaigns.folder import CampaignFolder
 from search.campaigns.result import campaign_family, campaign_result
+from search.config.campaign import parse_campaign
+from search.plan.runs import CampaignFolder
 from search.report.summary import write_summary
 
 CONTENT: dict[str, Any] = {
@@ -40,7 +40,7 @@ def test_a_sync_shows_the_campaign_above_its_searches_once(tmp_path: Path) -> No
     files = [member.config.model_dump(mode="json", by_alias=True) for member in campaign.members]
     searches = run_here(runs, files, opener=campaign.name, family=campaign_family(campaign))
     result = campaign_result(campaign, [(search, write_summary(search)) for search in searches])
-    assert [folder.end(result) for _ in range(2)] == [True, False]
+    assert [folder.end(result.model_dump(mode="json")) for _ in range(2)] == [True, False]
     for search in searches:
         search.close()
 

@@ -27,7 +27,7 @@ from support.services import MlflowServer, free_port
 
 import holdout
 from search.driver.described import described_models
-from search.driver.start import recorded_outcome
+from search.driver.stages import recorded_outcome
 from search.driver.synchronise import make_projection, register, synchronise
 from search.plan.search import Search
 from search.tracking.client import downloaded_model, open_client

@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from support.driving import drive
 
-from search.driver.start import recorded_outcome
+from search.driver.stages import recorded_outcome
 from search.driver.synchronise import make_projection, synchronise, where_to_look
 from search.plan.search import Search
 from search.report.summary import write_summary

@@ -12,8 +12,7 @@ from support.driving import drive, only, record
 from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.small_disk import small_disk
 
-from search.driver.stages import confirm_stages, search_stage
-from search.driver.start import recorded_outcome
+from search.driver.stages import confirm_stages, recorded_outcome, search_stage
 from search.driver.synchronise import described, make_projection, synchronise
 from search.plan.search import Search
 from search.stages import Stage

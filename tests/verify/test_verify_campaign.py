@@ -10,9 +10,9 @@ from support.commands import holdout_here, plain
 from support.finished_search import run_here
 from support.tampered import Copied
 
-from search.campaigns.config import parse_campaign
-from search.campaigns.folder import CampaignFolder
 from search.campaigns.result import campaign_family, campaign_result
+from search.config.campaign import parse_campaign
+from search.plan.runs import CampaignFolder
 from search.report.summary import write_summary
 
 BASE: dict[str, Any] = {
@@ -42,7 +42,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.begin(campaign.config)
     files = [member.config.model_dump(mode="json", by_alias=True) for member in campaign.members]
     searches = run_here(runs, files, opener=campaign.name, family=campaign_family(campaign))
-    folder.end(campaign_result(campaign, [(search, write_summary(search)) for search in searches]))
+    result = campaign_result(campaign, [(search, write_summary(search)) for search in searches])
+    folder.end(result.model_dump(mode="json"))
     for search in searches:
         search.close()
     return runs

@@ -17,7 +17,7 @@ from search.plan.runs import RunFolder
 from search.plan.search import Search
 from search.plan.stored import StoredSearch
 from search.stages import Stage, study_name
-from search.study.storage.read import StorageCopy, stored_attributes, stored_reports, stored_trials
+from search.study import StorageCopy, stored_attributes, stored_reports, stored_trials
 
 # What a check came to, and how two values are told apart.
 

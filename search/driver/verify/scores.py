@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 from optuna.trial import TrialState
 
-from search.driver.sealed_test import scores_digest, trained_digests, without_images
+from search.driver.sealed_test import scores_digest, sealed, trained_digests, without_images
 from search.driver.verify.records import Check, Records, as_json, check, differing
 from search.driver.verify.stages import decoded_anew
 from search.plan.plan import best_checkpoint, training_of
 from search.plan.runs import RunFolder
-from search.selection.ledger import Ledger, Opening, images_in
-from search.selection.selection import Selection
+from search.selection import Ledger, Opening, Selection, images_in
 from search.stages import Stage, short_study_name
 from trainables.data.store.spec import StoreSpec
 from trainables.files import as_path
@@ -87,8 +86,7 @@ def retrieval_problems(
 
     A metric of a query that looks no further than the neighbours that were kept is computed once more from these.
     """
-    from search.selection.retrieval_file import FOLDER, RetrievalFile
-    from search.selection.thumbnails import NAME
+    from search.selection import FOLDER, NAME, RetrievalFile
 
     for model in record["scores"]:
         file, of_model = folder / FOLDER / model["per_image"], f"{what} {FOLDER}/{model['per_image']}"
@@ -110,7 +108,7 @@ def retrieval_problems(
 
 def _sampled(what: str, retrieval: Any, per_image: Mapping[str, Any], class_names: Sequence[str]) -> Iterator[str]:
     """The images are those of the rule, and every pair was counted."""
-    from search.selection.retrieval_file import MOST_NEIGHBOURS, MOST_RANKED, map_images, sampled_queries
+    from search.selection import MOST_NEIGHBOURS, MOST_RANKED, map_images, sampled_queries
 
     keys, labels_N = per_image["keys"].tolist(), per_image["labels"]
     for name, stored, rule in (
@@ -167,7 +165,7 @@ def check_scores(records: Records, selection: Selection) -> Iterator[Check]:
     openings = {opening.id: opening for opening in Ledger(plan.folder.openings).of_selection(selection.digest)}
     for record in scored(plan.folder):
         opening = openings[record["id"]]
-        images = plan.sealed_test.images(selection, opening)
+        images = sealed(plan).images(selection, opening)
         what = f"test.json opening {record['id'][:12]}"
         yield check(f"{what}: the images of the {len(images.class_names)} test classes", _images(opening, images))
         yield check(f"{what}: the trainings that were scored", _trainings(what, records, selection, record))
@@ -238,7 +236,7 @@ def _metrics(
 ) -> Iterator[str]:
     import torch
 
-    from search.selection.scoring import by_subset, gathered_parts, images_of, subset_name
+    from search.selection import by_subset, gathered_parts, images_of, subset_name
     from trainables.metrics.evaluation import SUPERCLASS, from_parts
 
     keys, labels = _test_images(records)

@@ -9,16 +9,14 @@ from typing import Any, NamedTuple
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.campaigns.folder import campaign_of
 from search.driver.stages import audit_stage, confirm_stages, final_stage, noise_stage, selection_of
 from search.driver.verify.records import Check, Records, as_json, check, differing, shown
 from search.plan.plan import Plan
-from search.plan.runs import RunFolder
+from search.plan.runs import RunFolder, campaign_of
 from search.plan.search import Search
-from search.selection.selection import Selection
+from search.selection import Selection
 from search.stages import Stage
-from search.study.storage.read import StorageCopy
-from search.study.trial_queue import QueuedStage
+from search.study import QueuedStage, StorageCopy
 from trainables.data.store.spec import StoreSpec
 
 # What a search rests on: the split that follows from its file, and the images.

@@ -10,8 +10,7 @@ from search.driver.verify.records import Check, Records, as_json, check, differi
 from search.plan.plan import training_of
 from search.plan.search import COPIED_FROM
 from search.stages import Stage
-from search.study.pruners import PRUNERS
-from search.study.study import pruning_sentence
+from search.study import PRUNERS, pruning_sentence
 from search.trials import TrialValue, by_fold, configuration_of, epochs_of, record_key, record_keys
 from spaces.space import Configuration
 from trainables.metrics import metric_name

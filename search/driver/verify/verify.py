@@ -23,7 +23,7 @@ from search.plan.runs import RunFolder
 from search.plan.stored import StoredSearch
 from search.report.models import chosen_model
 from search.report.summary import summarise
-from search.selection.selection import Selection
+from search.selection import Selection
 from search.stages import Stage
 from trainables.inference.model_files import DESCRIPTION, WEIGHTS
 from trainables.mistakes import Mistakes

@@ -3,8 +3,7 @@
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as OutOfTime
+from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError as OutOfTime
 from dataclasses import dataclass
 from inspect import signature
 

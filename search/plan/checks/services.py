@@ -12,8 +12,7 @@ from urllib.request import urlopen
 from search.config.search_config import SearchConfig
 from search.config.validation import Findings
 from search.plan.checks.data import BATCH_KEYS
-from search.secrets import expand, without_password
-from search.tracking.client import health_page
+from search.secrets import expand, health_page, without_password
 from trainables.files import as_path
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.storage import in_time
@@ -130,7 +129,7 @@ def check_tracking(address: str) -> None:
         raise Mistakes(
             f"tracking.uri: no MLflow server answers at {shown} ({error}); start it or mend the address."
         ) from error
-    from search.tracking.client import login_refusal
+    from search.tracking import login_refusal
 
     if refusal := login_refusal(uri):
         raise Mistakes(

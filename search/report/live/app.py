@@ -19,8 +19,7 @@ from search.plan.runs import existing_run, find_runs
 from search.plan.stored import SearchStatus, StoredSearch, status_of
 from search.report.document import plotly_script, shared_file
 from search.report.live.live_search import Health, LiveSearch, ReportsSoFar, SectionSoFar, live_search
-from search.secrets import expand, without_password
-from search.tracking.client import health_page
+from search.secrets import expand, health_page, without_password
 from trainables.mistakes import Mistakes
 
 # Whether the services answer that a search writes to.

@@ -10,12 +10,11 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.plan.search import Search
+from search.plan.search import Search, search_so_far
 from search.plan.stored import SearchStatus, StoredSearch, status_of
 from search.plan.work import Pace, planned_work, seconds_left
 from search.report.document import environment, search_report
 from search.report.results import Result
-from search.report.summary import search_so_far
 from search.stages import Stage, short_study_name
 from search.trials import epochs_of
 

@@ -10,8 +10,7 @@ from search.report.drawing import Section
 from search.report.formats import loss_label
 from search.report.results import Comparison, Pair, Row, scored_openings
 from search.report.text_table import TextTable
-from search.selection.ledger import Ledger
-from search.selection.selection import Selection
+from search.selection import Ledger, Selection
 from search.stages import Role
 
 # The answer: which losses are better than their defaults and than each other, on classes that no training saw.

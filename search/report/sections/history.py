@@ -174,7 +174,7 @@ _CAUSES = {"DIVERGED": "diverged", "OUT_OF_MEMORY": "out of memory", "CODE_ERROR
 
 def ends(searched: SearchedLoss) -> Figure | None:
     """How many trials were trained to their end, pruned at which rung, or failed of what; None before the first."""
-    counts = reasons(searched.trials, searched.pruner.unit)
+    counts = reasons(searched.trials, searched.unit)
     if not counts:
         return None
     from matplotlib.ticker import MaxNLocator  # with what draws

@@ -60,7 +60,7 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
         picture=plotted(
             traces,
             {
-                "xaxis": {"title": {"text": searched.pruner.unit}},
+                "xaxis": {"title": {"text": searched.unit}},
                 "yaxis": {"title": {"text": searched.objective}},
                 "shapes": [vertical(rung) for rung in searched.rungs],
                 "updatemenus": _filters(len(trials), ranks),
@@ -73,7 +73,7 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
 
 def curve(searched: SearchedLoss, trial: FrozenTrial) -> tuple[list[int], list[float]]:
     """The steps of a trial, and what was measured after each."""
-    if searched.pruner.unit == ByFold.unit:
+    if searched.unit == ByFold.unit:
         steps = sorted(trial.intermediate_values)
         return steps, [rounded(trial.intermediate_values[step]) for step in steps]
     records = searched.records[trial.number]
@@ -109,7 +109,7 @@ def _curves(
         "customdata": numbers,
         "line": {"color": colour, "width": 1},
         "opacity": 0.55,
-        "hovertemplate": f"trial %{{customdata}}, {searched.pruner.unit} %{{x}}: %{{y:.4f}}<extra></extra>",
+        "hovertemplate": f"trial %{{customdata}}, {searched.unit} %{{x}}: %{{y:.4f}}<extra></extra>",
     }
     ends = {
         "type": "scatter",
@@ -150,8 +150,8 @@ def _filters(count: int, ranks: Sequence[int]) -> list[dict[str, Any]]:
 
 def _finding(searched: SearchedLoss) -> str:
     complete = [trial for trial in searched.valued if is_complete(trial)]
-    unit, best = searched.pruner.unit, searched.valued[0]
-    said = f"Of {len(searched.valued)} trials {len(complete)} trained all {searched.pruner.steps} {unit}s"
+    unit, best = searched.unit, searched.valued[0]
+    said = f"Of {len(searched.valued)} trials {len(complete)} trained all {searched.steps} {unit}s"
     of_best = f"; {title(searched, best)} came to {value_of(best):.4f}"
     if searched.rungs:
         reached = [
@@ -163,14 +163,14 @@ def _finding(searched: SearchedLoss) -> str:
 
 
 def _table(searched: SearchedLoss) -> TextTable:
-    steps = (*searched.rungs, searched.pruner.steps)
+    steps = (*searched.rungs, searched.steps)
     left_out = len(searched.valued) - MOST_ROWS
-    notes = ["each value is the highest so far" if searched.pruner.unit != ByFold.unit else "means of the folds so far"]
+    notes = ["each value is the highest so far" if searched.unit != ByFold.unit else "means of the folds so far"]
     if left_out > 0:
         notes.append(f"{left_out:,} more trials are left out; `holdout trials` lists all")
     return TextTable(
         title="",
-        header=("trial", *(f"{searched.pruner.unit} {step}" for step in steps), "last"),
+        header=("trial", *(f"{searched.unit} {step}" for step in steps), "last"),
         rows=tuple(
             (
                 title(searched, trial),

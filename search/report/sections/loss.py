@@ -11,10 +11,9 @@ from search.report.sections.history import ends, history
 from search.report.sections.learning_curves import learning_curves
 from search.report.sections.parallel import importances, parallel
 from search.report.sections.searched import DEFAULT, SearchedLoss, searched_loss
-from search.report.sections.slices import MIN_TRIALS as CONTOUR_TRIALS
-from search.report.sections.slices import contours, slices
+from search.report.sections.slices import MIN_TRIALS as CONTOUR_TRIALS, contours, slices
 from search.report.text_table import NOTHING, TextTable
-from search.selection.selection import Selection
+from search.selection import Selection
 from spaces.space import Value, value_text
 
 FIGURES = (history, learning_curves, ends, importances, slices, parallel, contours)
@@ -55,7 +54,7 @@ def _sentences(searched: SearchedLoss, reason: str | None) -> Iterator[str]:
     counts = entry.trials
     yield (
         f"{counts.complete} trials are complete, {counts.pruned} were pruned and {counts.failed} failed, in "
-        f"{entry.epochs:,} epochs; {searched.pruner.plan}."
+        f"{entry.epochs:,} epochs; {searched.pruning}."
     )
     yield from map(_sentence, entry.incomplete_seeds)
     if entry.ended_early:

@@ -13,7 +13,7 @@ from search.report.pairs import ClassScores
 from search.report.ranked_test import RankedTest
 from search.report.results import Comparison, Row, RowKey
 from search.report.text_table import NOTHING, TextTable
-from search.selection.retrieval_file import in_digest_order
+from search.selection import in_digest_order
 from search.stages import Role
 
 # A metric of every test class, for each configuration.

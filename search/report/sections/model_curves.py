@@ -19,7 +19,7 @@ from search.report.ranked_test import (
 from search.report.results import Comparison
 from search.report.statistics import over_seeds
 from search.report.text_table import NOTHING, TextTable
-from search.selection.retrieval_file import EDGES, LEVELS
+from search.selection import EDGES, LEVELS
 from search.stages import Role
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from search.report.results import Comparison
 from search.report.sections.model_curves import configuration_labels
 from search.report.sections.mosaic import Mosaic
 from search.report.text_table import TextTable
-from search.selection.retrieval_file import Kind
-from search.selection.thumbnails import Thumbnails
+from search.selection import Kind, Thumbnails
 from search.stages import Role
 
 # Queries with what the models find for them.

@@ -11,8 +11,7 @@ from search.report.results import Comparison
 from search.report.sections.model_classes import class_dots, class_values, hardest
 from search.report.sections.model_curves import distances, precision_recall, roc
 from search.report.sections.model_pictures import embedding_map, retrieval_gallery
-from search.selection.retrieval_file import Kind
-from search.selection.thumbnails import NAME, Thumbnails
+from search.selection import NAME, Kind, Thumbnails
 from trainables.metrics.table import is_retrieval
 
 

@@ -132,7 +132,7 @@ def importances(searched: SearchedLoss) -> Figure | None:
         axes.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
         axes.grid(axis="x")
     first, second = list(shares)[:2]
-    unit = searched.pruner.unit
+    unit = searched.unit
     looked_at = ", ".join(f"{count} after {unit} {rung}" for rung, count in found.rungs.items())
     return Figure(
         name=name,

@@ -18,7 +18,6 @@ from search.report.importances import Importances, Range, importances, position,
 from search.report.results import LossSummary, Summary
 from search.report.text_table import NOTHING, TextTable
 from search.stages import Stage
-from search.study.pruners import PRUNERS, Pruner, SuccessiveHalving, Unpruned
 from search.trials import ByEpoch, ByFold, epochs_of
 from spaces.space import Value, value_text
 from trainables.metrics import metric_name
@@ -113,12 +112,21 @@ DEFAULT: Final = 0
 
 @dataclass(frozen=True, kw_only=True)
 class SearchedLoss:
-    """The search of ``loss``. ``trials`` are those that began, ``confirmations`` those of its configurations."""
+    """The search of ``loss``, as figures read it.
+
+    ``trials`` are those that began, ``confirmations`` those of its confirmed configurations. ``pruning`` is the
+    pruner's plan in words. Trials were compared by halving after ``rungs``; ``milestones`` are the steps at which
+    values are worth comparing.
+    """
 
     loss: str
     objective: str
     summary: LossSummary
-    pruner: Pruner
+    steps: int
+    unit: str
+    pruning: str
+    rungs: tuple[int, ...]
+    milestones: tuple[int, ...]
     trials: tuple[FrozenTrial, ...]
     confirmations: tuple[FrozenTrial, ...]
 
@@ -153,11 +161,6 @@ class SearchedLoss:
         """The hyperparameters that vary along a range of numbers."""
         return [name for name, axis in self.axes.items() if axis.range is not None]
 
-    @property
-    def rungs(self) -> tuple[int, ...]:
-        """The steps after which its trials were compared by halving; none under other rules."""
-        return self.pruner.rungs if isinstance(self.pruner, SuccessiveHalving) else ()
-
     @cached_property
     def valued(self) -> list[FrozenTrial]:
         """The trials that have a value, the best first: what is complete, then what got furthest, each by value."""
@@ -184,21 +187,22 @@ class SearchedLoss:
     @cached_property
     def importances(self) -> Importances | None:
         """What its hyperparameters matter; None where there are too few trials."""
-        # The median rule compares at every step; these are enough to look at.
-        between = SuccessiveHalving(steps=self.pruner.steps, unit=self.pruner.unit).rungs
-        rungs = () if isinstance(self.pruner, Unpruned) else between
-        return importances(self.trials, (*rungs, self.pruner.steps), list(self.axes))
+        return importances(self.trials, (*self.milestones, self.steps), list(self.axes))
 
 
 def searched_loss(stored: StoredSearch, summary: Summary, loss: str) -> SearchedLoss:
     """The search of ``loss``, read from its studies."""
     epochs, folds = int(stored.config["training"]["epochs"]), summary.split.folds
-    pruner = PRUNERS[stored.config["search"]["pruner"]]
+    pruner = stored.pruner(steps=folds or epochs, unit=ByFold.unit if folds else ByEpoch.unit)
     return SearchedLoss(
         loss=loss,
         objective=summary.objective,
         summary=summary.losses[loss],
-        pruner=pruner(steps=folds or epochs, unit=ByFold.unit if folds else ByEpoch.unit),
+        steps=pruner.steps,
+        unit=pruner.unit,
+        pruning=pruner.plan,
+        rungs=pruner.rungs,
+        milestones=pruner.milestones,
         trials=tuple(trial for trial in stored.trials(loss) if trial.state != TrialState.WAITING),
         confirmations=tuple(stored.trials(loss, Stage.SELECT)),
     )
@@ -255,7 +259,7 @@ def trials_table(searched: SearchedLoss, trials: Sequence[FrozenTrial], *, most:
     left_out = len(trials) - most
     return TextTable(
         title="",
-        header=("trial", searched.objective, f"{searched.pruner.unit}s", *names, "ended"),
+        header=("trial", searched.objective, f"{searched.unit}s", *names, "ended"),
         rows=tuple(
             (
                 title(searched, trial),

@@ -14,8 +14,7 @@ from sqlalchemy import Engine
 
 from search.study.budget import Tally
 from search.study.storage import tables
-from search.study.storage.driver import DriverStorage
-from search.study.storage.driver import retry as asked_again
+from search.study.storage.driver import DriverStorage, retry as asked_again
 from trainables.files import reading
 
 # Reading studies that another process may be writing; nothing is made or changed.

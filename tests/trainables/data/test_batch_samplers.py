@@ -4,8 +4,7 @@ from collections import Counter
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.mistakes import Mistakes

@@ -8,8 +8,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from trainables.data.split import ClassSplit, check_images, make_split, merged_labels, merged_sizes
 from trainables.mistakes import Mistakes

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from spaces.contract.check_loss import check_loss, order_problem
 from trainables.losses import LOSSES, loss_row

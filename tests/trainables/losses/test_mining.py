@@ -8,8 +8,7 @@ from collections import Counter
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from trainables.losses.base import cosines, same_and_different
 from trainables.losses.mining import MINERS, distance_weighted, informative_pairs, uniform

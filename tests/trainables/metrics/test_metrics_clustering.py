@@ -8,8 +8,7 @@ import sys
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from sklearn.metrics import normalized_mutual_info_score, pair_confusion_matrix
 
 from trainables.metrics import all_metrics, clustering_metrics, distance_metrics, evaluate

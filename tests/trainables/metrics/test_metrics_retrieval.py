@@ -12,13 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from sklearn.metrics import average_precision_score, ndcg_score
 
-from trainables.metrics import METRICS, evaluate, per_query_metrics, retrieval_metrics, unknown_metrics
-from trainables.metrics import evaluate as evaluate_all
-from trainables.metrics import ranking as ranking_module
+from trainables.metrics import (
+    METRICS,
+    evaluate,
+    evaluate as evaluate_all,
+    per_query_metrics,
+    ranking as ranking_module,
+    retrieval_metrics,
+    unknown_metrics,
+)
 from trainables.metrics.retrieval import SCORES, Ranking
 from trainables.metrics.table import all_metrics, largest_k
 from trainables.mistakes import Mistakes

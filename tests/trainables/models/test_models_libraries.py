@@ -14,8 +14,7 @@ import torchvision
 from torch import Tensor, nn
 
 from trainables.mistakes import Mistakes
-from trainables.models import BACKBONES, EmbeddingModel, ModelConfig
-from trainables.models import library_networks as torchvision_networks
+from trainables.models import BACKBONES, EmbeddingModel, ModelConfig, library_networks as torchvision_networks
 from trainables.models.backbones import backbone
 from trainables.models.embedding import smoke_test
 from trainables.models.library_networks import network

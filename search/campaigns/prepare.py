@@ -1,87 +1,18 @@
 """A campaign's folder, and the checks before it begins."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from search.campaigns.cells import CampaignResult
-from search.campaigns.config import Campaign, CampaignConfig, parse_campaign, read_config
+from search.config.campaign import Campaign, parse_campaign
 from search.config.search_config import SearchConfig
-from search.config.yaml_file import read_yaml
 from search.plan.make_plan import read_plan
 from search.plan.plan import Plan
-from search.plan.runs import RunFolder
-from search.selection.ledger import Ledger
-from search.selection.selection import Selection
-from trainables.files import write_json, write_text
+from search.plan.runs import CampaignFolder, RunFolder
+from search.selection import Ledger, Selection
 from trainables.mistakes import Mistakes, raise_if_any
 
 # A campaign's own folder: ``campaign.yaml``, from its beginning, and ``campaign.json``, what it came to.
-
-
-@dataclass(frozen=True)
-class CampaignFolder:
-    """The folder of the campaign ``name`` below ``runs``."""
-
-    runs: Path
-    name: str
-
-    @property
-    def config(self) -> Path:
-        """The campaign file."""
-        return self.runs / self.name / "campaign.yaml"
-
-    @property
-    def result(self) -> Path:
-        """What the campaign came to."""
-        return self.runs / self.name / "campaign.json"
-
-    @property
-    def report(self) -> Path:
-        """What the campaign came to, in pictures."""
-        return self.runs / self.name / "report.html"
-
-    def begin(self, config: CampaignConfig) -> None:
-        """Write down the campaign that begins, or goes on with another table or further labels."""
-        self.config.parent.mkdir(parents=True, exist_ok=True)
-        text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-        write_text(self.config, text)
-
-    def end(self, result: CampaignResult) -> bool:
-        """Write down what the campaign came to; whether that was not there already."""
-        before = self.result.read_bytes() if self.result.exists() else None
-        write_json(self.result, result.model_dump(mode="json"))
-        return self.result.read_bytes() != before
-
-    def searches(self) -> list[str]:
-        """What the searches are called that the campaign began with; none before it began."""
-        begun = RunFolder(self.runs, self.name).is_campaign
-        return read_config(read_yaml(self.config)).search_names if begun else []
-
-
-def campaign_of(runs: Path, name: str) -> CampaignFolder | None:
-    """The campaign whose search is called ``name``; None where it is a search by itself."""
-    for file in sorted(runs.glob("*/campaign.yaml")):
-        campaign = CampaignFolder(runs, file.parent.name)
-        if name.startswith(f"{campaign.name}-") and name in campaign.searches():
-            return campaign
-    return None
-
-
-def refuse_member(runs: Path, name: str) -> None:
-    """The searches of a campaign are chosen and tested together, and none of them by hand.
-
-    Raises:
-        Mistakes: ``name`` is such a search.
-    """
-    if campaign := campaign_of(runs, name):
-        raise Mistakes(
-            f"{name} is a search of the campaign {campaign.name}, whose searches are chosen and tested together; "
-            "`holdout campaign` with its file goes on with all of them."
-        )
 
 
 # Everything that can be wrong with a campaign, before anything of it is created.

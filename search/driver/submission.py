@@ -1,17 +1,16 @@
 """A search or campaign file prepared for submission to a cluster."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
 
-from search.campaigns.config import parse_campaign
+from search.config.campaign import parse_campaign
 from search.config.names import shipped_packages
 from search.config.recipes import is_campaign, recipes
 from search.config.search_config import SearchConfig, validate_config
 from search.config.validation import Findings
+from search.engines.ray_jobs import Submission
 from search.plan.checks.parts import check_parts, check_spaces
 from trainables.data import DATASETS
 from trainables.mistakes import Mistakes
@@ -20,19 +19,6 @@ from trainables.parts import is_own
 
 ANYWHERE = "glyphs"
 """A data set that is on every machine: it stands here for the cluster's own."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Submission:
-    """What a cluster is asked: that ``holdout`` with ``command`` carries out the file ``text``, whose name this is.
-
-    ``shipped`` are the user's packages that travel with it, and where they lie here.
-    """
-
-    name: str
-    command: str
-    text: str
-    shipped: Mapping[str, Path] = field(default_factory=dict)
 
 
 def submission(content: dict[str, Any]) -> Submission:

@@ -13,7 +13,7 @@ from search.plan.disk_usage import file_size, folder_size, free_bytes
 from search.plan.plan import Plan
 from search.plan.work import planned_budgets
 from search.secrets import without_password
-from search.selection.retrieval_file import MOST_NEIGHBOURS
+from search.selection import MOST_NEIGHBOURS
 from search.stages import Stage
 from trainables.data.store.build import StoreSize, expected_size
 from trainables.data.store.room import is_used, limit_of, stores_in

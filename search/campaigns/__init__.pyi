@@ -1,0 +1,19 @@
+from .prepare import (
+    read_campaign_plans as read_campaign_plans,
+)
+from .report import (
+    write_report as write_report,
+)
+from .result import (
+    campaign_family as campaign_family,
+    campaign_result as campaign_result,
+    record_campaign as record_campaign,
+)
+from .tables import (
+    campaign_csv as campaign_csv,
+    campaign_tables as campaign_tables,
+    comparable as comparable,
+)
+from .verify import (
+    verify_campaign as verify_campaign,
+)

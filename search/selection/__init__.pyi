@@ -1,0 +1,49 @@
+from .choice import (
+    Confirmation as Confirmation,
+    best_on_splits as best_on_splits,
+    choose as choose,
+    confirmations as confirmations,
+    deciding_means as deciding_means,
+    finalists as finalists,
+    rounds as rounds,
+    rule_in_words as rule_in_words,
+)
+from .ledger import (
+    Ledger as Ledger,
+    Opening as Opening,
+    images_in as images_in,
+)
+from .retrieval_file import (
+    EDGES as EDGES,
+    FOLDER as FOLDER,
+    LEVELS as LEVELS,
+    MOST_NEIGHBOURS as MOST_NEIGHBOURS,
+    MOST_RANKED as MOST_RANKED,
+    Kind as Kind,
+    RetrievalFile as RetrievalFile,
+    Scoring as Scoring,
+    in_digest_order as in_digest_order,
+    map_images as map_images,
+    sampled_queries as sampled_queries,
+)
+from .scoring import (
+    by_subset as by_subset,
+    gathered_parts as gathered_parts,
+    images_of as images_of,
+    score as score,
+    subset_name as subset_name,
+)
+from .selection import (
+    EXPORTED as EXPORTED,
+    MEND as MEND,
+    Family as Family,
+    SealedTest as SealedTest,
+    Selection as Selection,
+    exported_trial as exported_trial,
+    study_digest as study_digest,
+)
+from .thumbnails import (
+    NAME as NAME,
+    Thumbnails as Thumbnails,
+    thumbnails_of as thumbnails_of,
+)

@@ -1,0 +1,44 @@
+from .budget import (
+    Budget as Budget,
+    Tally as Tally,
+)
+from .pruners import (
+    PRUNERS as PRUNERS,
+    Pruner as Pruner,
+    to_audit as to_audit,
+)
+from .sampler import (
+    is_blind as is_blind,
+    left_to_chance as left_to_chance,
+)
+from .samplers import (
+    SAMPLERS as SAMPLERS,
+)
+from .storage.driver import (
+    DriverStorage as DriverStorage,
+)
+from .storage.open import (
+    close_storage as close_storage,
+    delete_studies as delete_studies,
+    open_storage as open_storage,
+    study_names as study_names,
+)
+from .storage.read import (
+    StorageCopy as StorageCopy,
+    read_storage as read_storage,
+    stored_attributes as stored_attributes,
+    stored_reports as stored_reports,
+    stored_tally as stored_tally,
+    stored_trials as stored_trials,
+)
+from .study import (
+    LossStudy as LossStudy,
+    pruning_sentence as pruning_sentence,
+)
+from .trial_queue import (
+    QueuedStage as QueuedStage,
+    QueuedStudy as QueuedStudy,
+    RunningTrial as RunningTrial,
+    TrialListener as TrialListener,
+    TrialQueue as TrialQueue,
+)

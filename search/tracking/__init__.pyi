@@ -1,0 +1,23 @@
+from .client import (
+    downloaded_model as downloaded_model,
+    login_refusal as login_refusal,
+)
+from .described import (
+    DescribedData as DescribedData,
+    DescribedModel as DescribedModel,
+    DescribedSearch as DescribedSearch,
+    Registered as Registered,
+    Registration as Registration,
+    SummaryRun as SummaryRun,
+)
+from .projection import (
+    Projection as Projection,
+    milliseconds as milliseconds,
+)
+from .summary_runs import (
+    LOSS as LOSS,
+    SEARCH as SEARCH,
+)
+from .tracker import (
+    Tracker as Tracker,
+)
