@@ -15,7 +15,7 @@ from support.small_disk import SmallDisk, small_disk
 
 from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan
-from search.plan.search import Search, open_search
+from search.plan.search import OpenedSearch, open_search
 
 SECRET = "not-for-every-eye"
 os.environ.pop("COLUMNS", None)  # xdist's, of the terminal that the tests were started from
@@ -164,17 +164,17 @@ def search_file(image_folder: Path) -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture(scope="session")
-def search_made(image_folder: Path) -> Callable[..., Search]:
+def search_made(image_folder: Path) -> Callable[..., OpenedSearch]:
     """Opens a search in a runs folder without running it."""
 
-    def make(runs: Path, **changes: Any) -> Search:
+    def make(runs: Path, **changes: Any) -> OpenedSearch:
         return open_search(make_plan(parse_config(small_search(image_folder, **changes)), runs))
 
     return make
 
 
 @pytest.fixture
-def opened(search_made: Callable[..., Search], tmp_path: Path) -> Callable[..., Search]:
+def opened(search_made: Callable[..., OpenedSearch], tmp_path: Path) -> Callable[..., OpenedSearch]:
     """Opens a search in a runs folder of the test's own without running it."""
     return lambda **changes: search_made(tmp_path / "runs", **changes)
 

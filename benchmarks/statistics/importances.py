@@ -38,7 +38,7 @@ def search(trials: int, noise: float, seed: int, matters: float = 1.0) -> list[F
     generator = np.random.default_rng(seed)
     sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    comparison = PRUNER.comparison("made")
+    comparison = PRUNER.rule("made")
     for number in range(trials):
         trial = study.ask(dict(SPACE))
         found = trial.params

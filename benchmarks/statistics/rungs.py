@@ -49,7 +49,7 @@ def halving(keep: Callable[[int], int]) -> Rule:
 
 def of_the_code() -> Rule:
     """What searches do."""
-    comparison = PRUNERS["asha"](steps=EPOCHS).comparison("made-up")
+    comparison = PRUNERS["asha"](steps=EPOCHS).rule("made-up")
     return lambda number, epoch, value: comparison.reason(number, epoch, value) is not None
 
 

@@ -22,7 +22,7 @@ from search.campaigns.cells import (
 )
 from search.config.campaign import LOSS, VALIDATION, Campaign
 from search.config.search_config import SearchSection
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.report.anytime import compared_curves
 from search.report.comparison import image_set_of, rows_of
 from search.report.pairs import HOW, Comparable, comparable_rows, pairs_of
@@ -164,7 +164,7 @@ def campaign_curves(campaign: Campaign, summaries: Sequence[Summary]) -> list[Ca
 
 
 def comparisons(
-    campaign: Campaign, results: Sequence[tuple[Search, Summary]]
+    campaign: Campaign, results: Sequence[tuple[OpenedSearch, Summary]]
 ) -> tuple[list[CampaignPair], list[Trend], list[str]]:
     """The pairs and the trends of rows that were tested, and sentences on what is left out.
 

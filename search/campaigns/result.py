@@ -20,7 +20,7 @@ from search.config.campaign import Campaign
 from search.driver.synchronise import synchronise_campaign
 from search.plan.plan import Plan
 from search.plan.runs import CampaignFolder, RunFolder
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.report.comparison import chosen_after_opening, image_set_of, openings_told, rows_of, training_told
 from search.report.results import Summary, scored_openings
 from search.report.text_table import as_markdown, rows_as_markdown
@@ -31,7 +31,7 @@ from search.trials import epochs_trained
 # The folds of a campaign's cross-validations one by one, as the thesis's Table 13 has them.
 
 
-def fold_models(campaign: Campaign, search: Search) -> Iterator[FoldModel]:
+def fold_models(campaign: Campaign, search: OpenedSearch) -> Iterator[FoldModel]:
     """Each fold's model of what the table shows, of the first opening; none where the search has no folds."""
     folder = search.plan.folder
     openings = scored_openings(folder.test)
@@ -41,10 +41,10 @@ def fold_models(campaign: Campaign, search: Search) -> Iterator[FoldModel]:
     chosen = {Role.DEFAULT: selection.defaults, Role.TUNED: selection.chosen}
     for loss in selection.chosen:
         trained = [trial.user_attrs | {"value": trial.value} for trial in search.trials(loss, Stage.TEST)]
-        values = {(made["configuration"], made["seed"], made.get("fold")): made["value"] for made in trained}
+        values = {(made["source_trial"], made["seed"], made.get("fold")): made["value"] for made in trained}
         for role in campaign.config.table.roles:
             number = chosen[role][loss].number
-            models = [model for model in openings[0].scores if (model.loss, model.configuration) == (loss, number)]
+            models = [model for model in openings[0].scores if (model.loss, model.source_trial) == (loss, number)]
             seeds = list(dict.fromkeys(model.seed for model in models))
             for model in models:
                 if model.fold is not None:
@@ -78,7 +78,7 @@ def campaign_family(campaign: Campaign) -> Family:
 # From a campaign's searches to its result.
 
 
-def campaign_result(campaign: Campaign, results: Sequence[tuple[Search, Summary]]) -> CampaignResult:
+def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Summary]]) -> CampaignResult:
     """The result, derived from the searches' records.
 
     Args:
@@ -133,7 +133,7 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[Search, Summary]
     )
 
 
-def _epochs(searches: Sequence[Search], stage: Stage) -> int:
+def _epochs(searches: Sequence[OpenedSearch], stage: Stage) -> int:
     return sum(epochs_trained(search.trials(loss, stage)) for search in searches for loss in search.config.loss_names)
 
 

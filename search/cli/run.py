@@ -15,7 +15,7 @@ from trainables.mistakes import Mistakes
 if TYPE_CHECKING:
     from search.driver.stages import Outcome
     from search.plan.runs import CampaignFolder
-    from search.plan.search import Search
+    from search.plan.search import OpenedSearch
 
 
 # The commands that do something: run, select, test, audit, sync.
@@ -105,14 +105,14 @@ def sync(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
     show(f"MLflow holds all {count} trials of {name}.", {"name": name, "trials": count}, as_json)
 
 
-def _synchronise(searches: "Sequence[Search]") -> int:
+def _synchronise(searches: "Sequence[OpenedSearch]") -> int:
     from search.driver.stages import recorded_outcome
     from search.driver.synchronise import make_projection, synchronise
 
     return sum(synchronise(recorded_outcome(search), make_projection(search.plan)) for search in searches)
 
 
-def _synchronise_campaign(folder: "CampaignFolder", searches: "Sequence[Search]") -> int:
+def _synchronise_campaign(folder: "CampaignFolder", searches: "Sequence[OpenedSearch]") -> int:
     from search.campaigns import campaign_result, record_campaign
     from search.config.campaign import parse_campaign
     from search.config.yaml_file import read_yaml
@@ -126,7 +126,7 @@ def _synchronise_campaign(folder: "CampaignFolder", searches: "Sequence[Search]"
     return count
 
 
-def _run(search: "Search", stage: str, reason: str | None = None) -> "Outcome":
+def _run(search: "OpenedSearch", stage: str, reason: str | None = None) -> "Outcome":
     from search.driver.pipeline import run_stages
     from search.stages import Stage
 
@@ -137,7 +137,7 @@ def _run(search: "Search", stage: str, reason: str | None = None) -> "Outcome":
 
 
 @contextmanager
-def _opened(name: str, runs: Path) -> "Iterator[Search]":
+def _opened(name: str, runs: Path) -> "Iterator[OpenedSearch]":
     """The search, for as long as it is worked on: nobody drives it meanwhile."""
     from search.driver.start_up import hold
     from search.plan.make_plan import reopened

@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from search.config.names import folder_name, known_metric, plain_name, unique
 from search.config.recipes import of_its_losses, read_search
 from search.config.search_config import SearchConfig, parse_config
-from search.config.sections import Names, Section
+from search.config.sections import ConfigSection, Names
 from search.config.validation import Validation, key_paths, validate
 from search.config.yaml_file import with_value
 from search.stages import Role
@@ -54,7 +54,7 @@ def _check_label(axis: str, label: str, settings: Mapping[str, Any]) -> None:
             raise ValueError(f"the label {label} of {axis} sets name: searches are called after the labels")
 
 
-class TableSection(Section):
+class TableSection(ConfigSection):
     """The shape of the table: ``rows`` are axes or ``loss``; what is left makes the columns, the metrics last."""
 
     rows: Names
@@ -76,7 +76,7 @@ class TableSection(Section):
         return names
 
 
-class Printed(Section):
+class Printed(ConfigSection):
     """Something that a paper prints of cells of the table; ``left_out`` says why some of it does not stand there.
 
     A cell is named by a loss and a label of each axis, with spaces between.
@@ -118,7 +118,7 @@ class PublishedChoicesSection(Printed):
     cells: dict[str, dict[str, Value]]
 
 
-class QuotedSection(Section):
+class QuotedSection(ConfigSection):
     """Rows of a paper's table beside which no cell of ours stands, as printed; ``null`` where it prints nothing."""
 
     source: str
@@ -132,7 +132,7 @@ class QuotedSection(Section):
         return self
 
 
-class CampaignConfig(Section):
+class CampaignConfig(ConfigSection):
     """A whole campaign file.
 
     ``base`` is a search file without a name, on top of the recipe of that name where one is given.

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from search.config.sections import Section
+from search.config.sections import ConfigSection
 from search.config.validation import validate
 from search.config.yaml_file import apply_settings, read_yaml
 from trainables.mistakes import Mistakes, suggestion
@@ -123,7 +123,7 @@ def _found(given: Path, **known: Mapping[str, Path]) -> Path:
 # The tables and figures of the papers, and the command that makes each of them.
 
 
-class PaperItem(Section):
+class PaperItem(ConfigSection):
     """One table or figure.
 
     Either it is ``conceptual``, which says why no command makes it; or ``small`` makes it in minutes on two cores,
@@ -152,7 +152,7 @@ class PaperItem(Section):
         return self
 
 
-class Paper(Section):
+class Paper(ConfigSection):
     """A paper, and all its tables and figures in their order."""
 
     paper: str

@@ -14,6 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from search.config.names import folder_name
 from search.config.sections import (
     CheckpointsSection,
+    ConfigSection,
     DatasetSection,
     FinalSection,
     Losses,
@@ -21,7 +22,6 @@ from search.config.sections import (
     NoiseSection,
     ResourcesSection,
     SearchSection,
-    Section,
     SelectionSection,
     Ship,
     SplitSection,
@@ -53,7 +53,7 @@ STAND_INS = {"name": "unnamed", "dataset": {"name": "glyphs"}, "losses": ["proxy
 """What is put for a required key that is missing or wrong while the rest of a file is looked at."""
 
 
-class SearchConfig(Section):
+class SearchConfig(ConfigSection):
     """A whole search file."""
 
     name: str

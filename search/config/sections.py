@@ -34,7 +34,7 @@ from trainables.training.config import TrainingConfig
 # What every section of the search file is made of.
 
 
-class Section(BaseModel):
+class ConfigSection(BaseModel):
     """A part of the search file: frozen, exact types, unknown keys refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=False, serialize_by_alias=True)
@@ -51,7 +51,7 @@ Address = Annotated[str, Field(min_length=1), AfterValidator(without_a_password)
 # The ``dataset`` section: which images.
 
 
-class DatasetSection(Section):
+class DatasetSection(ConfigSection):
     """The images. Further keys are options of the data set named.
 
     ``name`` is a row of ``DATASETS`` or the import path of your own, whose code is then run.
@@ -159,7 +159,7 @@ Metrics = Annotated[tuple[Metric, ...], Field(min_length=1)]
 Gallery = Literal["validation", "training_half"]
 
 
-class MetricsSection(Section):
+class MetricsSection(ConfigSection):
     """What each epoch's validation and what the sealed test computes.
 
     The images of the validation classes are ranked among each other, or with ``training_half`` among half of the
@@ -174,7 +174,7 @@ class MetricsSection(Section):
 # The ``noise`` section: how much of a result is chance.
 
 
-class NoiseSection(Section):
+class NoiseSection(ConfigSection):
     """What the noise stage trains: one configuration with several seeds, and on other class splits with the first.
 
     ``configuration`` is ``default``, the papers', or values that differ from it. ``loss=None`` is the first one.
@@ -189,7 +189,7 @@ class NoiseSection(Section):
 # The ``resources`` section: what one worker occupies, how many trials it trains, how long it may say nothing.
 
 
-class ResourcesSection(Section):
+class ResourcesSection(ConfigSection):
     """What one trial occupies, and for how many of its own epochs its worker may say nothing.
 
     A part of a GPU (``gpus_per_trial: 0.25``) lets trials share one; with several GPUs each batch of a trial is dealt
@@ -220,7 +220,7 @@ class ResourcesSection(Section):
 # The ``search`` section: how hyperparameters are searched.
 
 
-class SearchSection(Section):
+class SearchSection(ConfigSection):
     """How hyperparameters are searched: at most ``trials`` a loss, and no more than fit in its budget of ``epochs``.
 
     With ``from``, which is :attr:`origin` here, the search begins with the trials of another one in the same runs
@@ -283,7 +283,7 @@ class SearchSection(Section):
 # The ``selection`` and ``final`` sections: what is trained after the search.
 
 
-class SelectionSection(Section):
+class SelectionSection(ConfigSection):
     """How the best configuration of a loss is confirmed: ``seeds`` trainings a finalist, shared out by ``rule``.
 
     They validate in turn on ``splits`` splits of the training classes, of which the first is the search's own. See
@@ -305,7 +305,7 @@ class SelectionSection(Section):
         return self
 
 
-class FinalSection(Section):
+class FinalSection(ConfigSection):
     """How the chosen configurations are trained before the test."""
 
     seeds: int = Field(default=3, ge=1)
@@ -334,7 +334,7 @@ Ship = tuple[Annotated[str, AfterValidator(_package)], ...]
 # The ``split`` section: which training classes validate.
 
 
-class SplitSection(Section):
+class SplitSection(ConfigSection):
     """Which training classes validate: a fixed part of them, or all of them in turn, in ``folds``.
 
     Every ``merge`` consecutive classes that train are learned as one.
@@ -358,7 +358,7 @@ class SplitSection(Section):
 # The ``checkpoints`` and ``tracking`` sections: where models and records go.
 
 
-class CheckpointsSection(Section):
+class CheckpointsSection(ConfigSection):
     """Where trials keep their models, and how much the search trials' best ones may take.
 
     ``storage_path`` is a path, or a URL that fsspec knows, such as ``s3://bucket/holdout``; by default the runs folder.
@@ -383,7 +383,7 @@ class CheckpointsSection(Section):
         return storage_path
 
 
-class TrackingSection(Section):
+class TrackingSection(ConfigSection):
     """The MLflow server and experiment; by default ``<runs>/mlflow.db`` and the search's name.
 
     With ``register`` the chosen models are registered there, under the search's name.
@@ -403,7 +403,7 @@ SHARED = ("epochs", "image_size", "resize_size", "resize_square", "augment")
 """The same for all losses of a search: rungs and budgets count in the epochs, and the images are stored once."""
 
 
-class _Settings(Section):
+class _Settings(ConfigSection):
     """A section that can be read and spoken of by itself."""
 
     training: TrainingConfig

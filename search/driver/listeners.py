@@ -8,7 +8,7 @@ from optuna.trial import FrozenTrial, TrialState
 from search.config.sections import ResourcesSection
 from search.engines.capacity import too_tight
 from search.plan.plan import trial_directory
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study import RunningTrial, TrialListener
 from trainables.files import as_path
@@ -32,7 +32,7 @@ class CheckpointCleanup(TrialListener):
     count nor are they ever removed.
     """
 
-    def __init__(self, search: Search) -> None:
+    def __init__(self, search: OpenedSearch) -> None:
         gigabytes = search.config.checkpoints.max_gb
         self._limit = None if gigabytes is None else gigabytes * 1e9
         self._search = search

@@ -33,7 +33,7 @@ from search.driver.start_up import Phases, get_ready, hold
 from search.driver.synchronise import behind, make_projection, synchronise, try_to_write, where_to_look
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
-from search.plan.search import Search, copy_trials, open_search
+from search.plan.search import OpenedSearch, copy_trials, open_search
 from search.plan.stored import StoredSearch
 from search.report.formats import noise_text
 from search.report.models import write_model_folders
@@ -123,12 +123,12 @@ def _say_space(plans: Sequence[Plan], console: Console) -> None:
         console.print(sentence, style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
-def _undone(searches: Sequence[Search], stage: Stage) -> list[Search]:
+def _undone(searches: Sequence[OpenedSearch], stage: Stage) -> list[OpenedSearch]:
     return [search for search in searches if not search.is_done(stage)]
 
 
 def _carry_out(
-    searches: Sequence[Search],
+    searches: Sequence[OpenedSearch],
     left: Sequence[Stage],
     console: Console,
     opener: str,
@@ -220,14 +220,14 @@ class _OfEachSearch(TrialListener):
         self._listeners[search_of(running.study.name)].on_end(running, trial)
 
 
-def _to_test(searches: Sequence[Search], reason: str | None) -> list[Search]:
+def _to_test(searches: Sequence[OpenedSearch], reason: str | None) -> list[OpenedSearch]:
     """What the test stage is for: the searches whose configurations are frozen, and who have no scores yet."""
     waiting = _undone(searches, Stage.TEST) if reason is None else searches
     return [search for search in waiting if search.is_done(Stage.SELECT)]
 
 
 def stage_by_stage(
-    searches: Sequence[Search],
+    searches: Sequence[OpenedSearch],
     left: Sequence[Stage],
     console: Console,
     reason: str | None,
@@ -255,7 +255,7 @@ def stage_by_stage(
         yield side_by_side(Stage.TEST, [final_stage(search, selection) for search, selection in frozen])
 
 
-def _freeze(searches: Sequence[Search], family: Family | None) -> None:
+def _freeze(searches: Sequence[OpenedSearch], family: Family | None) -> None:
     """Freeze every choice. A search of a campaign that has nothing to choose from does not hold up the others.
 
     Raises:
@@ -273,12 +273,12 @@ def _freeze(searches: Sequence[Search], family: Family | None) -> None:
         logger.warning("%s", failure)
 
 
-def _summarise(searches: Sequence[Search]) -> None:
+def _summarise(searches: Sequence[OpenedSearch]) -> None:
     for search in searches:
         write_summary(search)
 
 
-def _print_rungs(searches: Sequence[Search], console: Console) -> None:
+def _print_rungs(searches: Sequence[OpenedSearch], console: Console) -> None:
     for pruner, steps, unit in dict.fromkeys(
         (search.config.search.pruner, search.plan.steps, search.plan.unit) for search in searches
     ):
@@ -286,7 +286,7 @@ def _print_rungs(searches: Sequence[Search], console: Console) -> None:
         console.print(f"Pruning ({pruner}, {steps} {unit}s): {plan}.", style="dim", highlight=False)
 
 
-def _print_chance(searches: Sequence[Search], console: Console, slots: int) -> None:
+def _print_chance(searches: Sequence[OpenedSearch], console: Console, slots: int) -> None:
     """What the searches that begin now leave to chance; their losses share the slots."""
     new = [
         (search.config.search.sampler, sampler)
@@ -299,7 +299,7 @@ def _print_chance(searches: Sequence[Search], console: Console, slots: int) -> N
             console.print(text, style="dim", highlight=False)
 
 
-def _print_early_ends(searches: Sequence[Search], console: Console) -> None:
+def _print_early_ends(searches: Sequence[OpenedSearch], console: Console) -> None:
     for search in searches:
         for loss in search.config.loss_names:
             study = search.study(loss, Stage.SEARCH)

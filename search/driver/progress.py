@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from search.driver.progress_view import SlotLine, StudyLine, time_left, view
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.plan.work import Pace, Work, confirmations_planned, planned_work, seconds_left
 from search.selection import confirmations, deciding_means
 from search.stages import Stage, search_of
@@ -40,7 +40,13 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
     """
 
     def __init__(
-        self, console: Console, searches: Sequence[Search], stages: Sequence[Stage], *, concurrent: int, started: float
+        self,
+        console: Console,
+        searches: Sequence[OpenedSearch],
+        stages: Sequence[Stage],
+        *,
+        concurrent: int,
+        started: float,
     ) -> None:
         self._console = console
         self._searches = {search.name: search for search in searches}
@@ -105,7 +111,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         )
         self._works = {**self._works, study.name: work}
 
-    def _planned(self, search: Search, stage: Stage, trials: Sequence[FrozenTrial]) -> Budget:
+    def _planned(self, search: OpenedSearch, stage: Stage, trials: Sequence[FrozenTrial]) -> Budget:
         if stage is Stage.SELECT:
             return Budget(trials=confirmations_planned(trials, search.config.selection.seeds))
         return Budget(trials=len(trials))
@@ -133,7 +139,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         """The highest mean that would be chosen, of what has finished."""
         search = self._searches[search_of(running.study.name)]
         ended = [trial for trial in running.study.trials() if trial.state.is_finished()]
-        numbers = sorted({trial.user_attrs["configuration"] for trial in ended})
+        numbers = sorted({trial.user_attrs["source_trial"] for trial in ended})
         searched = search.trials(running.loss, Stage.SEARCH)
         found = confirmations(searched, ended, numbers, search.config.objective)
         if tried := [candidate for candidate in found.values() if candidate.values]:

@@ -20,7 +20,7 @@ from search.driver.progress_view import StoreProgress
 from search.driver.stages import frozen_selection
 from search.plan.plan import Plan, best_checkpoint, training_of
 from search.plan.runs import RunFolder, stored_split
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.selection import Ledger, Opening, Scoring, SealedTest, Selection, images_in, study_digest
 from search.stages import Stage, short_study_name, study_name
 from search.trials import configuration_of
@@ -74,7 +74,7 @@ GOES_ON = "The trainings are kept, and this opening counts once: when this is me
 class _Candidate:
     """A search with its frozen selection, its trained models, and the results of earlier openings."""
 
-    search: Search
+    search: OpenedSearch
     selection: Selection
     models: Sequence[tuple[str, FrozenTrial, TrialSpec, str]]
     results: Sequence[dict[str, Any]]
@@ -82,7 +82,7 @@ class _Candidate:
     @property
     def configurations(self) -> int:
         """How many configurations are scored."""
-        return len({(loss, trial.user_attrs["configuration"]) for loss, trial, _, _ in self.models})
+        return len({(loss, trial.user_attrs["source_trial"]) for loss, trial, _, _ in self.models})
 
 
 def sealed(plan: Plan) -> SealedTest:
@@ -93,7 +93,7 @@ def sealed(plan: Plan) -> SealedTest:
 
 
 def score_test(
-    searches: Sequence[Search],
+    searches: Sequence[OpenedSearch],
     console: Console,
     *,
     opener: str,
@@ -116,7 +116,7 @@ def score_test(
         _score(candidate, openings[candidate.selection.search], console, score_all)
 
 
-def _candidate(search: Search) -> _Candidate:
+def _candidate(search: OpenedSearch) -> _Candidate:
     plan = search.plan
     selection = frozen_selection(search)
     finals = [
@@ -144,7 +144,7 @@ def _candidate(search: Search) -> _Candidate:
 
 def _is_frozen(selection: Selection, loss: str, trial: FrozenTrial) -> bool:
     numbers = [entry.number for entry in selection.configurations(loss) if entry.params == configuration_of(trial)]
-    return trial.user_attrs["configuration"] in numbers
+    return trial.user_attrs["source_trial"] in numbers
 
 
 def _openings(candidates: Sequence[_Candidate], opener: str, reason: str) -> dict[str, Opening]:
@@ -204,7 +204,7 @@ def _score_held(
         [
             Scoring(
                 loss=loss,
-                configuration=trial.user_attrs["configuration"],
+                source_trial=trial.user_attrs["source_trial"],
                 seed=trial.user_attrs["seed"],
                 fold=trial.user_attrs.get("fold"),
                 spec=spec,
@@ -235,7 +235,7 @@ def _score_held(
     write_json(plan.folder.test, {"openings": [*candidate.results, record]})
 
 
-def trained_digests(search: Search, selection: Selection) -> dict[str, str]:
+def trained_digests(search: OpenedSearch, selection: Selection) -> dict[str, str]:
     """The digests of the studies that hold the trainings for the test, by their names."""
     return {
         study_name(search.name, loss, Stage.TEST): study_digest(search.trials(loss, Stage.TEST))

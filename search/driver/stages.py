@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from search.plan.plan import training_of
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.report.comparison import Comparison, compare, family_of, shown_metrics
 from search.report.results import Row
 from search.report.summary import Summary, write_summary
@@ -37,7 +37,7 @@ Wanted = Sequence[tuple[Mapping[str, Value], dict[str, Any]]]
 """Trials to enqueue: parameters and user attributes."""
 
 
-def noise_stage(search: Search) -> QueuedStage:
+def noise_stage(search: OpenedSearch) -> QueuedStage:
     """One configuration with several seeds, and with the first of them on other class splits."""
     noise, loss = search.config.noise, search.config.noise_loss
     given = {} if noise.configuration == "default" else noise.configuration
@@ -49,7 +49,7 @@ def noise_stage(search: Search) -> QueuedStage:
     return QueuedStage(stage=Stage.NOISE, studies=[_enqueued(search, loss, Stage.NOISE, wanted)])
 
 
-def search_stage(search: Search) -> QueuedStage:
+def search_stage(search: OpenedSearch) -> QueuedStage:
     """The search itself. Trial 0 of every loss is the papers' default."""
     studies = []
     for loss in search.config.loss_names:
@@ -60,20 +60,20 @@ def search_stage(search: Search) -> QueuedStage:
     return QueuedStage(stage=Stage.SEARCH, studies=studies)
 
 
-def audit_stage(search: Search) -> QueuedStage:
+def audit_stage(search: OpenedSearch) -> QueuedStage:
     """Pruned trials once more, with their own seeds, and to the end."""
     studies = []
     for loss in search.config.loss_names:
         trials, section = search.study(loss, Stage.SEARCH).trials(), search.config.search
         wanted = [
-            (trial.params, {"configuration": trial.number, "seed": trial.user_attrs["seed"]})
+            (trial.params, {"source_trial": trial.number, "seed": trial.user_attrs["seed"]})
             for trial in to_audit(trials, section.audit, seed=section.seed, loss=loss)
         ]
         studies.append(_enqueued(search, loss, Stage.AUDIT, wanted))
     return QueuedStage(stage=Stage.AUDIT, studies=studies)
 
 
-def confirm_stages(searches: Sequence[Search]) -> Iterator[QueuedStage]:
+def confirm_stages(searches: Sequence[OpenedSearch]) -> Iterator[QueuedStage]:
     """The finalists and the default again, with fresh seeds that are the same for all losses, on class splits in turn.
 
     First each with one, then with as many as the rule gives it after what the first one came to.
@@ -82,11 +82,11 @@ def confirm_stages(searches: Sequence[Search]) -> Iterator[QueuedStage]:
         yield side_by_side(Stage.SELECT, [confirmed(search) for search in searches])
 
 
-def _first_confirmations(search: Search) -> QueuedStage:
+def _first_confirmations(search: OpenedSearch) -> QueuedStage:
     return _confirm_stage(search, lambda loss, numbers: dict.fromkeys(numbers, 1))
 
 
-def _all_confirmations(search: Search) -> QueuedStage:
+def _all_confirmations(search: OpenedSearch) -> QueuedStage:
     selection, first_seed = search.config.selection, _shared_seed(search, Stage.SELECT, 0)
 
     def seeds_of(loss: str, numbers: Sequence[int]) -> dict[int, int]:
@@ -98,7 +98,7 @@ def _all_confirmations(search: Search) -> QueuedStage:
     return _confirm_stage(search, seeds_of)
 
 
-def _confirm_stage(search: Search, seeds_of: Callable[[str, Sequence[int]], Mapping[int, int]]) -> QueuedStage:
+def _confirm_stage(search: OpenedSearch, seeds_of: Callable[[str, Sequence[int]], Mapping[int, int]]) -> QueuedStage:
     studies, selection = [], search.config.selection
     for loss in search.config.loss_names:
         trials = search.study(loss, Stage.SEARCH).trials()
@@ -108,7 +108,7 @@ def _confirm_stage(search: Search, seeds_of: Callable[[str, Sequence[int]], Mapp
             for index in range(len(numbers) * selection.seeds)
         ]
         wanted = [
-            (trials[number].params, {"configuration": number, **attributes[index]})
+            (trials[number].params, {"source_trial": number, **attributes[index]})
             for number, seeds in seeds_of(loss, numbers).items()
             for index in range(seeds)
         ]
@@ -116,7 +116,7 @@ def _confirm_stage(search: Search, seeds_of: Callable[[str, Sequence[int]], Mapp
     return QueuedStage(stage=Stage.SELECT, studies=studies)
 
 
-def final_stage(search: Search, selection: Selection) -> QueuedStage:
+def final_stage(search: OpenedSearch, selection: Selection) -> QueuedStage:
     """The chosen configuration and the default of every loss, trained for the test.
 
     Under cross-validation the model of every fold is trained, to be scored by itself (as in Tables 12 and 13 of
@@ -134,9 +134,9 @@ def final_stage(search: Search, selection: Selection) -> QueuedStage:
     return QueuedStage(stage=Stage.TEST, studies=studies)
 
 
-def _final_attributes(search: Search, entry: Confirmation, role: Role) -> list[dict[str, Any]]:
+def _final_attributes(search: OpenedSearch, entry: Confirmation, role: Role) -> list[dict[str, Any]]:
     """What each seed of a configuration trains: one model, or one a fold."""
-    attributes: dict[str, Any] = {"configuration": entry.number, "role": role.value}
+    attributes: dict[str, Any] = {"source_trial": entry.number, "role": role.value}
     if search.config.final.train_on == "all":
         return [{**attributes, "epochs": entry.median_best_epoch or search.config.training.epochs}]
     return [{**attributes, "fold": fold + 1} for fold in range(len(search.plan.split.folds))] or [attributes]
@@ -147,13 +147,13 @@ def side_by_side(stage: Stage, stages: Sequence[QueuedStage]) -> QueuedStage:
     return QueuedStage(stage=stage, studies=[study for stage in stages for study in stage.studies])
 
 
-def _enqueued(search: Search, loss: str, stage: Stage, wanted: Wanted) -> QueuedStudy:
+def _enqueued(search: OpenedSearch, loss: str, stage: Stage, wanted: Wanted) -> QueuedStudy:
     study = search.study(loss, stage)
     study.enqueue(wanted)
     return _queued(search, study, loss, stage, Budget(trials=len(wanted)))
 
 
-def _queued(search: Search, study: LossStudy, loss: str, stage: Stage, budget: Budget) -> QueuedStudy:
+def _queued(search: OpenedSearch, study: LossStudy, loss: str, stage: Stage, budget: Budget) -> QueuedStudy:
     return QueuedStudy(
         loss=loss,
         study=study,
@@ -164,7 +164,7 @@ def _queued(search: Search, study: LossStudy, loss: str, stage: Stage, budget: B
     )
 
 
-def _shared_seed(search: Search, stage: Stage, index: int) -> int:
+def _shared_seed(search: OpenedSearch, stage: Stage, index: int) -> int:
     return derived_seed(search.config.search.seed, stage.trainings, index)
 
 
@@ -178,7 +178,7 @@ class NothingToSelect(Failure):
     """No configuration of any loss could be confirmed; the message says so."""
 
 
-def freeze(search: Search, family: Family | None = None) -> Selection:
+def freeze(search: OpenedSearch, family: Family | None = None) -> Selection:
     """Choose one configuration a loss and freeze the choice, with the table that the test will make.
 
     Args:
@@ -193,7 +193,7 @@ def freeze(search: Search, family: Family | None = None) -> Selection:
     return selection
 
 
-def selection_of(search: Search, family: Family | None = None) -> Selection:
+def selection_of(search: OpenedSearch, family: Family | None = None) -> Selection:
     """The choice that follows from the search's studies, as :func:`freeze` takes it; nothing is written.
 
     Raises:
@@ -236,7 +236,7 @@ def selection_of(search: Search, family: Family | None = None) -> Selection:
     )
 
 
-def _study_digests(search: Search) -> dict[str, str]:
+def _study_digests(search: OpenedSearch) -> dict[str, str]:
     """The digests of all studies of the stages up to the choice, by their names."""
     noise = search.config.noise_loss
     measured = [(noise, Stage.NOISE)] if search.trials(noise, Stage.NOISE) else []
@@ -247,7 +247,7 @@ def _study_digests(search: Search) -> dict[str, str]:
     }
 
 
-def _own_family(search: Search, computed: Sequence[str], chosen: Mapping[str, Confirmation]) -> Family:
+def _own_family(search: OpenedSearch, computed: Sequence[str], chosen: Mapping[str, Confirmation]) -> Family:
     rows = [
         Row(search=search.name, loss=loss, role=role, number=number, **NO_VALUES)
         for loss, entry in chosen.items()
@@ -256,7 +256,7 @@ def _own_family(search: Search, computed: Sequence[str], chosen: Mapping[str, Co
     return family_of(rows, shown_metrics(search.config.objective, computed))
 
 
-def frozen_selection(search: Search) -> Selection:
+def frozen_selection(search: OpenedSearch) -> Selection:
     """The frozen selection of ``search``, whose studies and objective are still those that it was made from.
 
     Raises:
@@ -284,7 +284,7 @@ def frozen_selection(search: Search) -> Selection:
 class Outcome:
     """A search with the summary of its last stage."""
 
-    search: Search
+    search: OpenedSearch
     summary: Summary
 
     @cached_property  # MLflow shows what the command line prints
@@ -293,6 +293,6 @@ class Outcome:
         return compare([self.search.plan.folder], [self.summary])
 
 
-def recorded_outcome(search: Search) -> Outcome:
+def recorded_outcome(search: OpenedSearch) -> Outcome:
     """What a search came to, by its records; ``summary.json`` is brought up to date."""
     return Outcome(search=search, summary=write_summary(search))

@@ -138,7 +138,7 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
             "search": config.name,
             "study": short_study_name(loss, stage),
             "trial": trial.number,
-            **{name: trial.user_attrs[name] for name in ("configuration", "role", "fold") if name in trial.user_attrs},
+            **{name: trial.user_attrs[name] for name in ("source_trial", "role", "fold") if name in trial.user_attrs},
             "split": split.digest,
         },
     )

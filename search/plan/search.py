@@ -24,7 +24,7 @@ from trainables.mistakes import Mistakes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
+class OpenedSearch:
     """A search whose folder and storage exist. Its studies are read once; only its driver may hold it for long."""
 
     plan: Plan
@@ -103,14 +103,14 @@ class Search:
         return self.storage.attributes_of(study_name(self.name, self.config.loss_names[0], Stage.SEARCH))
 
 
-def open_search(plan: Plan) -> Search:
+def open_search(plan: Plan) -> OpenedSearch:
     """Open a search's storage and write down its plan; both may be there already."""
     folder = plan.folder
     folder.path.mkdir(parents=True, exist_ok=True)
     write_json(folder.split, plan.split.to_json())
     write_text(folder.config, plan.config.to_yaml())
     address = plan.config.search.storage
-    return Search(plan=plan, storage=open_storage(expand(address) if address else folder.storage))
+    return OpenedSearch(plan=plan, storage=open_storage(expand(address) if address else folder.storage))
 
 
 def is_finished(plan: Plan) -> bool:
@@ -139,7 +139,7 @@ def _is_searched(plan: Plan, loss: str, trials: Callable[[str, Stage], Sequence[
         return plan.budget(loss).done(searched)
     wanted = {trial.number for trial in to_audit(searched, search.audit, seed=search.seed, loss=loss)}
     audited = [trial for trial in trials(loss, Stage.AUDIT) if trial.state.is_finished()]
-    return wanted <= {trial.user_attrs["configuration"] for trial in audited}
+    return wanted <= {trial.user_attrs["source_trial"] for trial in audited}
 
 
 # The trials that a search begins with: ``search.from``.
@@ -154,7 +154,7 @@ COPIED_FROM = "copied_from"
 """A copy's attribute: the other search, and the trial's number there."""
 
 
-def copy_trials(search: Search) -> int:
+def copy_trials(search: OpenedSearch) -> int:
     """Copy the trials that ``search`` begins with, where they are not there yet; gives how many were copied.
 
     Which ones are copied is written down before, and those of a loss are copied in one transaction, so that a process
@@ -167,7 +167,7 @@ def copy_trials(search: Search) -> int:
         return sum(_copy_study(search, source, loss) for loss in search.config.loss_names)
 
 
-def _copy_study(search: Search, source: StoredSearch, loss: str) -> int:
+def _copy_study(search: OpenedSearch, source: StoredSearch, loss: str) -> int:
     study = search.study(loss, Stage.SEARCH)
     copies = study.attributes().get(COPIES)
     if copies is None:
@@ -197,7 +197,7 @@ def _copy(trial: FrozenTrial, origin: str, numbers: Sequence[int]) -> FrozenTria
     return result
 
 
-def search_so_far(stored: StoredSearch) -> Search:
+def search_so_far(stored: StoredSearch) -> OpenedSearch:
     """The search with its studies as they are stored now, for reading; nothing that is done with it is written.
 
     Raises:
@@ -209,4 +209,4 @@ def search_so_far(stored: StoredSearch) -> Search:
     spaces = check_spaces(found, config, accepted=True)
     found.raise_if_any()
     plan = Plan(config=config, folder=stored.folder, split=stored_split(stored.folder), spaces=spaces)
-    return Search(plan=plan, storage=StorageCopy(stored.storage, without=()))
+    return OpenedSearch(plan=plan, storage=StorageCopy(stored.storage, without=()))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from optuna.trial import FrozenTrial
 
 from search.plan.plan import Plan
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.stages import Stage, search_of, study_name
 from search.study import Budget, Tally
 from search.trials import epochs_of
@@ -44,7 +44,7 @@ class Work:
         return min(to_start, max(0.0, self.budget.epochs - tally.epochs - going)) + going
 
 
-def planned_work(search: Search, stages: Sequence[Stage]) -> Iterator[Work]:
+def planned_work(search: OpenedSearch, stages: Sequence[Stage]) -> Iterator[Work]:
     """The studies of ``stages``, with as many trials as the search file asks for and those that are stored.
 
     The choice may take fewer finalists than it may have, and a default that is best is trained once for the test: the
@@ -83,14 +83,14 @@ def confirmations_planned(trials: Sequence[FrozenTrial], seeds: int) -> int:
 
     At first it has one for each finalist, and later all that are left of ``seeds`` each.
     """
-    finalists = len({trial.user_attrs["configuration"] for trial in trials})
+    finalists = len({trial.user_attrs["source_trial"] for trial in trials})
     return len(trials) if len(trials) > finalists else finalists * seeds
 
 
 class Pace:
     """How long an epoch of each loss takes in each search, in seconds."""
 
-    def __init__(self, searches: Sequence[Search]) -> None:
+    def __init__(self, searches: Sequence[OpenedSearch]) -> None:
         self._seconds: dict[tuple[str, str], deque[float]] = {}
         for search in searches:
             for loss in search.config.loss_names:

@@ -29,7 +29,7 @@ class ClassScores:
     """
 
     loss: str
-    configuration: int
+    source_trial: int
     seed: int
     sums_C: NDArray[np.float64]
     counts_C: NDArray[np.int64]
@@ -47,7 +47,7 @@ def class_scores(folder: RunFolder, metric: str) -> list[ClassScores]:
     models: dict[tuple[str, int, int], list[ClassScores]] = {}
     for model, path in _models(folder):
         entry = _class_scores(model, path, metric)
-        models.setdefault((entry.loss, entry.configuration, entry.seed), []).append(entry)
+        models.setdefault((entry.loss, entry.source_trial, entry.seed), []).append(entry)
     folds = max(map(len, models.values()), default=0)
     return [
         replace(of_seed[0], sums_C=np.mean([entry.sums_C for entry in of_seed], axis=0))
@@ -83,7 +83,7 @@ def _class_scores(model: ScoredModel, path: Path, metric: str) -> ClassScores:
     classes_N = np.unique(labels_N, return_inverse=True)[1]
     return ClassScores(
         loss=model.loss,
-        configuration=model.configuration,
+        source_trial=model.source_trial,
         seed=model.seed,
         sums_C=np.bincount(classes_N, weights=scores_N).astype(np.float64),
         counts_C=np.bincount(classes_N),
@@ -131,7 +131,7 @@ def comparable_rows(
         row.key: [
             entry
             for search, entry in scores
-            if (search, entry.loss, entry.configuration) == (row.search, row.loss, row.number)
+            if (search, entry.loss, entry.source_trial) == (row.search, row.loss, row.number)
         ]
         for row in wanted
     }

@@ -140,7 +140,7 @@ def ranked_test(folder: RunFolder, rows: Sequence[Row]) -> RankedTest | None:
     shown = [row for row in rows if row.role is Role.TUNED or (row.loss, row.number) not in tuned]
     models_of: dict[tuple[str, int | None], list[ScoredModel]] = {}
     for model in opening.scores:
-        models_of.setdefault((model.loss, model.configuration), []).append(model)
+        models_of.setdefault((model.loss, model.source_trial), []).append(model)
     configurations = [
         _configuration(row, models_of[row.loss, row.number], path / FOLDER, labels_N)
         for row in shown

@@ -155,7 +155,7 @@ class ScoredModel(_Stored):
     """
 
     loss: str
-    configuration: int
+    source_trial: int
     seed: int
     fold: int | None
     metrics: Mapping[str, float]

@@ -9,7 +9,7 @@ from pathlib import Path
 from optuna.trial import FrozenTrial, TrialState
 
 from search.plan.plan import Plan
-from search.plan.search import Search, search_so_far
+from search.plan.search import OpenedSearch, search_so_far
 from search.plan.stored import StoredSearch
 from search.report.anytime import incumbents
 from search.report.diagnostics import diagnose, noise_summary, pruning_audit
@@ -47,7 +47,7 @@ Trials = Mapping[Stage, Sequence[FrozenTrial]]
 """The trials of one loss in each stage."""
 
 
-def write_summary(search: Search) -> Summary:
+def write_summary(search: OpenedSearch) -> Summary:
     """Derive the summary from the search's records and write ``summary.json``, unless it says the same already."""
     path = search.plan.folder.summary
     summary = summarise(search, _stored(path))
@@ -65,7 +65,7 @@ def _stored(path: Path) -> Summary | None:
         return None
 
 
-def summarise(search: Search, stored: Summary | None = None) -> Summary:
+def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
     """The summary, as the studies, the selection and the test results say. What is not there yet is None.
 
     ``stored`` is the one before, of which a loss whose trials have not changed since is taken.
@@ -167,7 +167,7 @@ def _split_agreement(
     """None where confirmations validate on the search's split alone, or nothing was confirmed beside the choice."""
     if plan.config.selection.splits == 1:
         return None
-    numbers = sorted({trial.user_attrs["configuration"] for trial in confirmed})
+    numbers = sorted({trial.user_attrs["source_trial"] for trial in confirmed})
     found = best_on_splits(chosen, list(confirmations(searched, confirmed, numbers, plan.config.objective).values()))
     return SplitAgreement(splits=len(found), best=sum(found)) if found else None
 
@@ -189,7 +189,7 @@ def _confirmed_means(
     searched: Sequence[FrozenTrial], confirmed: Sequence[FrozenTrial], objective: str
 ) -> dict[int, float]:
     """The confirmed mean of every trial whose configuration has one."""
-    numbers = {trial.user_attrs["configuration"] for trial in confirmed}
+    numbers = {trial.user_attrs["source_trial"] for trial in confirmed}
     found = confirmations(searched, confirmed, sorted(numbers), objective)
     return {
         trial.number: found[number].mean
@@ -208,7 +208,7 @@ def _final(plan: Plan, trained: Sequence[FrozenTrial], entry: Confirmation | Non
         (trial.value, trial.user_attrs["seed"])
         for trial in trained
         if trial.state == TrialState.COMPLETE
-        and trial.user_attrs["configuration"] == entry.number
+        and trial.user_attrs["source_trial"] == entry.number
         and trial.value is not None
     ]
     if not found:
@@ -220,7 +220,7 @@ def _seeds(trained: Sequence[FrozenTrial], entry: Confirmation | None, wanted: i
     """What became of a configuration's seeds in a stage, at least ``wanted`` of them."""
     if entry is None:
         return None
-    return SeedOutcomes.of([trial for trial in trained if trial.user_attrs["configuration"] == entry.number], wanted)
+    return SeedOutcomes.of([trial for trial in trained if trial.user_attrs["source_trial"] == entry.number], wanted)
 
 
 def _confirmed(entry: Confirmation | None) -> Confirmed | None:
@@ -268,7 +268,7 @@ def _models(test: Sequence[ScoredOpening], loss: str, entry: Confirmation | None
     """The models of a configuration in the first opening."""
     if not test or entry is None:
         return []
-    return [model for model in test[0].scores if (model.loss, model.configuration) == (loss, entry.number)]
+    return [model for model in test[0].scores if (model.loss, model.source_trial) == (loss, entry.number)]
 
 
 def _time_summary(

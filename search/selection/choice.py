@@ -119,14 +119,14 @@ def confirmations(
     """The confirmations of the trials ``candidates`` of a search."""
     effects = split_effects(
         [
-            (trial.user_attrs["configuration"], trial.user_attrs["split"], trial.value)
+            (trial.user_attrs["source_trial"], trial.user_attrs["split"], trial.value)
             for trial in confirmed
             if trial.state == TrialState.COMPLETE and trial.value is not None
         ]
     )
     result = {}
     for number in candidates:
-        runs = [trial for trial in confirmed if trial.user_attrs["configuration"] == number]
+        runs = [trial for trial in confirmed if trial.user_attrs["source_trial"] == number]
         good = [trial for trial in runs if trial.state == TrialState.COMPLETE]
         result[number] = Confirmation(
             number=number,

@@ -29,7 +29,7 @@ class Scoring:
     """
 
     loss: str
-    configuration: int
+    source_trial: int
     seed: int
     fold: int | None
     spec: TrialSpec

@@ -242,7 +242,7 @@ def score(scoring: Scoring) -> tuple[dict[str, Any], dict[str, bytes]]:
     digests = [hashlib.sha256(file).hexdigest() for file in files.values()]
     scores = {
         "loss": scoring.loss,
-        "configuration": scoring.configuration,
+        "source_trial": scoring.source_trial,
         "seed": scoring.seed,
         "fold": scoring.fold,
         "metrics": {name: metrics[name] for name in map(metric_name, names)},

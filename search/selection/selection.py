@@ -34,7 +34,7 @@ def exported_trial(finals: Sequence[FrozenTrial], chosen: Confirmation) -> Froze
         (
             trial
             for trial in finals
-            if trial.state == TrialState.COMPLETE and trial.user_attrs["configuration"] == chosen.number
+            if trial.state == TrialState.COMPLETE and trial.user_attrs["source_trial"] == chosen.number
         ),
         None,
     )

@@ -149,7 +149,7 @@ def first_models(scores: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]
     """The first of the models of each configuration: that of its first seed and fold."""
     firsts: dict[tuple[str, int], Mapping[str, Any]] = {}
     for model in scores:
-        firsts.setdefault((model["loss"], model["configuration"]), model)
+        firsts.setdefault((model["loss"], model["source_trial"]), model)
     return list(firsts.values())
 
 
@@ -166,7 +166,7 @@ def _mean_score(role: Mapping[str, Confirmation], metric: str, scored: Sequence[
         found = [
             read_arrays(files[model["per_image"]], metric)[metric]
             for model, files in scored
-            if (model["loss"], model["configuration"]) == (loss, entry.number)
+            if (model["loss"], model["source_trial"]) == (loss, entry.number)
         ]
         of_losses += [np.mean(found, axis=0)] if found else []
     mean_N: NDArray[np.float64] = np.mean(of_losses, axis=0)

@@ -20,7 +20,7 @@ from trainables.spec import derived_seed
 # The rules are those of Optuna's pruners, which go through all trials of the study each time.
 
 
-class Comparison(ABC):
+class PruningRule(ABC):
     """The values of one study that count, as far as its trials have come."""
 
     @abstractmethod
@@ -43,7 +43,7 @@ class Comparison(ABC):
         """A trial that was reported step by step has ended."""
 
 
-class NoComparison(Comparison):
+class NoPruning(PruningRule):
     """No trial ends early."""
 
     def add(self, trial: FrozenTrial) -> None:
@@ -61,7 +61,7 @@ class NoComparison(Comparison):
         """Nothing counts."""
 
 
-class Halving(Comparison):
+class Halving(PruningRule):
     """At each rung of its bracket a trial goes on if it is among the best ⌊n / factor⌋ of the n that came, or first.
 
     Rounding up trains the best of 16 trials to its end more often, .95 and not .91 of the time, .87 and not .77 where
@@ -111,7 +111,7 @@ class Halving(Comparison):
         """Its values count since they were reported."""
 
 
-class BelowMedian(Comparison):
+class BelowMedian(PruningRule):
     """From step ``first`` on a trial ends if its value is below the median of the complete trials at the same step.
 
     It needs ``least`` complete trials; a step is called ``unit``.
@@ -192,9 +192,9 @@ class Pruner(ABC):
         """What is compared after which steps, in words."""
         return self._plan() if self.first < self.steps else f"no trial is pruned, {self.steps} {self.unit}s are too few"
 
-    def comparison(self, study: str) -> Comparison:
+    def rule(self, study: str) -> PruningRule:
         """What the trials of the study with this name are compared with, before there are any."""
-        return self._comparison(study) if self.first < self.steps else NoComparison()
+        return self._rule(study) if self.first < self.steps else NoPruning()
 
     def expected_steps(self, trials: int) -> float:
         """The mean steps of so many trials if values, the same after all steps, say nothing of the next trial's.
@@ -204,7 +204,7 @@ class Pruner(ABC):
         draw = Random(0)
         steps: list[int] = []
         for _ in range(max(1, ENOUGH_TRIALS // max(1, trials))):
-            comparison = self.comparison("expected")
+            comparison = self.rule("expected")
             for number in range(trials):
                 value = draw.random()
                 last = self._last_step(comparison, number, value)
@@ -214,7 +214,7 @@ class Pruner(ABC):
                 steps.append(last)
         return fmean(steps) if steps else self.steps
 
-    def _last_step(self, comparison: Comparison, number: int, value: float) -> int:
+    def _last_step(self, comparison: PruningRule, number: int, value: float) -> int:
         return next((step for step in range(1, self.steps) if comparison.reason(number, step, value)), self.steps)
 
     @property
@@ -236,7 +236,7 @@ class Pruner(ABC):
     def _plan(self) -> str: ...
 
     @abstractmethod
-    def _comparison(self, study: str) -> Comparison: ...
+    def _rule(self, study: str) -> PruningRule: ...
 
 
 class Unpruned(Pruner):
@@ -253,8 +253,8 @@ class Unpruned(Pruner):
     def _plan(self) -> str:
         return self.plan
 
-    def _comparison(self, study: str) -> Comparison:
-        return NoComparison()
+    def _rule(self, study: str) -> PruningRule:
+        return NoPruning()
 
 
 class SuccessiveHalving(Pruner):
@@ -273,7 +273,7 @@ class SuccessiveHalving(Pruner):
     def _after(self, rungs: Sequence[int]) -> str:
         return f"after {self.unit}{'s' if len(rungs) > 1 else ''} {', '.join(map(str, rungs))}"
 
-    def _comparison(self, study: str) -> Comparison:
+    def _rule(self, study: str) -> PruningRule:
         return Halving([self.rungs], lambda number: 0, REDUCTION_FACTOR)
 
 
@@ -314,7 +314,7 @@ class Hyperband(SuccessiveHalving):
         ]
         return f"{', '.join(parts)}; each time the best half of a bracket goes on"
 
-    def _comparison(self, study: str) -> Comparison:
+    def _rule(self, study: str) -> PruningRule:
         rungs = [rungs for rungs, _ in self.brackets]
         return Halving(rungs, lambda number: self.bracket_of(study, number), REDUCTION_FACTOR)
 
@@ -330,7 +330,7 @@ class Median(Pruner):
             f"below their median at that {self.unit} ends"
         )
 
-    def _comparison(self, study: str) -> Comparison:
+    def _rule(self, study: str) -> PruningRule:
         return BelowMedian(self.first, COMPLETE_FOR_MEDIAN, self.unit)
 
 

@@ -90,7 +90,7 @@ def _changed(trial: FrozenTrial, **changes: Any) -> FrozenTrial:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class TrialReport:
     """What came of an epoch that a trial reported: whether it was new, and why the trial should be pruned, if so."""
 
     is_new: bool
@@ -130,7 +130,7 @@ class LossStudy:
         )
         self._seen = SeenStudy(name, storage, as_worst=sampler is not None and sampler.models_complete)
         self.set_attributes({key: value for key, value in attributes.items() if self.attributes().get(key) != value})
-        self._comparison = pruner.comparison(name)
+        self._rule = pruner.rule(name)
         self._first_with: dict[Configuration, int] = {}
         for trial in self.trials():
             self._take(trial)
@@ -139,7 +139,7 @@ class LossStudy:
         """Count a trial that is stored already."""
         self.tally.add(trial)
         self._seen.take(trial)
-        self._comparison.add(trial)
+        self._rule.add(trial)
         if "params" in trial.user_attrs:
             self._first_with.setdefault(configuration_of(trial), trial.number)
 
@@ -208,7 +208,7 @@ class LossStudy:
             self.tally.add(begun)
         return begun
 
-    def report(self, number: int, record: EpochRecord) -> Report:
+    def report(self, number: int, record: EpochRecord) -> TrialReport:
         """Store one epoch of a trial, and compare it. An epoch that is known is passed over.
 
         An attempt that trains a known epoch again, since the one before died before its checkpoint was written, has
@@ -220,7 +220,7 @@ class LossStudy:
             if known["checkpoint"] != record["checkpoint"]:
                 again = {**known, "checkpoint": record["checkpoint"]}
                 self._storage.set_trial_user_attr(before._trial_id, key, again)
-            return Report(is_new=False)
+            return TrialReport(is_new=False)
         earlier = [before.user_attrs[other] for other in record_keys(before) if other < key]
         reached = self.trial_value([*earlier, record])
         with self._storage.transaction():
@@ -229,13 +229,13 @@ class LossStudy:
                 self._storage.set_trial_intermediate_value(before._trial_id, *reached)
         self.tally.replace(before, self.trial(number))
         if reached is None:
-            return Report(is_new=True)
+            return TrialReport(is_new=True)
         step, value = reached
         # Trial 0 is asked too, so that it takes part in the comparisons; the answer is not for it.
-        reason = self._comparison.reason(number, step, value)
+        reason = self._rule.reason(number, step, value)
         if not (reason and number):
-            return Report(is_new=True)
-        return Report(is_new=True, prune=pruning_sentence(self.trial_value, step, value, reason))
+            return TrialReport(is_new=True)
+        return TrialReport(is_new=True, prune=pruning_sentence(self.trial_value, step, value, reason))
 
     def next_rung(self, number: int) -> tuple[int, float | None] | None:
         """After which step a running trial is compared next, and the least value that would go on there now.
@@ -244,7 +244,7 @@ class LossStudy:
         """
         if number == 0:
             return None
-        return self._comparison.next_rung(number, max(self.trial(number).intermediate_values, default=0))
+        return self._rule.next_rung(number, max(self.trial(number).intermediate_values, default=0))
 
     def finish(self, number: int, state: TrialState, outcome: str, failure: Mapping[str, str] | None = None) -> None:
         """Tell the study how a trial ended and why."""
@@ -258,4 +258,4 @@ class LossStudy:
         ended = self.trial(number)
         self.tally.replace(before, ended)
         self._seen.take(ended)
-        self._comparison.end(ended)
+        self._rule.end(ended)

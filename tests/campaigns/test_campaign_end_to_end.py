@@ -97,10 +97,10 @@ def test_nothing_is_lost_and_nothing_doubled(ran: CampaignRun) -> None:
             trials = stored(ran.runs, name, study)
             assert {trial.state for trial in trials} == {TrialState.COMPLETE}
             attributes = [
-                [trial.user_attrs.get(key) for key in ("configuration", "seed", "fold", "split")] for trial in trials
+                [trial.user_attrs.get(key) for key in ("source_trial", "seed", "fold", "split")] for trial in trials
             ]
             assert len({tuple(each) for each in attributes}) == len(attributes)
-        configurations = {trial.user_attrs["configuration"] for trial in trials}
+        configurations = {trial.user_attrs["source_trial"] for trial in trials}
         assert len(trials) == len(configurations) * SEEDS * models[name]
         assert_mlflow_equals_the_studies(ran.runs, name, (LOSS,), experiment_name="lot")
         assert not list((ran.runs / name / "trials").rglob("last.pt"))
@@ -140,8 +140,8 @@ def test_every_fold_s_model_is_scored_or_the_one_of_all_classes(ran: CampaignRun
     for name, folds in ((GP, [1, 2]), (CMAES, [None])):
         (opening,) = json.loads((ran.runs / name / "test.json").read_text())["openings"]
         finals = stored(ran.runs, name, f"{LOSS}@final")
-        expected = [(trial.user_attrs["configuration"], trial.user_attrs["seed"]) for trial in finals]
-        assert [(row["configuration"], row["seed"]) for row in opening["scores"]] == expected
+        expected = [(trial.user_attrs["source_trial"], trial.user_attrs["seed"]) for trial in finals]
+        assert [(row["source_trial"], row["seed"]) for row in opening["scores"]] == expected
         assert [row["fold"] for row in opening["scores"]] == folds * (len(finals) // len(folds))
         tested = summary(ran.runs, name)["losses"][LOSS]["test"]["recall_at_1"]
         assert (tested["seeds"], len(tested["values"])) == (SEEDS, SEEDS * len(folds))
@@ -154,7 +154,7 @@ def test_all_classes_train_as_long_as_the_confirmations_were_best(ran: CampaignR
         best = [
             epoch
             for other in confirmed
-            if other.user_attrs["configuration"] == trial.user_attrs["configuration"]
+            if other.user_attrs["source_trial"] == trial.user_attrs["source_trial"]
             for epoch in best_epochs(epochs_of(other), "map_at_r")
         ]
         assert len(epochs_of(trial)) == math.ceil(statistics.median(best))

@@ -11,7 +11,7 @@ from rich.console import Console
 from search.driver.pipeline import stage_by_stage
 from search.driver.sealed_test import score_test
 from search.driver.stages import NothingToSelect
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.report.comparison import openings_told
 from search.report.summary import summarise
 from search.selection.ledger import Ledger, Opening
@@ -23,7 +23,7 @@ from trainables.training.train import Training
 
 ALL = (Stage.SEARCH, Stage.SELECT, Stage.TEST)
 QUIET = Console(quiet=True)
-Opened = Callable[..., Search]
+Opened = Callable[..., OpenedSearch]
 TINY: dict[str, Any] = {
     "training": {"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
     "losses": ["pnp"],
@@ -35,7 +35,7 @@ TINY: dict[str, Any] = {
 
 
 @pytest.fixture
-def searches(opened: Opened) -> list[Search]:
+def searches(opened: Opened) -> list[OpenedSearch]:
     return [opened(**TINY, name="lot-a"), opened(**TINY, name="lot-b", split={"ratio": 0.6})]
 
 
@@ -47,7 +47,7 @@ def train(queue: TrialQueue, job: RunningTrial) -> None:
 
 
 def carry_out(
-    searches: Sequence[Search], stop_at: Callable[[RunningTrial], bool] = lambda job: False
+    searches: Sequence[OpenedSearch], stop_at: Callable[[RunningTrial], bool] = lambda job: False
 ) -> list[RunningTrial]:
     """Train everything, or as far as the first job at which the driver dies."""
     queue = TrialQueue(stage_by_stage(searches, ALL, QUIET, None))
@@ -64,7 +64,7 @@ def here(tasks: Sequence[Scoring]) -> list[Any]:
     return [score(task) for task in tasks]
 
 
-def test_all_is_frozen_before_anything_is_trained_for_the_test(searches: list[Search]) -> None:
+def test_all_is_frozen_before_anything_is_trained_for_the_test(searches: list[OpenedSearch]) -> None:
     def frozen_when_needed(job: RunningTrial) -> bool:
         return job.stage is Stage.TEST and not all(search.is_done(Stage.SELECT) for search in searches)
 
@@ -73,7 +73,7 @@ def test_all_is_frozen_before_anything_is_trained_for_the_test(searches: list[Se
     assert [job.study.name.split("/")[0] for job in jobs] == ["lot-a", "lot-b"] * 3
 
 
-def test_one_opening_covers_the_lot_and_outlives_a_death(searches: list[Search]) -> None:
+def test_one_opening_covers_the_lot_and_outlives_a_death(searches: list[OpenedSearch]) -> None:
     carry_out(searches)
     asked: list[str] = []
 
@@ -98,7 +98,7 @@ def test_one_opening_covers_the_lot_and_outlives_a_death(searches: list[Search])
         assert summary.losses["pnp"].test["recall_at_1"].values
 
 
-def test_once_more_is_one_search_s_own_opening(searches: list[Search]) -> None:
+def test_once_more_is_one_search_s_own_opening(searches: list[OpenedSearch]) -> None:
     carry_out(searches)
     score_test(searches, QUIET, opener="lot", reason=None, score_all=here)
     score_test(searches[:1], QUIET, opener="lot-a", reason="to see that it is counted", score_all=here)
@@ -107,7 +107,7 @@ def test_once_more_is_one_search_s_own_opening(searches: list[Search]) -> None:
     assert told == "this test set: 2 openings by 2 searches, 2 configurations scored"
 
 
-def test_different_test_classes_are_different_openings(searches: list[Search], opened: Opened) -> None:
+def test_different_test_classes_are_different_openings(searches: list[OpenedSearch], opened: Opened) -> None:
     other = opened(**TINY, name="lot-c", dataset={"name": "glyphs", "num_classes": 12, "images_per_class": 6})
     lot = [*searches, other]
     carry_out(lot)
@@ -115,10 +115,10 @@ def test_different_test_classes_are_different_openings(searches: list[Search], o
     assert [set(opening.selections) for opening in openings(lot)] == [{"lot-a", "lot-b"}, {"lot-c"}]
 
 
-def test_a_search_without_a_choice_does_not_hold_up_the_others(searches: list[Search]) -> None:
+def test_a_search_without_a_choice_does_not_hold_up_the_others(searches: list[OpenedSearch]) -> None:
     failing = searches[0].config.name
 
-    def run(lot: Sequence[Search]) -> None:
+    def run(lot: Sequence[OpenedSearch]) -> None:
         queue = TrialQueue(stage_by_stage(lot, ALL, QUIET, None))
         while job := queue.next_trial():
             if job.study.name.startswith(failing):
@@ -132,5 +132,5 @@ def test_a_search_without_a_choice_does_not_hold_up_the_others(searches: list[Se
     assert [search.is_done(Stage.SELECT) for search in searches] == [False, True]
 
 
-def openings(searches: Sequence[Search]) -> list[Opening]:
+def openings(searches: Sequence[OpenedSearch]) -> list[Opening]:
     return Ledger(searches[0].plan.folder.openings).openings()

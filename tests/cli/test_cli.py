@@ -10,7 +10,7 @@ from conftest import draw_folder, small_search
 from support.commands import holdout_here, plain, write_search
 
 from search.engines.ray_session import ensure_token
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.report.summary import write_summary
 from spaces.losses import SPACES
 from trainables.data import DATASETS
@@ -115,7 +115,7 @@ def test_unreadable_training_images_are_all_named_and_nothing_is_created(tmp_pat
     assert not (tmp_path / "runs").exists()
 
 
-def test_different_splits_are_not_compared(opened: Callable[..., Search], tmp_path: Path) -> None:
+def test_different_splits_are_not_compared(opened: Callable[..., OpenedSearch], tmp_path: Path) -> None:
     for name, seed in (("one", 0), ("two", 1), ("three", 0)):
         write_summary(opened(name=name, split={"seed": seed}))
     refusal = plain(holdout_here("compare", "one", "two", "--runs", tmp_path / "runs", code=2).stderr)

@@ -13,7 +13,7 @@ from support.made_search import made_search
 from support.widths import NUMBER, WIDTHS, check, numbers, printed
 
 from search.plan.runs import RunFolder
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.report.comparison import compare
 from search.report.comparison_tables import headline_tables, text_tables
 from search.report.results import Comparison, stored_summary
@@ -141,7 +141,7 @@ def test_a_default_that_is_best_is_one_row(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_commands_keep_to_the_width(
-    width: int, opened: Callable[..., Search], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    width: int, opened: Callable[..., OpenedSearch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every value of the records is printed whole, however narrow it is; links may be longer than a line."""
     search = opened(name="a-search-with-a-rather-long-name")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.driving import drive
 
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.report.summary import write_summary
 
 HEAVY = ("torch", "torchvision", "ray", "mlflow", "faiss", "scipy", "sklearn", "pandas", "plotly")
@@ -29,7 +29,7 @@ print(json.dumps([code, sorted({name.partition(".")[0] for name in sys.modules})
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[..., Search]) -> Path:
+def runs(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[..., OpenedSearch]) -> Path:
     """A runs folder with a search whose first stage is done."""
     runs = tmp_path_factory.mktemp("start") / "runs"
     search = search_made(runs, losses=["pnp"], search={"trials": 2})
@@ -39,7 +39,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[..., Se
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[..., Search]) -> tuple[Path, Path]:
+def finished(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[..., OpenedSearch]) -> tuple[Path, Path]:
     """A runs folder with a search of which nothing is left, and its file; its best trial lies at edges."""
     folder = tmp_path_factory.mktemp("finished")
     model = {"backbone": "resnet18", "embedding_dim": 8}

@@ -14,7 +14,7 @@ from support.sleeping_search import SleepingSearch
 from benchmarks.slots import SECONDS
 from search.config.sections import ResourcesSection
 from search.driver.stages import search_stage
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.study.trial_queue import TrialQueue
 from trainables.mistakes import Failure
 
@@ -56,7 +56,7 @@ def alive(process: int) -> bool:
 
 
 def test_a_trial_for_which_no_machine_comes_ends_the_search(
-    opened: Callable[..., Search], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    opened: Callable[..., OpenedSearch], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No machine has a GPU, and none had when the search began: what refuses that is passed by."""
     from search.engines import waiting as placement

@@ -15,7 +15,7 @@ from support.driving import drive, only, record
 
 from search.driver.stages import confirm_stages, search_stage
 from search.engines.ray_tune import Stack
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study.trial_queue import MAX_CRASHES, RunningTrial, TrialListener, TrialQueue
 from search.trials import epochs_of
@@ -132,12 +132,12 @@ class Workers:
             assert number < 2000, "it never ends"
 
 
-def searched(opened: Callable[..., Search], trials: int = 8, **changes: Any) -> Search:
+def searched(opened: Callable[..., OpenedSearch], trials: int = 8, **changes: Any) -> OpenedSearch:
     given = {"losses": ["mpa"], "training": TRAINING, "search": {"trials": trials, "sampler": "random"}, **changes}
     return opened(**given)
 
 
-def assert_each_once(search: Search, workers: Workers, trials: int, losses: Sequence[str] = ("mpa",)) -> None:
+def assert_each_once(search: OpenedSearch, workers: Workers, trials: int, losses: Sequence[str] = ("mpa",)) -> None:
     """All trials are there and ended once, each of their epochs was told once, and those that complete have all."""
     assert set(workers.follower.epochs.values()) == {1}
     assert set(workers.follower.ends.values()) == {1}
@@ -167,7 +167,7 @@ EVENTS = st.tuples(st.integers(0, 2), st.sampled_from(["epoch", "epoch", "proces
     name=st.integers(0, 10**9),
 )
 def test_in_any_order_of_ends_and_deaths_each_trial_is_trained_once(
-    search_made: Callable[..., Search],
+    search_made: Callable[..., OpenedSearch],
     tmp_path_factory: pytest.TempPathFactory,
     events: list[tuple[int, str]],
     workers: int,
@@ -197,7 +197,7 @@ def test_in_any_order_of_ends_and_deaths_each_trial_is_trained_once(
             assert cause == ("DIVERGED" if trial.number in diverge else None)
 
 
-def test_a_stack_is_as_many_slots_to_the_sampler(opened: Callable[..., Search]) -> None:
+def test_a_stack_is_as_many_slots_to_the_sampler(opened: Callable[..., OpenedSearch]) -> None:
     """A trial that is proposed and has another key waits for a worker; never more than the slots are proposed."""
     search = searched(
         opened,
@@ -216,7 +216,7 @@ def test_a_stack_is_as_many_slots_to_the_sampler(opened: Callable[..., Search]) 
     assert_each_once(search, workers, 12)
 
 
-def test_a_place_that_a_pruned_trial_leaves_is_filled(opened: Callable[..., Search]) -> None:
+def test_a_place_that_a_pruned_trial_leaves_is_filled(opened: Callable[..., OpenedSearch]) -> None:
     search = searched(opened, 6, space={"mpa": SAME_KEY}, search={"trials": 6, "sampler": "random"})
     workers = Workers(only(search_stage(search)), workers=1, size=3, diverge=[1])
     workers.step(0)
@@ -228,7 +228,7 @@ def test_a_place_that_a_pruned_trial_leaves_is_filled(opened: Callable[..., Sear
     assert_each_once(search, workers, 6)
 
 
-def test_losses_have_stacks_of_their_own_and_the_least_started_one_begins(opened: Callable[..., Search]) -> None:
+def test_losses_have_stacks_of_their_own_and_the_least_started_one_begins(opened: Callable[..., OpenedSearch]) -> None:
     search = searched(
         opened, 3, losses=["mpa", "pnp", "proxy_anchor"], space={"mpa": SAME_KEY, "pnp": {"variant": "O"}}
     )
@@ -244,7 +244,9 @@ def test_losses_have_stacks_of_their_own_and_the_least_started_one_begins(opened
 @pytest.mark.parametrize(
     ("trials", "sizes"), [(2, [1, 1, 0]), (3, [1, 1, 1]), (5, [2, 2, 1]), (10, [4, 4, 2]), (16, [4, 4, 4])]
 )
-def test_few_trials_are_spread_over_the_workers(opened: Callable[..., Search], trials: int, sizes: list[int]) -> None:
+def test_few_trials_are_spread_over_the_workers(
+    opened: Callable[..., OpenedSearch], trials: int, sizes: list[int]
+) -> None:
     search = searched(opened, trials, space={"mpa": SAME_KEY})
     workers = Workers(only(search_stage(search)), workers=3, size=4)
     for worker in range(3):
@@ -254,7 +256,7 @@ def test_few_trials_are_spread_over_the_workers(opened: Callable[..., Search], t
     assert_each_once(search, workers, trials)
 
 
-def test_the_seeds_of_one_configuration_are_one_stack(opened: Callable[..., Search]) -> None:
+def test_the_seeds_of_one_configuration_are_one_stack(opened: Callable[..., OpenedSearch]) -> None:
     search = searched(
         opened, 3, search={"trials": 3, "pruner": "none"}, selection={"finalists": 2, "seeds": 4},
         space={"mpa": {"proxies_per_class": [1, 2, 4]}},
@@ -265,7 +267,7 @@ def test_the_seeds_of_one_configuration_are_one_stack(opened: Callable[..., Sear
     while not workers.queue.done:
         workers.step(0)
         members = [search.study("mpa", Stage.SELECT).trial(number).user_attrs for number in workers.numbers(0)]
-        seeds = [(entry["configuration"], entry["seed"]) for entry in members]
+        seeds = [(entry["source_trial"], entry["seed"]) for entry in members]
         if seeds and seeds not in trained:
             trained.append(seeds)
     configurations = [[configuration for configuration, _ in seeds] for seeds in trained]
@@ -274,7 +276,7 @@ def test_the_seeds_of_one_configuration_are_one_stack(opened: Callable[..., Sear
 
 
 def test_after_a_death_each_is_tried_by_itself_for_an_epoch_and_then_together_again(
-    opened: Callable[..., Search], caplog: pytest.LogCaptureFixture
+    opened: Callable[..., OpenedSearch], caplog: pytest.LogCaptureFixture
 ) -> None:
     search = searched(opened, 3, space={"mpa": SAME_KEY}, search={"trials": 3, "pruner": "none"})
     workers = Workers(only(search_stage(search)), workers=1, size=3)
@@ -294,7 +296,7 @@ def test_after_a_death_each_is_tried_by_itself_for_an_epoch_and_then_together_ag
 
 
 def test_what_does_not_fit_in_memory_is_tried_again_beside_fewer(
-    opened: Callable[..., Search], caplog: pytest.LogCaptureFixture
+    opened: Callable[..., OpenedSearch], caplog: pytest.LogCaptureFixture
 ) -> None:
     search = searched(opened, 6, space={"mpa": SAME_KEY}, search={"trials": 6, "pruner": "none"})
     workers = Workers(only(search_stage(search)), workers=1, size=4, fit=2)
@@ -308,7 +310,7 @@ def test_what_does_not_fit_in_memory_is_tried_again_beside_fewer(
     )
 
 
-def test_what_a_worker_cannot_take_is_not_waited_for(opened: Callable[..., Search]) -> None:
+def test_what_a_worker_cannot_take_is_not_waited_for(opened: Callable[..., OpenedSearch]) -> None:
     """The call that brought it failed, of which nobody hears: the worker never tells of it."""
     search = searched(opened, 4, space={"mpa": SAME_KEY}, search={"trials": 4, "pruner": "none"})
     queue = TrialQueue(only(search_stage(search)))
@@ -323,7 +325,7 @@ def test_what_a_worker_cannot_take_is_not_waited_for(opened: Callable[..., Searc
     assert again.fill(at_once=2, workers=1) == (second,), "by itself, and before anything that is new"
 
 
-def test_a_training_by_itself_is_as_before(opened: Callable[..., Search]) -> None:
+def test_a_training_by_itself_is_as_before(opened: Callable[..., OpenedSearch]) -> None:
     """With one trial a worker the keys are not looked at, and the proposals are those of the queue alone."""
     search = searched(opened, 5)
     workers = Workers(only(search_stage(search)), workers=2, size=1)

@@ -13,7 +13,7 @@ from support.driving import only, record
 import holdout
 from examples import search_from_python
 from search.driver.stages import search_stage
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.study.trial_queue import TrialQueue
 from trainables.losses import LOSSES
 
@@ -75,7 +75,7 @@ def test_mistakes_come_all_at_once_and_nothing_is_created(search_file: Files, tm
         holdout.open("birds", runs=tmp_path)
 
 
-def test_a_history_says_what_a_loss_used(opened: Callable[..., Search]) -> None:
+def test_a_history_says_what_a_loss_used(opened: Callable[..., OpenedSearch]) -> None:
     search = opened(losses=["triplet", "pnp"], search={"trials": 1})
     queue = TrialQueue(only(search_stage(search)))
     while job := queue.next_trial():

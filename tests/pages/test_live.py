@@ -15,7 +15,7 @@ from support.finished_search import run_here
 from support.serving import served
 
 from search.plan.runs import RunFolder
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.stages import Stage
 
 TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 16}
@@ -40,7 +40,7 @@ def told(server: tuple[str, int, str], path: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def running(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Search]:
+def running(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenedSearch]:
     """A search that a driver (this process) holds in the middle of its trials, and one that is done."""
     runs = tmp_path_factory.mktemp("live") / "runs"
     done = small_search(image_folder, name="done", training=TRAINING, losses=["pnp"], search={"trials": 2})
@@ -54,12 +54,12 @@ def running(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.fixture(scope="module")
-def server(running: Search) -> Iterator[tuple[str, int, str]]:
+def server(running: OpenedSearch) -> Iterator[tuple[str, int, str]]:
     with served(running.plan.folder.runs) as server:
         yield server
 
 
-def test_all_searches_are_listed_as_status_lists_them(server: tuple[str, int, str], running: Search) -> None:
+def test_all_searches_are_listed_as_status_lists_them(server: tuple[str, int, str], running: OpenedSearch) -> None:
     lines = told(server, "/api/searches")
     status = json.loads(holdout_here("status", "--runs", running.plan.folder.runs, "--json").stdout)
     assert [line["name"] for line in lines] == ["done", "small"] == [entry["name"] for entry in status]
@@ -71,7 +71,7 @@ def test_all_searches_are_listed_as_status_lists_them(server: tuple[str, int, st
     assert f"process {os.getpid()}" in lines[1]["driver"]
 
 
-def test_a_running_trial_is_shown_as_far_as_it_is(server: tuple[str, int, str], running: Search) -> None:
+def test_a_running_trial_is_shown_as_far_as_it_is(server: tuple[str, int, str], running: OpenedSearch) -> None:
     found = told(server, "/api/searches/small")
     wanted = {
         (loss, trial.number): [
@@ -105,7 +105,7 @@ def test_health_names_what_does_not_answer(server: tuple[str, int, str]) -> None
     assert studies == {"service": "studies", "address": "study.db in the search's folder", "problem": None}
 
 
-def test_nothing_can_be_written(server: tuple[str, int, str], running: Search) -> None:
+def test_nothing_can_be_written(server: tuple[str, int, str], running: OpenedSearch) -> None:
     before = {path: path.stat().st_mtime_ns for path in running.plan.folder.path.rglob("*") if path.is_file()}
     schema = told(server, "/openapi.json")
     assert all(set(methods) == {"get"} for methods in schema["paths"].values())
@@ -136,7 +136,7 @@ def test_a_page_of_elsewhere_cannot_read_it(server: tuple[str, int, str]) -> Non
     assert asked(server, "/api/searches", Host="example.com")[0] == 400
 
 
-def test_it_answers_at_the_address_that_it_was_given(running: Search) -> None:
+def test_it_answers_at_the_address_that_it_was_given(running: OpenedSearch) -> None:
     for host in ("127.0.0.2", "::1"):
         with served(running.plan.folder.runs, "--host", host) as server:
             asking = http.client.HTTPConnection(host, server[1], timeout=60)
@@ -170,7 +170,7 @@ def test_clients_that_say_nothing_stop_nobody(server: tuple[str, int, str]) -> N
     client.close()
 
 
-def test_another_address_asks_for_a_token(running: Search) -> None:
+def test_another_address_asks_for_a_token(running: OpenedSearch) -> None:
     with served(running.plan.folder.runs, "--host", "0.0.0.0") as server:
         _, _, token = server[2].partition("?token=")
         assert len(token) >= 32

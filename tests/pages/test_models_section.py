@@ -77,7 +77,7 @@ def scored(runs: Path, name: str = "small") -> tuple[Path, list[dict[str, Any]]]
 
 def per_image(runs: Path, loss: str, number: int | None) -> list[dict[str, np.ndarray]]:
     folder, models = scored(runs)
-    wanted = [model for model in models if (model["loss"], model["configuration"]) == (loss, number)]
+    wanted = [model for model in models if (model["loss"], model["source_trial"]) == (loss, number)]
     return [dict(np.load(folder / model["per_image"])) for model in wanted]
 
 
@@ -168,7 +168,7 @@ def test_confusions_are_the_wrong_nearest_neighbours(runs: Path, section: Sectio
     taken: Counter[tuple[str, str]] = Counter()
     asked: Counter[str] = Counter()
     for model in models:
-        if (model["loss"], model["configuration"]) in tuned:
+        if (model["loss"], model["source_trial"]) in tuned:
             labels = np.load(folder / model["per_image"])["labels"]
             nearest = np.load(folder / "retrieval" / model["per_image"])["neighbours_QK"][:, 0]
             for query, found in enumerate(nearest.tolist()):

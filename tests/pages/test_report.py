@@ -17,7 +17,7 @@ from support.commands import holdout_here, plain
 from support.finished_search import run_here
 
 from search.plan.runs import RunFolder
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 
 TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 16}
 VOID = {"meta", "link", "img", "br", "hr", "input"}
@@ -166,7 +166,7 @@ def test_a_search_that_has_just_begun(images: Path, tmp_path: Path, epochs: int)
         assert "No epoch was trained yet." in page.text
 
 
-def test_without_a_complete_trial(opened: Callable[..., Search], tmp_path: Path) -> None:
+def test_without_a_complete_trial(opened: Callable[..., OpenedSearch], tmp_path: Path) -> None:
     opened().close()
     assert "no trial finished" in checked(reported(tmp_path / "runs", "small")).text
 

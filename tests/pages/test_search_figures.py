@@ -23,7 +23,7 @@ from support.driving import only, record
 from support.summaries import made_default, made_loss
 
 from search.driver.stages import confirm_stages, freeze, search_stage
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.plan.stored import StoredSearch
 from search.report.drawing import Drawing, Figure, Plot, Section
 from search.report.importances import importances
@@ -40,7 +40,7 @@ from search.study.pruners import PRUNERS, Pruner
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.trials import record_key
 
-Opened = Callable[..., Search]
+Opened = Callable[..., OpenedSearch]
 Value = Callable[[RunningTrial, int], float]
 EPOCHS = 8
 FAILURES = {4: "DIVERGED", 6: "OUT_OF_MEMORY", 9: "CODE_ERROR"}
@@ -76,7 +76,7 @@ def goodness(job: RunningTrial, epoch: int) -> float:
 
 
 @pytest.fixture(scope="module")
-def chosen(tmp_path_factory: pytest.TempPathFactory, search_made: Opened) -> Search:
+def chosen(tmp_path_factory: pytest.TempPathFactory, search_made: Opened) -> OpenedSearch:
     """Two losses of 16 trials, pruned, three of each failed, whose best ones are confirmed and chosen."""
     search = search_made(
         tmp_path_factory.mktemp("runs"),
@@ -95,11 +95,11 @@ def chosen(tmp_path_factory: pytest.TempPathFactory, search_made: Opened) -> Sea
     return search
 
 
-def section_of(search: Search, loss: str) -> Section:
+def section_of(search: OpenedSearch, loss: str) -> Section:
     return loss_section(StoredSearch(search.plan.folder), write_summary(search), loss)
 
 
-def searched_of(search: Search, loss: str) -> SearchedLoss:
+def searched_of(search: OpenedSearch, loss: str) -> SearchedLoss:
     return searched_loss(StoredSearch(search.plan.folder), write_summary(search), loss)
 
 
@@ -141,7 +141,7 @@ def epochs_in_order(trials: list[FrozenTrial]) -> list[tuple[int, float]]:
 
 
 @pytest.mark.parametrize("loss", ["proxy_anchor", "pnp"])
-def test_the_history_is_that_of_the_study(chosen: Search, loss: str) -> None:
+def test_the_history_is_that_of_the_study(chosen: OpenedSearch, loss: str) -> None:
     trials = chosen.trials(loss, Stage.SEARCH)
     traces = traces_of(figures_of(section_of(chosen, loss))["history"])
     order = epochs_in_order(trials)
@@ -163,12 +163,12 @@ def test_the_history_is_that_of_the_study(chosen: Search, loss: str) -> None:
     assert line["y"] == pytest.approx([*(value for _, value in steps), best], rel=1e-4)
     confirmed = chosen.trials(loss, Stage.SELECT)
     (marks,) = traces["confirmed with fresh seeds"]
-    assert marks["x"] == [last[trial.user_attrs["configuration"]] for trial in confirmed]
+    assert marks["x"] == [last[trial.user_attrs["source_trial"]] for trial in confirmed]
     assert marks["y"] == pytest.approx([last_value(trial) for trial in confirmed], rel=1e-4)
     assert traces["default"][0]["y"] == pytest.approx([last_value(trials[0])] * 2, rel=1e-4)
 
 
-def test_the_curves_are_what_was_measured(chosen: Search) -> None:
+def test_the_curves_are_what_was_measured(chosen: OpenedSearch) -> None:
     trials = chosen.trials("pnp", Stage.SEARCH)
     figure = figures_of(section_of(chosen, "pnp"))["learning-curves"]
     traces = traces_of(figure)
@@ -209,7 +209,7 @@ def test_the_curves_are_what_was_measured(chosen: Search) -> None:
         assert kept == {trial.number for trial in order[:top]}
 
 
-def test_the_ends_are_counted(chosen: Search) -> None:
+def test_the_ends_are_counted(chosen: OpenedSearch) -> None:
     trials = chosen.trials("proxy_anchor", Stage.SEARCH)
     figure = figures_of(section_of(chosen, "proxy_anchor"))["ends"]
     words = {"all": "complete", "DIVERGED:": "diverged", "OUT_OF_MEMORY:": "out of memory", "CODE_ERROR:": "code error"}
@@ -223,7 +223,7 @@ def test_the_ends_are_counted(chosen: Search) -> None:
     assert all(f">{reason}<" in figure.picture.svg for reason in told)
 
 
-def test_slices_show_each_hyperparameter(chosen: Search) -> None:
+def test_slices_show_each_hyperparameter(chosen: OpenedSearch) -> None:
     for loss, varying in (("proxy_anchor", ["scale"]), ("pnp", ["variant", "temperature", "alpha", "bound"])):
         trials = chosen.trials(loss, Stage.SEARCH)
         figure = figures_of(section_of(chosen, loss))["slices"]
@@ -254,7 +254,7 @@ def test_slices_show_each_hyperparameter(chosen: Search) -> None:
             assert f"scale {best[2]} lies at {share:.0%} of its range [4, 64], log" in figure.finding
 
 
-def test_parallel_lines_are_the_configurations(chosen: Search) -> None:
+def test_parallel_lines_are_the_configurations(chosen: OpenedSearch) -> None:
     trials = chosen.trials("pnp", Stage.SEARCH)
     figure = figures_of(section_of(chosen, "pnp"))["parallel"]
     assert isinstance(figure.picture, Plot)
@@ -279,7 +279,7 @@ def test_parallel_lines_are_the_configurations(chosen: Search) -> None:
     assert [place for place, text in told if text == "none"] == [2, 3]
 
 
-def test_the_text_says_what_was_chosen(chosen: Search) -> None:
+def test_the_text_says_what_was_chosen(chosen: OpenedSearch) -> None:
     section = section_of(chosen, "proxy_anchor")
     text = " ".join(section.sentences)
     number = write_summary(chosen).losses["proxy_anchor"].confirmed.number  # type: ignore[union-attr]
@@ -294,7 +294,7 @@ def test_the_text_says_what_was_chosen(chosen: Search) -> None:
     assert "parallel" not in figures_of(section), "one hyperparameter alone"
 
 
-def test_the_text_warns(chosen: Search) -> None:
+def test_the_text_warns(chosen: OpenedSearch) -> None:
     """Of a choice no better than the default, of an end before the plan, and of what the study says about itself."""
     summary = write_summary(chosen)
     entry = summary.losses["pnp"]
@@ -316,7 +316,7 @@ def test_the_text_warns(chosen: Search) -> None:
     assert any(line.startswith("Overtuned? with the fresh seeds") and "0.4000" in line for line in text)
 
 
-def test_drawing_loads_nothing_that_trains(chosen: Search) -> None:
+def test_drawing_loads_nothing_that_trains(chosen: OpenedSearch) -> None:
     write_summary(chosen)
     folder = chosen.plan.folder
     program = (

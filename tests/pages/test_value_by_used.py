@@ -9,7 +9,7 @@ import pytest
 from support.driving import only, record
 
 from search.driver.stages import search_stage
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.plan.stored import StoredSearch
 from search.report.drawing import Figure, Plot
 from search.report.sections.effort import effort
@@ -18,7 +18,7 @@ from search.report.summary import write_summary
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue
 
-Opened = Callable[..., Search]
+Opened = Callable[..., OpenedSearch]
 EPOCHS = 4
 TRAINING = {"epochs": EPOCHS, "batch_size": 20}
 USED = {
@@ -35,7 +35,7 @@ def value_of(loss: str, number: int, epoch: int) -> float:
     return start + number / 100 + (epoch if epoch < EPOCHS else 1) / 50
 
 
-def trained(search: Search) -> Search:
+def trained(search: OpenedSearch) -> OpenedSearch:
     search.begin_session(0.0, 1)
     queue = TrialQueue(only(search_stage(search)))
     while job := queue.next_trial():
@@ -48,7 +48,7 @@ def trained(search: Search) -> Search:
     return search
 
 
-def figure_of(*searches: Search) -> Figure | None:
+def figure_of(*searches: OpenedSearch) -> Figure | None:
     return value_by_used([StoredSearch(search.plan.folder) for search in searches], list(map(write_summary, searches)))
 
 
@@ -67,12 +67,12 @@ def button(plot: dict[str, Any], menu: int, label: str) -> list[Any]:
 
 
 @pytest.fixture
-def search(opened: Opened) -> Search:
+def search(opened: Opened) -> OpenedSearch:
     losses = ["triplet", "topk_precision", "contrastive", "proxy_anchor"]
     return trained(opened(losses=losses, search={"trials": 2, "pruner": "none"}, training=TRAINING))
 
 
-def test_curves_are_the_records_of_the_default_and_the_best(search: Search) -> None:
+def test_curves_are_the_records_of_the_default_and_the_best(search: OpenedSearch) -> None:
     plot = plot_of(figure_of(search))
     labels = [menu["label"] for menu in plot["layout"]["updatemenus"][0]["buttons"]]
     assert labels == ["iterations", "triplets", "pairs", "epochs"]
@@ -100,7 +100,7 @@ def test_curves_are_the_records_of_the_default_and_the_best(search: Search) -> N
             place += 1
 
 
-def test_the_sentence_and_the_table_hold_the_numbers(search: Search) -> None:
+def test_the_sentence_and_the_table_hold_the_numbers(search: OpenedSearch) -> None:
     figure = figure_of(search)
     assert figure is not None
     # topk_precision's best trial used 19 + 18 + 17 + 16; triplet's had used 48 after one epoch, 95 after two

@@ -9,7 +9,7 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState
 
 from search.plan.make_plan import read_plan
-from search.plan.search import Search, copy_trials, open_search
+from search.plan.search import OpenedSearch, copy_trials, open_search
 from search.stages import Stage
 from trainables.mistakes import Mistakes
 
@@ -18,7 +18,7 @@ RECORD = {"epoch": 1, "loss": 0.5, "metrics": {"map_at_r": 0.25}}
 LOSSES = ("proxy_anchor", "pnp")
 
 
-def trained(search: Search, loss: str, *states: TrialState) -> None:
+def trained(search: OpenedSearch, loss: str, *states: TrialState) -> None:
     """Trials that ended in ``states``, with all that a trial holds; RUNNING ones do not end."""
     study = search.study(loss, Stage.SEARCH)
     if not study.trials():
@@ -32,7 +32,7 @@ def trained(search: Search, loss: str, *states: TrialState) -> None:
 
 
 @pytest.fixture
-def begun(search_file: SearchFile, tmp_path: Path) -> Search:
+def begun(search_file: SearchFile, tmp_path: Path) -> OpenedSearch:
     """A search of which some trials have ended, and one runs."""
     search = open_search(read_plan(search_file(), tmp_path / "runs"))
     trained(search, "proxy_anchor", TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
@@ -47,17 +47,19 @@ def content_of(found: FrozenTrial) -> dict[str, Any]:
 
 
 @pytest.fixture
-def further(search_file: SearchFile) -> Callable[..., Search]:
+def further(search_file: SearchFile) -> Callable[..., OpenedSearch]:
     """Opens a search that begins with the trials of ``small``."""
 
-    def make(runs: Path, **changes: Any) -> Search:
+    def make(runs: Path, **changes: Any) -> OpenedSearch:
         content = search_file(name="further", **{"search": {"trials": 5, "from": "small"}, **changes})
         return open_search(read_plan(content, runs))
 
     return make
 
 
-def test_finished_trials_are_copied_whole_and_in_order(begun: Search, further: Callable[..., Search]) -> None:
+def test_finished_trials_are_copied_whole_and_in_order(
+    begun: OpenedSearch, further: Callable[..., OpenedSearch]
+) -> None:
     search = further(begun.plan.folder.runs)
     assert copy_trials(search) == 3 + 2
     for loss, numbers in zip(LOSSES, ((0, 1, 2), (0, 2)), strict=True):
@@ -74,7 +76,9 @@ def test_finished_trials_are_copied_whole_and_in_order(begun: Search, further: C
     assert [row["search"]["from"] for row in [search.config.model_dump(mode="json")]] == ["small"]
 
 
-def test_copies_count_and_the_search_goes_on_behind_them(begun: Search, further: Callable[..., Search]) -> None:
+def test_copies_count_and_the_search_goes_on_behind_them(
+    begun: OpenedSearch, further: Callable[..., OpenedSearch]
+) -> None:
     search = further(begun.plan.folder.runs)
     copy_trials(search)
     trained(search, "proxy_anchor", TrialState.COMPLETE, TrialState.COMPLETE)
@@ -84,7 +88,7 @@ def test_copies_count_and_the_search_goes_on_behind_them(begun: Search, further:
     assert len(search.trials("proxy_anchor", Stage.SEARCH)) == 5
 
 
-def test_a_replicate_names_its_copy(begun: Search, further: Callable[..., Search]) -> None:
+def test_a_replicate_names_its_copy(begun: OpenedSearch, further: Callable[..., OpenedSearch]) -> None:
     study = begun.study("pnp", Stage.SEARCH)
     values = begun.trials("pnp", Stage.SEARCH)[2].params
     study.enqueue([(values, {"again": True})])
@@ -96,7 +100,7 @@ def test_a_replicate_names_its_copy(begun: Search, further: Callable[..., Search
 
 @pytest.mark.parametrize("copied", range(5))
 def test_a_kill_in_the_middle_loses_and_doubles_nothing(
-    begun: Search, further: Callable[..., Search], copied: int, monkeypatch: pytest.MonkeyPatch
+    begun: OpenedSearch, further: Callable[..., OpenedSearch], copied: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search = further(begun.plan.folder.runs)
     add, left = optuna.Study.add_trial, [copied]
@@ -137,7 +141,7 @@ DIFFERENT: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("changes", "said"), DIFFERENT, ids=[said for _, said in DIFFERENT])
 def test_each_difference_is_a_sentence(
-    begun: Search, further: Callable[..., Search], changes: dict[str, Any], said: str
+    begun: OpenedSearch, further: Callable[..., OpenedSearch], changes: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(Mistakes) as caught:
         further(begun.plan.folder.runs, **changes)
@@ -145,13 +149,13 @@ def test_each_difference_is_a_sentence(
     assert not (begun.plan.folder.runs / "further").exists()
 
 
-def test_what_does_not_touch_trials_may_differ(begun: Search, further: Callable[..., Search]) -> None:
+def test_what_does_not_touch_trials_may_differ(begun: OpenedSearch, further: Callable[..., OpenedSearch]) -> None:
     changes = {"search": {"from": "small", "trials": 9, "sampler": "random", "seed": 3}, "final": {"seeds": 1}}
     assert further(begun.plan.folder.runs, **changes).config.search.origin == "small"
 
 
 def test_a_search_whose_default_has_not_ended_cannot_be_begun_with(
-    search_file: SearchFile, further: Callable[..., Search], tmp_path: Path
+    search_file: SearchFile, further: Callable[..., OpenedSearch], tmp_path: Path
 ) -> None:
     open_search(read_plan(search_file(), tmp_path / "runs"))
     with pytest.raises(Mistakes, match="trial 0 of small/pnp, the default, has not ended yet"):

@@ -14,9 +14,9 @@ from search.plan import disk_usage as folder_size
 from search.plan.disk_usage import Kind, Usage, image_stores, measure_disk, measure_entry
 from search.plan.make_plan import make_plan
 from search.plan.runs import RunFolder, find_runs
-from search.plan.search import Search, open_search
+from search.plan.search import OpenedSearch, open_search
 
-Make = Callable[..., Search]
+Make = Callable[..., OpenedSearch]
 TRAINING = {"epochs": 1, "batch_size": 20, "images_per_class": 5}
 SIDES = {"small": 16, "large": 17, "also-large": 17}
 
@@ -26,7 +26,7 @@ def make(tmp_path: Path) -> Make:
     """Makes searches below ``tmp_path/runs``, with images and a cache of their own."""
     root = draw_folder(tmp_path / "images")
 
-    def make_search(name: str, **changes: Any) -> Search:
+    def make_search(name: str, **changes: Any) -> OpenedSearch:
         dataset = {"name": "folder", "root": str(root), "cache": str(tmp_path / "stores")}
         content = small_search(root, name=name, dataset=dataset, **changes)
         return open_search(make_plan(parse_config(content), tmp_path / "runs"))

@@ -13,14 +13,14 @@ from support.mlflow_rows import assert_mlflow_equals_the_studies
 
 from search.driver.stages import confirm_stages, final_stage, freeze, recorded_outcome, search_stage
 from search.driver.synchronise import make_projection, synchronise
-from search.plan.search import Search, open_search
+from search.plan.search import OpenedSearch, open_search
 from search.report.summary import write_summary
 from search.stages import Stage
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from search.trials import ByEpoch, ByFold, best_epochs, epochs_of
 from trainables.spec import EpochRecord
 
-Opened = Callable[..., Search]
+Opened = Callable[..., OpenedSearch]
 
 FOLDED = {"split": {"folds": 4}, "training": {"epochs": 3, "batch_size": 20}, "losses": ["pnp"]}
 OF_FOLDS = ((0.1, 0.5, 0.2), (0.3, 0.3, 0.1), (0.2, 0.4, 0.9), (0.7, 0.1, 0.1))
@@ -38,7 +38,7 @@ def told(job: RunningTrial, values: Any = OF_FOLDS) -> Iterator[dict[str, Any]]:
 
 
 def drive(
-    search: Search, stage: QueuedStage, values: Callable[[RunningTrial], Any] = lambda job: OF_FOLDS
+    search: OpenedSearch, stage: QueuedStage, values: Callable[[RunningTrial], Any] = lambda job: OF_FOLDS
 ) -> list[RunningTrial]:
     queue = TrialQueue(only(stage))
     jobs = []

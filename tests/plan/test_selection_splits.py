@@ -9,22 +9,22 @@ from optuna.trial import TrialState
 from support.driving import drive, only, train
 
 from search.driver.stages import confirm_stages, final_stage, freeze
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.report.summary import write_summary
 from search.selection.selection import Selection
 from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
 from trainables.data.split import make_split
 
-Opened = Callable[..., Search]
+Opened = Callable[..., OpenedSearch]
 QUALITY = {0: 0.1, 1: 0.62, 2: 0.6, 3: 0.58}
 """Of the search's trials, on its own split."""
 HARDER = (0.0, -0.3, 0.05)
 """What each split's classes add."""
 
 
-def value_of(search: Search, job: RunningTrial) -> float:
-    number = job.study.trial(job.number).user_attrs.get("configuration", job.number)
+def value_of(search: OpenedSearch, job: RunningTrial) -> float:
+    number = job.study.trial(job.number).user_attrs.get("source_trial", job.number)
     splits = [search.plan.split, *search.plan.further_splits]
     (split,) = [n for n, entry in enumerate(splits) if entry.validation == job.spec.validation_classes]
     turns = 0.1 if (number, split) == (2, 1) else 0  # on the second split's classes another one is better
@@ -32,7 +32,7 @@ def value_of(search: Search, job: RunningTrial) -> float:
 
 
 @pytest.fixture
-def search(opened: Opened) -> Search:
+def search(opened: Opened) -> OpenedSearch:
     made = opened(
         training={"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
         losses=["pnp"],
@@ -44,7 +44,7 @@ def search(opened: Opened) -> Search:
     return made
 
 
-def confirm(search: Search) -> list[RunningTrial]:
+def confirm(search: OpenedSearch) -> list[RunningTrial]:
     jobs = []
     for stage in confirm_stages([search]):
         queue = TrialQueue(only(stage))
@@ -54,7 +54,7 @@ def confirm(search: Search) -> list[RunningTrial]:
     return jobs
 
 
-def test_every_finalist_validates_on_the_same_splits_in_turn(search: Search) -> None:
+def test_every_finalist_validates_on_the_same_splits_in_turn(search: OpenedSearch) -> None:
     plan = search.plan
     dataset = plan.config.dataset.source
     expected = [
@@ -66,7 +66,7 @@ def test_every_finalist_validates_on_the_same_splits_in_turn(search: Search) -> 
     by_number: dict[int, list[Any]] = {}
     for job in jobs:
         attributes = job.study.trial(job.number).user_attrs
-        by_number.setdefault(attributes["configuration"], []).append((job.spec.validation_classes, job.spec.seed))
+        by_number.setdefault(attributes["source_trial"], []).append((job.spec.validation_classes, job.spec.seed))
         assert {*job.spec.train_classes, *job.spec.validation_classes} == {*plan.split.train, *plan.split.validation}
         assert not {*job.spec.train_classes} & {*job.spec.validation_classes}
         assert not {*job.spec.train_classes, *job.spec.validation_classes} & {*plan.split.test}
@@ -78,7 +78,7 @@ def test_every_finalist_validates_on_the_same_splits_in_turn(search: Search) -> 
     assert len({seed for _, seed in runs[2]}) == 5
 
 
-def test_what_a_split_adds_to_all_is_no_part_of_the_choice(search: Search) -> None:
+def test_what_a_split_adds_to_all_is_no_part_of_the_choice(search: OpenedSearch) -> None:
     """Two were trained on a hard split too; who was not is compared with what they would have come to without it."""
     confirm(search)
     selection = freeze(search)
@@ -98,7 +98,7 @@ def test_what_a_split_adds_to_all_is_no_part_of_the_choice(search: Search) -> No
     assert stored["losses"]["pnp"]["other_splits"] == {"splits": 3, "best": 1}
 
 
-def test_the_trainings_for_the_test_are_on_the_search_s_own_split(search: Search) -> None:
+def test_the_trainings_for_the_test_are_on_the_search_s_own_split(search: OpenedSearch) -> None:
     confirm(search)
     jobs = list(iter(TrialQueue(only(final_stage(search, freeze(search)))).next_trial, None))
     assert jobs

@@ -8,23 +8,23 @@ from scipy.stats import beta
 from support.driving import drive, only, train
 
 from search.driver.stages import audit_stage
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.report.summary import summarise
 from search.stages import Stage
 from search.study.pruners import to_audit
 from search.study.trial_queue import RunningTrial, TrialQueue
 
-Opened = Callable[..., Search]
+Opened = Callable[..., OpenedSearch]
 
 
 def quality(job: RunningTrial, epoch: int) -> float:
     """Later trials are worse, but trial 5 is a late bloomer."""
-    number = job.study.trial(job.number).user_attrs.get("configuration", job.number)
+    number = job.study.trial(job.number).user_attrs.get("source_trial", job.number)
     return 0.95 if number == 5 and epoch == 6 else (1 - number / 20) * epoch / 6
 
 
 @pytest.fixture
-def search(opened: Opened) -> Search:
+def search(opened: Opened) -> OpenedSearch:
     made = opened(
         search={"trials": 12, "audit": 4, "sampler": "random"},
         training={"epochs": 6, "batch_size": 8, "images_per_class": 2},
@@ -35,7 +35,7 @@ def search(opened: Opened) -> Search:
     return made
 
 
-def audit(search: Search) -> list[RunningTrial]:
+def audit(search: OpenedSearch) -> list[RunningTrial]:
     queue = TrialQueue(only(audit_stage(search)))
     jobs = []
     while job := queue.next_trial():
@@ -44,7 +44,7 @@ def audit(search: Search) -> list[RunningTrial]:
     return jobs
 
 
-def test_pruned_trials_are_trained_to_their_end_as_they_began(search: Search) -> None:
+def test_pruned_trials_are_trained_to_their_end_as_they_began(search: OpenedSearch) -> None:
     searched = search.study("mpa", Stage.SEARCH).trials()
     pruned = [trial.number for trial in searched if trial.state == TrialState.PRUNED]
     assert len(pruned) > 4
@@ -55,14 +55,14 @@ def test_pruned_trials_are_trained_to_their_end_as_they_began(search: Search) ->
     trials = search.study("mpa", Stage.AUDIT).trials()
     assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 4
     for job, trial in zip(jobs, trials, strict=True):
-        first = searched[trial.user_attrs["configuration"]]
+        first = searched[trial.user_attrs["source_trial"]]
         assert first.number in pruned
         assert job.spec.seed == first.user_attrs["seed"]
         assert trial.user_attrs["params"] == first.user_attrs["params"]
         assert trial.intermediate_values.items() >= first.intermediate_values.items(), "the same training, and more"
 
 
-def test_which_are_drawn_depends_on_nothing_but_seed_loss_and_number(search: Search) -> None:
+def test_which_are_drawn_depends_on_nothing_but_seed_loss_and_number(search: OpenedSearch) -> None:
     trials = search.study("mpa", Stage.SEARCH).trials()
     drawn = [[trial.number for trial in to_audit(trials, count, seed=3, loss="mpa")] for count in (2, 4, 100)]
     assert drawn[0] == drawn[1][:2]
@@ -70,7 +70,7 @@ def test_which_are_drawn_depends_on_nothing_but_seed_loss_and_number(search: Sea
     assert drawn[2] != [trial.number for trial in to_audit(trials, 100, seed=4, loss="mpa")]
 
 
-def test_what_pruning_was_worth(search: Search) -> None:
+def test_what_pruning_was_worth(search: OpenedSearch) -> None:
     assert summarise(search).losses["mpa"].audit is None
     audit(search)
     found = summarise(search).losses["mpa"].audit

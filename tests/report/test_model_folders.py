@@ -80,7 +80,7 @@ def test_it_is_the_first_seed_s_of_the_first_fold_whatever_it_scored(runs: Path)
     for loss, chosen in selection.chosen.items():
         origin = json.loads((search.folder.model(loss) / "model.json").read_text())["origin"]
         finals = search.trials_of(f"{loss}@final")
-        same = [trial for trial in finals if trial.user_attrs["configuration"] == chosen.number]
+        same = [trial for trial in finals if trial.user_attrs["source_trial"] == chosen.number]
         assert origin["trial"] == min(trial.number for trial in same)
         first = finals[origin["trial"]]
         assert (origin["fold"], origin["role"], first.user_attrs["fold"]) == (1, "tuned", 1)
@@ -91,7 +91,7 @@ def test_it_is_the_first_seed_s_of_the_first_fold_whatever_it_scored(runs: Path)
 
 def final(state: TrialState, configuration: int) -> FrozenTrial:
     value = {"value": 0.5} if state == TrialState.COMPLETE else {}
-    return create_trial(state=state, user_attrs={"configuration": configuration}, **value)
+    return create_trial(state=state, user_attrs={"source_trial": configuration}, **value)
 
 
 def test_where_the_first_training_failed_it_is_the_next_one_s() -> None:

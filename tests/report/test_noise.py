@@ -9,7 +9,7 @@ from support.driving import only, train
 
 from search.driver.stages import noise_stage
 from search.plan.plan import training_of
-from search.plan.search import Search, open_search
+from search.plan.search import OpenedSearch, open_search
 from search.report.formats import noise_text
 from search.report.results import Detectable
 from search.report.statistics import minimum_detectable_difference
@@ -17,12 +17,12 @@ from search.report.summary import summarise
 from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
 
-Opened = Callable[..., Search]
+Opened = Callable[..., OpenedSearch]
 
 SECTION = {"seeds": 4, "splits": 2}
 
 
-def drive(search: Search, only_some: int = 100) -> list[RunningTrial]:
+def drive(search: OpenedSearch, only_some: int = 100) -> list[RunningTrial]:
     queue = TrialQueue(only(noise_stage(search)))
     jobs: list[RunningTrial] = []
     while len(jobs) < only_some and (job := queue.next_trial()):

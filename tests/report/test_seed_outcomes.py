@@ -8,7 +8,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.driving import drive, only, record, train
 
 from search.driver.stages import confirm_stages, final_stage, freeze
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.report.comparison import compare
 from search.report.comparison_tables import headline_tables, text_tables
 from search.report.results import SeedOutcomes
@@ -53,18 +53,18 @@ def test_a_stage_that_has_not_begun_says_nothing() -> None:
     assert SeedOutcomes.of([], 3) is None
 
 
-def test_tables_and_summary_and_report_say_which(opened: Callable[..., Search]) -> None:
+def test_tables_and_summary_and_report_say_which(opened: Callable[..., OpenedSearch]) -> None:
     """Of the chosen configuration one final seed diverges and one is never trained; the default's are all there."""
     search = opened(search={"trials": 3, "pruner": "none"}, final={"seeds": 3}, losses=["pnp"])
     drive(search, lambda job, epoch: job.number / 10 + epoch / 100)
     queue = TrialQueue(confirm_stages([search]))
     while job := queue.next_trial():
-        train(queue, job, lambda job, epoch: job.study.trial(job.number).user_attrs["configuration"] / 10)
+        train(queue, job, lambda job, epoch: job.study.trial(job.number).user_attrs["source_trial"] / 10)
     selection = freeze(search)
     queue = TrialQueue(only(final_stage(search, selection)))
     tuned = 0
     for job in list(iter(queue.next_trial, None)):
-        if job.study.trial(job.number).user_attrs["configuration"] == 0:
+        if job.study.trial(job.number).user_attrs["source_trial"] == 0:
             train(queue, job, lambda job, epoch: 0.1)
         elif (tuned := tuned + 1) == 1:
             train(queue, job, lambda job, epoch: 0.3)

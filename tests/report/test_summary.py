@@ -16,7 +16,7 @@ from search.driver.described import loss_run, search_run
 from search.driver.stages import confirm_stages, final_stage, freeze, noise_stage, search_stage
 from search.plan.make_plan import make_plan
 from search.plan.runs import RunFolder
-from search.plan.search import Search, open_search
+from search.plan.search import OpenedSearch, open_search
 from search.report.comparison import compare
 from search.report.results import Comparison, Summary, stored_summary
 from search.report.summary import summarise, write_summary
@@ -112,7 +112,7 @@ def spelt_out(expected: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def tested(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Search:
+def tested(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> OpenedSearch:
     """A search that went through all of its stages, with made-up values; equal configurations were trained twice."""
     content = small_search(
         image_folder,
@@ -145,7 +145,7 @@ def tested(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Sear
     scores = [
         {
             "loss": "pnp",
-            "configuration": trial.user_attrs["configuration"],
+            "source_trial": trial.user_attrs["source_trial"],
             "seed": trial.user_attrs["seed"],
             "fold": None,
             "metrics": {"recall_at_1": 0.5 + trial.number / 100, "map_at_r": 0.3},
@@ -159,7 +159,7 @@ def tested(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Sear
     return search
 
 
-def test_every_key_is_where_it_was(tested: Search) -> None:
+def test_every_key_is_where_it_was(tested: OpenedSearch) -> None:
     summary = write_summary(tested)
     content = json.loads(tested.plan.folder.summary.read_text())
     assert keys(content) == spelt_out(KEYS)
@@ -172,7 +172,7 @@ def test_every_key_is_where_it_was(tested: Search) -> None:
     assert summary.test_opened == 1
 
 
-def test_a_summary_that_says_the_same_is_not_written_again(tested: Search) -> None:
+def test_a_summary_that_says_the_same_is_not_written_again(tested: OpenedSearch) -> None:
     path = tested.plan.folder.summary
     write_summary(tested)
     before = path.stat()
@@ -184,7 +184,7 @@ def test_a_summary_that_says_the_same_is_not_written_again(tested: Search) -> No
     assert Summary.load(path) == summarise(tested)
 
 
-def test_the_run_of_a_loss_shows_it_by_stage(tested: Search) -> None:
+def test_the_run_of_a_loss_shows_it_by_stage(tested: OpenedSearch) -> None:
     comparison = compare([tested.plan.folder], [summarise(tested)])
     found, entry = loss_run(comparison, "pnp"), comparison.searches[0].losses["pnp"]
     assert entry.test is not None
@@ -201,7 +201,7 @@ def test_the_run_of_a_loss_shows_it_by_stage(tested: Search) -> None:
     assert "trained more than once" in found.description
 
 
-def test_the_run_of_a_search_sums_it_up(tested: Search) -> None:
+def test_the_run_of_a_search_sums_it_up(tested: OpenedSearch) -> None:
     summary = summarise(tested)
     found = search_run(compare([tested.plan.folder], [summary]), tested.plan.folder, "What it is.")
     assert found.description.endswith("What it is.")
@@ -254,7 +254,7 @@ def parts(result: BaseModel) -> Iterator[BaseModel]:
                 yield from parts(part)
 
 
-def test_results_are_frozen_and_refuse_unknown_names(tested: Search) -> None:
+def test_results_are_frozen_and_refuse_unknown_names(tested: OpenedSearch) -> None:
     comparison = compare([tested.plan.folder], [summarise(tested)])
     assert isinstance(comparison, Comparison)
     names = {type(part).__name__ for part in parts(comparison)}

@@ -129,9 +129,9 @@ def test_an_unlucky_replicate_that_was_pruned_counts() -> None:
 def test_confirmations_gather_the_seeds() -> None:
     searched = [trial(0, 0.1, 1), trial(1, 0.9, 2)]
     confirmed = [
-        trial(0, 0.5, 2, configuration=1, split=0),
-        trial(1, None, 2, configuration=1, split=0),
-        trial(2, 0.2, 1, configuration=0, split=0),
+        trial(0, 0.5, 2, source_trial=1, split=0),
+        trial(1, None, 2, source_trial=1, split=0),
+        trial(2, 0.2, 1, source_trial=0, split=0),
     ]
     entry = confirmations(searched, confirmed, [1], "m")[1]
     assert (entry.values, entry.failed, entry.best_epochs, entry.params) == ((0.5,), 1, (2,), {"x": 2})

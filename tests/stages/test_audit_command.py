@@ -43,7 +43,7 @@ def search(image_folder: Path, tmp_path: Path) -> Callable[..., Path]:
 def audited(runs: Path) -> list[int]:
     """The trials of the search that were trained to their end."""
     trials = stored(runs, "small", "pnp@audit")
-    return [trial.user_attrs["configuration"] for trial in trials if trial.state == TrialState.COMPLETE]
+    return [trial.user_attrs["source_trial"] for trial in trials if trial.state == TrialState.COMPLETE]
 
 
 def test_a_finished_search_is_audited_and_its_choice_stays(search: Callable[..., Path]) -> None:

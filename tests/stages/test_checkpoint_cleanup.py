@@ -11,7 +11,7 @@ from support.stores import PLACES, ftp_store, place
 
 from search.driver.listeners import CheckpointCleanup
 from search.plan.plan import trial_directory
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study.trial_queue import RunningTrial
 from trainables.files import as_path
@@ -27,11 +27,11 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def session(opened: Callable[..., Search], storage: str) -> Iterator[Callable[[float | None], Search]]:
+def session(opened: Callable[..., OpenedSearch], storage: str) -> Iterator[Callable[[float | None], OpenedSearch]]:
     """Begins a session of one search, the first one or the next, with room for so many models."""
-    searches: list[Search] = []
+    searches: list[OpenedSearch] = []
 
-    def begin(models: float | None) -> Search:
+    def begin(models: float | None) -> OpenedSearch:
         for search in searches:
             search.close()
         max_gb = None if models is None else models * SIZE / 1e9
@@ -44,7 +44,7 @@ def session(opened: Callable[..., Search], storage: str) -> Iterator[Callable[[f
     searches[-1].close()
 
 
-def directory(search: Search, number: int, stage: Stage = Stage.SEARCH) -> str:
+def directory(search: OpenedSearch, number: int, stage: Stage = Stage.SEARCH) -> str:
     return trial_directory(search.plan, LOSS, stage, number)
 
 
@@ -54,21 +54,21 @@ def write_best(directory: str, *, attempt: str = "attempt-1") -> None:
     file.write_bytes(bytes(SIZE))
 
 
-def add(search: Search, value: float, *, early: bool = False) -> int:
+def add(search: OpenedSearch, value: float, *, early: bool = False) -> int:
     """The number of a search trial that ended, in the study alone."""
     study = search.study(LOSS, Stage.SEARCH)
     study.add([create_trial(value=value, state=TrialState.PRUNED if early else TrialState.COMPLETE)])
     return study.trials()[-1].number
 
 
-def end(cleanup: CheckpointCleanup, search: Search, number: int, stage: Stage = Stage.SEARCH) -> None:
+def end(cleanup: CheckpointCleanup, search: OpenedSearch, number: int, stage: Stage = Stage.SEARCH) -> None:
     """Tell the cleanup that a trial ended; of a later stage one that its study does not know."""
     trial = search.study(LOSS, stage).trial(number) if stage is Stage.SEARCH else create_trial(value=0.5)
     running: Any = SimpleNamespace(stage=stage, spec=SimpleNamespace(directory=directory(search, number, stage)))
     cleanup.on_end(cast(RunningTrial, running), trial)
 
 
-def train(cleanup: CheckpointCleanup, search: Search, value: float) -> int:
+def train(cleanup: CheckpointCleanup, search: OpenedSearch, value: float) -> int:
     """A search trial that writes its model and ends."""
     number = add(search, value)
     write_best(directory(search, number))
@@ -76,20 +76,20 @@ def train(cleanup: CheckpointCleanup, search: Search, value: float) -> int:
     return number
 
 
-def kept(search: Search, stage: Stage = Stage.SEARCH) -> set[int]:
+def kept(search: OpenedSearch, stage: Stage = Stage.SEARCH) -> set[int]:
     """The numbers of the trials that have a model."""
     parent = as_path(directory(search, 0, stage)).parent
     return {int(path.parts[len(parent.parts)]) for path in parent.rglob("attempt-*/best.safetensors")}
 
 
-def test_the_better_models_are_kept_up_to_the_limit(session: Callable[..., Search]) -> None:
+def test_the_better_models_are_kept_up_to_the_limit(session: Callable[..., OpenedSearch]) -> None:
     search = session(2)
     cleanup = CheckpointCleanup(search)
     good, _worst, better, _worse = (train(cleanup, search, value) for value in (0.8, 0.1, 0.9, 0.2))
     assert kept(search) == {good, better}
 
 
-def test_a_model_that_is_written_after_its_trial_ended_counts(session: Callable[..., Search]) -> None:
+def test_a_model_that_is_written_after_its_trial_ended_counts(session: Callable[..., OpenedSearch]) -> None:
     """Also a second time, and where the trial's first model was counted and removed."""
     search = session(1)
     cleanup = CheckpointCleanup(search)
@@ -104,7 +104,7 @@ def test_a_model_that_is_written_after_its_trial_ended_counts(session: Callable[
     assert kept(search) == {better}
 
 
-def test_models_of_later_stages_neither_count_nor_go(session: Callable[..., Search]) -> None:
+def test_models_of_later_stages_neither_count_nor_go(session: Callable[..., OpenedSearch]) -> None:
     search = session(1)
     cleanup = CheckpointCleanup(search)
     train(cleanup, search, 0.5)
@@ -118,7 +118,7 @@ def test_models_of_later_stages_neither_count_nor_go(session: Callable[..., Sear
     assert kept(again, Stage.SELECT) == kept(again, Stage.TEST) == {0, 1}
 
 
-def test_without_a_limit_all_models_stay_and_nothing_to_go_on_from(session: Callable[..., Search]) -> None:
+def test_without_a_limit_all_models_stay_and_nothing_to_go_on_from(session: Callable[..., OpenedSearch]) -> None:
     search = session(None)
     cleanup = CheckpointCleanup(search)
     for number in (add(search, 0.5), add(search, 0.6)):
@@ -130,7 +130,7 @@ def test_without_a_limit_all_models_stay_and_nothing_to_go_on_from(session: Call
     assert {path.name for path in parent.rglob("attempt-*/*")} == {"best.safetensors"}
 
 
-def test_a_resumed_search_counts_what_earlier_sessions_left(session: Callable[..., Search]) -> None:
+def test_a_resumed_search_counts_what_earlier_sessions_left(session: Callable[..., OpenedSearch]) -> None:
     first = session(3)
     cleanup = CheckpointCleanup(first)
     for value in (0.1, 0.7, 0.8):
@@ -146,7 +146,7 @@ def test_a_resumed_search_counts_what_earlier_sessions_left(session: Callable[..
     assert kept(third) == {1, 2}
 
 
-def test_a_resumed_search_counts_trials_that_no_cleanup_saw_end(session: Callable[..., Search]) -> None:
+def test_a_resumed_search_counts_trials_that_no_cleanup_saw_end(session: Callable[..., OpenedSearch]) -> None:
     """The driver died between the study's record and the cleanup, or before a worker had written all of it."""
     first = session(2)
     for value, early in ((0.4, False), (0.3, True)):
@@ -157,7 +157,7 @@ def test_a_resumed_search_counts_trials_that_no_cleanup_saw_end(session: Callabl
     assert kept(second) == {0, 2}
 
 
-def test_the_model_of_a_trial_that_was_lost_counts_when_the_trial_ends(session: Callable[..., Search]) -> None:
+def test_the_model_of_a_trial_that_was_lost_counts_when_the_trial_ends(session: Callable[..., OpenedSearch]) -> None:
     first = session(1)
     lost = first.study(LOSS, Stage.SEARCH).ask(lambda number: number)
     write_best(directory(first, lost.number))
@@ -172,7 +172,7 @@ def test_the_model_of_a_trial_that_was_lost_counts_when_the_trial_ends(session: 
     assert kept(second) == {other}
 
 
-def test_a_model_that_somebody_removed_is_no_error(session: Callable[..., Search]) -> None:
+def test_a_model_that_somebody_removed_is_no_error(session: Callable[..., OpenedSearch]) -> None:
     search = session(1)
     cleanup = CheckpointCleanup(search)
     gone = train(cleanup, search, 0.1)
@@ -182,7 +182,7 @@ def test_a_model_that_somebody_removed_is_no_error(session: Callable[..., Search
 
 
 def test_a_storage_that_is_away_holds_up_nothing_and_is_tidied_up_later(
-    opened: Callable[..., Search], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    opened: Callable[..., OpenedSearch], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ftp_store(tmp_path / "ftp") as url:
         search = opened(losses=[LOSS], checkpoints={"storage_path": f"{url}/models", "max_gb": 1.5 * SIZE / 1e9})

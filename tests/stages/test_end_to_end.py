@@ -160,7 +160,7 @@ def test_the_comparison_goes_from_the_search_to_the_test(finished: FinishedSearc
         trained = [
             max(entry["metrics"]["map_at_r"] for entry in epochs_of(trial))
             for trial in stored(finished.runs, "small", f"{row['loss']}@final")
-            if trial.user_attrs["configuration"] == row["number"]
+            if trial.user_attrs["source_trial"] == row["number"]
         ]
         assert row["final"]["values"] == trained, "the best epoch's validation of each final training"
         tests[row["loss"], row["role"]] = row["test"]["map_at_r"]["mean"]

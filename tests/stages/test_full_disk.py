@@ -40,9 +40,7 @@ def results(runs: Path, database: Path | None = None) -> dict[str, Any]:
     folder = runs / NAME
     where = database.parent.parent if database else runs
     (opening,) = json.loads((folder / "test.json").read_text())["openings"]
-    scores = [
-        {key: score[key] for key in ("metrics", "sha256", "seed", "configuration")} for score in opening["scores"]
-    ]
+    scores = [{key: score[key] for key in ("metrics", "sha256", "seed", "source_trial")} for score in opening["scores"]]
     return {
         "trials": {
             study: [

@@ -15,14 +15,14 @@ from support.driving import record, train
 from search.driver.progress import Progress
 from search.driver.progress_view import NOTHING, SlotLine, StudyLine, phase, sparkline, view
 from search.driver.stages import confirm_stages, search_stage
-from search.plan.search import Search, open_search
+from search.plan.search import OpenedSearch, open_search
 from search.plan.stored import StoredSearch, status_of
 from search.selection.choice import choose, confirmations
 from search.stages import Stage
-from search.study.pruners import BelowMedian, Comparison, Halving
+from search.study.pruners import BelowMedian, Halving, PruningRule
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 
-Opened = Callable[..., Search]
+Opened = Callable[..., OpenedSearch]
 KNOWN_LATER = "time left known after the first epochs"
 
 
@@ -40,11 +40,13 @@ def lines_of(rendered: object, width: int, height: int) -> list[str]:
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
-def progress_of(search: Search, stages: list[Stage], console: Console | None = None, concurrent: int = 1) -> Progress:
+def progress_of(
+    search: OpenedSearch, stages: list[Stage], console: Console | None = None, concurrent: int = 1
+) -> Progress:
     return Progress(console or terminal(), [search], stages, concurrent=concurrent, started=time.time())
 
 
-def stages_of(search: Search) -> Iterator[QueuedStage]:
+def stages_of(search: OpenedSearch) -> Iterator[QueuedStage]:
     yield search_stage(search)
     yield from confirm_stages([search])
 
@@ -102,7 +104,7 @@ def test_a_slot_shows_the_rungs_of_its_trial_s_own_bracket(opened: Opened) -> No
         (lambda: BelowMedian(2, 4, "epoch"), 6),
     ],
 )
-def test_who_reaches_the_bar_goes_on_and_nobody_else(make: Callable[[], Comparison], steps: int) -> None:
+def test_who_reaches_the_bar_goes_on_and_nobody_else(make: Callable[[], PruningRule], steps: int) -> None:
     """Against the decision itself, on copies, for values around the bar."""
     generator, comparison, asked = random.Random(0), make(), 0
     for number in range(1, 60):
@@ -163,7 +165,7 @@ def test_a_confirmation_shows_the_mean_that_decides(opened: Opened) -> None:
             of = last[3].split()[1]
             assert int(of.split("/")[0]) == ended
     confirmed = search.trials("pnp", Stage.SELECT)
-    numbers = sorted({trial.user_attrs["configuration"] for trial in confirmed})
+    numbers = sorted({trial.user_attrs["source_trial"] for trial in confirmed})
     candidates = confirmations(search.trials("pnp", Stage.SEARCH), confirmed, numbers, "map_at_r")
     chosen = choose("halving", candidates)
     assert chosen is not None

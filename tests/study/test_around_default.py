@@ -13,7 +13,7 @@ from support.driving import drive, only, train
 
 from search.config.search_config import parse_config
 from search.driver.stages import search_stage
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study.sampler import SPREAD, WEIGHT, around_default, at, is_turn, share_of
 from search.study.storage.driver import DriverStorage
@@ -22,7 +22,7 @@ from spaces.search_space import SearchSpace
 from spaces.space import Parameter, Value, steps
 from trainables.mistakes import Mistakes
 
-Opened = Callable[..., Search]
+Opened = Callable[..., OpenedSearch]
 DRAWS = 2000
 numbers = count(1)
 
@@ -95,7 +95,7 @@ def test_of_any_trials_in_a_row_the_share_is_drawn(share: float) -> None:
     assert share in (0, 1) or len({tuple(is_turn(share, seed, "mpa", n) for n in range(20)) for seed in range(9)}) > 1
 
 
-def search_with(opened: Opened, sampler: str, prior: float) -> Search:
+def search_with(opened: Opened, sampler: str, prior: float) -> OpenedSearch:
     return opened(
         name=f"search-{next(numbers)}",  # those of a test share a runs folder
         search={"trials": 8, "sampler": sampler, "pruner": "none", "prior": prior},
@@ -104,7 +104,7 @@ def search_with(opened: Opened, sampler: str, prior: float) -> Search:
     )
 
 
-def proposals(search: Search) -> list[dict[str, Value]]:
+def proposals(search: OpenedSearch) -> list[dict[str, Value]]:
     return [trial.user_attrs["params"] for trial in search.study("pnp", Stage.SEARCH).trials()]
 
 
@@ -114,7 +114,7 @@ def test_the_draws_are_those_of_seed_and_number_whatever_the_sampler_or_a_death(
     queue = TrialQueue(only(search_stage(search)))
     while job := queue.next_trial():
         train(queue, job, lambda running, epoch: 1 / (1 + running.number))
-        search = Search(plan=search.plan, storage=DriverStorage(search.storage.database))
+        search = OpenedSearch(plan=search.plan, storage=DriverStorage(search.storage.database))
         queue = TrialQueue(only(search_stage(search)))
     lived = search_with(opened, sampler, 0.25)
     drive(lived, lambda running, epoch: 1 / (1 + running.number))

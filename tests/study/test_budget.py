@@ -8,13 +8,13 @@ from support.driving import drive, only, record, train, train_side_by_side
 
 from search.driver.progress import Progress
 from search.driver.stages import search_stage
-from search.plan.search import Search, open_search
+from search.plan.search import OpenedSearch, open_search
 from search.plan.stored import StoredSearch, status_of
 from search.report.summary import write_summary
 from search.stages import Stage
 from search.study.trial_queue import RunningTrial, TrialQueue
 
-Opened = Callable[..., Search]
+Opened = Callable[..., OpenedSearch]
 
 
 def falling(job: RunningTrial, epoch: int) -> float:

@@ -9,7 +9,7 @@ from support.driving import drive, only, train_side_by_side
 
 from search.driver.pipeline import _print_chance
 from search.driver.stages import search_stage
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study.sampler import is_blind, left_to_chance
 from search.study.trial_queue import TrialQueue
@@ -26,7 +26,7 @@ from search.study.trial_queue import TrialQueue
     ],
 )
 def test_as_many_trials_are_left_to_chance_as_is_said(
-    opened: Callable[..., Search], sampler: str, attribute: str, trials: int, slots: int
+    opened: Callable[..., OpenedSearch], sampler: str, attribute: str, trials: int, slots: int
 ) -> None:
     """Optuna keeps what its model proposes in the trial, and nothing where it draws."""
     search = opened(
@@ -58,7 +58,7 @@ def test_as_many_trials_are_left_to_chance_as_is_said(
     ],
 )
 def test_it_says_how_trials_are_learnt_from(
-    opened: Callable[..., Search], slots: int, losses: list[str], says: str
+    opened: Callable[..., OpenedSearch], slots: int, losses: list[str], says: str
 ) -> None:
     search = opened(search={"trials": 16}, losses=losses)
     sampler = search.plan.budget("pnp").sampler
@@ -67,20 +67,22 @@ def test_it_says_how_trials_are_learnt_from(
 
 
 @pytest.mark.parametrize(("name", "trials"), [("random", 4), ("random", 1), ("qmc", 4), ("qmc", 1)])
-def test_nothing_is_said_of_samplers_that_learn_nothing(opened: Callable[..., Search], name: str, trials: int) -> None:
+def test_nothing_is_said_of_samplers_that_learn_nothing(
+    opened: Callable[..., OpenedSearch], name: str, trials: int
+) -> None:
     sampler = opened(search={"trials": trials, "sampler": name}).plan.budget("pnp").sampler
     assert sampler is not None
     assert left_to_chance(name, sampler, 64) is None
     assert not is_blind(sampler, 64)
 
 
-def test_nothing_is_said_where_the_default_is_the_only_trial(opened: Callable[..., Search]) -> None:
+def test_nothing_is_said_where_the_default_is_the_only_trial(opened: Callable[..., OpenedSearch]) -> None:
     sampler = opened(search={"trials": 1}).plan.budget("pnp").sampler
     assert sampler is not None
     assert left_to_chance("tpe", sampler, 1) is None
 
 
-def test_it_is_said_before_the_start_and_not_of_a_search_that_goes_on(opened: Callable[..., Search]) -> None:
+def test_it_is_said_before_the_start_and_not_of_a_search_that_goes_on(opened: Callable[..., OpenedSearch]) -> None:
     search = opened(search={"trials": 5, "pruner": "none"}, training={"epochs": 1, "batch_size": 20})
     said = StringIO()
     _print_chance([search], Console(file=said, width=200), slots=4)  # two for each of its two losses

@@ -27,7 +27,7 @@ def simulate(name: str, trials: int = 60) -> dict[int, tuple[int, str]]:
     study = optuna.create_study(direction="maximize", study_name="simulated", pruner=optuna.pruners.NopPruner())
     ended = {}
     for number in range(trials):
-        comparison = PRUNERS[name](steps=EPOCHS).comparison("simulated")  # a new driver each time
+        comparison = PRUNERS[name](steps=EPOCHS).rule("simulated")  # a new driver each time
         for known in study.trials:
             comparison.add(known)
         trial = study.ask()
@@ -63,13 +63,13 @@ def test_a_pruner_decides_as_optuna_s_whatever_the_order(
     ours = PRUNERS[name](steps=steps)
     rule = OPTUNAS[name](ours)
     study = optuna.create_study(direction="maximize", study_name="compared", sampler=RandomSampler(seed=0))
-    comparison = ours.comparison("compared")
+    comparison = ours.rule("compared")
     running: list[optuna.Trial] = []
     for _ in range(120):
         if len(running) < slots:
             running.append(study.ask())
         if data.draw(st.integers(0, 19)) == 0:  # a driver that goes on reads what is stored
-            comparison = ours.comparison("compared")
+            comparison = ours.rule("compared")
             for known in study.trials:
                 comparison.add(known)
         trial = data.draw(st.sampled_from(running))
@@ -158,7 +158,7 @@ def test_the_median_rule_is_what_its_plan_says() -> None:
 def test_short_trainings_are_not_pruned(name: str, epochs: int) -> None:
     pruner = PRUNERS[name](steps=epochs)
     assert "no trial is pruned" in pruner.plan
-    comparison = pruner.comparison("short")
+    comparison = pruner.rule("short")
     assert all(comparison.reason(number, 1, -number) is None for number in range(10))
 
 

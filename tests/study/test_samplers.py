@@ -17,7 +17,7 @@ from support.driving import drive, only, train
 from search.config.search_config import parse_config
 from search.driver.stages import search_stage
 from search.plan.make_plan import make_plan
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study.sampler import at
 from search.study.samplers import SAMPLERS
@@ -28,7 +28,7 @@ from spaces.space import steps
 from trainables.mistakes import Mistakes
 from trainables.spec import derived_seed
 
-Make = Callable[..., Search]
+Make = Callable[..., OpenedSearch]
 
 CONDITIONAL = {
     "pnp": {"temperature": [0.01, 0.02], "alpha": {"low": 2, "high": 4, "step": 2}, "bound": [4, 1, 2]},
@@ -57,19 +57,19 @@ def memory() -> DriverStorage:
 def make(search_file: Callable[..., Any], memory: DriverStorage, tmp_path: Path) -> Make:
     """Makes searches of trainings of one epoch."""
 
-    def make_one(sampler: str, *, trials: int = 16, **changes: Any) -> Search:
+    def make_one(sampler: str, *, trials: int = 16, **changes: Any) -> OpenedSearch:
         content = search_file(
             name=f"search-{next(numbers)}", search={"sampler": sampler, "pruner": "none", "trials": trials}, **changes
         )
         content["training"]["epochs"] = 1
-        return Search(plan=make_plan(parse_config(content), tmp_path), storage=memory)
+        return OpenedSearch(plan=make_plan(parse_config(content), tmp_path), storage=memory)
 
     return make_one
 
 
-def next_driver(search: Search) -> Search:
+def next_driver(search: OpenedSearch) -> OpenedSearch:
     """The search as another process finds it."""
-    return Search(plan=search.plan, storage=DriverStorage(search.storage.database))
+    return OpenedSearch(plan=search.plan, storage=DriverStorage(search.storage.database))
 
 
 def hashed(job: RunningTrial, epoch: int) -> float:
@@ -77,7 +77,7 @@ def hashed(job: RunningTrial, epoch: int) -> float:
     return derived_seed(str(sorted(job.spec.hyperparameters.items()))) / 2**31
 
 
-def proposals(search: Search) -> list[dict[str, Any]]:
+def proposals(search: OpenedSearch) -> list[dict[str, Any]]:
     (loss,) = search.config.loss_names
     return [trial.user_attrs["params"] for trial in search.study(loss, Stage.SEARCH).trials()]
 
@@ -111,7 +111,7 @@ def test_a_search_that_died_again_and_again_proposes_what_one_that_lived_does(ma
     assert_inside(lived)
 
 
-def assert_inside(search: Search) -> None:
+def assert_inside(search: OpenedSearch) -> None:
     """The default comes first, and what exists lies in its range and on its steps."""
     (space,) = search.plan.spaces.values()
     found = proposals(search)

@@ -8,13 +8,13 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.driving import only, record, train
 
 from search.driver.stages import search_stage
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study.storage.driver import DriverStorage
 from search.study.trial_queue import TrialQueue
 from trainables.spec import derived_seed
 
-Opened = Callable[..., Search]
+Opened = Callable[..., OpenedSearch]
 TRIALS = 7
 
 
@@ -42,12 +42,14 @@ def searched(opened: Opened, sampler: str, cause: str, *, dies: bool = False) ->
         else:
             train(queue, job, lambda running, epoch: value_of(running.number))
         if dies:
-            search = Search(plan=search.plan, storage=DriverStorage(search.storage.database))
+            search = OpenedSearch(plan=search.plan, storage=DriverStorage(search.storage.database))
             queue = TrialQueue(only(search_stage(search)))
     return search.study("proxy_anchor", Stage.SEARCH).trials()
 
 
-def proposed_by_hand(search: Search, trials: list[FrozenTrial], state: TrialState, value: float | None) -> list[object]:
+def proposed_by_hand(
+    search: OpenedSearch, trials: list[FrozenTrial], state: TrialState, value: float | None
+) -> list[object]:
     """What the sampler proposes where what was lost is told with ``state`` and ``value``, trial after trial."""
     sampler = search.plan.budget("proxy_anchor").sampler
     assert sampler is not None

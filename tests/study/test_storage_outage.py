@@ -8,7 +8,7 @@ from optuna.trial import TrialState
 from support.driving import only, record
 
 from search.driver.stages import search_stage
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study import trial_queue
 from search.study.trial_queue import MAX_STORAGE_FAILURES, PAUSES_S, RunningTrial, TrialQueue
@@ -44,7 +44,7 @@ def epochs(*numbers: int, finished: bool = False) -> dict[str, Any]:
 
 
 def test_nothing_is_started_while_a_storage_is_away(
-    opened: Callable[..., Search], clock: Clock, caplog: pytest.LogCaptureFixture
+    opened: Callable[..., OpenedSearch], clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     search = opened(search={"trials": 5, "pruner": "none"}, losses=["mpa"])
     queue = TrialQueue(only(search_stage(search)))
@@ -68,7 +68,7 @@ def test_nothing_is_started_while_a_storage_is_away(
     assert states == [TrialState.RUNNING] * 2  # so the next driver takes them up
 
 
-def test_when_it_is_back_the_search_goes_on(opened: Callable[..., Search], clock: Clock) -> None:
+def test_when_it_is_back_the_search_goes_on(opened: Callable[..., OpenedSearch], clock: Clock) -> None:
     search = opened(search={"trials": 2, "pruner": "none"}, losses=["mpa"], training={"epochs": 3, "batch_size": 20})
     queue = TrialQueue(only(search_stage(search)))
     for _ in range(2):
@@ -86,7 +86,9 @@ def test_when_it_is_back_the_search_goes_on(opened: Callable[..., Search], clock
     assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 2
 
 
-def test_a_full_disk_is_an_outage_although_first_epochs_are_told(opened: Callable[..., Search], clock: Clock) -> None:
+def test_a_full_disk_is_an_outage_although_first_epochs_are_told(
+    opened: Callable[..., OpenedSearch], clock: Clock
+) -> None:
     """Every trial can begin, and tells its first epoch: but nobody's checkpoint is ever written."""
     search = opened(search={"trials": 40, "pruner": "none"}, losses=["mpa"])
     queue = TrialQueue(only(search_stage(search)))
@@ -103,7 +105,7 @@ def test_a_full_disk_is_an_outage_although_first_epochs_are_told(opened: Callabl
     assert {trial.state for trial in search.study("mpa", Stage.SEARCH).trials()} == {TrialState.RUNNING}
 
 
-def test_a_trial_that_alone_cannot_keep_its_files_is_lost(opened: Callable[..., Search], clock: Clock) -> None:
+def test_a_trial_that_alone_cannot_keep_its_files_is_lost(opened: Callable[..., OpenedSearch], clock: Clock) -> None:
     search = opened(search={"trials": 2, "pruner": "none"}, losses=["mpa"], training={"epochs": 40, "batch_size": 20})
     queue = TrialQueue(only(search_stage(search)))
     bad, good = begun(queue), begun(queue)

@@ -11,14 +11,14 @@ from sqlalchemy.exc import OperationalError
 from support.driving import drive, only, record, train
 
 from search.driver.stages import NothingToSelect, confirm_stages, final_stage, freeze, search_stage
-from search.plan.search import Search, open_search
+from search.plan.search import OpenedSearch, open_search
 from search.report.summary import write_summary
 from search.stages import Stage
 from search.study.trial_queue import MAX_CRASHES, QueuedStage, RunningTrial, TrialListener, TrialQueue
 from search.trials import epochs_of
 from trainables.spec import EpochRecord
 
-Opened = Callable[..., Search]
+Opened = Callable[..., OpenedSearch]
 
 
 def test_every_loss_gets_its_trials_in_turn_and_the_default_first(opened: Opened) -> None:
@@ -227,13 +227,13 @@ def test_confirmations_have_fresh_seeds_that_all_losses_share(opened: Opened) ->
     drive(search, lambda job, epoch: next(values) / 1000)
     queue = TrialQueue(confirm_stages([search]))
     while job := queue.next_trial():
-        configuration = job.study.trial(job.number).user_attrs["configuration"]
+        configuration = job.study.trial(job.number).user_attrs["source_trial"]
         train(queue, job, lambda job, epoch, better=configuration: better / 10)
     assert not list(iter(TrialQueue(confirm_stages([search])).next_trial, None)), "a second driver doubles nothing"
     seeds = {}
     for loss in search.config.loss_names:
         rows = [trial.user_attrs for trial in search.study(loss, Stage.SELECT).trials()]
-        assert Counter(row["configuration"] for row in rows) == {0: 1, 1: 2, 2: 2}  # the better two of three get more
+        assert Counter(row["source_trial"] for row in rows) == {0: 1, 1: 2, 2: 2}  # the better two of three get more
         seeds[loss] = {row["seed"] for row in rows}
         assert len(seeds[loss]) == 2
         assert not seeds[loss] & {trial.user_attrs["seed"] for trial in search.study(loss, Stage.SEARCH).trials()}
@@ -247,7 +247,7 @@ def test_from_the_search_to_the_final_trainings(opened: Opened, train_on: str) -
     drive(search, lambda job, epoch: job.number / 10 if epoch == 2 else 0.0)
     queue = TrialQueue(confirm_stages([search]))
     while job := queue.next_trial():
-        chosen = search.study("pnp", Stage.SELECT).trial(job.number).user_attrs["configuration"]
+        chosen = search.study("pnp", Stage.SELECT).trial(job.number).user_attrs["source_trial"]
         train(queue, job, lambda job, epoch, chosen=chosen: chosen / 10 if epoch == 2 else 0.0)
     selection = freeze(search)
     assert selection.chosen["pnp"].number == 2

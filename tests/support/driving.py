@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from search.driver.stages import search_stage
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
 from trainables.spec import EpochRecord
 
@@ -46,7 +46,7 @@ def only(stage: QueuedStage) -> Iterator[QueuedStage]:
     yield stage
 
 
-def drive(search: Search, trial_value: TrialValue = lambda job, epoch: epoch / 10) -> list[RunningTrial]:
+def drive(search: OpenedSearch, trial_value: TrialValue = lambda job, epoch: epoch / 10) -> list[RunningTrial]:
     """Train a whole search stage, one job after another."""
     queue = TrialQueue(only(search_stage(search)))
     jobs = []

@@ -14,7 +14,7 @@ from search.driver.listeners import CheckpointCleanup
 from search.driver.pipeline import stage_by_stage
 from search.driver.sealed_test import score_test, with_training_images
 from search.plan.make_plan import make_plan
-from search.plan.search import Search, open_search
+from search.plan.search import OpenedSearch, open_search
 from search.plan.stored import StoredSearch
 from search.report.comparison import compare
 from search.report.models import write_model_folders
@@ -37,7 +37,7 @@ def run_here(
     opener: str | None = None,
     family: Family | None = None,
     epochs: int | None = None,
-) -> list[Search]:
+) -> list[OpenedSearch]:
     """Carry searches through the stages that their files ask for, or as far as they come in so many ``epochs``.
 
     They stay open, as a driver's that was killed.

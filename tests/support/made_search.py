@@ -57,7 +57,7 @@ def made_search(
                 path.parent.mkdir(parents=True, exist_ok=True)
                 keys = np.array([f"{index}.png" for index in range(len(LABELS))])
                 np.savez_compressed(path, labels=LABELS, keys=keys, map_at_r=scores_N, recall_at_1=scores_N)
-                model = {"loss": loss, "configuration": number, "seed": seed, "per_image": path.name}
+                model = {"loss": loss, "source_trial": number, "seed": seed, "per_image": path.name}
                 scores.append({"fold": None, **model, "metrics": {}, "in_small_galleries": mean + 0.1})
                 values.append(float(scores_N.mean()))
             found[number] = over_seeds(values, shared)

@@ -63,7 +63,7 @@ def _run_queue(queue: TrialQueue, **_: Any) -> None:
 
 def _value(job: RunningTrial, epoch: int) -> float:
     """Grows with the epochs, is another one for every seed, and worse for the default."""
-    configuration = job.study.trial(job.number).user_attrs.get("configuration", job.number)
+    configuration = job.study.trial(job.number).user_attrs.get("source_trial", job.number)
     return 0.1 * epoch + 0.05 * (configuration > 0) + job.spec.seed % 97 / 10000
 
 
@@ -82,7 +82,7 @@ def _scores(task: Scoring) -> tuple[dict[str, Any], dict[str, bytes]]:
     digests = [hashlib.sha256(file).hexdigest() for file in files.values()]
     scores = {
         "loss": task.loss,
-        "configuration": task.configuration,
+        "source_trial": task.source_trial,
         "seed": task.seed,
         "fold": task.fold,
         "metrics": {name: float(found.mean()) for name, found in values.items()},

@@ -29,7 +29,7 @@ import holdout
 from search.driver.described import described_models
 from search.driver.stages import recorded_outcome
 from search.driver.synchronise import make_projection, register, synchronise
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.tracking.client import downloaded_model, open_client
 from search.tracking.described import DescribedModel, Registration
 from search.tracking.models import keep_versions
@@ -77,7 +77,7 @@ def server(database: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def search(server: str, image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Search:
+def search(server: str, image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> OpenedSearch:
     """A finished search with its models, which the server shows and has registered."""
     file = small_search(
         image_folder, losses=[*LOSSES], search={"trials": 2}, tracking={"uri": server, "register": True}
@@ -99,7 +99,7 @@ def images(image_folder: Path) -> list[Path]:
     return sorted(image_folder.rglob("*.png"))[::40]
 
 
-def logged(search: Search, client: MlflowClient) -> dict[str, LoggedModel]:
+def logged(search: OpenedSearch, client: MlflowClient) -> dict[str, LoggedModel]:
     experiment = client.get_experiment_by_name("small")
     assert experiment is not None
     found = client.search_logged_models([experiment.experiment_id])
@@ -119,7 +119,7 @@ def everything_in(database: Path) -> tuple[list[str], dict[Path, int]]:
     return rows, {path: path.stat().st_mtime_ns for path in artifacts}
 
 
-def test_the_chosen_model_of_each_loss_is_one_of_its_run(search: Search, client: MlflowClient) -> None:
+def test_the_chosen_model_of_each_loss_is_one_of_its_run(search: OpenedSearch, client: MlflowClient) -> None:
     summary = recorded_outcome(search).summary
     for loss, model in logged(search, client).items():
         assert (model.name, model.status, model.model_type) == (loss, LoggedModelStatus.READY, "embedder")
@@ -142,7 +142,7 @@ def test_the_chosen_model_of_each_loss_is_one_of_its_run(search: Search, client:
         assert model.tags["mlflow.note.content"].startswith(f"# small: {loss}")
 
 
-def test_nothing_of_it_is_a_pickle(search: Search, client: MlflowClient, database: Path) -> None:
+def test_nothing_of_it_is_a_pickle(search: OpenedSearch, client: MlflowClient, database: Path) -> None:
     for loss, model in logged(search, client).items():
         assert model.artifact_location.startswith("mlflow-artifacts:/")
         (artifact,) = (database.parent / "mlartifacts").rglob(f"{model.model_id}/artifacts")
@@ -171,7 +171,7 @@ def test_nothing_of_it_is_a_pickle(search: Search, client: MlflowClient, databas
         assert all("==" in line and "+" not in line for line in pinned)
 
 
-def test_registered_once_with_an_alias_on_the_best(search: Search, client: MlflowClient) -> None:
+def test_registered_once_with_an_alias_on_the_best(search: OpenedSearch, client: MlflowClient) -> None:
     comparison = recorded_outcome(search).comparison
     best = max((row for row in comparison.rows if row.role == "tuned"), key=lambda row: row.test["map_at_r"].mean)  # type: ignore[index]
     between = [pair for pair in comparison.pairs if {pair.first.loss, pair.second.loss} == set(LOSSES)]
@@ -189,7 +189,7 @@ def test_registered_once_with_an_alias_on_the_best(search: Search, client: Mlflo
         assert [(entry["name"], int(entry["version"])) for entry in linked] == [("small", int(version.version))]
 
 
-def test_a_second_sync_writes_nothing(search: Search, database: Path) -> None:
+def test_a_second_sync_writes_nothing(search: OpenedSearch, database: Path) -> None:
     before = everything_in(database)
     assert len(before[1]) > 20
     synchronise(recorded_outcome(search), make_projection(search.plan))
@@ -197,7 +197,7 @@ def test_a_second_sync_writes_nothing(search: Search, database: Path) -> None:
 
 
 def test_what_a_killed_process_left_is_completed_and_another_model_is_another_one(
-    search: Search, client: MlflowClient, tmp_path: Path
+    search: OpenedSearch, client: MlflowClient, tmp_path: Path
 ) -> None:
     outcome = recorded_outcome(search)
     wanted = described_models(outcome.comparison, search.plan.folder)["pnp"]
@@ -228,7 +228,7 @@ def test_what_a_killed_process_left_is_completed_and_another_model_is_another_on
     assert found != left.model_id
 
 
-def test_one_of_two_aliases_is_there_at_a_time(search: Search, client: MlflowClient) -> None:
+def test_one_of_two_aliases_is_there_at_a_time(search: OpenedSearch, client: MlflowClient) -> None:
     models = {loss: (model.model_id, nothing_said(model)) for loss, model in logged(search, client).items()}
     wanted = Registration(name="small-aliases", description="", best="pnp", distinguishable=False)
     for best, distinguishable, alias in (
@@ -252,7 +252,7 @@ def nothing_said(model: LoggedModel) -> DescribedModel:
 
 
 def test_the_command_registers_under_another_name_but_nobody_elses(
-    search: Search, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+    search: OpenedSearch, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = search.plan.folder.runs
     said = json.loads(holdout_here("register", "small", "--as", "shop", "--runs", runs, "--json").stdout)
@@ -266,7 +266,7 @@ def test_the_command_registers_under_another_name_but_nobody_elses(
     assert "--as is 'a/b'" in refused
 
 
-def test_a_model_that_is_gone_is_named(search: Search) -> None:
+def test_a_model_that_is_gone_is_named(search: OpenedSearch) -> None:
     folder = search.plan.folder.model("pnp")
     away = folder.with_name("away")
     folder.rename(away)
@@ -277,7 +277,7 @@ def test_a_model_that_is_gone_is_named(search: Search) -> None:
         away.rename(folder)
 
 
-def test_an_outage_is_said(search: Search) -> None:
+def test_an_outage_is_said(search: OpenedSearch) -> None:
     tracking = search.config.tracking.model_copy(update={"uri": "http://127.0.0.1:9"})
     config = search.config.model_copy(update={"tracking": tracking})
     projection = make_projection(replace(search.plan, config=config))
@@ -286,7 +286,7 @@ def test_an_outage_is_said(search: Search) -> None:
 
 
 def test_a_model_is_loaded_from_its_address(
-    search: Search, client: MlflowClient, images: list[Path], monkeypatch: pytest.MonkeyPatch
+    search: OpenedSearch, client: MlflowClient, images: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions = {
         version.tags["holdout.loss"]: version.version for version in client.search_model_versions("name='small'")
@@ -320,7 +320,7 @@ def test_a_model_is_loaded_from_its_address(
         downloaded_model("models:/small/1")
 
 
-def test_mlflow_loads_it_with_its_own_code_alone(search: Search, images: list[Path], tmp_path: Path) -> None:
+def test_mlflow_loads_it_with_its_own_code_alone(search: OpenedSearch, images: list[Path], tmp_path: Path) -> None:
     version = open_client(os.environ["MLFLOW_TRACKING_URI"]).search_model_versions("name = 'small'")[0]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, "-c", PROGRAM, f"models:/small/{version.version}", *map(str, images)]
@@ -334,7 +334,7 @@ def test_mlflow_loads_it_with_its_own_code_alone(search: Search, images: list[Pa
 
 
 @pytest.fixture(scope="module")
-def served(search: Search, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+def served(search: OpenedSearch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """The address of what serves the model with the alias, and its loss."""
     client = open_client(os.environ["MLFLOW_TRACKING_URI"])
     ((alias, number),) = client.get_registered_model("small").aliases.items()
@@ -367,7 +367,9 @@ def answer(url: str, images: list[Any]) -> tuple[int, dict[str, Any]]:
     return int(code), json.loads(content)
 
 
-def test_a_served_model_answers_with_embeddings(search: Search, served: tuple[str, str], images: list[Path]) -> None:
+def test_a_served_model_answers_with_embeddings(
+    search: OpenedSearch, served: tuple[str, str], images: list[Path]
+) -> None:
     url, loss = served
     expected = embeddings_of(search.plan.folder.model(loss), images)
     for given in (

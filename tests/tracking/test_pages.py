@@ -15,15 +15,15 @@ from support.driving import drive
 
 from search.driver.stages import recorded_outcome
 from search.driver.synchronise import make_projection, synchronise, where_to_look
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.report.summary import write_summary
 
-Opened = Callable[..., Search]
+Opened = Callable[..., OpenedSearch]
 LOSSES = ("proxy_anchor", "pnp")
 
 
 @pytest.fixture(scope="module")
-def search(search_made: Opened, tmp_path_factory: pytest.TempPathFactory) -> Search:
+def search(search_made: Opened, tmp_path_factory: pytest.TempPathFactory) -> OpenedSearch:
     """A search that MLflow shows; not to be changed."""
     search = search_made(tmp_path_factory.mktemp("pages") / "runs", losses=[*LOSSES], search={"trials": 3})
     drive(search, lambda job, epoch: 0.5 - job.number / 10 + epoch / 100)
@@ -31,26 +31,26 @@ def search(search_made: Opened, tmp_path_factory: pytest.TempPathFactory) -> Sea
     return search
 
 
-def client_of(search: Search) -> tuple[MlflowClient, str]:
+def client_of(search: OpenedSearch) -> tuple[MlflowClient, str]:
     client = MlflowClient(search.plan.folder.tracking)
     (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
     return client, experiment.experiment_id
 
 
-def runs_of(search: Search, kind: str) -> dict[str, Run]:
+def runs_of(search: OpenedSearch, kind: str) -> dict[str, Run]:
     client, experiment = client_of(search)
     found = client.search_runs([experiment], f"tags.`holdout.kind` = '{kind}'")
     return {run.info.run_name: run for run in found}
 
 
-def views_of(search: Search) -> dict[str, dict[str, Any]]:
+def views_of(search: OpenedSearch) -> dict[str, dict[str, Any]]:
     client, experiment = client_of(search)
     prefix = "mlflow.sharedViewState."
     tags = client.get_experiment(experiment).tags
     return {key.removeprefix(prefix): json.loads(value) for key, value in tags.items() if key.startswith(prefix)}
 
 
-def everything_in(search: Search) -> tuple[list[str], dict[Path, int]]:
+def everything_in(search: OpenedSearch) -> tuple[list[str], dict[Path, int]]:
     """All rows of MLflow's database, and when each artifact was written."""
     with sqlite3.connect(search.plan.folder.tracking.removeprefix("sqlite:///")) as database:
         rows = list(database.iterdump())
@@ -58,14 +58,14 @@ def everything_in(search: Search) -> tuple[list[str], dict[Path, int]]:
     return rows, {path: path.stat().st_mtime_ns for path in artifacts}
 
 
-def test_a_second_sync_writes_nothing(search: Search) -> None:
+def test_a_second_sync_writes_nothing(search: OpenedSearch) -> None:
     before = everything_in(search)
     assert len(before[1]) > 4
     synchronise(recorded_outcome(search), make_projection(search.plan))
     assert everything_in(search) == before
 
 
-def test_one_run_sums_the_search_up_and_keeps_its_files(search: Search, tmp_path: Path) -> None:
+def test_one_run_sums_the_search_up_and_keeps_its_files(search: OpenedSearch, tmp_path: Path) -> None:
     client, _ = client_of(search)
     ((name, run),) = runs_of(search, "search").items()
     assert name == "small"
@@ -88,7 +88,7 @@ def test_one_run_sums_the_search_up_and_keeps_its_files(search: Search, tmp_path
     assert run.info.end_time == int(max(ended).timestamp() * 1000)
 
 
-def test_the_data_set_is_the_split_that_trains(search: Search, image_folder: Path) -> None:
+def test_the_data_set_is_the_split_that_trains(search: OpenedSearch, image_folder: Path) -> None:
     for kind in ("search", "loss", "trial"):
         for run in runs_of(search, kind).values():
             (found,) = run.inputs.dataset_inputs
@@ -98,7 +98,7 @@ def test_the_data_set_is_the_split_that_trains(search: Search, image_folder: Pat
             assert [(tag.key, tag.value) for tag in found.tags] == [("mlflow.data.context", "train")]
 
 
-def test_the_run_of_a_loss_shows_what_it_came_to(search: Search) -> None:
+def test_the_run_of_a_loss_shows_what_it_came_to(search: OpenedSearch) -> None:
     found = runs_of(search, "loss")
     assert set(found) == {*LOSSES}
     best = write_summary(search).losses["pnp"].best
@@ -108,7 +108,7 @@ def test_the_run_of_a_loss_shows_what_it_came_to(search: Search) -> None:
     assert f"Trial {best.number}: " in found["pnp"].data.tags["mlflow.note.content"]
 
 
-def test_a_trial_says_what_it_is_trained_with(search: Search) -> None:
+def test_a_trial_says_what_it_is_trained_with(search: OpenedSearch) -> None:
     run = runs_of(search, "trial")["pnp/1"]
     (trial,) = [trial for trial in search.storage.trials_of("small/pnp") if trial.number == 1]
     assert run.data.params.items() >= {key: str(value) for key, value in trial.user_attrs["params"].items()}.items()
@@ -134,7 +134,7 @@ def columns(view: dict[str, Any]) -> list[str]:
     return chosen
 
 
-def test_the_printed_link_opens_a_view_that_is_there(search: Search) -> None:
+def test_the_printed_link_opens_a_view_that_is_there(search: OpenedSearch) -> None:
     said = where_to_look(search.plan, make_projection(search.plan))
     client, experiment = client_of(search)
     assert f"/#/experiments/{experiment}/runs?workflowType=machine_learning&viewStateShareKey=" in said
@@ -145,7 +145,7 @@ def test_the_printed_link_opens_a_view_that_is_there(search: Search) -> None:
     assert {run.info.run_name for run in found} == {*LOSSES}
 
 
-def test_every_view_finds_runs_and_sorts_them(search: Search) -> None:
+def test_every_view_finds_runs_and_sorts_them(search: OpenedSearch) -> None:
     client, experiment = client_of(search)
     counts = {}
     for view in views_of(search).values():

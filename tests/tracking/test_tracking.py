@@ -14,27 +14,27 @@ from support.small_disk import small_disk
 
 from search.driver.stages import confirm_stages, recorded_outcome, search_stage
 from search.driver.synchronise import described, make_projection, synchronise
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue
 from search.tracking.projection import Projection
 from search.tracking.tracker import Tracker
 
-Opened = Callable[..., Search]
+Opened = Callable[..., OpenedSearch]
 
 
 @pytest.fixture
-def search(opened: Opened) -> Search:
+def search(opened: Opened) -> OpenedSearch:
     search = opened(losses=["pnp"], search={"trials": 4})
     drive(search, lambda job, epoch: 0.5 - job.number / 10 + epoch / 100)
     return search
 
 
-def runs_of(search: Search) -> Path:
+def runs_of(search: OpenedSearch) -> Path:
     return search.plan.folder.runs
 
 
-def test_a_study_is_projected_whole_and_only_once(search: Search) -> None:
+def test_a_study_is_projected_whole_and_only_once(search: OpenedSearch) -> None:
     for _ in range(2):  # by a process that knows nothing of the first one's runs
         assert synchronise(recorded_outcome(search), make_projection(search.plan)) == 4
         assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
@@ -76,7 +76,7 @@ def test_what_a_loss_used_is_a_metric_of_its_training(opened: Opened) -> None:
     assert found == {"triplet": [(1, 100), (2, 200), (3, 300)], "pnp": []}
 
 
-def test_tables_whose_making_was_killed_are_made_anew(search: Search) -> None:
+def test_tables_whose_making_was_killed_are_made_anew(search: OpenedSearch) -> None:
     database = search.plan.folder.tracking.removeprefix("sqlite:///")
     draft = Path(f"{database}.draft")
     code = f"from search.tracking.client import login_refusal; login_refusal('sqlite:///{database}')"
@@ -92,7 +92,7 @@ def test_tables_whose_making_was_killed_are_made_anew(search: Search) -> None:
 
 
 def test_an_outage_costs_the_training_nothing_and_is_said_once(
-    search: Search, caplog: pytest.LogCaptureFixture
+    search: OpenedSearch, caplog: pytest.LogCaptureFixture
 ) -> None:
     nobody = Projection("http://127.0.0.1:9", "small", None, described(search.plan))
     tracker = Tracker({"small": nobody})
@@ -108,7 +108,7 @@ def test_an_outage_costs_the_training_nothing_and_is_said_once(
 
 
 def test_a_full_disk_is_said_in_a_sentence(
-    search: Search, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    search: OpenedSearch, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Found by `make soak`: the library logs such an error too, in 80 lines."""
     with small_disk(tmp_path / "small", size=4_000_000) as disk:

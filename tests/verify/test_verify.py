@@ -254,7 +254,7 @@ STUDIES: dict[str, tuple[Change, str]] = {
     ),
     "swapped seeds of confirmations": (_swap_seeds("pnp@confirm"), "pnp@confirm: 0 trials"),
     "a confirmation's configuration": (
-        lambda c: c.attribute("pnp@confirm", 0, "configuration", lambda number: number + 1),
+        lambda c: c.attribute("pnp@confirm", 0, "source_trial", lambda number: number + 1),
         "pnp@confirm",
     ),
     "a dropped confirmation": (lambda c: c.drop("pnp@confirm", 1), "pnp@confirm: the trials' numbers"),

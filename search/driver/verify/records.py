@@ -14,7 +14,7 @@ from search.plan.checks.data import check_further_splits, split_of
 from search.plan.checks.parts import check_spaces
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.plan.stored import StoredSearch
 from search.stages import Stage, study_name
 from search.study import StorageCopy, stored_attributes, stored_reports, stored_trials
@@ -78,13 +78,13 @@ class Records:
     engine: Engine
 
     @cached_property
-    def search(self) -> Search:
+    def search(self) -> OpenedSearch:
         """The search with its studies as they are stored; nothing that is done with it is written."""
         return self.search_without(())
 
-    def search_without(self, names: Collection[str]) -> Search:
+    def search_without(self, names: Collection[str]) -> OpenedSearch:
         """The same before the studies called ``names`` were made."""
-        return Search(plan=self.plan, storage=StorageCopy(self.engine, without=names))
+        return OpenedSearch(plan=self.plan, storage=StorageCopy(self.engine, without=names))
 
     def name_of(self, loss: str, stage: Stage) -> str:
         """The name of a loss's study in a stage."""

@@ -201,7 +201,7 @@ def _finals(records: Records, selection: Selection) -> Iterator[tuple[dict[str, 
             if trial.state == TrialState.COMPLETE:
                 name = {
                     "loss": loss,
-                    "configuration": trial.user_attrs["configuration"],
+                    "source_trial": trial.user_attrs["source_trial"],
                     "seed": trial.user_attrs["seed"],
                     "fold": trial.user_attrs.get("fold"),
                     "per_image": f"{short_study_name(loss, Stage.TEST)}-{trial.number}.npz",

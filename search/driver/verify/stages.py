@@ -13,7 +13,7 @@ from search.driver.stages import audit_stage, confirm_stages, final_stage, noise
 from search.driver.verify.records import Check, Records, as_json, check, differing, shown
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of
-from search.plan.search import Search
+from search.plan.search import OpenedSearch
 from search.selection import Selection
 from search.stages import Stage
 from search.study import QueuedStage, StorageCopy
@@ -118,7 +118,9 @@ def check_final_trainings(records: Records, selection: Selection) -> Iterator[Ch
     yield from _check_stage(records, Stage.TEST, lambda search: [final_stage(search, selection)])
 
 
-def _check_stage(records: Records, stage: Stage, rounds: Callable[[Search], Iterable[QueuedStage]]) -> Iterator[Check]:
+def _check_stage(
+    records: Records, stage: Stage, rounds: Callable[[OpenedSearch], Iterable[QueuedStage]]
+) -> Iterator[Check]:
     names = {records.name_of(loss, stage): loss for loss in records.losses(stage)}
     stored = {name: records.search.trials(loss, stage) for name, loss in names.items()}
     if not any(stored.values()):
@@ -133,7 +135,9 @@ def _check_stage(records: Records, stage: Stage, rounds: Callable[[Search], Iter
 
 
 def _replayed(
-    search: Search, stored: Mapping[str, Sequence[FrozenTrial]], rounds: Callable[[Search], Iterable[QueuedStage]]
+    search: OpenedSearch,
+    stored: Mapping[str, Sequence[FrozenTrial]],
+    rounds: Callable[[OpenedSearch], Iterable[QueuedStage]],
 ) -> dict[str, list[Wanted]]:
     """What is enqueued in each study, round by round, where what was enqueued ends as the stored trials did.
 

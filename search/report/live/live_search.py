@@ -10,7 +10,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.plan.search import Search, search_so_far
+from search.plan.search import OpenedSearch, search_so_far
 from search.plan.stored import SearchStatus, StoredSearch, status_of
 from search.plan.work import Pace, planned_work, seconds_left
 from search.report.document import environment, search_report
@@ -39,7 +39,7 @@ class RunningTrial(Result):
     memory_gb: float | None
 
 
-class Failure(Result):
+class FailedTrial(Result):
     """A trial that failed, and why."""
 
     study: str
@@ -60,7 +60,7 @@ class LiveSearch(Result):
     elapsed_s: float | None
     left_s: float | None
     running: tuple[RunningTrial, ...]
-    failures: tuple[Failure, ...]
+    failures: tuple[FailedTrial, ...]
 
 
 class SectionSoFar(Result):
@@ -121,12 +121,12 @@ def live_search(stored: StoredSearch) -> LiveSearch:
     )
 
 
-def _left(search: Search) -> float | None:
+def _left(search: OpenedSearch) -> float | None:
     works = list(planned_work(search, search.config.stages))
     return seconds_left(works, Pace([search]).means(), max(1, search.slots))
 
 
-def _running(search: Search, loss: str, stage: Stage, trial: FrozenTrial) -> RunningTrial:
+def _running(search: OpenedSearch, loss: str, stage: Stage, trial: FrozenTrial) -> RunningTrial:
     records = epochs_of(trial)
     objective = search.config.objective
     compared = search.study(loss, stage).next_rung(trial.number) if stage is Stage.SEARCH else None
@@ -145,11 +145,11 @@ def _running(search: Search, loss: str, stage: Stage, trial: FrozenTrial) -> Run
     )
 
 
-def _failures(study: str, trials: Sequence[FrozenTrial]) -> Iterator[Failure]:
+def _failures(study: str, trials: Sequence[FrozenTrial]) -> Iterator[FailedTrial]:
     """The failed trials of a study, the last one first."""
     for trial in reversed(trials):
         if trial.state == TrialState.FAIL:
-            yield Failure(study=study, number=trial.number, reason=trial.user_attrs.get("outcome", "it failed"))
+            yield FailedTrial(study=study, number=trial.number, reason=trial.user_attrs.get("outcome", "it failed"))
 
 
 # A search's report so far, made again only where its records changed.

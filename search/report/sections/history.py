@@ -123,9 +123,9 @@ def _points(
 def _confirmed(searched: SearchedLoss, spent: Mapping[int, int]) -> list[dict[str, Any]]:
     """Each confirmation of a configuration above its trial; several seeds are a column."""
     found = [
-        (trial, trial.user_attrs["configuration"])
+        (trial, trial.user_attrs["source_trial"])
         for trial in in_state(searched.confirmations, TrialState.COMPLETE)
-        if trial.user_attrs["configuration"] in spent
+        if trial.user_attrs["source_trial"] in spent
     ]
     if not found:
         return []

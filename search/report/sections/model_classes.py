@@ -32,7 +32,7 @@ def class_values(rows: Sequence[Row], scores: Sequence[ClassScores]) -> Mapping[
 
 
 def _is_of(entry: ClassScores, row: Row) -> bool:
-    return (entry.loss, entry.configuration) == (row.loss, row.number)
+    return (entry.loss, entry.source_trial) == (row.loss, row.number)
 
 
 # What tuning changed for every class.

@@ -39,5 +39,5 @@ def scores(runs: Path, search: str) -> Any:
         return None
     (opening,) = json.loads(file.read_text())["openings"]
     return [
-        {key: score[key] for key in ("loss", "configuration", "seed", "fold", "metrics")} for score in opening["scores"]
+        {key: score[key] for key in ("loss", "source_trial", "seed", "fold", "metrics")} for score in opening["scores"]
     ]

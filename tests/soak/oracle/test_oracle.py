@@ -87,7 +87,7 @@ def test_nothing_is_said_of_what_is_whole(whole: Left) -> None:
     assert count_epochs(url) == sum(len(trial.epochs) for trial in read_trials(url, [NAME])) > TRIALS * EPOCHS
     assert epochs_of_running(url) == {}
     assert read_trials(url, ["another"]) == []
-    assert scores(whole.runs, NAME)[0].keys() == {"loss", "configuration", "seed", "fold", "metrics"}
+    assert scores(whole.runs, NAME)[0].keys() == {"loss", "source_trial", "seed", "fold", "metrics"}
     assert count_epochs("sqlite:////nowhere/study.db") == 0
 
 
