@@ -511,7 +511,7 @@ def halved(seed: int, count: int, noise: float) -> list[FrozenTrial]:
         "weak": CategoricalDistribution(("a", "b", "c")),
         "strong": FloatDistribution(0.001, 0.1, log=True),
     }
-    comparison = PRUNERS["asha"](steps=EPOCHS).comparison("made")
+    comparison = PRUNERS["asha"](steps=EPOCHS).rule("made")
     trials = []
     for number in range(count):
         exponent, weak = generator.uniform(-3, -1), "abc"[generator.integers(3)]

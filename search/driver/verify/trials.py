@@ -173,7 +173,7 @@ def _replayed(records: Records, loss: str, trials: Sequence[FrozenTrial]) -> Pru
     by_number = {trial.number: trial for trial in trials}
     trial_value = plan.trial_value(Stage.SEARCH)
     pruner = PRUNERS[plan.config.search.pruner](steps=plan.steps, unit=plan.unit)
-    comparison = pruner.comparison(records.name_of(loss, Stage.SEARCH))
+    comparison = pruner.rule(records.name_of(loss, Stage.SEARCH))
     for trial in trials:
         if COPIED_FROM in trial.user_attrs:  # they were there before the first report
             comparison.add(trial)
