@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from search.config.parts import LossDescription, described_losses
-from search.driver.models import load_model
+from search.tracking import load_model
 
 if TYPE_CHECKING:
     import torch

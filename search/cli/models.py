@@ -67,7 +67,7 @@ def embed(
     refuse_file(to)
 
     from search.cli.embedded_files import embedded_files  # torch, from here on
-    from search.driver.models import load_model
+    from search.tracking import load_model
     from trainables.inference.images import found_images
 
     paths = found_images(images)
@@ -110,7 +110,7 @@ def index(
     refuse_unwritable(to)
 
     from search.cli.embedded_files import embedded_files  # torch, from here on
-    from search.driver.models import load_model
+    from search.tracking import load_model
     from trainables.inference.images import found_images
     from trainables.inference.index.image_index import ImageIndex
     from trainables.inference.index.structures import kind_for
@@ -157,7 +157,7 @@ def query(
         raise Mistakes(f"The index {index} does not say where its model is; give --model.")
 
     from search.cli.embedded_files import embedded_files  # torch, from here on
-    from search.driver.models import load_model
+    from search.tracking import load_model
     from trainables.inference.images import found_images
     from trainables.inference.index.image_index import ImageIndex
 

@@ -12,19 +12,14 @@ from search.plan.runs import stored_split
 from search.plan.stored import StoredSearch
 from search.report.models import comparison_of, model_to_hand_out
 from search.report.text_table import NOTHING, TextTable, rows_as_markdown
-from search.tracking import downloaded_model
 from trainables.files import write_text
 from trainables.inference.model_files import CARD
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
-    import torch
-
-    from trainables.inference.embedder import Embedder
+    pass
 if TYPE_CHECKING:
-    import torch
-
-    from trainables.inference.embedder import Embedder
+    pass
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -105,30 +100,3 @@ def _training_images(stored: StoredSearch) -> "list[ndarray]":
     of_classes = [classes[name] for name in (*split.validation, *split.train) if name in classes]
     keys = [images[at] for at in range(CHECKED) for images in of_classes if at < len(images)]
     return [dataset.read(key) for key in keys[:CHECKED]]
-
-
-OF_MLFLOW = ("models:/", "runs:/")
-"""MLflow's addresses; which of them are models of ours, the registry says."""
-
-
-def load_model(address: str, *, device: "str | torch.device | None" = None, trust_code: bool = False) -> "Embedder":
-    """The model at a path, a URL or an address of MLflow's; as :func:`trainables.inference.embedder.load_model`."""
-    from trainables.inference import embedder as on_disk
-
-    found = on_disk.load_model(_on_disk(address), device=device, trust_code=trust_code)
-    if address.startswith(OF_MLFLOW):
-        found.address = address  # what was fetched lies in a folder that another process does not have
-    return found
-
-
-def _on_disk(address: str) -> str:
-    if not address.startswith(OF_MLFLOW):
-        return address
-    try:
-        return str(downloaded_model(address))
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "mlflow":
-            raise
-        raise Mistakes(
-            f"{address} is kept by MLflow, which is not installed here: install mlflow, or give the model's folder."
-        ) from error

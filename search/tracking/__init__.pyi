@@ -1,5 +1,5 @@
 from .client import (
-    downloaded_model as downloaded_model,
+    load_model as load_model,
     login_refusal as login_refusal,
 )
 from .described import (
