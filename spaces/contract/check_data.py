@@ -12,7 +12,7 @@ import torch
 from spaces.contract.outcome import Check, CheckOutcome, outcomes_of
 from trainables.data import DATASETS, Dataset
 from trainables.data.batch_samplers import BATCH_SAMPLERS
-from trainables.data.samplers import Sampler
+from trainables.data.samplers import BatchSampler
 from trainables.mistakes import raise_if_any
 
 # What is asked of a data set, built-in or one's own.
@@ -180,7 +180,7 @@ class _SamplerContract:
     def _settings(self) -> list[Setting]:
         return [setting for setting in SETTINGS if not self._class.problems(*setting)]
 
-    def _sampler(self, setting: Setting, seed: int = 0) -> tuple[Sampler, int]:
+    def _sampler(self, setting: Setting, seed: int = 0) -> tuple[BatchSampler, int]:
         """The sampler of ``setting``, on labels in no order and with gaps, and the number of images."""
         sizes, batch_size, images_per_class = setting
         labels_N = torch.tensor([3 * label + 5 for label, size in enumerate(sizes) for _ in range(size)])

@@ -9,7 +9,7 @@ from spaces.contract.check_model import check_backbone, check_metric
 from spaces.contract.outcome import CheckOutcome, outcome_of
 from trainables.data import DATASETS, Dataset
 from trainables.data.batch_samplers import BATCH_SAMPLERS
-from trainables.data.samplers import Sampler
+from trainables.data.samplers import BatchSampler
 from trainables.losses import LOSSES
 from trainables.losses.base import Loss
 from trainables.metrics.table import METRICS, unknown_metrics
@@ -50,7 +50,7 @@ def kind_of(name: str) -> str:
 
 def _kind_of_own(path: str) -> str:
     part: Any = load_part(path)
-    for kind, base in ((LOSS, Loss), (DATASET, Dataset), (BATCH_SAMPLER, Sampler)):
+    for kind, base in ((LOSS, Loss), (DATASET, Dataset), (BATCH_SAMPLER, BatchSampler)):
         if isinstance(part, type) and issubclass(part, base):
             return kind
     if isinstance(part, Backbone) or hasattr(part, "features"):
@@ -58,8 +58,9 @@ def _kind_of_own(path: str) -> str:
     if callable(part) and not isinstance(part, type):
         return METRIC
     raise Mistakes(
-        f"The part {path!r} is neither a loss, a data set nor a batch sampler (a class that derives from Loss, Dataset "
-        f"or Sampler), nor a backbone (with an attribute features), nor a metric (a function); it is {part!r:.100}."
+        f"The part {path!r} is neither a loss, a data set nor a batch sampler (a class that derives from Loss, "
+        "Dataset or BatchSampler), nor a backbone (with an attribute features), nor a metric (a function); it is "
+        f"{part!r:.100}."
     )
 
 

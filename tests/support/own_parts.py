@@ -11,7 +11,7 @@ from torch import nn
 
 from spaces.space import Parameter, Space
 from trainables.data import Dataset
-from trainables.data.samplers import Sampler
+from trainables.data.samplers import BatchSampler
 from trainables.data.sets.folders import Folder
 from trainables.losses.base import Loss, ProxyLoss, Used
 from trainables.models.backbones import Backbone
@@ -201,14 +201,14 @@ class Misfit(Tiny):
         self.patches = nn.Conv2d(3, 5, 8, stride=8)
 
 
-class InOrder(Sampler):
+class InOrder(BatchSampler):
     """The images one after the other, the same in every epoch."""
 
     def batches(self, epoch: int) -> Iterator[torch.Tensor]:
         yield from torch.arange(sum(self.sizes))[: len(self) * self.batch_size].split(self.batch_size)
 
 
-class Shuffled(Sampler):
+class Shuffled(BatchSampler):
     """Shuffled images."""
 
     @staticmethod

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from trainables.parts import PartRow, PartTable
 
 if TYPE_CHECKING:
-    from trainables.data.samplers import Sampler
+    from trainables.data.samplers import BatchSampler
 
 
 # Which batches each sampler can fill, known from the sizes of the classes alone.
@@ -100,8 +100,8 @@ _ROWS = {
     ),
 }
 
-BATCH_SAMPLERS: "PartTable[type[Sampler], BatchSamplerRow]" = PartTable(
-    "batch sampler", _ROWS, base="trainables.data.samplers:Sampler"
+BATCH_SAMPLERS: "PartTable[type[BatchSampler], BatchSamplerRow]" = PartTable(
+    "batch sampler", _ROWS, base="trainables.data.samplers:BatchSampler"
 )
 
 

@@ -16,7 +16,7 @@ from trainables.mistakes import raise_if_any
 # Shapes: N images of the training set, B images of a batch.
 
 
-class Sampler(ABC):
+class BatchSampler(ABC):
     """Batches of image numbers, a pure function of (seed, epoch), so that a resumed training sees the same.
 
     ``labels_N`` are the images' classes, in any order and with any numbers. ``members`` are the image numbers of each
@@ -100,7 +100,7 @@ class Deck:
 # Batches of as many images of each of their classes.
 
 
-class BalancedSampler(Sampler):
+class BalancedSampler(BatchSampler):
     """``images_per_class`` images of each of batch_size / images_per_class classes.
 
     A class with fewer images gives some of them more than once, as evenly as can be.
@@ -123,7 +123,7 @@ class BalancedSampler(Sampler):
 # Batches of shuffled images.
 
 
-class RandomSampler(Sampler):
+class RandomSampler(BatchSampler):
     """Shuffled images, each at most once an epoch; ``images_per_class`` plays no part."""
 
     problems = staticmethod(random_problems)
@@ -136,7 +136,7 @@ class RandomSampler(Sampler):
 # Batches that take small classes whole.
 
 
-class UpToSampler(Sampler):
+class UpToSampler(BatchSampler):
     """Up to ``images_per_class`` images a class and small classes whole (Lu et al., Sampling Wisely, section 4.4).
 
     A batch has ``batch_size`` images, as the paper's has 64, which its 11 images of a class do not divide: where no

@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import MultiStepLR
 
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.loading import load, prefetched
-from trainables.data.samplers import Sampler
+from trainables.data.samplers import BatchSampler
 from trainables.data.split import merged_labels
 from trainables.data.store.spec import StoreSpec, opened_store
 from trainables.data.store.view import Store, StoreView, on_device, superclasses_for, training_half
@@ -116,7 +116,7 @@ class Parts:
     model: EmbeddingModel
     loss: Loss
     optimizer: torch.optim.Optimizer
-    sampler: Sampler
+    sampler: BatchSampler
     images: StoreView
     labels_N: Tensor
     device: torch.device

@@ -123,7 +123,7 @@ car_ims/000001.jpg"""
 #
 # The products are of twelve kinds (bicycles, chairs, …), the data set's superclasses.
 
-TRAIN, TEST = "Ebay_train.txt", "Ebay_test.txt"
+SOP_LISTS = ("Ebay_train.txt", "Ebay_test.txt")
 COLUMNS = "image_id class_id super_class_id path"
 
 
@@ -141,7 +141,7 @@ Ebay_test.txt              the same
 bicycle_final/111085122871_0.JPG"""
 
     def _needed(self) -> tuple[str, ...]:
-        return TRAIN, TEST
+        return SOP_LISTS
 
     def _published(self) -> Mapping[str, tuple[int, ...]]:
         return {
@@ -152,7 +152,8 @@ bicycle_final/111085122871_0.JPG"""
         }
 
     def _listed(self) -> Halves:
-        return self._half(TRAIN), self._half(TEST)
+        train, test = map(self._half, SOP_LISTS)
+        return train, test
 
     def _half(self, name: str) -> Classes:
         return grouped((product, path) for _, product, _, path in self._rows(name, COLUMNS))
@@ -164,7 +165,7 @@ bicycle_final/111085122871_0.JPG"""
             Mistakes: as :meth:`classes`, or a product of two kinds.
         """
         kinds: dict[str, set[str]] = {}
-        for name in (TRAIN, TEST):
+        for name in SOP_LISTS:
             for _, product, kind, _ in self._rows(name, COLUMNS):
                 kinds.setdefault(product, set()).add(kind)
         if several := [product for product, found in kinds.items() if len(found) > 1]:
@@ -333,7 +334,7 @@ train_val2018/Plantae/7477/3b60c9486db1d2ee875f11a669fbde4a.jpg"""
         return set(training)
 
 
-TRAIN, TEST = "images_background", "images_evaluation"
+OMNIGLOT_HALVES = ("images_background", "images_evaluation")
 
 
 FOLDER = "omniglot-py"
@@ -360,7 +361,7 @@ omniglot-py/images_evaluation/Tibetan/character01/1543_01.png"""
         return inner if inner.is_dir() else Path(self.root)
 
     def _needed(self) -> tuple[str, ...]:
-        return TRAIN, TEST
+        return OMNIGLOT_HALVES
 
     def _published(self) -> Mapping[str, tuple[int, ...]]:
         return {
@@ -371,7 +372,8 @@ omniglot-py/images_evaluation/Tibetan/character01/1543_01.png"""
         }
 
     def _listed(self) -> Halves:
-        return self._half(TRAIN), self._half(TEST)
+        train, test = map(self._half, OMNIGLOT_HALVES)
+        return train, test
 
     def _half(self, folder: str) -> Classes:
         keys = sorted(images_below(self._root / folder, self._root))
