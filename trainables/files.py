@@ -1,4 +1,4 @@
-"""Files written whole or not at all, locally and in object stores."""
+"""Files on local disks and in object stores, written completely or not at all."""
 
 import io
 import json
@@ -12,11 +12,54 @@ from typing import IO, Any
 from zipfile import BadZipFile
 
 from trainables.mistakes import Mistakes
-from trainables.storage import AnyPath, ask, in_time, of_storage
+from trainables.storage import AnyPath, ask, in_time, storage_errors
+
+DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError, EOFError, BadZipFile)
+"""Exceptions raised by reading a file that is truncated, corrupted or of an unexpected form."""
+
+_DRAFT = ".draft"
+
+
+# Addresses
+
+
+def as_path(address: str) -> AnyPath:
+    """Return ``address`` as a path; a URL such as ``s3://bucket/folder`` becomes a path in a store known to fsspec."""
+    if "://" not in address:
+        return Path(address)
+    from upath import UPath  # not installed on machines that only train
+
+    return UPath(address, use_listings_cache=False)  # other processes write there too
+
+
+def given_path(address: str) -> AnyPath:
+    """Return a user's ``address`` as :func:`as_path` does, after checking access; it need not exist.
+
+    Raises:
+        Mistakes: it contains a password, which would appear wherever the address is written, or it cannot be accessed.
+    """
+    user, _, host = address.partition("://")[2].partition("/")[0].rpartition("@")
+    if ":" in user:
+        raise Mistakes(
+            f"The address at {host} holds a password; leave it out, the storage library finds user and password by "
+            "itself (see CLUSTER.md)."
+        )
+    try:
+        path = as_path(address)
+        in_time(path.exists)
+    except Exception as error:  # every storage library has its own exceptions
+        raise Mistakes(
+            f"{address} cannot be accessed ({type(error).__name__}: {error}); install its library, check that this "
+            "machine has access, or correct the address."
+        ) from error
+    return path
+
+
+# Reading
 
 
 def read_whole(path: AnyPath) -> bytes | None:
-    """What the file at ``path`` holds; None where there is none.
+    """Return the content of the file at ``path``, or None if there is no file.
 
     Raises:
         StorageFailure: it cannot be read.
@@ -25,50 +68,23 @@ def read_whole(path: AnyPath) -> bytes | None:
     return None if size is None else ask(path, path.read_bytes, size)
 
 
-def as_path(address: str) -> AnyPath:
-    """``address`` as a path; with a scheme, as in ``s3://bucket/folder``, one in a store that fsspec knows."""
-    if "://" not in address:
-        return Path(address)
-    from upath import UPath  # not on every machine that only trains
-
-    return UPath(address, use_listings_cache=False)  # other processes write there too
-
-
-def given_path(address: str) -> AnyPath:
-    """As :func:`as_path`, of an address that a user gives; there need not be anything.
+def read_json(path: AnyPath) -> Any:
+    """Return the JSON in the file at ``path``.
 
     Raises:
-        Mistakes: it holds a password, which would stand wherever the address is written, or it cannot be looked at.
+        OSError: it cannot be read.
+        Mistakes: it does not contain JSON.
     """
-    user, _, host = address.partition("://")[2].partition("/")[0].rpartition("@")
-    if ":" in user:
-        raise Mistakes(
-            f"The address at {host} holds a password; leave it out, its library finds user and password by itself (see "
-            "CLUSTER.md)."
-        )
-    try:
-        path = as_path(address)
-        in_time(path.exists)
-    except Exception as error:  # every store's library has its own
-        raise Mistakes(
-            f"{address} cannot be looked at ({type(error).__name__}: {error}); install its library, see that this "
-            "machine may use it, or mend the address."
-        ) from error
-    return path
-
-
-_DRAFT = ".draft"
-
-DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError, EOFError, BadZipFile)
-"""What reading a file raises that is cut off, garbled, or of another form than was thought."""
+    with reading(path):
+        return json.loads(path.read_bytes())
 
 
 @contextmanager
-def reading(what: object, mend: str = "restore it from a copy") -> Iterator[None]:
-    """What stumbles over the content of ``what``, something that this program wrote, says so in a sentence.
+def reading(what: object, fix: str = "restore it from a copy") -> Iterator[None]:
+    """Convert errors in the content of ``what``, a file that this program wrote, to :class:`Mistakes`.
 
     Raises:
-        Mistakes: it is damaged, or another version wrote it; ``mend`` says what helps.
+        Mistakes: the content is damaged or of another version; ``fix`` ends the sentence.
     """
     try:
         yield
@@ -76,37 +92,29 @@ def reading(what: object, mend: str = "restore it from a copy") -> Iterator[None
         raise
     except DAMAGED as error:
         reason = textwrap.shorten(f"{type(error).__name__}: {error}", 120)
-        raise Mistakes(f"{what} is damaged, or another version wrote it ({reason}); {mend}.") from error
+        raise Mistakes(f"{what} is damaged, or another version wrote it ({reason}); {fix}.") from error
 
 
-def read_json(path: AnyPath) -> Any:
-    """The JSON in the file at ``path``.
-
-    Raises:
-        OSError: it cannot be read.
-        Mistakes: it holds none.
-    """
-    with reading(path):
-        return json.loads(path.read_bytes())
+# Writing
 
 
 def write_whole(path: AnyPath, write: Callable[[IO[bytes]], object]) -> None:
-    """Let ``write`` fill a new file and put it at ``path`` in one step, so that no reader ever sees half of it.
+    """Let ``write`` fill a new file and move it to ``path`` atomically, so that a reader never sees a partial file.
 
     Raises:
-        DiskFull: there is no space for it. What was at ``path`` is still there.
-        StorageFailure: it cannot be written there.
+        DiskFull: there is no space left. The previous file at ``path`` is unchanged.
+        StorageFailure: ``path`` cannot be written.
     """
-    if not isinstance(path, Path):  # most stores show a file when they have all of it
+    if not isinstance(path, Path):  # most object stores show a file only once it is complete
         content = io.BytesIO()
         write(content)
         ask(path, lambda: _put(path, content.getvalue()), len(content.getbuffer()))
         return
     draft = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{_DRAFT}")
-    with of_storage(path):
+    with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with draft.open("xb") as file:  # a file of this process alone, and no link that somebody laid there
+            with draft.open("xb") as file:  # exclusive: never another process's file or a planted link
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -120,18 +128,18 @@ def _put(path: AnyPath, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def remove_drafts(folder: AnyPath) -> None:
-    """Remove what writers below ``folder`` that were killed did not finish; nobody else may be writing there."""
-    if isinstance(folder, Path):
-        for draft in folder.rglob(f".*{_DRAFT}"):
-            draft.unlink(missing_ok=True)
-
-
-def write_json(path: AnyPath, value: Any) -> None:
-    """Write ``value`` as indented JSON; NaN and infinity are refused, since JSON has neither."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
-
-
 def write_text(path: AnyPath, text: str) -> None:
     """Write ``text`` as UTF-8."""
     write_whole(path, lambda file: file.write(text.encode()))
+
+
+def write_json(path: AnyPath, value: Any) -> None:
+    """Write ``value`` as indented JSON. NaN and infinity raise ``ValueError``, since JSON has neither."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def remove_drafts(folder: AnyPath) -> None:
+    """Remove partial files left below ``folder`` by killed writers; no other process may be writing there."""
+    if isinstance(folder, Path):
+        for draft in folder.rglob(f".*{_DRAFT}"):
+            draft.unlink(missing_ok=True)

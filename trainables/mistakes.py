@@ -1,4 +1,4 @@
-"""What ends a command in plain words: a user's mistakes, all of them at once, and what could not be done."""
+"""Errors that end a command with a plain message, and helpers that word them."""
 
 import difflib
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 class Mistakes(ValueError):
-    """Bad input. Each sentence says what is wrong, the value received and how to mend it."""
+    """Bad input. Each sentence gives the rule, the value received and the fix."""
 
     def __init__(self, sentences: Sequence[str] | str) -> None:
         self.sentences: tuple[str, ...] = (sentences,) if isinstance(sentences, str) else tuple(sentences)
@@ -14,34 +14,56 @@ class Mistakes(ValueError):
         super().__init__("\n".join(self.sentences))
 
     def __reduce__(self) -> tuple[type["Mistakes"], tuple[tuple[str, ...]]]:
-        return type(self), (self.sentences,)  # so that it crosses process borders whole
+        return type(self), (self.sentences,)  # keeps the sentences when pickled
 
 
 class Failure(RuntimeError):
-    """What was asked for could not be done; the message says why and what helps. The exit code is 1."""
+    """An operation that failed for an outside reason; the message gives the reason and the fix. Exit code 1."""
 
 
 def raise_if_any(sentences: Sequence[str]) -> None:
-    """Raise :class:`Mistakes` when there is a sentence to say."""
+    """Raise :class:`Mistakes` unless ``sentences`` is empty."""
     if sentences:
         raise Mistakes(sentences)
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """`` (did you mean …?)`` where something like ``name`` is known.
+def listed(names: Sequence[str], separator: str = ", ", shown: int = 20) -> str:
+    """Join the first ``shown`` names and count the rest, escaping unprintable characters.
 
-    Names may have dots: ``trials`` may mean ``search.trials``. Where several fit equally, all are named.
+    File names may contain line breaks and terminal control sequences.
+
+    >>> listed(["a", "b", "c"], shown=2)
+    'a, b, and 1 more'
+    """
+    shown_names = [name if name.isprintable() else repr(name)[1:-1] for name in names[:shown]]
+    rest = [f"and {len(names) - shown:,} more"] if len(names) > shown else []
+    return separator.join([*shown_names, *rest])
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return the number with its noun; ``plural`` defaults to the noun with an s.
+
+    >>> counted(1, "image"), counted(2000, "class", "classes")
+    ('1 image', '2,000 classes')
+    """
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return `` (did you mean …?)`` if an entry of ``known`` resembles ``name``, else an empty string.
+
+    Names may be dotted: ``trials`` may mean ``search.trials``. Equally good matches are all listed.
     """
     close = _closest(str(name), [str(entry) for entry in known])
     if not close:
         return ""
-    # A Cyrillic letter looks like a Latin one.
+    # A Cyrillic letter can look like a Latin one.
     lookalike = "" if str(name).isascii() else f" It is written {str(name)!a}."
     return f" (did you mean {', '.join(close[:-1])}{' or ' if close[1:] else ''}{close[-1]}?{lookalike})"
 
 
 def _closest(name: str, known: Sequence[str]) -> list[str]:
-    """The entries of ``known`` that ``name`` may have meant: by another spelling, in another section, or nearly."""
+    """Return the entries of ``known`` that ``name`` may mean: another spelling, another section, or a typing error."""
     given = _spelling(name)
     spelt = {_spelling(entry): entry for entry in known}
     if given in spelt:
@@ -52,8 +74,8 @@ def _closest(name: str, known: Sequence[str]) -> list[str]:
             return elsewhere
     ends = {spelling.rpartition(".")[2]: entry for spelling, entry in reversed(spelt.items())}
     section = given.removesuffix(last)
-    beside = [spelling.removeprefix(section) for spelling in spelt if spelling.startswith(section)]
-    if close := difflib.get_close_matches(last, [end for end in beside if "." not in end], n=1):
+    siblings = [spelling.removeprefix(section) for spelling in spelt if spelling.startswith(section)]
+    if close := difflib.get_close_matches(last, [end for end in siblings if "." not in end], n=1):
         return [spelt[section + close[0]]]
     if close := difflib.get_close_matches(last, ends, n=1, cutoff=0.7):
         return [ends[close[0]]]
@@ -63,5 +85,5 @@ def _closest(name: str, known: Sequence[str]) -> list[str]:
 
 
 def _spelling(name: str) -> str:
-    """``name`` without what people write differently: ``Recall@1`` is ``recall_at_1``."""
+    """Normalize ``name``: ``Recall@1`` becomes ``recall_at_1``."""
     return re.sub(r"[\s-]+", "_", name.strip().lower().replace("@", "_at_"))

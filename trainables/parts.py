@@ -1,4 +1,8 @@
-"""Parts by name: tables of lazily imported classes, and import paths of a user's own parts."""
+"""Parts by name: tables of lazily imported parts, and import paths of user-defined ones.
+
+A table row holds an import path ``module:Attribute``. The part is imported on first use, so that a program that needs
+only names and numbers does not wait seconds for torch.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -9,31 +13,12 @@ from typing import Any, Generic, TypeVar
 
 from trainables.mistakes import Mistakes, suggestion
 
-# Names of a package that are imported when somebody asks for them, since their module imports torch.
-
-
-def late_import(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of ``package``: every name of ``modules`` comes out of the module beside it."""
-
-    def attribute(name: str) -> Any:
-        if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(modules[name]), name)
-
-    return attribute
-
-
-# Parts by name: tables whose rows are read without importing anything, and import paths of one's own parts.
-#
-# A row names where its part is, as ``module:Attribute``. The part is imported when it is used, so that a program that
-# asks only for names and numbers does not wait seconds for torch.
-
 _PATH = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<attribute>[^\W\d]\w*(\.[^\W\d]\w*)*)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartRow:
-    """A row of a table: ``path`` is where the part is imported from."""
+    """A row of a table. ``path`` is the part's import path."""
 
     path: str
 
@@ -43,10 +28,11 @@ Row = TypeVar("Row", bound=PartRow)
 
 
 class PartTable(Mapping[str, Part], Generic[Part, Row]):
-    """Parts of one ``kind`` by name; ``rows`` are what is known of them without importing them.
+    """Parts of one ``kind`` by name. ``rows`` hold facts that are known without importing the parts.
 
-    ``table[name]`` imports the part, and so does ``table["module:Attribute"]`` with a part of one's own, which must be
-    a subclass of what the import path ``base`` names. Iteration and ``in`` know the rows alone and import nothing.
+    ``table[name]`` imports the part. ``table["module:Attribute"]`` imports a user-defined part, which must be a
+    subclass of the class at the import path ``base``, if one is given. Iteration and ``in`` cover the rows only and
+    import nothing.
     """
 
     def __init__(self, kind: str, rows: Mapping[str, Row], *, base: str | None = None) -> None:
@@ -56,11 +42,11 @@ class PartTable(Mapping[str, Part], Generic[Part, Row]):
         self._loaded: dict[str, Part] = {}
 
     def __getitem__(self, name: str) -> Part:
-        """The part ``name``, a row's name or an import path.
+        """Return the part ``name``, a row's name or an import path.
 
         Raises:
-            KeyError: a name that is neither.
-            Mistakes: the import path leads to no part of this kind.
+            KeyError: ``name`` is neither.
+            Mistakes: the import path does not lead to a part of this kind.
         """
         if name not in self._loaded:
             if name in self.rows:
@@ -82,11 +68,11 @@ class PartTable(Mapping[str, Part], Generic[Part, Row]):
         return name in self.rows
 
     def plain_name(self, name: str) -> str:
-        """What a part is called where people read: a row's name, or the name of one's own part, which is imported."""
+        """Return the display name of a part: a row's name, or that of a user-defined part, which is imported."""
         return name if name in self.rows else plain_name(self[name])
 
     def problems(self, key: str, name: str) -> list[str]:
-        """The sentence on a ``name`` under ``key`` that is neither a row's nor an import path; nothing is imported."""
+        """Return a sentence if ``name``, the value of ``key``, is neither a row nor an import path; imports nothing."""
         if name in self.rows or is_own(name):
             return []
         return [
@@ -96,12 +82,12 @@ class PartTable(Mapping[str, Part], Generic[Part, Row]):
 
 
 def is_own(name: object) -> bool:
-    """Whether ``name`` is meant as an import path ``module:Attribute`` and not as a row's name."""
+    """Return True if ``name`` is an import path ``module:Attribute`` rather than a row's name."""
     return isinstance(name, str) and ":" in name
 
 
 def plain_name(part: Any) -> str:
-    """A part's ``name`` where it has one of its own, else the name of the class or function in snake case.
+    """Return the attribute ``name`` that a part itself defines, else its class or function name in snake case.
 
     >>> plain_name(PartTable)
     'part_table'
@@ -114,21 +100,21 @@ def plain_name(part: Any) -> str:
 
 
 def load_part(path: str, *, kind: str = "part", base: type | None = None) -> Any:
-    """What the import path ``module:Attribute`` names.
+    """Import the object at ``path``, an import path ``module:Attribute``.
 
     Args:
-        path: as ``mylab.losses:CircleLoss``.
-        kind: what it should be, as sentences call it: "loss".
-        base: what a class has to derive from.
+        path: for example ``mylab.losses:CircleLoss``.
+        kind: the kind of part, used in error sentences: "loss".
+        base: the class that the part must derive from.
 
     Raises:
-        Mistakes: a malformed path, no such module or attribute, a module that cannot be imported, or no subclass of
-            ``base``.
+        Mistakes: the path is malformed, the module or attribute does not exist, the module cannot be imported, or the
+            object is not a subclass of ``base``.
     """
     match = _PATH.fullmatch(path)
     if match is None:
         raise Mistakes(
-            f"The {kind} {path!r} is no import path: give module:Attribute, such as mylab.parts:Mine, where "
+            f"The {kind} {path!r} is not an import path: give module:Attribute, such as mylab.parts:Mine, where "
             "mylab/parts.py defines Mine."
         )
     part: Any = _module(match["module"], path, kind)
@@ -138,8 +124,8 @@ def load_part(path: str, *, kind: str = "part", base: type | None = None) -> Any
         except AttributeError:
             hint = suggestion(name, [known for known in dir(part) if not known.startswith("_")])
             raise Mistakes(
-                f"The {kind} {path!r} is not there: {match['module']} has no {name}{hint}. Mend the name after the "
-                "colon, or define it there."
+                f"The {kind} {path!r} does not exist: {match['module']} has no {name}{hint}. Correct the name after "
+                "the colon, or define it there."
             ) from None
     if base is not None and not (isinstance(part, type) and issubclass(part, base)):
         raise Mistakes(
@@ -155,14 +141,28 @@ def _module(name: str, path: str, kind: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise Mistakes(
-                f"The {kind} {path!r} cannot be imported, for {name} needs the module {error.name}, which is not here: "
-                "install it, or remove its import."
+                f"The {kind} {path!r} cannot be imported: {name} needs the module {error.name}, which is not "
+                "installed. Install it, or remove the import."
             ) from error
         raise Mistakes(
-            f"The {kind} {path!r} is not there: no module {error.name} is found. Mend the name before the colon, or "
-            "put the folder that holds it on PYTHONPATH."
+            f"The {kind} {path!r} does not exist: no module {error.name} is found. Correct the name before the colon, "
+            "or put the folder that contains it on PYTHONPATH."
         ) from None
-    except (Exception, SystemExit) as error:  # somebody's module may raise anything
+    except (Exception, SystemExit) as error:  # a user's module may raise anything
         raise Mistakes(
-            f"The {kind} {path!r} cannot be imported: {name} raises {type(error).__name__}: {error}. Mend the module."
+            f"The {kind} {path!r} cannot be imported: {name} raises {type(error).__name__}: {error}. Fix the module."
         ) from error
+
+
+def late_import(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a ``__getattr__`` for ``package`` that imports a name from the module given in ``modules`` on first use.
+
+    For names whose module imports torch.
+    """
+
+    def attribute(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(modules[name]), name)
+
+    return attribute

@@ -11,24 +11,21 @@ from trainables.data.store.spec import StoreSpec
 from trainables.models.config import ModelConfig
 from trainables.training.config import TrainingConfig
 
-# What is kept of an epoch.
-
 
 class DeviceMemory(TypedDict):
-    """Bytes of a GPU: what PyTorch held at most, and what there is."""
+    """GPU memory in bytes: the peak held by PyTorch, and the device's total."""
 
     peak: int
     total: int
 
 
 class EpochRecord(TypedDict):
-    """What one epoch came to. ``start`` and ``end`` are seconds since 1970, ``metrics`` are of the validation.
+    """Results of one epoch. ``start`` and ``end`` are in seconds since 1970, ``metrics`` are of the validation.
 
-    ``batches`` is the number of training steps, and ``used`` how many pairs, triplets or samples the loss took of them
-    (:class:`trainables.losses.base.Used`); a loss that does not say it has none.
-
-    In a cross-validation ``fold`` (from 1) says whose epoch it is. On a GPU ``memory`` is what the process has taken.
-    ``together`` says how many trainings a stack had, this one counted, whose steps were taken at once.
+    ``batches`` is the number of training steps. ``used`` counts the pairs, triplets or samples that the loss summed
+    (:class:`trainables.losses.base.Used`), if the loss reports them. ``fold`` (from 1) is set in a cross-validation,
+    and ``memory`` on a GPU, for the whole process. ``together`` is the number of trainings in the stack whose steps
+    were taken together, including this one.
     """
 
     epoch: int
@@ -44,21 +41,22 @@ class EpochRecord(TypedDict):
     together: NotRequired[int]
 
 
-# Everything that one training run is: a value that can be sent to a worker, and its digest.
-
-
 @dataclass(frozen=True, kw_only=True)
 class TrialSpec:
-    """One training run.
+    """Everything that defines one training run.
 
-    ``loss`` is a row of ``LOSSES`` or the import path of one's own. The worker that trains imports what an import path
-    names here, in ``model``, ``training`` or ``metrics``.
-    ``images`` are those of the training half; ``train_classes`` are learned from, every ``merge`` consecutive ones as
-    one, and ``validation_classes`` (none for a final training on all classes) are what each epoch is scored on, by
-    ``metrics``. The best epoch is the first one that maximises ``objective``. ``directory`` receives the attempts'
-    checkpoints. With ``folds`` there is a training for each, in which its classes validate and the other
-    ``train_classes`` are learned from. With ``gallery_seed`` the half of the training images that it draws stands in
-    the validation's gallery too. ``origin`` says whose training this is, in JSON's types, for its checkpoints.
+    Attributes:
+        loss: a row of ``LOSSES`` or the import path of a user-defined loss. Import paths, here and in ``model``,
+            ``training`` and ``metrics``, are imported by the worker that trains.
+        images: the images of the training half.
+        train_classes: the classes to learn from, every ``merge`` consecutive ones as one.
+        validation_classes: the classes that score each epoch; none in a final training on all classes.
+        metrics: what to score.
+        objective: the metric to maximise; the first epoch with its maximum is the best.
+        directory: where the attempts write their checkpoints.
+        folds: validation classes of each fold. There is one training per fold; the other ``train_classes`` train.
+        gallery_seed: if set, the half of the training images drawn with it joins the validation gallery.
+        origin: the search and trial that it belongs to, in JSON types, recorded in its checkpoints.
     """
 
     loss: str
@@ -78,16 +76,16 @@ class TrialSpec:
     origin: Mapping[str, Any] = field(default_factory=dict)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TrialSpec":
-        """Itself: nothing of it changes, and Ray Tune copies what a trial is given several times, with all classes."""
+        """Return itself: it is immutable, and Ray Tune copies a trial's arguments, with all classes, several times."""
         return self
 
     @property
     def epochs(self) -> int:
-        """The epochs of all folds together."""
+        """Number of epochs of all folds together."""
         return self.training.epochs * max(1, len(self.folds))
 
     def of_fold(self, fold: int) -> "TrialSpec":
-        """The training of one fold, counted from 1."""
+        """Return the training of one fold, counted from 1."""
         validation = self.folds[fold - 1]
         return replace(
             self,
@@ -100,13 +98,13 @@ class TrialSpec:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what determines the result; where files lie and whose it is are left out."""
-        left_out = ("images", "directory", "origin")
-        content = {name: value for name, value in asdict(self).items() if name not in left_out}
+        """SHA-256 of everything that determines the result; excludes locations and ``origin``."""
+        excluded = ("images", "directory", "origin")
+        content = {name: value for name, value in asdict(self).items() if name not in excluded}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def derived_seed(*parts: str | int) -> int:
-    """A seed in [0, 2³¹) that depends on every part: the first four bytes of SHA-256 of ``part/part/…``."""
+    """Return a seed in [0, 2³¹): the first four bytes, shifted right once, of SHA-256 of ``part/part/…``."""
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1

@@ -1,4 +1,10 @@
-"""Failures of storage: full disks, time-outs, and object stores that do not answer."""
+"""Failures of storage: full disks, time-outs, and object stores that do not answer.
+
+A storage failure is told apart from an error in the code by its origin, not by the type of the exception. Any error
+while this program reads or writes its own files is a failure of the storage. An error raised by a loss, a network or a
+user-defined data set is an error in that code, even if it is an ``OSError`` such as a missing file. For an image file
+only the errors in :data:`OUTAGES` count: a missing or broken image stays missing or broken.
+"""
 
 import errno
 import os
@@ -13,47 +19,61 @@ from trainables.mistakes import Failure
 if TYPE_CHECKING:
     from upath import UPath
 
-
-# What an exception was raised from: libraries wrap the one that tells what happened.
+AnyPath: TypeAlias = "Path | UPath"
 
 Kind = TypeVar("Kind", bound=BaseException)
+Answer = TypeVar("Answer")
+
+ANSWER_S = 120.0
+"""Time limit for one request to an object store, in seconds, plus the transfer at :data:`BYTES_A_SECOND`."""
+
+BYTES_A_SECOND = 1e6
+"""Lowest transfer rate that counts as working."""
+
+OUTAGES = frozenset(
+    {
+        errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EPIPE, errno.EHOSTDOWN, errno.EHOSTUNREACH,
+        errno.ENETDOWN, errno.ENETUNREACH, errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.ENODEV,
+    }
+)  # fmt: skip
+"""Error numbers of an unreachable disk or network: the file is readable again once that is back."""
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """``error``, then the exception that it was raised from or while handling, and so on."""
+    """Yield ``error`` and its chain of causes (``__cause__``, else ``__context__``)."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
 def cause_of(error: BaseException, kind: type[Kind]) -> Kind | None:
-    """The first of the :func:`causes` that is a ``kind``; None where none is."""
+    """Return the first of the :func:`causes` of type ``kind``, or None."""
     return next((cause for cause in causes(error) if isinstance(cause, kind)), None)
 
 
-# A disk without space: where, what is free, and what helps.
+# Full disks
 
 
 class DiskFull(Failure):
-    """Something could not be written for want of space; the message says where, what is free and what helps."""
+    """A file could not be written for lack of space."""
 
     @classmethod
     def at(cls, address: object, instead: str = "") -> "DiskFull":
-        """The file or folder ``address``, a path or a URL, could not be written; ``instead`` is another way out."""
-        free = f", where {free_space(address)}" if isinstance(address, Path) else ""
+        """Return the error for the file or folder ``address``, a path or a URL; ``instead`` is an alternative fix."""
+        free = f", where {_free_space(address)}" if isinstance(address, Path) else ""
         return cls(
-            f"There is no space left for {address}{free}. Make room there{f' or {instead}' if instead else ''}, and "
-            "give the same command again; what is done stays done."
+            f"There is no space left for {address}{free}. Free some space there{f' or {instead}' if instead else ''}, "
+            "then run the same command again; finished work is kept."
         )
 
 
 def existing(path: Path) -> Path:
-    """The nearest folder that there is: ``path``, or what it will be in."""
+    """Return the nearest existing path: ``path`` or its closest existing parent."""
     return next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
 
 
-def free_space(path: Path) -> str:
-    """What is free where ``path`` is or will be, in words."""
+def _free_space(path: Path) -> str:
+    """Describe the free space at ``path``, which need not exist yet."""
     there = os.statvfs(existing(path))
     if there.f_files and not there.f_favail:
         return "no further file can be made (no inode is free)"
@@ -61,7 +81,7 @@ def free_space(path: Path) -> str:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether ``error`` comes of a full disk or a used-up quota, also where a library raised another one from it."""
+    """Return True if a full disk or an exhausted quota is among the causes of ``error``."""
     return any(
         isinstance(cause, DiskFull) or getattr(cause, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
         for cause in causes(error)
@@ -69,11 +89,11 @@ def is_full(error: BaseException) -> bool:
 
 
 @contextmanager
-def full_disk_said(address: object, instead: str = "") -> Iterator[None]:
-    """What is written here goes to ``address``, unless its error names a file.
+def full_disk_errors(address: object, instead: str = "") -> Iterator[None]:
+    """Convert errors of a full disk to :class:`DiskFull`, for the file named in the error, else ``address``.
 
     Raises:
-        DiskFull: there is no space for it.
+        DiskFull: there is no space left.
     """
     try:
         yield
@@ -86,35 +106,11 @@ def full_disk_said(address: object, instead: str = "") -> Iterator[None]:
         raise DiskFull.at(Path(named) if isinstance(named, str) else address, instead) from error
 
 
-# What a place where files are kept, a disk or a store elsewhere, may do instead of answering.
-#
-# A place that refuses, times out or fails is told apart from mistakes in the code. The line is drawn by who was at
-# work,
-# not by the kind of the error. What our own reading and writing of files meets is the place's failure; what a loss, a
-# network or a data set of one's own raises is a mistake in its code, even where it is an ``OSError`` such as a file
-# that
-# it does not find. Of an image file only :data:`OUTAGES` count: one that is missing or broken stays so.
-
-AnyPath: TypeAlias = "Path | UPath"
-
-Answer = TypeVar("Answer")
-
-ANSWER_S = 120.0
-
-BYTES_A_SECOND = 1e6
-"""So slowly may a store take or give what is asked of it, beside :data:`ANSWER_S` for the answer."""
-
-OUTAGES = frozenset(
-    {
-        errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EPIPE, errno.EHOSTDOWN, errno.EHOSTUNREACH,
-        errno.ENETDOWN, errno.ENETUNREACH, errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.ENODEV,
-    }
-)  # fmt: skip
-"""The errors of a file on a disk or a network that is away: the file is there again when that is back."""
+# Failing storage
 
 
 class StorageFailure(Failure, OSError):
-    """``place``, a path or a URL where files are kept, failed with ``error``."""
+    """Failure of ``place``, a path or a URL, with ``error``."""
 
     def __init__(self, place: object, error: BaseException) -> None:
         super().__init__(f"{_shown(place)} failed ({type(error).__name__}: {error}).")
@@ -123,37 +119,29 @@ class StorageFailure(Failure, OSError):
         self._made_of = _shown(place), error
 
     def __str__(self) -> str:
-        return str(self.args[0])  # and not OSError's, which is of a number and a text
+        return str(self.args[0])  # OSError's own would expect a number and a text
 
     def __reduce__(self) -> "tuple[type[StorageFailure], tuple[str, BaseException]]":
-        return type(self), self._made_of  # so that it crosses process borders whole
+        return type(self), self._made_of  # keeps the attributes when pickled
 
 
 def _shown(place: object) -> str:
-    """``place`` with its server, which the paths of some stores (FTP, SFTP) keep apart, and without its user."""
+    """Return ``place`` with its host, which FTP and SFTP paths store separately, and without its user."""
     host = getattr(place, "storage_options", {}).get("host")
     return str(place).replace(":///", f"://{host}/", 1) if host else str(place)
 
 
-def _forget_connections(protocol: str) -> None:
-    """Have the next path connect anew: fsspec hands out the connection that it has, although it was cut (FTP, SFTP)."""
-    import fsspec
-
-    with suppress(ImportError):  # its library is missing, which is what failed
-        fsspec.get_filesystem_class(protocol).clear_instance_cache()
-
-
 @contextmanager
-def of_storage(place: AnyPath) -> Iterator[None]:
-    """What fails within is the failure of ``place``.
+def storage_errors(place: AnyPath) -> Iterator[None]:
+    """Convert errors of the storage at ``place`` to :class:`StorageFailure` or :class:`DiskFull`.
 
-    Of a folder, that is whatever an ``OSError`` lies behind: PyTorch tells of a full disk in words of its own. Every
-    store's library has errors of its own, so of a store it is whatever is raised.
+    For a local path this converts exceptions with an ``OSError`` among their causes (PyTorch wraps them in its own
+    exceptions). For an object store it converts every exception, since each client library has its own.
 
     Raises:
         DiskFull: there is no space left at ``place``.
         StorageFailure: ``place`` failed.
-        Exception: something else did, while it made what was to be written.
+        Exception: any other error, raised while computing what is to be written.
     """
     try:
         yield
@@ -170,16 +158,40 @@ def of_storage(place: AnyPath) -> Iterator[None]:
         raise StorageFailure(place, cause) from error
 
 
+def _forget_connections(protocol: str) -> None:
+    """Drop cached connections: fsspec would reuse one that was cut (FTP, SFTP)."""
+    import fsspec
+
+    with suppress(ImportError):  # the failure is that its library is missing
+        fsspec.get_filesystem_class(protocol).clear_instance_cache()
+
+
+# Time limits
+
+
+def ask(place: AnyPath, question: Callable[[], Answer], size: float = 0) -> Answer:
+    """Return ``question()``, which accesses ``place`` and transfers ``size`` bytes.
+
+    Requests to an object store have a time limit: client libraries may retry or wait forever. Local paths have none,
+    since the system does not interrupt a blocked disk operation.
+
+    Raises:
+        StorageFailure: ``place`` failed, or did not answer in time.
+    """
+    with storage_errors(place):
+        return question() if isinstance(place, Path) else in_time(question, size)
+
+
 def in_time(question: Callable[[], Answer], size: float = 0) -> Answer:
-    """As :func:`within` the time that a store may take for ``question``, which moves ``size`` bytes."""
+    """Return ``question()``, which transfers ``size`` bytes, within the time limit of an object store."""
     return within(ANSWER_S + size / BYTES_A_SECOND, question)
 
 
 def within(seconds: float, question: Callable[[], Answer]) -> Answer:
-    """What ``question`` returns, or raises, if it does so in time.
+    """Return, or raise, the outcome of ``question()`` if it ends within ``seconds``.
 
     Raises:
-        TimeoutError: it did not; it is left behind.
+        TimeoutError: it did not. Its thread keeps running in the background.
     """
     answers: list[Answer] = []
     errors: list[BaseException] = []
@@ -198,16 +210,3 @@ def within(seconds: float, question: Callable[[], Answer]) -> Answer:
     if not answers:
         raise TimeoutError(f"no answer within {seconds:g} s")
     return answers[0]
-
-
-def ask(place: AnyPath, question: Callable[[], Answer], size: float = 0) -> Answer:
-    """What ``question``, which concerns ``place`` and moves ``size`` bytes, returns.
-
-    A store is given up when it has not answered in time: libraries try again for as long as they see fit, or wait for
-    ever. A folder is not, since what a disk has not done the system does not let go.
-
-    Raises:
-        StorageFailure: ``place`` failed, or did not answer.
-    """
-    with of_storage(place):
-        return question() if isinstance(place, Path) else in_time(question, size)

@@ -69,7 +69,7 @@ def trim(
 
     from search.plan.disk_usage import caches_of
     from search.plan.runs import find_runs
-    from trainables.data.store.room import is_used, limit_of, make_room, stores_in
+    from trainables.data.store.cache import is_used, limit_of, make_room, stores_in
 
     limit = None if to is None else round(to * 1e9)
     records, sentences = [], []

@@ -16,7 +16,7 @@ from search.secrets import without_password
 from search.selection import MOST_NEIGHBOURS
 from search.stages import Stage
 from trainables.data.store.build import StoreSize, expected_size
-from trainables.data.store.room import is_used, limit_of, stores_in
+from trainables.data.store.cache import is_used, limit_of, stores_in
 from trainables.data.store.spec import StoreSpec
 from trainables.files import as_path
 from trainables.losses import loss_row

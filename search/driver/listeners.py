@@ -13,7 +13,7 @@ from search.stages import Stage
 from search.study import RunningTrial, TrialListener
 from trainables.files import as_path
 from trainables.spec import EpochRecord
-from trainables.storage import AnyPath, StorageFailure, ask, of_storage
+from trainables.storage import AnyPath, StorageFailure, ask, storage_errors
 from trainables.training.checkpoints import BEST, forget_last
 
 # What finished trials leave on disk: only best models, and of the search's own trials only so many gigabytes.
@@ -46,7 +46,7 @@ class CheckpointCleanup(TrialListener):
         self._left.append((running, trial))
         try:
             while self._left:
-                with of_storage(as_path(running.spec.directory)):
+                with storage_errors(as_path(running.spec.directory)):
                     self._clean(*self._left[0])
                 del self._left[0]
         except StorageFailure as failure:  # a trial's result does not hang on this

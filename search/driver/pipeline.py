@@ -43,7 +43,7 @@ from search.stages import Stage, search_of
 from search.study import PRUNERS, QueuedStage, RunningTrial, TrialListener, TrialQueue, left_to_chance
 from search.tracking import Projection, Tracker
 from trainables.mistakes import Mistakes
-from trainables.storage import DiskFull, full_disk_said
+from trainables.storage import DiskFull, full_disk_errors
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def run_stages(
     """
     phases = Phases(console, started)
     with ExitStack() as stack:
-        stack.enter_context(full_disk_said(plans[0].folder.runs.absolute()))
+        stack.enter_context(full_disk_errors(plans[0].folder.runs.absolute()))
         stack.enter_context(folder_if_needed(plans[0].folder.runs))
         is_new = not all(plan.folder.config.exists() for plan in plans)
         if is_new:

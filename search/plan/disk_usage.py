@@ -13,7 +13,7 @@ from typing import Any
 from search.plan.runs import RunFolder, find_runs, stored_config, stored_split
 from search.secrets import without_password
 from trainables.data.augment import Frame, short_side_needed
-from trainables.data.store.room import is_used, last_used, limit_of
+from trainables.data.store.cache import is_used, last_used, limit_of
 from trainables.data.store.spec import INDEX
 from trainables.files import as_path
 from trainables.mistakes import Mistakes

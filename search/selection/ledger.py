@@ -16,7 +16,7 @@ import filelock
 
 from trainables.files import DAMAGED
 from trainables.mistakes import Mistakes
-from trainables.storage import full_disk_said
+from trainables.storage import full_disk_errors
 
 # The folder of what a user's searches remember whatever their runs folders: the ledger of test openings.
 
@@ -269,7 +269,7 @@ def _by(openings: Sequence[Opening]) -> str:
 
 def _append(path: Path, line: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with full_disk_said(path), filelock.FileLock(f"{path}.lock"), path.open("ab", buffering=0) as file:
+    with full_disk_errors(path), filelock.FileLock(f"{path}.lock"), path.open("ab", buffering=0) as file:
         end = file.tell()
         try:
             left = memoryview(line.encode())

@@ -15,7 +15,7 @@ from search.plan.runs import RunFolder
 from search.plan.search import open_search
 from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store.build import build_store
-from trainables.data.store.room import InUse
+from trainables.data.store.cache import InUse
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def named(name: str | bytes) -> Callable[[Path], object]:
     return lambda root: os.rename(root / "class-00", os.fsencode(root) + b"/" + os.fsencode(name))
 
 
-TWICE = "by another name, so that its images would be read twice; remove the link"
+TWICE = "by another name, so its images would be read twice; remove the link"
 FOLDERS: dict[str, Tree] = {
     "a good folder": Tree(change=lambda root: None),
     "hidden files": Tree(
@@ -97,26 +97,27 @@ FOLDERS: dict[str, Tree] = {
     "a folder called as an image": Tree(change=lambda root: copied(root, "class-00/more.jpg/00.png")),
     "suffixes in capitals": Tree(change=lambda root: copied(root, "class-00/A.PNG")),
     "the leftovers of a Mac's archive": Tree(
-        change=lambda root: copied(root, "__MACOSX/._00.png"), said="hold no image: __MACOSX. Remove them or give them"
+        change=lambda root: copied(root, "__MACOSX/._00.png"),
+        said="without images: __MACOSX. Remove them or add images",
     ),
     "an empty class": Tree(change=emptied, said="1 of the 8 class folders in"),
-    "a class of other files": Tree(change=lambda root: copied(root, "new/00.heic"), said="hold no image: new."),
-    "no class": Tree(change=lambda root: only(root, 0), said="has no sub-folder. Give it one a class."),
-    "one class": Tree(change=lambda root: only(root, 1), said="The data set has 1 classes: 0 in the training half"),
+    "a class of other files": Tree(change=lambda root: copied(root, "new/00.heic"), said="without images: new."),
+    "no class": Tree(change=lambda root: only(root, 0), said="has no sub-folder. Give it one for each class."),
+    "one class": Tree(change=lambda root: only(root, 1), said="The data set has 1 class: 0 in the training half"),
     "three classes": Tree(change=lambda root: only(root, 3), said="The data set has 3 classes"),
     "a class of one image": Tree(change=lambda root: [p.unlink() for p in root.glob("class-00/0[1-9].png")]),
     "classes of one image each": Tree(
-        change=lambda root: only(root, 8, 1), said="classes has 2 images, and a class of one has nothing to find"
+        change=lambda root: only(root, 8, 1), said="classes has 2 images, and a class with one has nothing to find"
     ),
     "a class by a link out of the folder": Tree(change=outside),
     "a class by a link to nowhere": Tree(
-        change=lambda root: linked(root, "heron", "nowhere"), said="1 links in {root!r} lead nowhere: heron."
+        change=lambda root: linked(root, "heron", "nowhere"), said="1 broken link in {root!r}: heron."
     ),
     "images by a link to nowhere": Tree(
-        change=lambda root: linked(root, "class-00/more", "nowhere"), said="lead nowhere: class-00/more."
+        change=lambda root: linked(root, "class-00/more", "nowhere"), said=": class-00/more. Fix or remove."
     ),
     "a class by a link to itself": Tree(
-        change=lambda root: linked(root, "heron", "heron"), said="1 links in {root!r} lead nowhere: heron."
+        change=lambda root: linked(root, "heron", "heron"), said="1 broken link in {root!r}: heron."
     ),
     "a link in a circle": Tree(change=lambda root: linked(root, "class-00/again", "."), said=TWICE),
     "a link to all": Tree(change=lambda root: linked(root, "class-00/all", ".."), said=TWICE),
@@ -127,17 +128,17 @@ FOLDERS: dict[str, Tree] = {
     "one folder in the training and the test half": Tree(
         change=lambda root: linked(root, "zebra", "class-00"), said=TWICE
     ),
-    "a path that is too long": Tree(change=too_deep, said="cannot be read: File name too long. Mend or remove it."),
+    "a path that is too long": Tree(change=too_deep, said="cannot be read: File name too long. Fix or remove it."),
     "a class of a line break and markup": Tree(change=named("a\n[red]b[/red]"[:-6])),
     "a class that clears the terminal": Tree(change=named("\x1b[2J")),
     "a class of 255 bytes": Tree(change=named("ü" * 127)),
     "a class that is not UTF-8": Tree(
-        change=named(b"\xff\xfe"), said="5 file names are not UTF-8: '\\udcff\\udcfe/00.png'"
+        change=named(b"\xff\xfe"), said="5 file names that cannot be read as UTF-8: '\\udcff\\udcfe/00.png'"
     ),
     "an empty class that is not UTF-8": Tree(
-        change=lambda root: os.mkdir(os.fsencode(root) + b"/\xff"), said="hold no image: \\udcff."
+        change=lambda root: os.mkdir(os.fsencode(root) + b"/\xff"), said="without images: \\udcff."
     ),
-    "an empty class of a line break": Tree(change=lambda root: (root / "a\nb").mkdir(), said="hold no image: a\\nb."),
+    "an empty class of a line break": Tree(change=lambda root: (root / "a\nb").mkdir(), said="without images: a\\nb."),
 }
 
 
@@ -273,22 +274,22 @@ def of_entry(part: str, key: str, value: object) -> Callable[[Path], None]:
 
 
 DAMAGED = "is damaged or not that of"
-OUTSIDE = "do not lie below"
+OUTSIDE = " outside of '/"
 LISTED: dict[str, dict[str, Tree]] = {
     "cub200": {
-        "a line twice": Tree(change=doubled("images.txt"), said="lines of images.txt in {root!r} have a image_id"),
-        "a class twice": Tree(change=doubled("classes.txt"), said="lines of classes.txt in {root!r} have a class_id"),
+        "a line twice": Tree(change=doubled("images.txt"), said="images.txt in {root!r} repeats 1 image_id: 40."),
+        "a class twice": Tree(change=doubled("classes.txt"), said="classes.txt in {root!r} repeats 1 class_id: 8."),
         "two labels": Tree(
             change=lambda root: lines(root / "image_class_labels.txt", lambda found: [*found, "1 2"]),
-            said="lines of image_class_labels.txt in {root!r} have a image_id that came before: 1.",
+            said="image_class_labels.txt in {root!r} repeats 1 image_id: 1.",
         ),
         "an image under two numbers": Tree(
             change=swapped("images.txt", "Bird_1_0002_17.jpg", "Bird_1_0001_0.jpg"),
-            said="1 images of CUB-200-2011 in {root!r} are listed more than once: images/001.Bird_1/Bird_1_0001_0.jpg.",
+            said="1 image of CUB-200-2011 in {root!r} listed more than once: images/001.Bird_1/Bird_1_0001_0.jpg.",
         ),
         "two classes of one name": Tree(
             change=swapped("classes.txt", "2 002.Bird_2", "2 001.Bird_1"),
-            said="are of more than one class: 001.Bird_1.",
+            said="1 name of more than one class in classes.txt of {root!r}: 001.Bird_1.",
         ),
         "a class that is not named": Tree(
             change=swapped("image_class_labels.txt", "1 1\n", "1 999\n"), said="not in classes.txt: 999."
@@ -309,12 +310,12 @@ LISTED: dict[str, dict[str, Tree]] = {
         "a path of 5,000 characters": Tree(
             change=swapped("images.txt", "001.Bird_1/", f"{'x' * 5000}/"), said="cannot be read: File name too long"
         ),
-        "an empty list": Tree(change=content("images.txt", b""), said="are in only one of images.txt and"),
+        "an empty list": Tree(change=content("images.txt", b""), said="in only one of images.txt and"),
         "a list of zeros": Tree(
-            change=content("images.txt", bytes(4096)), said="are not `image_id image_name`: line 1"
+            change=content("images.txt", bytes(4096)), said="not of the form `image_id image_name`: line 1"
         ),
         "a list that is a pipe": Tree(
-            change=pipe("images.txt"), said="images.txt of CUB-200-2011 in {root!r} is no file"
+            change=pipe("images.txt"), said="images.txt of CUB-200-2011 in {root!r} cannot be read: not a regular file"
         ),
         "a list that is a folder": Tree(change=folder("images.txt"), said="images.txt' cannot be read: Is a directory"),
         "a list as Windows writes it": Tree(change=as_windows_writes("images.txt")),
@@ -331,33 +332,33 @@ LISTED: dict[str, dict[str, Tree]] = {
         ),
         "an image twice": Tree(
             change=cars(lambda annotations, _: annotations[0].__setitem__(1, annotations[0][0])),
-            said="1 images of Cars196 in {root!r} are listed more than once: car_ims/000001.jpg.",
+            said="1 image of Cars196 in {root!r} listed more than once: car_ims/000001.jpg.",
         ),
         "annotations of another kind": Tree(
             change=lambda root: savemat(root / "cars_annos.mat", {"annotations": 7, "class_names": 7}), said=DAMAGED
         ),
         "annotations that are text": Tree(change=content("cars_annos.mat", b"annotations\n" * 99), said=DAMAGED),
-        "annotations that are a pipe": Tree(change=pipe("cars_annos.mat"), said="is no file"),
+        "annotations that are a pipe": Tree(change=pipe("cars_annos.mat"), said="not a regular file"),
         "annotations that are a folder": Tree(change=folder("cars_annos.mat"), said=DAMAGED),
     },
     "sop": {
         "a line twice": Tree(
-            change=doubled("Ebay_train.txt"), said="1 images of Stanford Online Products in {root!r} are"
+            change=doubled("Ebay_train.txt"), said="1 image of Stanford Online Products in {root!r} listed"
         ),
         "a product in both lists": Tree(
             change=lambda root: lines(
                 root / "Ebay_test.txt",
                 lambda found: [*found, (root / "Ebay_train.txt").read_text().splitlines()[-1].replace("_4.", "_9.")],
             ),
-            said="1 classes of Stanford Online Products in {root!r} are listed for training and for test: 4.",
+            said="1 class of Stanford Online Products in {root!r} listed both for training and for test: 4.",
         ),
         "an image in both lists": Tree(
             change=swapped("Ebay_test.txt", "bicycle_final/11000004_0.JPG", "bicycle_final/11000000_0.JPG"),
-            said="are listed more than once: bicycle_final/11000000_0.JPG.",
+            said="listed more than once: bicycle_final/11000000_0.JPG.",
         ),
         "an image that is not there": Tree(
             change=swapped("Ebay_test.txt", "11000004_0.JPG", "gone.JPG"),
-            said="1 of the 40 listed images of Stanford Online Products are not in {root!r}: bicycle_final/gone.JPG.",
+            said="1 of the 40 listed images of Stanford Online Products missing in {root!r}: bicycle_final/gone.JPG.",
             options=("--set", "subset=false"),
         ),
         "an absolute path": Tree(change=swapped("Ebay_test.txt", "bicycle_final/", "/etc/"), said=OUTSIDE),
@@ -367,11 +368,11 @@ LISTED: dict[str, dict[str, Tree]] = {
             change=lambda root: content("Ebay_train.txt", (root / "Ebay_train.txt").read_text().encode("utf-16"))(root),
             said="it is not UTF-8 text",
         ),
-        "a list that is a pipe": Tree(change=pipe("Ebay_train.txt"), said="is no file"),
+        "a list that is a pipe": Tree(change=pipe("Ebay_train.txt"), said="not a regular file"),
     },
     "vehicleid": {
         "a line twice": Tree(
-            change=doubled("train_test_split/train_list.txt"), said="1 images of VehicleID in {root!r} are listed more"
+            change=doubled("train_test_split/train_list.txt"), said="1 image of VehicleID in {root!r} listed more"
         ),
         "a vehicle in a training and a test list": Tree(
             change=lambda root: lines(
@@ -381,16 +382,16 @@ LISTED: dict[str, dict[str, Tree]] = {
                     (root / "train_test_split/test_list_2400.txt").read_text().splitlines()[-1].replace("00", "99", 1),
                 ],
             ),
-            said="1 classes of VehicleID in {root!r} are listed for training and for test:",
+            said="1 class of VehicleID in {root!r} listed both for training and for test:",
         ),
         "test lists that disagree": Tree(
             change=lambda root: lines(root / "train_test_split/test_list_1600.txt", lambda found: found[1:]),
-            said="have other images than in a smaller list",
+            said="with other images than in a smaller list",
         ),
         "a path out of the folder": Tree(
             change=swapped("train_test_split/train_list.txt", "0007000", "../0007000"), said=OUTSIDE
         ),
-        "a list that is a pipe": Tree(change=pipe("train_test_split/train_list.txt"), said="is no file"),
+        "a list that is a pipe": Tree(change=pipe("train_test_split/train_list.txt"), said="not a regular file"),
     },
     "inaturalist": {
         "a list and not a table": Tree(change=content("train2018.json", b"[1, 2]"), said=DAMAGED),
@@ -412,17 +413,17 @@ LISTED: dict[str, dict[str, Tree]] = {
             change=inaturalist(
                 lambda found: found["annotations"].append({**found["annotations"][0], "category_id": 3})
             ),
-            said="1 images of iNaturalist 2018 in {root!r} are listed more than once",
+            said="1 image of iNaturalist 2018 in {root!r} listed more than once",
         ),
-        "annotations that are a pipe": Tree(change=pipe("val2018.json"), said="is no file"),
+        "annotations that are a pipe": Tree(change=pipe("val2018.json"), said="not a regular file"),
         "training categories that are not there": Tree(
             change=content("own.txt", b"1\n7777\n"),
-            said="1 of the 2 categories in it are not in the annotations: 7777.",
+            said="1 of the 2 categories in it missing in the annotations: 7777.",
             options=("--set", "class_list=own.txt"),
         ),
         "training categories that are a pipe": Tree(
             change=lambda root: os.mkfifo(root / "own.txt"),
-            said="own.txt' cannot be read: it is no file",
+            said="own.txt' cannot be read: it is not a regular file",
             options=("--set", "class_list=own.txt"),
         ),
     },
@@ -439,7 +440,7 @@ LISTED: dict[str, dict[str, Tree]] = {
                 (root / "omniglot-py/images_evaluation").rename(root / "away"),
                 linked(root, "omniglot-py/images_evaluation", "images_background"),
             ],
-            said="are listed for training and for test",
+            said="listed both for training and for test",
         ),
     },
 }
@@ -493,7 +494,7 @@ def test_a_search_over_hostile_images_names_them_all_and_creates_nothing(
     file = write_search(tmp_path / "small.yaml", small_search(root, dataset=dataset))
     told = refused("run", file, "--runs", tmp_path / "runs")
     assert told.splitlines()[-1] == (
-        "6 of 46 images cannot be read: class-00/a.jpg (a pipe and no file); class-00/b.jpg (a device and no file); "
+        "6 of 46 images cannot be read: class-00/a.jpg (a pipe, not a file); class-00/b.jpg (a device, not a file); "
         "class-00/c.jpg (No such file or directory); class-00/d.jpg (image file is truncated); class-00/e.jpg (the "
         "file is empty); class-00/f\\n\\x1b[2J.jpg (not an image of a known format). Replace or remove them."
     )

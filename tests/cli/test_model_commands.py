@@ -254,7 +254,7 @@ def test_bad_models(made: SmallModel, tmp_path: Path) -> None:
     (tmp_path / "birds").mkdir()
     (tmp_path / "birds" / "search.yaml").write_text("name: birds\n")
     assert "is the folder of a search, and no model" in refused("embed", tmp_path / "birds", *to)
-    assert "cannot be looked at (ValueError: Unsupported filesystem: 'nowhere'); install" in refused(
+    assert "cannot be accessed (ValueError: Unsupported filesystem: 'nowhere'); install" in refused(
         "embed", "nowhere://birds", *to
     )
     folder = tmp_path / "newer"

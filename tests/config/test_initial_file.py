@@ -18,7 +18,7 @@ from search.config.yaml_file import parse_yaml
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
 from trainables.data.sets.glyphs import Glyphs
-from trainables.data.store import build as store_size
+from trainables.data.store import build
 from trainables.mistakes import Mistakes
 
 CPU = Machine(cpus=1, gpus=0)
@@ -129,8 +129,8 @@ def test_every_section_is_there_with_a_comment_and_the_example_space_holds(tmp_p
 def test_no_test_image_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = _draw(tmp_path / "birds", [3] * 12)
     opened = []
-    look = store_size.open_file
-    monkeypatch.setattr(store_size, "open_file", lambda path: opened.append(path.parent.name) or look(path))
+    look = build.open_file
+    monkeypatch.setattr(build, "open_file", lambda path: opened.append(path.parent.name) or look(path))
     folder_facts(root)
     assert {*opened} == {f"class {number:03d}" for number in range(6)}
 

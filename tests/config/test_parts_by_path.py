@@ -149,8 +149,8 @@ def test_a_whole_search_of_one_s_own(search_file: SearchFile, lab: str, tmp_path
 
 
 LOSSES: list[tuple[list[Any], str]] = [
-    (["LAB.parts:Circle"], "The loss 'LAB.parts:Circle' is not there: LAB.parts has no Circle"),
-    (["LAB.part:CircleLoss"], "is not there: no module LAB.part is found"),
+    (["LAB.parts:Circle"], "The loss 'LAB.parts:Circle' does not exist: LAB.parts has no Circle"),
+    (["LAB.part:CircleLoss"], "does not exist: no module LAB.part is found"),
     (["LAB.broken:CircleLoss"], "LAB.broken raises RuntimeError: half written"),
     (["LAB.needy:CircleLoss"], "needs the module not_installed_anywhere"),
     (["LAB.parts:NoLoss"], "must be a class that derives from trainables.losses.base.Loss"),
@@ -165,7 +165,7 @@ LOSSES: list[tuple[list[Any], str]] = [
     ([{"name": "circle", "part": "mpa"}], "losses: a loss of your own has the keys name and part"),
     ([["mpa"]], "losses: ['mpa'] is no loss"),
     (["LAB.parts:CircleLoss", "LAB.parts:CircleLoss"], "losses: each may be named once, and circle_loss is"),
-    (["LAB:parts:CircleLoss"], "is no import path"),
+    (["LAB:parts:CircleLoss"], "is not an import path"),
 ]
 
 

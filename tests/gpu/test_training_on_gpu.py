@@ -42,11 +42,11 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
 
 
 @pytest.fixture(autouse=True)
-def nothing_held() -> Iterator[None]:
+def nothing_resident() -> Iterator[None]:
     """No test finds the images that another one left on the GPU."""
-    resident._held.clear()
+    resident._resident.clear()
     yield
-    resident._held.clear()
+    resident._resident.clear()
 
 
 def spec_of(images: StoreSpec, directory: Path, precision: str = "float32") -> TrialSpec:

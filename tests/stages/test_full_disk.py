@@ -119,7 +119,7 @@ def test_a_search_goes_on_whenever_there_is_room(
         said.append(plain(done.stderr))
         assert "There is no space left for " in said[-1], said[-1]
         assert f"{disk.path}" in said[-1]
-        assert said[-1].endswith("give the same command again; what is done stays done."), said[-1]
+        assert said[-1].endswith("then run the same command again; finished work is kept."), said[-1]
         check_whole(runs, disk.path / "models", disk.path / NAME, disk.path / "cache")
         assert len(Ledger(runs / "test_openings.jsonl").openings()) <= 1
     assert len(said) >= FAILURES[full], said

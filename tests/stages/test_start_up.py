@@ -18,7 +18,7 @@ from search.driver.progress_view import StoreProgress
 from search.driver.start_up import Phases, get_ready
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
-from trainables.data.store.room import is_used
+from trainables.data.store.cache import is_used
 from trainables.mistakes import Mistakes
 
 

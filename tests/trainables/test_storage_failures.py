@@ -26,7 +26,7 @@ from trainables.data.store.spec import StoreSpec
 from trainables.files import as_path, given_path, write_whole
 from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
-from trainables.storage import DiskFull, StorageFailure, of_storage
+from trainables.storage import DiskFull, StorageFailure, storage_errors
 from trainables.training.checkpoints import Checkpoints
 from trainables.training.train import Training, failure_of
 
@@ -54,7 +54,7 @@ def test_a_full_disk_is_told_apart(tmp_path: Path) -> None:
     """A device that is always full is where the file goes; PyTorch tells of it in words of its own."""
     full = tmp_path / "last.pt"
     refused = pytest.raises(DiskFull, match=f"There is no space left for {full}")
-    with refused, storage.of_storage(full), open("/dev/full", "wb") as file:
+    with refused, storage.storage_errors(full), open("/dev/full", "wb") as file:
         torch.save({"weight": torch.zeros(100_000)}, file)
 
 
@@ -158,11 +158,11 @@ def test_a_failure_crosses_process_borders_whole(tmp_path: Path) -> None:
 
 
 def test_what_is_no_failure_of_the_place_stays_as_it_is(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), of_storage(tmp_path):
+    with pytest.raises(ZeroDivisionError), storage_errors(tmp_path):
         raise ZeroDivisionError
     with (
         pytest.raises(StorageFailure, match=r"memory:.* failed \(ZeroDivisionError"),
-        of_storage(as_path("memory://a")),
+        storage_errors(as_path("memory://a")),
     ):
         raise ZeroDivisionError  # a store's library may raise anything
 
@@ -177,7 +177,7 @@ def test_a_store_that_never_answers_is_given_up(
         found = failure(replace(spec, directory=address))
         assert found["cause"] == "LOST"
         assert found["reason"] == "ftp://127.0.0.1/trial failed (TimeoutError: no answer within 0.5 s)"
-        with pytest.raises(Mistakes, match="cannot be looked at"):
+        with pytest.raises(Mistakes, match="cannot be accessed"):
             given_path(address)
 
 

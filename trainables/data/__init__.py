@@ -1,4 +1,4 @@
-"""Data sets by name, the fixed split, the shared image store, augmentation and batch samplers."""
+"""Data sets by name, class splits, the shared image store, augmentation and batch samplers."""
 
 from trainables.data.dataset import Dataset
 from trainables.parts import PartRow, PartTable

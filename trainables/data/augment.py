@@ -1,4 +1,4 @@
-"""Augmentation by name."""
+"""Augmentations by name. The functions themselves are in :mod:`trainables.data.crops`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,11 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """What a network sees: squares of ``side`` pixels, cut from images that are resized first.
+    """Input of a network: squares of ``side`` pixels, cropped from resized images.
 
-    Resized images keep their aspect and have a short side of ``short_side`` pixels, as after torchvision's
-    ``Resize(short_side)``; with ``square`` both sides are that long, whatever the aspect was, as after
-    ``Resize((short_side, short_side))``.
+    Images are resized to a short side of ``short_side`` pixels, keeping their aspect ratio, as by torchvision's
+    ``Resize(short_side)``; with ``square`` both sides get that length, as by ``Resize((short_side, short_side))``.
     """
 
     side: int
@@ -28,7 +27,7 @@ class Frame:
 
 @dataclass(frozen=True, kw_only=True)
 class AugmentationRow(PartRow):
-    """The function that draws the boxes; ``resizes``: the images are resized as the frame says first."""
+    """An augmentation: the function that draws the crop boxes. ``resizes`` if images are first resized to the frame."""
 
     summary: str
     resizes: bool
@@ -53,5 +52,5 @@ AUGMENTATIONS: PartTable[DrawCrops, AugmentationRow] = PartTable("augmentation",
 
 
 def short_side_needed(name: str, frame: Frame, store_size: int) -> int:
-    """The short side, in pixels, that a store must keep for this augmentation and for evaluation."""
+    """Return the short side, in pixels, that a store must keep for this augmentation and for evaluation."""
     return min(store_size, frame.short_side) if AUGMENTATIONS.rows[name].resizes else store_size

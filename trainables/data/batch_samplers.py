@@ -1,4 +1,8 @@
-"""Batch samplers by name, and which batches each can fill."""
+"""Batch samplers by name, and the rules that say which batches each can fill.
+
+The samplers themselves are in :mod:`trainables.data.samplers`. The rules need only the sizes of the classes, so a
+batch size is checked without importing torch.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,29 +13,25 @@ from trainables.parts import PartRow, PartTable
 if TYPE_CHECKING:
     from trainables.data.samplers import BatchSampler
 
-
-# Which batches each sampler can fill, known from the sizes of the classes alone.
-#
-# A rule takes the class sizes, the batch size and the images a class, and gives sentences: none where it can.
-
 Rule = Callable[[Sequence[int], int, int], list[str]]
+"""Takes the class sizes, the batch size and ``images_per_class``; returns the problems as sentences."""
 
 
 def random_problems(class_sizes: Sequence[int], batch_size: int, images_per_class: int) -> list[str]:
-    """Every image is in a batch once at most."""
+    """Check that there are enough images: each is in one batch at most."""
     if too_small := too_small_problems(batch_size, images_per_class=1):
         return too_small
     return _too_large(batch_size, sum(class_sizes), "the training has")
 
 
 def balanced_problems(class_sizes: Sequence[int], batch_size: int, images_per_class: int) -> list[str]:
-    """A batch is made of whole classes, none twice."""
+    """Check that the batch is a whole number of classes and that there are enough of them."""
     if too_small := too_small_problems(batch_size, images_per_class):
         return too_small
     if batch_size % images_per_class:
         return [
-            f"A balanced batch_size must be a multiple of images_per_class, and {batch_size} is none of"
-            f" {images_per_class}: give {batch_size - batch_size % images_per_class or images_per_class}."
+            f"A balanced batch_size must be a multiple of images_per_class ({images_per_class}); it is {batch_size}:"
+            f" give {batch_size - batch_size % images_per_class or images_per_class}."
         ]
     classes = batch_size // images_per_class
     if classes > len(class_sizes):
@@ -44,7 +44,7 @@ def balanced_problems(class_sizes: Sequence[int], batch_size: int, images_per_cl
 
 
 def up_to_problems(class_sizes: Sequence[int], batch_size: int, images_per_class: int) -> list[str]:
-    """A class gives as many images as it has, up to ``images_per_class``."""
+    """Check that there are enough images, of which a class contributes at most ``images_per_class``."""
     if too_small := too_small_problems(batch_size, images_per_class):
         return too_small
     capacity = sum(min(size, images_per_class) for size in class_sizes)
@@ -52,7 +52,7 @@ def up_to_problems(class_sizes: Sequence[int], batch_size: int, images_per_class
 
 
 def too_small_problems(batch_size: int, images_per_class: int) -> list[str]:
-    """A batch holds two images at least, and those of one class."""
+    """Check that a batch holds at least two images and at least one class's images."""
     if images_per_class < 1:
         return [f"images_per_class must be at least 1, not {images_per_class}: give a larger one."]
     if batch_size < max(images_per_class, 2):
@@ -71,12 +71,9 @@ def _too_large(batch_size: int, capacity: int, has: str) -> list[str]:
     ]
 
 
-# Which images go into a batch together, by name. A sampler's batches depend on its seed and the epoch alone.
-
-
 @dataclass(frozen=True, kw_only=True)
 class BatchSamplerRow(PartRow):
-    """A batch sampler's class, and the rule that says which batches it can fill."""
+    """A batch sampler, with the rule that says which batches it can fill."""
 
     summary: str
     problems: Rule
@@ -106,14 +103,11 @@ BATCH_SAMPLERS: "PartTable[type[BatchSampler], BatchSamplerRow]" = PartTable(
 
 
 def batch_problems(sampler: str, class_sizes: Sequence[int], batch_size: int, images_per_class: int) -> list[str]:
-    """What forbids these batches, as sentences. Only a sampler of one's own is imported for it.
+    """Return sentences on why ``sampler`` cannot fill these batches. Imports user-defined samplers only.
 
     Raises:
-        Mistakes: the import path leads to no batch sampler.
+        Mistakes: the import path does not lead to a batch sampler.
     """
     row = BATCH_SAMPLERS.rows.get(sampler)
     rule = row.problems if row else BATCH_SAMPLERS[sampler].problems
     return rule(class_sizes, batch_size, images_per_class)
-
-
-__all__ = ["BATCH_SAMPLERS", "BatchSamplerRow", "batch_problems"]

@@ -1,4 +1,16 @@
-"""Crop boxes, and batched, antialiased resampling."""
+"""Crop boxes, and resampling of a whole batch at once, each image with its own box.
+
+An augmentation is a function that draws :class:`Crops` on the CPU from the images' sizes alone. So a seed gives the
+same crops on every device, and only the pixels inside the boxes are read. :func:`resample` then crops, flips and
+resizes with the triangle filter of Pillow and torchvision (bilinear, antialiased).
+
+Each output column is a weighted sum of a few input columns, and each output row one of rows. Each of the two sums is
+one ``embedding_bag`` over the batch, which adds weighted rows of a table; as dense matrices the filters would be
+mostly zeros. Pixels are stored column by column, the order in which the first sum reads them.
+
+Legend: B images; H, W height and width of the largest window; S output side; T taps, the input pixels of a sum;
+A attempts; 2 is (height, width); 4 is (top, left, height, width).
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,24 +23,14 @@ from torch.nn.functional import embedding_bag
 
 from trainables.data.augment import Frame
 
-# Crop, flip and resize a whole batch at once, each image with its own box.
-#
-# Each output column is a weighted sum of a few input columns, and each output row one of rows. The weights are the
-# triangle filter with which Pillow and torchvision resize (bilinear, antialiased). Both sums are one
-# ``embedding_bag`` over the whole batch, which adds weighted rows of a table: the filters as dense matrices would be
-# multiplied mostly by zero. Pixels come column by column, as the first sum wants its table.
-#
-# Legend: B images; H, W height and width of the largest window; S output side; T taps, the input pixels of a sum;
-# 4 is (top, left, height, width).
-
 
 @dataclass(frozen=True, kw_only=True)
 class Crops:
-    """What to take from each image of a batch, in its own pixels, on the CPU.
+    """One crop of each image of a batch, in pixels of the image, on the CPU.
 
-    ``boxes_B4`` (whole or fractions) become outputs of ``side`` S; ``reach_B4`` are the parts of the images that the
-    filter may read: the box itself where an image is cropped and then resized, the whole image where it is resized
-    and then cropped. ``flips_B`` (bool) mirror left and right.
+    The boxes ``boxes_B4`` (integers or fractions) become outputs of ``side`` S. The filter may read ``reach_B4``: the
+    box if the image is cropped and then resized, the whole image if it is resized and then cropped. ``flips_B`` (bool)
+    selects the images to mirror horizontally.
     """
 
     boxes_B4: Tensor
@@ -38,7 +40,7 @@ class Crops:
 
     @cached_property
     def windows_B4(self) -> Tensor:
-        """The whole pixels that the filter reads, int64 [B, 4]."""
+        """Windows of whole pixels that the filter reads, int64 [B, 4]."""
         low, high = [], []
         for axis in (0, 1):
             start_B, scale_B, support_B = _filter(self.boxes_B4, axis, self.side)
@@ -51,28 +53,28 @@ class Crops:
 
     @cached_property
     def exact_B(self) -> Tensor:
-        """Where outputs are pixels of the image as they are, bool [B]."""
+        """Mask of outputs that are unchanged pixels of the image, bool [B]."""
         return (self.windows_B4 == self.boxes_B4).all(dim=1) & (self.boxes_B4[:, 2:] == self.side).all(dim=1)
 
     def of(self, rows: Tensor | slice) -> "Crops":
-        """The crops of some images of the batch."""
+        """Return the crops of some images of the batch."""
         return Crops(
             boxes_B4=self.boxes_B4[rows], reach_B4=self.reach_B4[rows], flips_B=self.flips_B[rows], side=self.side
         )
 
 
 def _filter(boxes_B4: Tensor, axis: int, side: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Start, scale and support of each box's filter, float64 [B].
+    """Return start, scale and support of each box's filter, float64 [B].
 
     Output pixel s is centred at start + scale × (s + ½), where scale = length / S. The filter falls linearly to zero
-    at ``support`` = max(scale, 1) pixels from there and is cut to the reach.
+    at ``support`` = max(scale, 1) pixels from the centre and is cut to the reach.
     """
     scale_B = boxes_B4[:, axis + 2].double() / side
     return boxes_B4[:, axis].double(), scale_B, scale_B.clamp(min=1)
 
 
 def _taps(crops: Crops, axis: int) -> tuple[Tensor, Tensor]:
-    """The input pixels of each output pixel along an axis, int64 [B, S, T], and weights, which sum to one."""
+    """Return each output pixel's input pixels along an axis, int64 [B, S, T], and their weights, which sum to one."""
     start_B11, scale_B11, support_B11 = (part[:, None, None] for part in _filter(crops.boxes_B4, axis, crops.side))
     low_B11, extent_B11 = (crops.windows_B4[:, part, None, None] for part in (axis, axis + 2))
     centres_BS1 = start_B11 - low_B11 + scale_B11 * (torch.arange(crops.side)[:, None] + 0.5)
@@ -80,12 +82,12 @@ def _taps(crops: Crops, axis: int) -> tuple[Tensor, Tensor]:
     pixels_BST = first_BS1 + torch.arange(math.ceil(2 * support_B11.max()))
     within_BST = (pixels_BST >= 0) & (pixels_BST < extent_B11)
     weights_BST = (1 - (pixels_BST + 0.5 - centres_BS1).abs() / support_B11).clamp(min=0) * within_BST
-    pixels_BST = torch.where(within_BST, pixels_BST, 0)  # weighted zero, but it must be somewhere
+    pixels_BST = torch.where(within_BST, pixels_BST, 0)  # any valid index: its weight is zero
     return pixels_BST.long(), (weights_BST / weights_BST.sum(dim=2, keepdim=True)).float()
 
 
 def _sums(table: Tensor, bags: Tensor, weights: Tensor) -> Tensor:
-    """Weighted sums of rows of ``table`` [R, D]: bags [..., T] → [bags, D]."""
+    """Return weighted sums of rows of ``table`` [R, D]: bags [..., T] → [bags, D]."""
     taps = bags.shape[-1]
     return embedding_bag(
         bags.reshape(-1, taps).to(table.device),
@@ -97,11 +99,11 @@ def _sums(table: Tensor, bags: Tensor, weights: Tensor) -> Tensor:
 
 @torch.no_grad()
 def resample(pixels: Tensor, crops: Crops) -> Tensor:
-    """Float images [B, 3, S, S] in 0 … 1 from the uint8 pixels [B, W, H, 3] of the windows, on their device."""
+    """Return float images [B, 3, S, S] in 0 … 1 from the windows' uint8 pixels [B, W, H, 3], on their device."""
     if crops.exact_B.all():
         flips_B111 = crops.flips_B[:, None, None, None].to(pixels.device)
         pixels = torch.where(flips_B111, pixels.flip(1), pixels) if crops.flips_B.any() else pixels
-        return pixels.permute(0, 3, 2, 1).contiguous().float().div_(255)  # moved as bytes, four times fewer
+        return pixels.permute(0, 3, 2, 1).contiguous().float().div_(255)  # permuted as bytes, a quarter of the size
     batch, width, height, _ = pixels.shape
     side = crops.side
     rows, row_weights = _taps(crops, 0)
@@ -119,19 +121,14 @@ def resample(pixels: Tensor, crops: Crops) -> Tensor:
     return _sums(table, bags_B3ST, weights_B3ST).view(batch, 3, side, side)
 
 
-# Which part of each image is seen, and whether mirrored: one function an augmentation.
-#
-# Parameters are drawn on the CPU from the images' sizes alone, so that a seed means the same crops on every device and
-# only the pixels that are seen are read.
-#
-# Legend: B images; A attempts; 2 is (height, width); 4 is (top, left, height, width).
+# Augmentations
 
 AREA = (0.08, 1.0)
 ASPECT = (3 / 4, 4 / 3)
 ATTEMPTS = 10
 
 Draws = torch.Generator | Sequence[torch.Generator] | None
-"""What numbers are drawn from: one generator, or several, each for as many images of the batch as the others."""
+"""Sources of random numbers: one generator, or several, each for an equal part of the batch."""
 
 
 def _whole(sizes_B2: Tensor) -> Tensor:
@@ -139,14 +136,14 @@ def _whole(sizes_B2: Tensor) -> Tensor:
 
 
 def _resized(sizes_B2: Tensor, frame: Frame) -> Tensor:
-    """Sizes after the frame's resize; a long side that keeps the aspect is cut to an integer, as torchvision does."""
+    """Return sizes after the frame's resize; the long side is rounded down, as by torchvision."""
     if frame.square:
         return torch.full_like(sizes_B2, frame.short_side)
     return (frame.short_side * sizes_B2).div(sizes_B2.amin(dim=1, keepdim=True), rounding_mode="floor")
 
 
 def _crop_of_resized(sizes_B2: Tensor, frame: Frame, offset: Callable[[Tensor], Tensor], flips_B: Tensor) -> Crops:
-    """Crops at ``offset(room)`` of the resized images, in stored pixels."""
+    """Return crops at ``offset(room)`` of the resized images, in stored pixels."""
     resized_B2 = _resized(sizes_B2, frame)
     scale_B2 = sizes_B2 / resized_B2
     offset_B2 = offset(resized_B2 - frame.side)
@@ -155,7 +152,7 @@ def _crop_of_resized(sizes_B2: Tensor, frame: Frame, offset: Callable[[Tensor], 
 
 
 def _drawn(draws: Draws, *shape: int, of_images: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Numbers drawn evenly from [0, 1); the dimension ``of_images`` is that of the batch."""
+    """Draw uniform numbers from [0, 1); ``of_images`` is the batch dimension."""
     if draws is None or isinstance(draws, torch.Generator):
         return torch.rand(shape, generator=draws, dtype=dtype)
     part = (*shape[:of_images], shape[of_images] // len(draws), *shape[of_images + 1 :])
@@ -167,31 +164,31 @@ def _flips(batch: int, generator: Draws) -> Tensor:
 
 
 def _up_to(limit: Tensor, generator: Draws) -> Tensor:
-    """Whole numbers drawn evenly from 0 … limit."""
+    """Draw uniform integers from 0 … limit."""
     draws = _drawn(generator, *limit.shape)
     return torch.minimum((draws * (limit + 1)).floor().to(torch.int64), limit)
 
 
 def none(sizes_B2: Tensor, frame: Frame, generator: Draws) -> Crops:
-    """Resize and centre crop, as evaluation does."""
+    """Resize and crop the centre, as in evaluation."""
     unflipped = torch.zeros(len(sizes_B2), dtype=torch.bool)
     return _crop_of_resized(sizes_B2, frame, lambda room: (room / 2).round(), unflipped)
 
 
 def crop(sizes_B2: Tensor, frame: Frame, generator: Draws) -> Crops:
-    """The same resize, a crop anywhere."""
+    """Resize as :func:`none`, then crop at a random position."""
     unflipped = torch.zeros(len(sizes_B2), dtype=torch.bool)
     return _crop_of_resized(sizes_B2, frame, lambda room: _up_to(room, generator), unflipped)
 
 
 def crop_flip(sizes_B2: Tensor, frame: Frame, generator: Draws) -> Crops:
-    """The same resize, a crop anywhere, mirrored half of the time."""
+    """Resize and crop as :func:`crop`, and mirror with probability ½."""
     flips_B = _flips(len(sizes_B2), generator)
     return _crop_of_resized(sizes_B2, frame, lambda room: _up_to(room, generator), flips_B)
 
 
 def resized_crop_flip(sizes_B2: Tensor, frame: Frame, generator: Draws) -> Crops:
-    """A crop of random area and aspect, resized, as ``RandomResizedCrop``; mirrored half of the time."""
+    """Crop a random area and aspect ratio and resize, as ``RandomResizedCrop`` does; mirror with probability ½."""
     batch = len(sizes_B2)
     area_B1 = sizes_B2.prod(dim=1, keepdim=True)
     draws = _drawn(generator, 2, batch, ATTEMPTS, of_images=1)
@@ -203,7 +200,7 @@ def resized_crop_flip(sizes_B2: Tensor, frame: Frame, generator: Draws) -> Crops
     first_B = fits_BA.to(torch.uint8).argmax(dim=1)
     drawn_B2 = tries_BA2[torch.arange(batch), first_B]
 
-    # Where no attempt fits: the centre, as near to the allowed aspects as it goes.
+    # If no attempt fits: the centre, with the nearest possible aspect ratio.
     height, width = sizes_B2.unbind(1)
     fallback_B2 = torch.stack(
         [

@@ -1,4 +1,8 @@
-"""Image files checked without decoding: format, size, and truncation."""
+"""Image files checked for damage without decoding pixels: format, size and truncation.
+
+Only the header and the end of a file are read, so images of sealed test classes may be checked. Damage between the two
+goes unnoticed.
+"""
 
 import os
 import struct
@@ -11,28 +15,26 @@ from typing import IO
 
 from PIL import BmpImagePlugin, Image, PpmImagePlugin, TiffImagePlugin
 
-from trainables.data.dataset import Dataset, listed
+from trainables.data.dataset import Dataset
 from trainables.data.images import Unreadable, identified, open_file, unreadable
-
-# An image file from outside: its format, its size and whether its end is there. No pixel is decoded.
-#
-# So images of sealed classes may be looked at. What lies between a file's header and its end can still be damaged.
+from trainables.mistakes import listed
 
 PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 JPEG_START_OF_SCAN, JPEG_END = 0xDA, b"\xff\xd9"
 GIF_END = b";"
-TIFF_PARTS = ((273, 279), (324, 325))  # the offsets and the lengths of strips, and of tiles
-PPM_BITS = {"1;I": 1, "L": 8, "RGB": 24, "I;16B": 16}  # of a pixel, by Pillow's raw mode
-TAIL = 64  # bytes that are read for what a file ends with
+TIFF_PARTS = ((273, 279), (324, 325))  # tags of offsets and lengths, of strips and of tiles
+PPM_BITS = {"1;I": 1, "L": 8, "RGB": 24, "I;16B": 16}  # bits per pixel of Pillow's raw modes
+TAIL = 64  # bytes searched for an end marker
 
 
 def damage_in(path: Path) -> str | None:
-    """What shows to be wrong with an image file before it is decoded; None where nothing does.
+    """Describe damage of an image file that is visible without decoding it, or return None.
 
-    Of a PNG, a BMP and a GIF the last bytes hold no pixel: without them it is called cut off, and may be decodable.
+    The last bytes of a PNG, a BMP and a GIF hold no pixel: a file without them is reported although it may be
+    decodable.
 
     Raises:
-        Exception: what decoding it would raise before the first pixel.
+        Exception: an error that decoding would raise before the first pixel.
     """
     with open_file(path) as file:
         image = identified(file)
@@ -43,13 +45,13 @@ def damage_in(path: Path) -> str | None:
 
 
 def _tail(file: IO[bytes], size: int) -> bytes:
-    """How a file ends, without the zeros that some programs and disks append."""
+    """Return the end of a file, without the zeros that some programs and disks append."""
     file.seek(max(0, size - TAIL))
     return file.read().rstrip(b"\0")
 
 
 def _jpeg(_: Image.Image, file: IO[bytes], size: int) -> bool:
-    """Its end comes after its pixels; a preview in its header has an end too, and programs append what they like."""
+    """Search for the end marker after the header, since an embedded preview has one too; data may follow it."""
     if _tail(file, size).endswith(JPEG_END):
         return True
     position, marker = 2, 0
@@ -90,19 +92,19 @@ def _tiff(image: Image.Image, _: IO[bytes], size: int) -> bool:
 
 
 def _raw(image: Image.Image, _: IO[bytes], size: int) -> bool:
-    """Rows of pixels as they are: what the header claims has to follow it."""
+    """Check that uncompressed rows of pixels are as long as the header claims."""
     assert isinstance(image, BmpImagePlugin.BmpImageFile | PpmImagePlugin.PpmImageFile)
     for tile in image.tile:
         mode, row = tile.args[:2] if isinstance(tile.args, tuple) else (str(tile.args), 0)
         row = row or -(-image.width * PPM_BITS.get(mode, 0) // 8)
-        padding = 3 if image.format == "BMP" else 0  # at most, which it puts behind the last row as well
+        padding = 3 if image.format == "BMP" else 0  # at most, and after the last row as well
         needed = row * image.height - padding if tile.codec_name == "raw" else 1
         if tile.offset + needed > size:
             return False
     return True
 
 
-# The decoder needs the whole of a WebP to say what it is, and has found a cut before.
+# Pillow needs a complete WebP file to identify it, so truncation is detected before this.
 _IS_WHOLE: dict[str, Callable[[Image.Image, IO[bytes], int], bool]] = {
     "JPEG": _jpeg,
     "MPO": _jpeg,
@@ -114,15 +116,13 @@ _IS_WHOLE: dict[str, Callable[[Image.Image, IO[bytes], int], bool]] = {
 }
 
 
-# Many images looked at from outside, none of them decoded, in a bounded time.
-
-THREADS = 8  # a network's file system answers them side by side; more would take turns on the interpreter
+THREADS = 8  # a network file system answers them in parallel; more would wait for the interpreter lock
 SHOWN = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """What was seen of ``looked`` images of ``total``, for the rest of which ``seconds`` were too few."""
+    """Result of checking ``looked`` of ``total`` images within ``seconds``."""
 
     looked: int
     total: int
@@ -130,13 +130,13 @@ class Look:
     damaged: tuple[Unreadable, ...]
 
     def sentence(self, classes: str) -> str | None:
-        """What is wrong with the images of ``classes``, as in "test classes"; None where nothing is."""
+        """Describe the damage found in ``classes``, as in "test classes"; None if all were checked and are fine."""
         of = f"{self.total:,}"
         if self.looked < self.total:
             of = f"the {self.looked:,} of {self.total:,}"
         which = f"of {of} images of {classes}"
         if self.looked < self.total:
-            which += f" that could be looked at in {self.seconds:.0f} s"
+            which += f" that could be checked in {self.seconds:.0f} s"
         if not self.damaged:
             return None if self.looked == self.total else f"None {which} looks damaged."
         shown = listed([f"{image.key} ({image.reason})" for image in self.damaged], "; ", shown=SHOWN)
@@ -144,7 +144,7 @@ class Look:
 
 
 def look_at(dataset: Dataset, keys: Sequence[str], *, seconds: float) -> Look:
-    """Look at the images ``keys`` for so many seconds at most; a file system that hangs holds nobody up."""
+    """Check the images ``keys`` without decoding them, for at most ``seconds`` even if the file system hangs."""
     end = time.monotonic() + seconds
     found: dict[int, Unreadable | None] = {}
     waiting, lock = iter(enumerate(keys)), Lock()

@@ -1,4 +1,4 @@
-"""Image files, decoded as they look: upright RGB with 8 bits a channel, on white."""
+"""Image files decoded as displayed: upright, 8 bits a channel, RGB on white."""
 
 import stat
 from collections.abc import Mapping, Sequence
@@ -9,11 +9,9 @@ from typing import IO, Any
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from trainables.data.dataset import listed
+from trainables.mistakes import listed
 
-# One image file as it looks: upright, 8 bits a channel, RGB on white.
-
-# torchvision's list, without waiting seconds for the import of torchvision.
+# torchvision's list; importing torchvision takes seconds.
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
 
 _NO_FILE = {
@@ -27,69 +25,62 @@ _NO_FILE = {
 TIFF_BITS_PER_SAMPLE, TIFF_PHOTOMETRIC, TIFF_WHITE_IS_ZERO = 258, 262, 0
 
 
-def _deep_grey(grey: np.ndarray, tiff_tags: Mapping[int, Any]) -> np.ndarray:
-    """Scale 12- or 16-bit grey to 8 bits; Pillow's own conversion clips all above 255 to white."""
-    bits = tiff_tags.get(TIFF_BITS_PER_SAMPLE, (16,))[0]
-    if bits > 16 or not 0 <= grey.min() <= grey.max() < 2**bits:
-        raise ValueError(f"grey from {grey.min()} to {grey.max()}, and nothing says how much is white")
-    white = 2**bits - 1
-    scaled = ((grey.astype(np.int64) * 255 + white // 2) // white).astype(np.uint8)
-    return 255 - scaled if tiff_tags.get(TIFF_PHOTOMETRIC) == TIFF_WHITE_IS_ZERO else scaled
+# Reading
 
 
 def read_image(path: Path) -> np.ndarray:
-    """Read an image file as uint8, height × width × 3, as it looks.
+    """Read an image file as displayed: uint8, height × width × 3.
 
     Raises:
-        Exception: whatever Pillow meets in a damaged file; ValueError for grey without a known white.
+        Exception: any error from Pillow on a damaged file; ValueError if the white level of deep grey is unknown.
     """
     with open_file(path) as file:  # given a path, Pillow 13 maps uncompressed TIFFs and garbles rotated grey ones
         return np.asarray(opened_image(file))
 
 
 def open_file(path: Path) -> IO[bytes]:
-    """The file at ``path``, open for reading.
+    """Open the file at ``path`` for reading.
 
     Raises:
         OSError: it cannot be opened.
-        ValueError: it is empty, or no file: whoever reads a pipe that nobody writes to waits without end.
+        ValueError: it is empty, or not a regular file (reading a pipe without a writer would block forever).
     """
     status = path.stat()
     if kind := _NO_FILE.get(stat.S_IFMT(status.st_mode)):
-        raise ValueError(f"{kind} and no file")
+        raise ValueError(f"{kind}, not a file")
     if not status.st_size:
         raise ValueError("the file is empty")
     return path.open("rb")
 
 
 def opened_image(file: IO[bytes]) -> Image.Image:
-    """The image in an open file, decoded, as :func:`as_it_looks`; errors as above."""
+    """Decode the image in an open file, as :func:`identified` and :func:`as_it_looks`."""
     return as_it_looks(identified(file))
 
 
 def identified(file: IO[bytes]) -> Image.Image:
-    """The image in an open file, of which no pixel is decoded yet: format and size are those of its header.
+    """Open the image in an open file without decoding pixels; format and size are those of its header.
 
     Raises:
-        ValueError: its format is not known, or it claims to be so large that decoding it would fill the memory.
+        ValueError: the format is unknown, or the header claims a size that would exhaust the memory.
     """
     try:
         return Image.open(file)
     except UnidentifiedImageError:
-        raise ValueError("not an image of a known format") from None  # Pillow's words show Python objects
+        raise ValueError("not an image of a known format") from None  # Pillow's message shows Python objects
     except Image.DecompressionBombError:
-        most = 2 * (Image.MAX_IMAGE_PIXELS or 0)  # Pillow warns from the half
+        most = 2 * (Image.MAX_IMAGE_PIXELS or 0)  # Pillow warns at half of it
         raise ValueError(f"its header says that it has more than {most:,} pixels") from None
 
 
 def as_it_looks(image: Image.Image) -> Image.Image:
-    """An image of Pillow's in RGB, or itself where it is that already.
+    """Convert a PIL image to upright RGB; returned unchanged if it already is.
 
-    EXIF orientation is applied, transparency is laid on white, and deep grey is scaled.
+    EXIF orientation is applied, transparency is composed on white, and deep grey is scaled to 8 bits.
     """
-    image.load()  # what it says of itself may come after its pixels
+    image.load()  # metadata may follow the pixels
     is_upright = image.getexif().get(ExifTags.Base.Orientation, 1) == 1
-    upright = image if is_upright else ImageOps.exif_transpose(image)  # which copies an upright one
+    upright = image if is_upright else ImageOps.exif_transpose(image)  # which would copy an upright one
     if upright.mode.startswith(("I", "F")):
         upright = Image.fromarray(_deep_grey(np.asarray(upright), getattr(image, "tag_v2", {})))
     if upright.has_transparency_data:
@@ -98,37 +89,50 @@ def as_it_looks(image: Image.Image) -> Image.Image:
     return upright if upright.mode == "RGB" else upright.convert("RGB")
 
 
-# Decoded images made to fit, and the sentences on those that cannot be read.
+def _deep_grey(grey: np.ndarray, tiff_tags: Mapping[int, Any]) -> np.ndarray:
+    """Scale 12- or 16-bit grey to 8 bits; Pillow's own conversion clips values above 255 to white."""
+    bits = tiff_tags.get(TIFF_BITS_PER_SAMPLE, (16,))[0]
+    if bits > 16 or not 0 <= grey.min() <= grey.max() < 2**bits:
+        raise ValueError(f"grey from {grey.min()} to {grey.max()}, and nothing says how much is white")
+    white = 2**bits - 1
+    scaled = ((grey.astype(np.int64) * 255 + white // 2) // white).astype(np.uint8)
+    return 255 - scaled if tiff_tags.get(TIFF_PHOTOMETRIC) == TIFF_WHITE_IS_ZERO else scaled
+
+
+# Unreadable images
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unreadable:
-    """An image that cannot be read, and why."""
+    """An image that cannot be read, and the reason."""
 
     key: str
     reason: str
 
 
 def unreadable(key: str, error: Exception) -> Unreadable:
-    """The image ``key``, whose decoder raised ``error``: decoders raise anything."""
+    """Return the image ``key`` with the reason from ``error``, any exception of an image decoder."""
     return Unreadable(key=key, reason=getattr(error, "strerror", None) or str(error) or type(error).__name__)
 
 
 def cannot_be_read(images: Sequence[Unreadable], total: int) -> str:
-    """The sentence on ``images``, of ``total`` ones."""
+    """Return the sentence that lists the unreadable ``images`` out of ``total``."""
     shown = listed([f"{image.key} ({image.reason})" for image in images], "; ")
     return f"{len(images):,} of {total:,} images cannot be read: {shown}."
 
 
+# Scaling
+
+
 def fitted(pixels: np.ndarray, short_side: int) -> np.ndarray:
-    """The image, uint8 [H, W, 3], scaled down to this short side where it is larger, its aspect kept."""
+    """Scale an image, uint8 [H, W, 3], down to ``short_side``, keeping its aspect ratio; never enlarge it."""
     if min(pixels.shape[:2]) <= short_side:
         return pixels
     return np.asarray(fitted_image(Image.fromarray(pixels), short_side))
 
 
 def fitted_image(image: Image.Image, short_side: int) -> Image.Image:
-    """The same of an image of Pillow's."""
+    """Scale a PIL image as :func:`fitted` does."""
     if min(image.size) <= short_side:
         return image
     height, width = resized_shape(image.height, image.width, short_side)
@@ -136,7 +140,7 @@ def fitted_image(image: Image.Image, short_side: int) -> Image.Image:
 
 
 def resized_shape(height: int, width: int, short_side: int) -> tuple[int, int]:
-    """Height and width with this short side; the long side is cut to an integer, as torchvision does."""
+    """Return height and width after resizing to ``short_side``; the long side is rounded down, as by torchvision."""
     if height <= width:
         return short_side, int(short_side * width / height)
     return int(short_side * height / width), short_side

@@ -1,4 +1,13 @@
-"""The fixed split of classes into training, validation and test, and its digest."""
+"""The fixed split of classes into training, validation and test, and its digest.
+
+Half of the classes train and half test, as Song et al. (2016) split, unless the data set's authors published halves. A
+tenth of the *training classes* validates: those with the lowest hashes of their names, so the split does not depend on
+a library's random generator. Cross-validation deals the training classes into folds in the same order, and each fold
+validates once.
+
+With ``merge``, every m consecutive training classes are learned as one class with several centres; Li et al. (PNP,
+Tables 6 and 7) merge three. Validation and test keep their own classes.
+"""
 
 import hashlib
 import json
@@ -8,62 +17,24 @@ from decimal import ROUND_HALF_UP, Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from trainables.data.dataset import listed
-from trainables.mistakes import Mistakes, raise_if_any
+from trainables.mistakes import Mistakes, counted, listed, raise_if_any
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-# Merged classes: every m consecutive training classes are learned as one class that has several centres.
-#
-# Li et al. (PNP, Tables 6 and 7) merge three. Validation and test keep their own classes.
-
-
-def merged_labels(labels_N: "Tensor", merge: int) -> "Tensor":
-    """The labels 0 … C−1 of N images after every ``merge`` consecutive classes became one; the last may be smaller."""
-    return labels_N // merge
-
-
-def merged_sizes(class_sizes: Sequence[int], merge: int) -> list[int]:
-    """How many images each merged class has.
-
-    >>> merged_sizes([5, 6, 7, 8, 9], 2)
-    [11, 15, 9]
-    """
-    return [sum(class_sizes[start : start + merge]) for start in range(0, len(class_sizes), merge)]
-
-
-# The fixed split of classes into train, validation and test, and its digest.
-#
-# Half of the classes train and half test, as Song et al. (2016) split, unless the data set's authors published
-# their own halves. A tenth of the *training classes* validates, fixed once: those whose names hash lowest, so
-# that no library's random generator decides what is compared with what. Cross-validation deals the training
-# classes into folds in the same order, and each fold validates once.
-
-FEWEST_CLASSES = 2  # in each part: with one class there is nothing to tell apart
-FEWEST_IMAGES = 2  # of a class that is scored: a query and something to find
-
-
-def left_out(names: Sequence[str], fold: Sequence[str]) -> tuple[str, ...]:
-    """``names`` without those of ``fold``, in their order."""
-    fold_names = frozenset(fold)
-    return tuple(name for name in names if name not in fold_names)
-
-
-def _sha256(content: Any) -> str:
-    text = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+FEWEST_CLASSES = 2  # in each part: one class leaves nothing to distinguish
+FEWEST_IMAGES = 2  # of a class that is scored: a query and one image to find
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassSplit:
-    """Which classes train, validate and test. Made by :func:`make_split`.
+    """The classes that train, validate and test, made by :func:`make_split`.
 
-    ``identity`` says which data the names belong to; ``ratio`` is the part of the training half that trains at once.
-    With ``folds``, ``train`` is the whole training half, nothing else validates, and each fold names the classes
-    that validate while the others train. Every ``merge`` consecutive classes that train are learned as one.
-    ``images`` is the digest of what the classes of the training half hold, None until they are decoded.
+    ``identity`` identifies the data set, and ``ratio`` is the part of the training half that trains at once. With
+    ``folds``, ``train`` is the whole training half and ``validation`` is empty; each fold lists the classes that
+    validate while the others train. Every ``merge`` consecutive training classes are learned as one. ``images`` is the
+    digest of the images of the training half, None until they are decoded.
     """
 
     train: tuple[str, ...]
@@ -78,16 +49,14 @@ class ClassSplit:
 
     @property
     def divisions(self) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-        """What trains and what validates in one training: one pair, or one a fold."""
+        """Training and validation classes of each training: one pair, or one per fold."""
         if not self.folds:
             return [(self.train, self.validation)]
         return [(left_out(self.train, fold), fold) for fold in self.folds]
 
     @property
     def gallery(self) -> int:
-        """How many classes validate at once, and so stand in each other's way: those of one part, or of the largest
-        fold.
-        """
+        """Number of classes in a validation gallery, that of the largest fold in a cross-validation."""
         return max(len(validating) for _, validating in self.divisions)
 
     def _content(self) -> dict[str, Any]:
@@ -105,27 +74,28 @@ class ClassSplit:
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) of the whole split and of the images that train: equal digests, comparable results."""
+        """SHA-256 (hex) of the split and of the training half's images; results with equal digests are comparable."""
         return _sha256(self._content())
 
     @property
     def test_digest(self) -> str:
-        """SHA-256 (hex) of the test classes' names alone, in whatever order and however the rest was split.
+        """SHA-256 (hex) of the names of the test classes, independent of their order and of the rest of the split.
 
-        No test image may be read before the test is opened; the ledger holds the digest of their content from then on.
+        It does not cover the images, which may not be read before the test is opened; from then on the ledger records
+        the digest of their content.
         """
         return _sha256({"identity": self.identity, "test": sorted(self.test)})
 
     def to_json(self) -> dict[str, Any]:
-        """The split and its digests, for ``split.json``."""
+        """Return the split and its digests, for ``split.json``."""
         return {**self._content(), "digest": self.digest, "test_digest": self.test_digest}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "ClassSplit":
-        """The split that :meth:`to_json` wrote.
+        """Return the split written by :meth:`to_json`.
 
         Raises:
-            Mistakes: keys are missing or the digest does not fit, so the file was edited.
+            Mistakes: keys are missing, or the digest does not match because the file was edited.
         """
         try:
             split = cls(
@@ -143,38 +113,21 @@ class ClassSplit:
         except KeyError as missing:
             raise Mistakes(f"The split has no {missing} and cannot be read. Restore the file.") from None
         if split.digest != expected:
-            raise Mistakes(f"The split was edited: its digest is {split.digest}, it says {expected}. Restore the file.")
+            raise Mistakes(
+                f"The split was edited: its digest is {split.digest}, and the file says {expected}. Restore the file."
+            )
         return split
 
 
-def _validation_count(classes: int, ratio: float) -> int:
-    """max(2, classes × (1 − ratio)), rounded half up in decimal arithmetic: 0.9 is nine tenths here."""
-    share = classes * (1 - Decimal(repr(ratio)))
-    return max(FEWEST_CLASSES, int(share.quantize(Decimal(1), rounding=ROUND_HALF_UP)))
+def _sha256(content: Any) -> str:
+    text = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _halves(
-    class_names: Sequence[str], published: tuple[Sequence[str], Sequence[str]] | None
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    if published is None:
-        middle = len(class_names) // 2
-        return tuple(class_names[:middle]), tuple(class_names[middle:])
-    train, test = map(tuple, published)
-    known = set(class_names)
-    if missing := [name for name in (*train, *test) if name not in known]:
-        raise Mistakes(
-            f"{len(missing)} of the {len(train) + len(test)} classes of the published split are not in the "
-            f"data: {listed(missing)}. The data set is incomplete."
-        )
-    assert not set(train) & set(test), "published halves that share classes"
-    return train, test
-
-
-def _dealt(names: Sequence[str], folds: int) -> list[Sequence[str]]:
-    """``names`` in ``folds`` consecutive parts, the first ones larger by one where it does not come out even."""
-    size, larger = divmod(len(names), folds)
-    starts = [fold * size + min(fold, larger) for fold in range(folds + 1)]
-    return [names[start:end] for start, end in pairwise(starts)]
+def left_out(names: Sequence[str], fold: Sequence[str]) -> tuple[str, ...]:
+    """Return ``names`` without those of ``fold``, in their order."""
+    fold_names = frozenset(fold)
+    return tuple(name for name in names if name not in fold_names)
 
 
 def make_split(
@@ -187,12 +140,12 @@ def make_split(
     folds: int | None = None,
     merge: int | None = None,
 ) -> ClassSplit:
-    """Split ``class_names``, which are in the data set's own order.
+    """Split ``class_names``, given in the data set's own order.
 
-    The first floor(C / 2) classes, or the first of the ``published`` halves, are the training half. Of its
-    C_train classes, the max(2, C_train × (1 − ratio) rounded half up) with the smallest SHA-256 of
-    ``seed:class name`` validate. With ``folds`` all of them do, dealt in the order of their hashes, so that the first
-    of ten folds is the fixed split's tenth; ``ratio`` then plays no part. Each part keeps the order of
+    The first floor(C / 2) classes, or the first of the ``published`` halves, are the training half. Of its C_train
+    classes, the max(2, C_train × (1 − ratio) rounded half up) with the smallest SHA-256 of ``seed:class name``
+    validate. With ``folds``, ``ratio`` is ignored and all of them validate in turn, dealt in the order of their hashes:
+    the first of ten folds equals the validation classes of the fixed split at 0.9. Each part keeps the order of
     ``class_names``.
 
     Raises:
@@ -200,9 +153,9 @@ def make_split(
     """
     assert len(set(class_names)) == len(class_names), "class names that repeat"
     if not 0 < ratio < 1:
-        raise Mistakes(f"split.ratio must lie between 0 and 1, such as 0.9; it is {ratio}.")
+        raise Mistakes(f"split.ratio must be between 0 and 1, such as 0.9; it is {ratio}.")
     half, test = _halves(class_names, published)
-    if folds and folds > len(half) >= 2 * FEWEST_CLASSES:  # before they are dealt: there may be any number
+    if folds and folds > len(half) >= 2 * FEWEST_CLASSES:  # before dealing, since the number may be huge
         raise Mistakes(_too_many_folds(folds, len(half)))
     hashed = sorted(half, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
     position = {name: number for number, name in enumerate(half)}
@@ -223,41 +176,71 @@ def make_split(
     return split
 
 
+def _validation_count(classes: int, ratio: float) -> int:
+    """Return max(2, classes × (1 − ratio)), rounded half up in decimal arithmetic, in which 0.9 is exact."""
+    share = classes * (1 - Decimal(repr(ratio)))
+    return max(FEWEST_CLASSES, int(share.quantize(Decimal(1), rounding=ROUND_HALF_UP)))
+
+
+def _halves(
+    class_names: Sequence[str], published: tuple[Sequence[str], Sequence[str]] | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if published is None:
+        middle = len(class_names) // 2
+        return tuple(class_names[:middle]), tuple(class_names[middle:])
+    train, test = map(tuple, published)
+    known = set(class_names)
+    if missing := [name for name in (*train, *test) if name not in known]:
+        raise Mistakes(
+            f"{len(missing)} of the {len(train) + len(test)} classes of the published split are not in the "
+            f"data: {listed(missing)}. The data set is incomplete: unpack it again."
+        )
+    assert not set(train) & set(test), "published halves that share classes"
+    return train, test
+
+
+def _dealt(names: Sequence[str], folds: int) -> list[Sequence[str]]:
+    """Split ``names`` into ``folds`` consecutive parts; the first ones are larger by one if the division is uneven."""
+    size, larger = divmod(len(names), folds)
+    starts = [fold * size + min(fold, larger) for fold in range(folds + 1)]
+    return [names[start:end] for start, end in pairwise(starts)]
+
+
 def _too_many_folds(folds: int, half: int) -> str:
     return (
-        f"split.folds is {folds} and the training half has {half} classes; at least {FEWEST_CLASSES} of them have to "
-        f"validate in each fold and as many to train: give {half // FEWEST_CLASSES} folds at most."
+        f"split.folds is {folds} and the training half has {half} classes; at least {FEWEST_CLASSES} of them must "
+        f"validate in each fold, and as many must train: give {half // FEWEST_CLASSES} folds at most."
     )
 
 
 def _refuse_too_few(split: ClassSplit) -> None:
-    """Refuse a split in which a part has fewer than two classes, or two merged ones."""
+    """Raise if a part of the split has fewer than two classes, counting merged ones as one."""
     half = len(split.train) + len(split.validation)
     train, validation = (min(map(len, parts)) for parts in zip(*split.divisions, strict=True))
     few = min(train, validation) < FEWEST_CLASSES
     if len(split.test) < FEWEST_CLASSES or (few and (not split.folds or half < 2 * FEWEST_CLASSES)):
         raise Mistakes(
-            f"The data set has {half + len(split.test)} classes: {half} in the training half and {len(split.test)} "
-            f"in the test half. At split.ratio {split.ratio}, {validation} of the training half validate and "
-            f"{train} are left to train. Each part needs at least {FEWEST_CLASSES}: give more "
-            "classes or another split.ratio."
+            f"The data set has {counted(half + len(split.test), 'class', 'classes')}: {half} in the training half and "
+            f"{len(split.test)} in the test half. At split.ratio {split.ratio}, {validation} of the training half "
+            f"validate and {train} are left to train. Each part needs at least {FEWEST_CLASSES}: give more classes or "
+            "another split.ratio."
         )
     if few:
         raise Mistakes(_too_many_folds(len(split.folds), half))
     if len(merged_sizes([1] * train, split.merge)) < FEWEST_CLASSES:
         raise Mistakes(
-            f"split.merge is {split.merge} and {train} classes train at once, which makes them one class; give less "
+            f"split.merge is {split.merge} and {train} classes train at once, which merges them into one; give less "
             f"than {train}."
         )
 
 
 def check_images(split: ClassSplit, classes: Mapping[str, Sequence[str]]) -> None:
-    """Check, by names alone, that there are images in every class and something to find in each part.
+    """Check, without opening images, that no class is empty and that each part has a class with two images.
 
-    A class of one image may be scored: its query has nothing to find and counts as a miss.
+    A class with one image may be scored; its query has nothing to find and counts as a miss.
 
     Raises:
-        Mistakes: classes without images, or a part without a class of two, by number.
+        Mistakes: classes are empty, or all classes of a part have fewer than two images.
     """
     sentences = []
     validating = [("validation", names) for _, names in split.divisions]
@@ -269,7 +252,21 @@ def check_images(split: ClassSplit, classes: Mapping[str, Sequence[str]]) -> Non
             )
         if max(len(classes[name]) for name in names) < FEWEST_IMAGES:
             sentences.append(
-                f"None of the {len(names)} {part} classes has {FEWEST_IMAGES} images, and a class of one has nothing "
+                f"None of the {len(names)} {part} classes has {FEWEST_IMAGES} images, and a class with one has nothing "
                 "to find. Add images."
             )
     raise_if_any(sentences)
+
+
+def merged_labels(labels_N: "Tensor", merge: int) -> "Tensor":
+    """Merge every ``merge`` consecutive classes in the labels 0 … C−1 of N images; the last group may be smaller."""
+    return labels_N // merge
+
+
+def merged_sizes(class_sizes: Sequence[int], merge: int) -> list[int]:
+    """Return the number of images in each merged class.
+
+    >>> merged_sizes([5, 6, 7, 8, 9], 2)
+    [11, 15, 9]
+    """
+    return [sum(class_sizes[start : start + merge]) for start in range(0, len(class_sizes), merge)]

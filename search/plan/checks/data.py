@@ -11,11 +11,10 @@ from search.config.search_config import SearchConfig
 from search.config.validation import Findings
 from trainables.data import Dataset
 from trainables.data.batch_samplers import batch_problems
-from trainables.data.dataset import listed
 from trainables.data.split import ClassSplit, check_images, make_split, merged_sizes
 from trainables.metrics import largest_k
 from trainables.metrics.table import is_retrieval, split_subset, superclass_metrics
-from trainables.mistakes import Mistakes, raise_if_any
+from trainables.mistakes import Mistakes, listed, raise_if_any
 from trainables.parts import is_own
 from trainables.training.config import TrainingConfig
 

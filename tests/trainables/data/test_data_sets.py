@@ -102,7 +102,7 @@ def test_folder_names_all_classes_without_images_and_all_odd_file_names(tmp_path
     empty, odd = mistake.value.sentences
     assert "2 of the 3" in empty
     assert "b, c" in empty
-    assert "1 file names are not UTF-8" in odd
+    assert "1 file name that cannot be read as UTF-8" in odd
     assert str(mistake.value).encode()
 
 

@@ -110,7 +110,7 @@ def test_lists_of_birds_have_to_agree(path: str, tmp_path: Path) -> None:
     root = make_tree("cub200", tmp_path)
     (root / path).write_text("".join((root / path).read_text().splitlines(keepends=True)[:-1]))
     (sentence,) = refusal(part("cub200", root))
-    assert ("1 classes" if path == "classes.txt" else "1 images") in sentence
+    assert ("1 class of" if path == "classes.txt" else "1 image of") in sentence
 
 
 def test_products_are_of_the_kinds_that_the_lists_say(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_product_of_two_kinds_is_refused(tmp_path: Path) -> None:
     lines = (root / "Ebay_test.txt").read_text().splitlines()
     image, product, _, path = lines[-1].split()
     (root / "Ebay_test.txt").write_text("\n".join([*lines[:-1], f"{image} {product} 12 {path}"]))
-    with pytest.raises(Mistakes, match=f"1 products in .* have more than one super_class_id: {product}. Restore"):
+    with pytest.raises(Mistakes, match=f"1 product in .* with more than one super_class_id: {product}. Restore"):
         part("sop", root).superclasses()
 
 
@@ -276,14 +276,14 @@ def test_a_vehicle_has_the_same_images_in_every_list(tmp_path: Path) -> None:
     root = make_tree("vehicleid", tmp_path)
     large = root / LISTS["vehicleid"][3]
     large.write_text("".join(large.read_text().splitlines(keepends=True)[1:]))
-    assert "1 vehicles in train_test_split/test_list_2400.txt of " in refusal(part("vehicleid", root))[0]
+    assert "1 vehicle in train_test_split/test_list_2400.txt of " in refusal(part("vehicleid", root))[0]
 
 
 def test_a_vehicle_cannot_train_and_test(tmp_path: Path) -> None:
     root = make_tree("vehicleid", tmp_path)
     with (root / "train_test_split/train_list.txt").open("a") as file:
         file.write("0007020 112\n")
-    assert "1 classes of VehicleID" in refusal(part("vehicleid", root))[0]
+    assert "1 class of VehicleID" in refusal(part("vehicleid", root))[0]
 
 
 def test_species_are_split_by_a_hash_where_no_list_is_given(tmp_path: Path) -> None:

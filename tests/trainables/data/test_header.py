@@ -109,9 +109,9 @@ def test_no_pixel_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ("make", "reason"),
     [
         (lambda path: path.touch(), "the file is empty"),
-        (lambda path: path.mkdir(), "a folder and no file"),
-        (os.mkfifo, "a pipe and no file"),
-        (lambda path: path.symlink_to("/dev/zero"), "a device and no file"),
+        (lambda path: path.mkdir(), "a folder, not a file"),
+        (os.mkfifo, "a pipe, not a file"),
+        (lambda path: path.symlink_to("/dev/zero"), "a device, not a file"),
         (lambda path: path.symlink_to("nowhere"), "No such file or directory"),
         (lambda path: path.symlink_to(path.name), "Too many levels of symbolic links"),
         (lambda path: path.write_text("<html>404</html>"), "not an image of a known format"),
@@ -158,7 +158,7 @@ def test_a_file_system_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
     assert time.monotonic() - begun < 10
     assert look.looked == 10
     assert look.sentence("test classes") == (
-        "None of the 10 of 20 images of test classes that could be looked at in 1 s looks damaged."
+        "None of the 10 of 20 images of test classes that could be checked in 1 s looks damaged."
     )
 
 

@@ -171,12 +171,12 @@ CASES: dict[str, Case] = {
         decoded="Too many levels of symbolic links",
         seen="Too many levels of symbolic links",
     ),
-    "pipe": Case(make=os.mkfifo, decoded="a pipe and no file", seen="a pipe and no file"),
-    "device": Case(make=device, decoded="a device and no file", seen="a device and no file"),
+    "pipe": Case(make=os.mkfifo, decoded="a pipe, not a file", seen="a pipe, not a file"),
+    "device": Case(make=device, decoded="a device, not a file", seen="a device, not a file"),
     "socket": Case(
         make=lambda path: os.mknod(path, 0o600 | stat.S_IFSOCK),
-        decoded="a socket and no file",
-        seen="a socket and no file",
+        decoded="a socket, not a file",
+        seen="a socket, not a file",
     ),
     "name of a line break": Case(make=holds(b"x"), decoded="a\\nb.jpg (not", seen=UNKNOWN, file="a\nb.jpg"),
     "name that clears the terminal": Case(

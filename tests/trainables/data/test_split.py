@@ -150,7 +150,9 @@ def test_an_edited_split_is_refused() -> None:
 
 @pytest.mark.parametrize("classes", [0, 1, 3, 7])
 def test_too_few_classes_are_refused_with_the_numbers(classes: int) -> None:
-    with pytest.raises(Mistakes, match=rf"has {classes} classes: {classes // 2} in the training half"):
+    with pytest.raises(
+        Mistakes, match=rf"has {classes} {'class' if classes == 1 else 'classes'}: {classes // 2} in the training half"
+    ):
         make_split("data", NAMES[:classes], None, ratio=0.9, seed=0)
     assert make_split("data", NAMES[:8], None, ratio=0.9, seed=0).train
 

@@ -69,7 +69,7 @@ def test_attempts_are_read_one_after_the_other(directory: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"loss": "support.own_parts:Nothing"}, "Mistakes: The loss 'support.own_parts:Nothing' is not there"),
+        ({"loss": "support.own_parts:Nothing"}, "Mistakes: The loss 'support.own_parts:Nothing' does not exist"),
         ({"loss": "support.own_parts:Raising"}, "IndexError: out of sorts"),
         ({"model": ModelConfig(weights="nowhere.pth")}, "Mistakes: model.weights is 'nowhere.pth', no file"),
     ],

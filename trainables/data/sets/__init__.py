@@ -1,1 +1,1 @@
-"""The data sets, one a file, and what their readers share."""
+"""The data sets and their base classes."""

@@ -1,4 +1,4 @@
-"""CUB-200-2011, Cars196, Stanford Online Products, VehicleID and iNaturalist 2018."""
+"""The published data sets: CUB-200-2011, Cars196, SOP, VehicleID, iNaturalist 2018 and Omniglot."""
 
 import hashlib
 import json
@@ -10,18 +10,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from trainables.data.dataset import listed
 from trainables.data.images import IMAGE_SUFFIXES
 from trainables.data.sets.folders import images_below
-from trainables.data.sets.published import Classes, Halves, PublishedDataset, counted, grouped, halved, read_list
-from trainables.mistakes import Mistakes, raise_if_any
-
-# CUB-200-2011 (Wah et al. 2011): 200 species of birds, of which the first hundred train.
+from trainables.data.sets.published import Classes, Halves, PublishedDataset, count_halves, grouped, halved, read_list
+from trainables.mistakes import Mistakes, counted, listed, raise_if_any
 
 
 @dataclass(frozen=True, kw_only=True)
 class CUB200(PublishedDataset):
-    """Classes are named as in ``classes.txt`` and come in its order."""
+    """CUB-200-2011 (Wah et al. 2011): 200 species of birds; the first hundred train.
+
+    Class names and their order are those of ``classes.txt``.
+    """
 
     title: ClassVar[str] = "CUB-200-2011"
     summary: ClassVar[str] = "11,788 photographs of 200 species of birds"
@@ -32,7 +32,7 @@ image_class_labels.txt     1 1
 classes.txt                1 001.Black_footed_Albatross
 images/001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg"""
 
-    def _needed(self) -> tuple[str, ...]:
+    def _required(self) -> tuple[str, ...]:
         return "images.txt", "image_class_labels.txt", "classes.txt"
 
     def _published(self) -> Mapping[str, tuple[int, ...]]:
@@ -50,18 +50,18 @@ images/001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg"""
         sentences = []
         if shared := sorted(name for name, count in Counter(names.values()).items() if count > 1):
             sentences.append(
-                f"{len(shared)} names in classes.txt of {str(self.root)!r} are of more than one class: "
+                f"{counted(len(shared), 'name')} of more than one class in classes.txt of {str(self.root)!r}: "
                 f"{listed(shared)}. Restore the published files."
             )
         if odd := sorted(paths.keys() ^ labels.keys()):
             sentences.append(
-                f"{len(odd)} images in {str(self.root)!r} are in only one of images.txt and image_class_labels.txt: "
-                f"{listed(odd)}. Restore the published files."
+                f"{counted(len(odd), 'image')} of {str(self.root)!r} in only one of images.txt and "
+                f"image_class_labels.txt: {listed(odd)}. Restore the published files."
             )
         if unnamed := sorted(set(labels.values()) - names.keys()):
             sentences.append(
-                f"{len(unnamed)} classes in {str(self.root)!r} are in image_class_labels.txt and not in classes.txt: "
-                f"{listed(unnamed)}. Restore the published files."
+                f"{counted(len(unnamed), 'class', 'classes')} of {str(self.root)!r} in image_class_labels.txt and not "
+                f"in classes.txt: {listed(unnamed)}. Restore the published files."
             )
         raise_if_any(sentences)
         classes: dict[str, list[str]] = {name: [] for name in names.values()}
@@ -70,14 +70,15 @@ images/001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg"""
         return halved({name: tuple(keys) for name, keys in classes.items()})
 
 
-# Cars196 (Krause et al. 2013): 196 models of cars, of which the first 98 train.
-
-ANNOTATIONS = "cars_annos.mat"
+CARS_ANNOTATIONS = "cars_annos.mat"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cars196(PublishedDataset):
-    """Classes are named as in ``class_names`` and come in its order; ``test`` of the annotations is not used."""
+    """Cars196 (Krause et al. 2013): 196 models of cars; the first 98 train.
+
+    Class names and their order are those of ``class_names``. The annotations' field ``test`` is not used.
+    """
 
     title: ClassVar[str] = "Cars196"
     summary: ClassVar[str] = "16,185 photographs of 196 models of cars"
@@ -86,8 +87,8 @@ class Cars196(PublishedDataset):
 cars_annos.mat             annotations (relative_im_path, class, …) and class_names
 car_ims/000001.jpg"""
 
-    def _needed(self) -> tuple[str, ...]:
-        return (ANNOTATIONS,)
+    def _required(self) -> tuple[str, ...]:
+        return (CARS_ANNOTATIONS,)
 
     def _published(self) -> Mapping[str, tuple[int, ...]]:
         return {
@@ -98,10 +99,10 @@ car_ims/000001.jpg"""
         }
 
     def _listed(self) -> Halves:
-        from scipy.io import loadmat  # here, since no other data set should wait for it
+        from scipy.io import loadmat  # late: no other data set needs it
 
         try:
-            content = loadmat(self._root / ANNOTATIONS, squeeze_me=True)
+            content = loadmat(self._root / CARS_ANNOTATIONS, squeeze_me=True)
             names = [str(name) for name in content["class_names"]]
             if len(set(names)) < len(names):
                 raise ValueError("two classes have one name")
@@ -111,25 +112,25 @@ car_ims/000001.jpg"""
                 if not 1 <= label <= len(names):
                     raise ValueError(f"a class is {label}, and there are {len(names)}")
                 classes[names[label - 1]].append(str(path))
-        except Exception as error:  # scipy raises anything when a file is damaged
+        except Exception as error:  # scipy may raise anything on a damaged file
             raise Mistakes(
-                f"{ANNOTATIONS} in {str(self.root)!r} is damaged or not that of {self.title} "
+                f"{CARS_ANNOTATIONS} in {str(self.root)!r} is damaged or not that of {self.title} "
                 f"({type(error).__name__}: {error}). Restore the published file."
             ) from error
         return halved({name: tuple(keys) for name, keys in classes.items()})
 
 
-# Stanford Online Products (Song et al. 2016): products sold on eBay; the authors' lists are the two halves.
-#
-# The products are of twelve kinds (bicycles, chairs, …), the data set's superclasses.
-
 SOP_LISTS = ("Ebay_train.txt", "Ebay_test.txt")
-COLUMNS = "image_id class_id super_class_id path"
+SOP_COLUMNS = "image_id class_id super_class_id path"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SOP(PublishedDataset):
-    """Classes are named by their ``class_id``, in the order of the lists."""
+    """Stanford Online Products (Song et al. 2016): products sold on eBay; the authors' lists are the two halves.
+
+    Classes are named by their ``class_id``, in the order of the lists. The products are of twelve kinds (bicycles,
+    chairs, …), the superclasses.
+    """
 
     title: ClassVar[str] = "Stanford Online Products"
     summary: ClassVar[str] = "120,053 photographs of 22,634 products"
@@ -140,7 +141,7 @@ Ebay_train.txt             image_id class_id super_class_id path
 Ebay_test.txt              the same
 bicycle_final/111085122871_0.JPG"""
 
-    def _needed(self) -> tuple[str, ...]:
+    def _required(self) -> tuple[str, ...]:
         return SOP_LISTS
 
     def _published(self) -> Mapping[str, tuple[int, ...]]:
@@ -156,46 +157,41 @@ bicycle_final/111085122871_0.JPG"""
         return train, test
 
     def _half(self, name: str) -> Classes:
-        return grouped((product, path) for _, product, _, path in self._rows(name, COLUMNS))
+        return grouped((product, path) for _, product, _, path in self._rows(name, SOP_COLUMNS))
 
     def superclasses(self) -> dict[str, str]:
-        """Product → its ``super_class_id``.
+        """Map products to their ``super_class_id``.
 
         Raises:
-            Mistakes: as :meth:`classes`, or a product of two kinds.
+            Mistakes: as :meth:`classes`, or a product has two superclasses.
         """
         kinds: dict[str, set[str]] = {}
         for name in SOP_LISTS:
-            for _, product, kind, _ in self._rows(name, COLUMNS):
+            for _, product, kind, _ in self._rows(name, SOP_COLUMNS):
                 kinds.setdefault(product, set()).add(kind)
         if several := [product for product, found in kinds.items() if len(found) > 1]:
             raise Mistakes(
-                f"{len(several)} products in {str(self.root)!r} have more than one super_class_id: {listed(several)}. "
-                "Restore the published lists."
+                f"{counted(len(several), 'product')} in {str(self.root)!r} with more than one super_class_id: "
+                f"{listed(several)}. Restore the published lists."
             )
         return {product: min(kinds[product]) for product in self.classes()}
 
 
-# VehicleID (Liu et al. 2016): vehicles seen by surveillance cameras, with three lists of test vehicles.
-#
-# A model is scored on each list by itself (``recall_at_1-small``), and on the vehicles of all of them
-# (``recall_at_1``).
-
 VEHICLEID_TRAIN = "train_test_split/train_list.txt"
-TESTS = {
+VEHICLEID_TESTS = {
     "small": "train_test_split/test_list_800.txt",
     "medium": "train_test_split/test_list_1600.txt",
     "large": "train_test_split/test_list_2400.txt",
 }
-# The papers print other numbers than the released lists hold. Both are right: what is refused is a damaged list.
-TRAINING_CLASSES, TRAINING_IMAGES = (13_164, 13_134), (113_346, 110_178)
-TEST_CLASSES = {"small": (800,), "medium": (1_600,), "large": (2_400,)}
-TEST_IMAGES = {"small": (6_493, 7_332), "medium": (13_377, 12_995), "large": (19_777, 20_038)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class VehicleID(PublishedDataset):
-    """Classes are named by the vehicle's number, in the order of the lists."""
+    """VehicleID (Liu et al. 2016): vehicles seen by surveillance cameras, with three lists of test vehicles.
+
+    Classes are named by the vehicle's number, in the order of the lists. A model is scored on the vehicles of all test
+    lists (``recall_at_1``) and on each list separately (``recall_at_1-small``).
+    """
 
     title: ClassVar[str] = "VehicleID"
     summary: ClassVar[str] = "photographs of 13,164 vehicles to train on, and of 800, 1,600 and 2,400 to test"
@@ -205,19 +201,24 @@ train_test_split/train_list.txt        0279029 23781 (image, vehicle)
 train_test_split/test_list_800.txt     the same, and test_list_1600.txt, test_list_2400.txt
 image/0279029.jpg"""
 
-    def _needed(self) -> tuple[str, ...]:
-        return VEHICLEID_TRAIN, *TESTS.values()
+    def _required(self) -> tuple[str, ...]:
+        return VEHICLEID_TRAIN, *VEHICLEID_TESTS.values()
 
     def _published(self) -> Mapping[str, tuple[int, ...]]:
+        # The papers print other numbers than the released lists contain. Both are accepted.
         return {
-            "training classes": TRAINING_CLASSES,
-            "training images": TRAINING_IMAGES,
-            **{f"{name} test classes": right for name, right in TEST_CLASSES.items()},
-            **{f"{name} test images": right for name, right in TEST_IMAGES.items()},
+            "training classes": (13_164, 13_134),
+            "training images": (113_346, 110_178),
+            "small test classes": (800,),
+            "medium test classes": (1_600,),
+            "large test classes": (2_400,),
+            "small test images": (6_493, 7_332),
+            "medium test images": (13_377, 12_995),
+            "large test images": (19_777, 20_038),
         }
 
     def _counts(self, halves: Halves) -> dict[str, int]:
-        counts = counted(halves)
+        counts = count_halves(halves)
         for name, vehicles in self._test_lists.items():
             counts[f"{name} test classes"] = len(vehicles)
             counts[f"{name} test images"] = sum(map(len, vehicles.values()))
@@ -226,41 +227,36 @@ image/0279029.jpg"""
     def _listed(self) -> Halves:
         test: Classes = {}
         for name, vehicles in self._test_lists.items():
-            # A list is a part of the test classes, and so has all images of a vehicle that another list has too.
+            # Lists select classes, so a vehicle on several lists has the same images on each.
             if other := [vehicle for vehicle, keys in vehicles.items() if set(test.get(vehicle, keys)) != set(keys)]:
                 raise Mistakes(
-                    f"{len(other)} vehicles in {TESTS[name]} of {str(self.root)!r} have other images than in a smaller "
-                    f"list: {listed(other)}. Restore the published lists."
+                    f"{counted(len(other), 'vehicle')} in {VEHICLEID_TESTS[name]} of {str(self.root)!r} with "
+                    f"other images than in a smaller list: {listed(other)}. Restore the published lists."
                 )
             test = {**vehicles, **test}
         return self._list(VEHICLEID_TRAIN), test
 
     @cached_property
     def _test_lists(self) -> dict[str, Classes]:
-        return {name: self._list(path) for name, path in TESTS.items()}
+        return {name: self._list(path) for name, path in VEHICLEID_TESTS.items()}
 
     def _list(self, path: str) -> Classes:
         return grouped((vehicle, f"image/{image}.jpg") for image, vehicle in self._rows(path, "image vehicle"))
 
     def test_subsets(self) -> dict[str, tuple[str, ...]]:
-        """The vehicles of each list, of which none is left out that has images; ``subset`` may leave a list empty."""
+        """Return the vehicles with images on each list, without lists that ``subset`` leaves empty."""
         _, test = self.published_split()
         there = frozenset(test)
         found = {name: tuple(filter(there.__contains__, vehicles)) for name, vehicles in self._test_lists.items()}
         return {name: vehicles for name, vehicles in found.items() if vehicles}
 
 
-# iNaturalist 2018 (Van Horn et al. 2018): species of plants and animals, split as Brown et al. (Smooth-AP, 2020).
-#
-# They trained on 5,690 of the 8,142 categories. Their lists can be given; without them the training categories are
-# those whose names hash lowest, in the same proportion: neither an order (plants first) nor a random generator decides.
-
 INATURALIST_ANNOTATIONS = ("train2018.json", "val2018.json")
 TRAINING_CATEGORIES, CATEGORIES, IMAGES = 5_690, 8_142, 461_939
 
 
 def _category(line: str) -> str:
-    """The category of a line that names it, as in ``7477``, or that is the path of one of its images."""
+    """Return the category of a line with its number, as in ``7477``, or with the path of one of its images."""
     parts = line.split("/")
     is_image = os.path.splitext(parts[-1])[1].lower() in IMAGE_SUFFIXES
     return parts[-2] if is_image and len(parts) > 1 else parts[-1]
@@ -268,7 +264,13 @@ def _category(line: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class INaturalist(PublishedDataset):
-    """Training and validation images together; classes are named by their category's number, and come in its order."""
+    """iNaturalist 2018 (Van Horn et al. 2018): plants and animals, split as by Brown et al. (Smooth-AP, 2020).
+
+    Contains the published training and validation images. Classes are named and ordered by their category's number.
+    Brown et al. trained on 5,690 of the 8,142 categories. Their list can be given as ``class_list``; without it the
+    same proportion of categories trains, those with the lowest hashes of their names, so the split depends neither on
+    the order (plants first) nor on a random generator.
+    """
 
     title: ClassVar[str] = "iNaturalist 2018"
     summary: ClassVar[str] = "461,939 photographs of 8,142 species of plants and animals"
@@ -281,11 +283,11 @@ train_val2018/Plantae/7477/3b60c9486db1d2ee875f11a669fbde4a.jpg"""
     class_list: str | None = field(
         default=None,
         metadata={
-            "about": "a file of training categories, or of their images, below root or absolute; null: a hash decides"
+            "about": "a file of training categories, or of their images, below root or absolute; null: split by hash"
         },
     )
 
-    def _needed(self) -> tuple[str, ...]:
+    def _required(self) -> tuple[str, ...]:
         return INATURALIST_ANNOTATIONS
 
     def _published(self) -> Mapping[str, tuple[int, ...]]:
@@ -304,7 +306,7 @@ train_val2018/Plantae/7477/3b60c9486db1d2ee875f11a669fbde4a.jpg"""
         return train, {name: classes[name] for name in names if name not in training}
 
     def _pairs(self, name: str) -> Iterator[tuple[str, str]]:
-        """Category and path of each image of an annotation file."""
+        """Yield the category and path of each image in an annotation file."""
         try:
             content = json.loads((self._root / name).read_bytes())
             paths = {image["id"]: image["file_name"] for image in content["images"]}
@@ -313,7 +315,7 @@ train_val2018/Plantae/7477/3b60c9486db1d2ee875f11a669fbde4a.jpg"""
                 if not isinstance(path, str):
                     raise TypeError(f"a file_name is {path!r}")
                 yield str(int(annotation["category_id"])), path
-        except Exception as error:  # what should be a table may be anything, as deeply nested as one likes
+        except Exception as error:  # the file may contain any JSON, however deeply nested
             raise Mistakes(
                 f"{name} in {str(self.root)!r} is damaged or not that of {self.title} "
                 f"({type(error).__name__}: {error}). Restore the published file."
@@ -328,23 +330,22 @@ train_val2018/Plantae/7477/3b60c9486db1d2ee875f11a669fbde4a.jpg"""
         known = set(names)
         if unknown := [name for name in training if name not in known]:
             raise Mistakes(
-                f"dataset.class_list is {self.class_list!r}, and {len(unknown)} of the {len(training)} categories "
-                f"in it are not in the annotations: {listed(unknown)}. Give a category or the path of an image a line."
+                f"dataset.class_list is {self.class_list!r}, with {len(unknown)} of the {len(training)} categories "
+                f"in it missing in the annotations: {listed(unknown)}. Give one category or image path per line."
             )
         return set(training)
 
 
 OMNIGLOT_HALVES = ("images_background", "images_evaluation")
-
-
-FOLDER = "omniglot-py"
+OMNIGLOT_FOLDER = "omniglot-py"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Omniglot(PublishedDataset):
-    """Characters of the background alphabets train; classes are named ``alphabet/character``, in that order.
+    """Omniglot (Lake et al. 2015): handwritten characters of 50 alphabets, laid out as unpacked by torchvision.
 
-    ``root`` may be the folder ``omniglot-py`` or, as in torchvision, the one that holds it.
+    The characters of the background alphabets train. Classes are named ``alphabet/character`` and sorted by name.
+    ``root`` may be the folder ``omniglot-py`` or, as in torchvision, its parent.
     """
 
     title: ClassVar[str] = "Omniglot"
@@ -357,10 +358,10 @@ omniglot-py/images_evaluation/Tibetan/character01/1543_01.png"""
     @cached_property
     def _root(self) -> Path:
         assert self.root is not None
-        inner = Path(self.root, FOLDER)
+        inner = Path(self.root, OMNIGLOT_FOLDER)
         return inner if inner.is_dir() else Path(self.root)
 
-    def _needed(self) -> tuple[str, ...]:
+    def _required(self) -> tuple[str, ...]:
         return OMNIGLOT_HALVES
 
     def _published(self) -> Mapping[str, tuple[int, ...]]:

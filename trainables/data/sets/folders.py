@@ -1,4 +1,4 @@
-"""Data sets that are folders of images: one sub-folder a class, and Omniglot."""
+"""Data sets stored as folders of images: the base class, and one sub-folder per class."""
 
 import os
 from collections.abc import Iterator
@@ -9,16 +9,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trainables.data.dataset import Dataset, listed
+from trainables.data.dataset import Dataset
 from trainables.data.images import IMAGE_SUFFIXES, read_image
-from trainables.mistakes import Mistakes
-
-# A data set whose images lie below one folder; their keys are paths below it.
+from trainables.mistakes import Mistakes, counted, listed, raise_if_any
 
 
 @dataclass(frozen=True, kw_only=True)
 class RootedDataset(Dataset):
-    """Images below ``root``, which has to be a folder."""
+    """Data set of image files below the folder ``root``; image keys are paths relative to it."""
 
     root: str | os.PathLike[str] | None = field(default=None, metadata={"about": "the folder, laid out like this"})
 
@@ -35,7 +33,7 @@ class RootedDataset(Dataset):
         return Path(self.root)
 
     def stamp(self, key: str) -> str:
-        status = os.stat(f"{self._root}/{key}")  # half a million of them: a Path would take twice as long
+        status = os.stat(f"{self._root}/{key}")  # called half a million times: a Path would take twice as long
         return f"{status.st_size}-{status.st_mtime_ns}"
 
     def read(self, key: str) -> np.ndarray:
@@ -43,22 +41,22 @@ class RootedDataset(Dataset):
 
     def damage(self, key: str) -> str | None:
         if type(self).read is not RootedDataset.read:
-            return None  # files of another kind, which only their reader knows
-        from trainables.data.header import damage_in  # imports parts of Pillow that who only lists does not need
+            return None  # a subclass reads files of another kind
+        from trainables.data.header import damage_in  # late: imports parts of Pillow that listing does not need
 
         return damage_in(self._root / key)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # what is cached stays at home
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # cached properties are not pickled
 
 
 def images_below(folder: Path, root: Path, seen: dict[tuple[int, int], str] | None = None) -> Iterator[str]:
-    """Paths below ``root`` of the images in ``folder``, hidden ones left out, links followed.
+    """Yield paths relative to ``root`` of the images in ``folder``, skipping hidden files and following links.
 
-    ``seen`` are the folders that were read before, by what the file system calls them.
+    ``seen`` maps device and inode of the folders already visited to their paths.
 
     Raises:
-        Mistakes: a folder that cannot be read, that is met twice by links, or links that lead nowhere.
+        Mistakes: a folder cannot be read or is reached twice by links, or links are broken.
     """
     seen = {} if seen is None else seen
     lost = []
@@ -67,8 +65,7 @@ def images_below(folder: Path, root: Path, seen: dict[tuple[int, int], str] | No
         first = seen.setdefault((status.st_dev, status.st_ino), path)
         if first != path:
             raise Mistakes(
-                f"{path!r} is the folder {first!r} by another name, so that its images would be read twice; remove the "
-                "link."
+                f"{path!r} is the folder {first!r} by another name, so its images would be read twice; remove the link."
             )
         folders[:] = [name for name in folders if not name.startswith(".")]
         below = Path(path).relative_to(root).as_posix()
@@ -77,35 +74,23 @@ def images_below(folder: Path, root: Path, seen: dict[tuple[int, int], str] | No
                 continue
             if os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES:
                 yield f"{below}/{name}"
-            elif leads_nowhere(f"{path}/{name}"):
+            elif _is_broken_link(f"{path}/{name}"):
                 lost.append(f"{below}/{name}")
     if lost:
-        raise Mistakes(f"{len(lost)} links in {str(folder)!r} lead nowhere: {listed(lost)}. Mend or remove them.")
+        raise Mistakes(f"{counted(len(lost), 'broken link')} in {str(folder)!r}: {listed(lost)}. Fix or remove.")
 
 
-def leads_nowhere(path: str | os.PathLike[str]) -> bool:
-    """Whether ``path`` is a link to what is not there."""
+def _is_broken_link(path: str | os.PathLike[str]) -> bool:
     return os.path.islink(path) and not os.path.exists(path)
 
 
 def _refuse(error: OSError) -> None:
-    raise Mistakes(f"{error.filename!r} cannot be read: {error.strerror}. Mend or remove it.") from error
-
-
-# Images in one sub-folder a class, as torchvision's ``ImageFolder`` reads them.
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    raise Mistakes(f"{error.filename!r} cannot be read: {error.strerror}. Fix or remove it.") from error
 
 
 @dataclass(frozen=True, kw_only=True)
 class Folder(RootedDataset):
-    """``root`` holds one sub-folder a class; classes and images come in the order of their names."""
+    """Images in one sub-folder per class, sorted by name, as read by torchvision's ``ImageFolder``."""
 
     summary: ClassVar[str] = "your own images: root holds one sub-folder a class"
     publisher: ClassVar[str] = "yourself"
@@ -117,13 +102,13 @@ kestrel/anything.jpg"""
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self._class_names():
-            raise Mistakes(f"dataset.root is {str(self.root)!r}, which has no sub-folder. Give it one a class.")
+            raise Mistakes(f"dataset.root is {str(self.root)!r}, which has no sub-folder. Give it one for each class.")
 
     def _class_names(self) -> list[str]:
         return sorted(entry.name for entry in self._entries() if os.path.isdir(entry.path))
 
     def _entries(self) -> list[os.DirEntry[str]]:
-        """What ``root`` holds, hidden entries left out."""
+        """List the entries of ``root``, except hidden ones."""
         try:
             with os.scandir(self._root) as entries:
                 return [entry for entry in entries if not entry.name.startswith(".")]
@@ -133,34 +118,38 @@ kestrel/anything.jpg"""
             ) from error
 
     def classes(self) -> dict[str, tuple[str, ...]]:
-        """Class name → paths below ``root``.
+        """Map class names to paths relative to ``root``.
 
         Raises:
-            Mistakes: classes without an image, folders that cannot be read or have two names, links that lead nowhere,
-                or names that are not UTF-8.
+            Mistakes: classes have no images, folders cannot be read or are reached twice, links are broken, or names
+                are not UTF-8.
         """
-        seen: dict[tuple[int, int], str] = {}  # two classes may not be one folder
+        seen: dict[tuple[int, int], str] = {}  # shared, so that two classes cannot be the same folder
         classes = {
             name: tuple(sorted(images_below(self._root / name, self._root, seen))) for name in self._class_names()
         }
         sentences = []
-        if lost := sorted(entry.name for entry in self._entries() if leads_nowhere(entry.path)):
+        if lost := sorted(entry.name for entry in self._entries() if _is_broken_link(entry.path)):
             sentences.append(
-                f"{len(lost)} links in {str(self.root)!r} lead nowhere: {listed(lost)}. Mend or remove them."
+                f"{counted(len(lost), 'broken link')} in {str(self.root)!r}: {listed(lost)}. Fix or remove."
             )
         if empty := [name for name, keys in classes.items() if not keys]:
             sentences.append(
-                f"{len(empty)} of the {len(classes)} class folders in {str(self.root)!r} hold no image: "
-                f"{listed(empty)}. Remove them or give them images ({', '.join(sorted(IMAGE_SUFFIXES))})."
+                f"{len(empty)} of the {len(classes)} class folders in {str(self.root)!r} without images: "
+                f"{listed(empty)}. Remove them or add images ({', '.join(sorted(IMAGE_SUFFIXES))})."
             )
         if odd := [repr(key) for keys in classes.values() for key in keys if not _is_utf8(key)]:
-            sentences.append(f"{len(odd)} file names are not UTF-8: {listed(odd)}. Rename them.")
-        if sentences:
-            raise Mistakes(sentences)
+            sentences.append(f"{counted(len(odd), 'file name')} that cannot be read as UTF-8: {listed(odd)}. Rename.")
+        raise_if_any(sentences)
         return classes
 
     def identity(self) -> str:
         return "folder"
 
 
-# Omniglot (Lake et al. 2015): handwritten characters of 50 alphabets, laid out as torchvision unpacks it.
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

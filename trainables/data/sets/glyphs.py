@@ -1,12 +1,11 @@
-"""Glyphs: classes of drawn signs, each class several *centres*, distinct shapes that share one label.
+"""Glyphs: a synthetic data set of drawn signs, with several *centres* (distinct shapes) per class.
 
-A glyph is a few curved strokes out of one alphabet that all classes share. The centres of a class have their
-first stroke in common and nothing else, so that a class falls into as many clusters as it has centres, and
-each stroke of a class is met in others too. Images of a centre differ in pose (rotation, scale, shear,
-shift), in how each stroke bends, in stroke width, colours and noise.
+A glyph is a few curved strokes from one alphabet shared by all classes. The centres of a class share only their first
+stroke, so that a class forms one cluster per centre, and each of its strokes also occurs in other classes. Images of a
+centre differ in pose (rotation, scale, shear, shift), in the bend of each stroke, in stroke width, colours and noise.
 
-Every pixel is the same on every machine: all randomness is bytes of SHAKE-256, and everything computed from
-it is elementwise +, -, ×, ÷ and √, which IEEE 754 rounds in one way only.
+Every pixel is the same on every machine: all random numbers are bytes of SHAKE-256, and they are processed with
+elementwise +, -, ×, ÷ and √ only, whose rounding IEEE 754 defines.
 
 Legend: H, W pixels; S strokes; P points along a stroke; 2 is (x, y) in units of the glyph's own height.
 """
@@ -21,18 +20,18 @@ import numpy as np
 from trainables.data.dataset import Dataset
 from trainables.mistakes import raise_if_any
 
-DRAWING = 1  # raised whenever the same parameters come to draw other pixels
+DRAWING = 1  # increased whenever the same parameters draw different pixels
 
 ALPHABET = 60
 STROKES = 3
 POINTS = 9
-HEIGHT = 0.62  # of the glyph, as a fraction of the image
+HEIGHT = 0.62  # of the glyph, as a fraction of the image height
 
 MINIMUM = {"num_classes": 1, "centres": 1, "images_per_class": 1, "size": 16, "seed": 0}
 
 
 class _Draws:
-    """Uniform numbers that depend on a name alone, taken one after the other."""
+    """Stream of uniform random numbers that depends only on a name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -46,7 +45,7 @@ class _Draws:
 
 
 def _stroke(name: str) -> np.ndarray:
-    """Control points of a quadratic Bézier curve inside the unit square, [3, 2], with its ends well apart."""
+    """Return control points of a quadratic Bézier curve in the unit square, [3, 2], with distant ends."""
     candidates = _Draws(name)(-0.5, 0.5, 16, 3, 2)
     across = candidates[:, 2] - candidates[:, 0]
     long_enough = across[:, 0] ** 2 + across[:, 1] ** 2 > 0.45**2
@@ -59,8 +58,8 @@ def _choose(name: str, count: int, among: list[int]) -> list[int]:
 
 
 def _affine(draws: _Draws) -> Iterator[float]:
-    """Rotation by up to 10°, shear and scale, as the four entries of a matrix."""
-    tangent = float(draws(-0.09, 0.09))  # of half the angle: cosine and sine without a library's rounding
+    """Yield the four entries of a matrix that rotates by up to 10°, shears and scales."""
+    tangent = float(draws(-0.09, 0.09))  # of half the angle: avoids library functions for sine and cosine
     cosine, sine = (1 - tangent**2) / (1 + tangent**2), 2 * tangent / (1 + tangent**2)
     shear = float(draws(-0.12, 0.12))
     across, along = (float(scale) for scale in draws(0.85, 1.15, 2))
@@ -69,7 +68,7 @@ def _affine(draws: _Draws) -> Iterator[float]:
 
 
 def _distance(points_SP2: np.ndarray, size: int) -> np.ndarray:
-    """Distance of each pixel's centre to the nearest stroke, [H, W], where points are given in pixels."""
+    """Return the distance of each pixel's centre to the nearest stroke, [H, W]; points are in pixels."""
     centres = np.arange(size) + 0.5
     x, y = centres[None, None, :], centres[None, :, None]
     start, end = points_SP2[:, :-1].reshape(-1, 2, 1, 1), points_SP2[:, 1:].reshape(-1, 2, 1, 1)
@@ -82,7 +81,7 @@ def _distance(points_SP2: np.ndarray, size: int) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class Glyphs(Dataset):
-    """Drawn signs on squares of ``size`` pixels; the images of a class take its ``centres`` in turn."""
+    """Signs drawn on squares of ``size`` pixels; the images of a class cycle through its ``centres``."""
 
     summary: ClassVar[str] = "signs drawn by code, several distinct shapes a class; needs no files"
     publisher: ClassVar[str] = "this program"
@@ -90,7 +89,7 @@ class Glyphs(Dataset):
 
     num_classes: int = field(default=96, metadata={"about": "how many classes"})
     centres: int = field(default=3, metadata={"about": "distinct shapes a class"})
-    images_per_class: int = field(default=24, metadata={"about": "how many images a class, its shapes in turn"})
+    images_per_class: int = field(default=24, metadata={"about": "how many images a class, cycling through its shapes"})
     size: int = field(default=40, metadata={"about": "height and width in pixels"})
     seed: int = field(default=0, metadata={"about": "other seeds draw other signs"})
 
@@ -120,7 +119,7 @@ class Glyphs(Dataset):
         return self.identity()
 
     def _strokes(self, name: str, centre: int) -> np.ndarray:
-        """The control points of a centre's strokes, [S, 3, 2]."""
+        """Return the control points of a centre's strokes, [S, 3, 2]."""
         seeded = f"{self.seed}/{name}"
         (common,) = _choose(f"{seeded}/common", 1, list(range(ALPHABET)))
         rest = [stroke for stroke in range(ALPHABET) if stroke != common]

@@ -1,1 +1,1 @@
-"""The image store that all trials of a node share."""
+"""The image store: decoded images on disk, built once and shared by all trials of a node."""

@@ -1,4 +1,4 @@
-"""Building the image store: every image is decoded once a node."""
+"""Building an image store: each image is decoded once per node, and a store exists completely or not at all."""
 
 import hashlib
 import json
@@ -19,83 +19,16 @@ from filelock import FileLock
 from trainables.data.dataset import Dataset
 from trainables.data.images import Unreadable, cannot_be_read, fitted, identified, open_file, resized_shape, unreadable
 from trainables.data.sets.folders import RootedDataset
+from trainables.data.store.cache import DRAFT, InUse, make_room
 from trainables.data.store.contents import image_digest
-from trainables.data.store.room import DRAFT, InUse, make_room
 from trainables.data.store.spec import ARRAYS, FORMAT, INDEX, PIXELS
 from trainables.files import write_json, write_whole
 from trainables.mistakes import Mistakes
 from trainables.storage import OUTAGES, DiskFull, StorageFailure, is_full
 
-# How large an image store will be, from a sample of its images.
-
-SAMPLE = 200
-"""Of how many images the size is read, where they are files: their headers alone."""
-
-DECODED = 20
-"""Of how many, where they have to be decoded."""
-
-OF_AN_IMAGE = 120
-"""Bytes beside its pixels: its key and digest, its label and sides."""
-
-ERRORS = 4.0
-"""Standard errors of the sample's mean within which a store's size lies but for one case in ten thousand."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoreSize:
-    """Bytes that a store will have: ``expected``, and at ``least``."""
-
-    expected: int
-    least: int
-
-
-def expected_size(dataset: Dataset, keys: Sequence[str], short_side: int) -> StoreSize:
-    """The size of the store of the images ``keys``; some of them, evenly spread, are looked at."""
-    most = SAMPLE if isinstance(dataset, RootedDataset) else DECODED
-    sample = keys[:: max(1, -(-len(keys) // most))]
-    return scaled_size([_bytes(size, short_side) for size in image_sizes(dataset, sample)], len(keys))
-
-
-def scaled_size(sample: Sequence[int], count: int) -> StoreSize:
-    """The size of ``count`` images of which some have these sizes; those that cannot be read have none."""
-    if not sample:
-        return StoreSize(expected=0, least=0)
-    mean = statistics.fmean(sample)
-    rest = max(0.0, 1 - len(sample) / count)  # of all images nothing is left to chance
-    deviation = statistics.stdev(sample) if len(sample) > 1 else mean
-    error = deviation * (rest / len(sample)) ** 0.5
-    return StoreSize(expected=round(count * mean), least=max(0, round(count * (mean - ERRORS * error))))
-
-
-def image_sizes(dataset: Dataset, keys: Sequence[str]) -> list[tuple[int, int]]:
-    """Width and height of images, but for those that cannot be read, all of which decoding names."""
-    return [size for key in keys if (size := _size(dataset, key))]
-
-
-def _size(dataset: Dataset, key: str) -> tuple[int, int] | None:
-    try:
-        if not isinstance(dataset, RootedDataset):
-            height, width = dataset.read(key).shape[:2]
-            return width, height
-        with warnings.catch_warnings(), open_file(Path(dataset.root or "", key)) as file:
-            warnings.simplefilter("ignore")  # of images that are very large
-            return identified(file).size
-    except Exception:  # image decoders raise anything
-        return None
-
-
-def _bytes(size: tuple[int, int], short_side: int) -> int:
-    width, height = size
-    if min(size) > short_side:
-        height, width = resized_shape(height, width, short_side)
-    return 3 * width * height + OF_AN_IMAGE
-
-
-# Building the image store: every image is decoded once a node, whole or not at all.
-
 logger = logging.getLogger(__name__)
 
-AHEAD = 32  # images that a worker may decode before they are written: bounds the memory
+AHEAD = 32  # images per worker that may be decoded before they are written; bounds the memory
 
 Progress = Callable[[int, int], None]
 
@@ -107,29 +40,83 @@ class _Decoded:
 
 
 class _ImagesAway(StorageFailure):
-    """An image cannot be read now, nor would the others be."""
+    """Failure of the storage of the images: an image cannot be read now, and others would fail too."""
 
 
-def _read(dataset: Dataset, key: str, short_side: int) -> _Decoded | Unreadable:
+def build_store(
+    dataset: Dataset,
+    class_names: Sequence[str],
+    *,
+    short_side: int,
+    cache: Path,
+    workers: int,
+    on_progress: Progress | None = None,
+) -> Path:
+    """Find or build a store as :func:`held_store` does and return its path, without a lock."""
+    with held_store(
+        dataset, class_names, short_side=short_side, cache=cache, workers=workers, on_progress=on_progress
+    ) as store:
+        return store
+
+
+@contextmanager
+def held_store(
+    dataset: Dataset,
+    class_names: Sequence[str],
+    *,
+    short_side: int,
+    cache: Path,
+    workers: int,
+    on_progress: Progress | None = None,
+) -> Iterator[Path]:
+    """Find or build the store of ``class_names`` below ``cache`` and yield its path; it is locked within the context.
+
+    Images keep their aspect ratio and are scaled down to a short side of ``short_side`` pixels, never enlarged. Only
+    images of ``class_names`` are opened. If several processes need a store, one builds it and the others wait; the
+    remains of a killed process are removed by the next. Unused stores are evicted to make room.
+
+    Raises:
+        Mistakes: images cannot be read (all are listed); or, caused by an ``OSError``, the cache cannot be written or
+            the storage of the images cannot be reached.
+        DiskFull: there is no space left for the store; the partial store is removed.
+    """
+    classes = _classes(dataset, class_names)
+    store = Path(cache) / _digest(dataset, classes, short_side)
+    with _storage_mistakes(store):
+        store.parent.mkdir(parents=True, exist_ok=True)
+        in_use = InUse(store)  # locked before it exists, so that it cannot be evicted between building and use
     try:
-        pixels = dataset.read(key)
-        return _Decoded(pixels=fitted(pixels, short_side), digest=image_digest(pixels))
-    except OSError as error:
-        if error.errno in OUTAGES:
-            raise _ImagesAway(key, error) from error
-        return unreadable(key, error)
-    except Exception as error:  # image decoders raise anything, and all bad files shall be named at once
-        return unreadable(key, error)
+        if not store.is_dir():
+            with _storage_mistakes(store):
+                _build(store, dataset, classes, short_side, workers, on_progress)
+        yield store
+    finally:
+        in_use.close()
+
+
+def find_store(dataset: Dataset, class_names: Sequence[str], *, short_side: int, cache: Path) -> Path | None:
+    """Return the path of the store of some classes if it exists; no image is opened."""
+    store = Path(cache) / _digest(dataset, _classes(dataset, class_names), short_side)
+    return store if store.is_dir() else None
+
+
+def _classes(dataset: Dataset, class_names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    wanted = set(class_names)
+    # In the data set's order, so that all splits of one training half share a store.
+    classes = {name: tuple(keys) for name, keys in dataset.classes().items() if name in wanted}
+    assert len(classes) == len(wanted), f"classes that the data set does not have: {wanted - set(classes)}"
+    return classes
 
 
 def _stamp(dataset: Dataset, key: str) -> str:
     try:
         return dataset.stamp(key)
     except OSError as error:
-        return f"unreadable: {error}"  # reading it will fail too, and be reported with the others
+        return f"unreadable: {error}"  # reading it will fail too and be reported with the others
 
 
 def _digest(dataset: Dataset, classes: dict[str, tuple[str, ...]], short_side: int) -> str:
+    """Return the name of the store: SHA-256 of everything that determines its content."""
     content = [
         FORMAT,
         dataset.identity(),
@@ -139,11 +126,46 @@ def _digest(dataset: Dataset, classes: dict[str, tuple[str, ...]], short_side: i
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def _decoded(dataset: Dataset, keys: Sequence[str], short_side: int, workers: int) -> Iterator[_Decoded | Unreadable]:
-    with ThreadPoolExecutor(workers) as pool:  # Pillow decodes and resizes without holding the interpreter
-        for start in range(0, len(keys), AHEAD * workers):
-            chunk = keys[start : start + AHEAD * workers]
-            yield from pool.map(lambda key: _read(dataset, key, short_side), chunk)
+@contextmanager
+def _storage_mistakes(store: Path) -> Iterator[None]:
+    """Convert errors of the images' or the cache's storage to sentences."""
+    try:
+        yield
+    except _ImagesAway as error:
+        raise Mistakes(
+            f"The images cannot be read now: {error} Check their disk or network, then try again."
+        ) from error
+    except OSError as error:
+        if is_full(error):
+            raise DiskFull.at(store, "set dataset.cache to another folder") from error
+        raise Mistakes(
+            f"The image store cannot be written below {str(store.parent)!r}: {error.strerror or error}. "
+            "Allow writing there, or set dataset.cache to another folder."
+        ) from error
+
+
+def _build(
+    store: Path,
+    dataset: Dataset,
+    classes: dict[str, tuple[str, ...]],
+    short_side: int,
+    workers: int,
+    on_progress: Progress | None,
+) -> None:
+    draft = store.with_suffix(DRAFT)
+    with FileLock(store.with_suffix(".lock")):
+        if store.is_dir():  # another process built it while this one waited
+            return
+        logger.info("Building the image store %s.", store)
+        shutil.rmtree(draft, ignore_errors=True)
+        keys = [key for keys in classes.values() for key in keys]
+        make_room(store.parent, lambda: expected_size(dataset, keys, short_side).expected)
+        draft.mkdir()
+        try:
+            _write(draft, dataset, classes, short_side, workers, on_progress)
+            draft.rename(store)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
 
 
 def _write(
@@ -175,112 +197,90 @@ def _write(
     labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(keys) for keys in classes.values()])
     sizes_N2 = np.array(sizes, dtype=np.int64)
     write_whole(folder / ARRAYS, lambda file: np.savez(file, labels_N=labels, sizes_N2=sizes_N2))
-    origin = {"dataset": dataset.identity(), "short_side": short_side}  # for who asks what the cache holds
+    origin = {"dataset": dataset.identity(), "short_side": short_side}  # to describe the cache's content
     images = {"image_keys": keys, "image_digests": digests}
     write_json(folder / INDEX, {"format": FORMAT, **origin, "class_names": list(classes), **images})
 
 
-def build_store(
-    dataset: Dataset,
-    class_names: Sequence[str],
-    *,
-    short_side: int,
-    cache: Path,
-    workers: int,
-    on_progress: Progress | None = None,
-) -> Path:
-    """As :func:`held_store`; the path of a store that nobody holds any more."""
-    with held_store(
-        dataset, class_names, short_side=short_side, cache=cache, workers=workers, on_progress=on_progress
-    ) as store:
-        return store
+def _decoded(dataset: Dataset, keys: Sequence[str], short_side: int, workers: int) -> Iterator[_Decoded | Unreadable]:
+    with ThreadPoolExecutor(workers) as pool:  # Pillow releases the interpreter lock
+        for start in range(0, len(keys), AHEAD * workers):
+            chunk = keys[start : start + AHEAD * workers]
+            yield from pool.map(lambda key: _read(dataset, key, short_side), chunk)
 
 
-@contextmanager
-def held_store(
-    dataset: Dataset,
-    class_names: Sequence[str],
-    *,
-    short_side: int,
-    cache: Path,
-    workers: int,
-    on_progress: Progress | None = None,
-) -> Iterator[Path]:
-    """Find or build the store of some classes below ``cache``; its path. Nobody removes it while this lasts.
-
-    Images keep their aspect; short sides above ``short_side`` pixels are scaled down to it, none is enlarged.
-    Only images of ``class_names`` are opened. Several processes may ask at once: one builds and the others
-    wait. What a killed process left behind is removed by the next. Other stores that nobody uses make room.
-
-    Raises:
-        Mistakes: images that cannot be read, all of them; or, because of an ``OSError``, a cache that cannot be
-            written, or images on a disk or a network that is away.
-        DiskFull: there is no space for the store; nothing of it is left.
-    """
-    classes = _classes(dataset, class_names)
-    store = Path(cache) / _digest(dataset, classes, short_side)
-    with _write_errors_said(store):
-        store.parent.mkdir(parents=True, exist_ok=True)
-        in_use = InUse(store)  # before it is there, so that it cannot go between being built and being used
+def _read(dataset: Dataset, key: str, short_side: int) -> _Decoded | Unreadable:
     try:
-        if not store.is_dir():
-            with _write_errors_said(store):
-                _build(store, dataset, classes, short_side, workers, on_progress)
-        yield store
-    finally:
-        in_use.close()
-
-
-@contextmanager
-def _write_errors_said(store: Path) -> Iterator[None]:
-    try:
-        yield
-    except _ImagesAway as error:
-        raise Mistakes(
-            f"The images cannot be read now: {error} See that their disk or network is there, and try again."
-        ) from error
+        pixels = dataset.read(key)
+        return _Decoded(pixels=fitted(pixels, short_side), digest=image_digest(pixels))
     except OSError as error:
-        if is_full(error):
-            raise DiskFull.at(store, "set dataset.cache to another folder") from error
-        raise Mistakes(
-            f"The image store cannot be written below {str(store.parent)!r}: {error.strerror or error}. "
-            "Permit writing there, or set dataset.cache to another folder."
-        ) from error
+        if error.errno in OUTAGES:
+            raise _ImagesAway(key, error) from error
+        return unreadable(key, error)
+    except Exception as error:  # decoders raise anything; all bad files are reported together
+        return unreadable(key, error)
 
 
-def find_store(dataset: Dataset, class_names: Sequence[str], *, short_side: int, cache: Path) -> Path | None:
-    """The store of some classes, if it is there; no image is opened."""
-    store = Path(cache) / _digest(dataset, _classes(dataset, class_names), short_side)
-    return store if store.is_dir() else None
+# Size estimate
+
+SAMPLED_FILES = 200
+"""Sample size if images are files, of which only the headers are read."""
+
+SAMPLED_READS = 20
+"""Sample size if images have to be decoded."""
+
+OF_AN_IMAGE = 120
+"""Bytes per image in addition to its pixels: key, digest, label and size."""
+
+ERRORS = 4.0
+"""Width of the interval for a store's size, in standard errors: about one case in ten thousand is outside."""
 
 
-def _classes(dataset: Dataset, class_names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    wanted = set(class_names)
-    # In the data set's order, so that every split of the same training half shares one store.
-    classes = {name: tuple(keys) for name, keys in dataset.classes().items() if name in wanted}
-    assert len(classes) == len(wanted), f"classes that the data set does not have: {wanted - set(classes)}"
-    return classes
+@dataclass(frozen=True, kw_only=True)
+class StoreSize:
+    """Estimated size of a store in bytes: the expected value, and a lower bound."""
+
+    expected: int
+    least: int
 
 
-def _build(
-    store: Path,
-    dataset: Dataset,
-    classes: dict[str, tuple[str, ...]],
-    short_side: int,
-    workers: int,
-    on_progress: Progress | None,
-) -> None:
-    draft = store.with_suffix(DRAFT)
-    with FileLock(store.with_suffix(".lock")):
-        if store.is_dir():  # another process built it while this one waited
-            return
-        logger.info("Building the image store %s.", store)
-        shutil.rmtree(draft, ignore_errors=True)
-        keys = [key for keys in classes.values() for key in keys]
-        make_room(store.parent, lambda: expected_size(dataset, keys, short_side).expected)
-        draft.mkdir()
-        try:
-            _write(draft, dataset, classes, short_side, workers, on_progress)
-            draft.rename(store)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+def expected_size(dataset: Dataset, keys: Sequence[str], short_side: int) -> StoreSize:
+    """Estimate the size of the store of the images ``keys`` from an evenly spaced sample."""
+    most = SAMPLED_FILES if isinstance(dataset, RootedDataset) else SAMPLED_READS
+    sample = keys[:: max(1, -(-len(keys) // most))]
+    return _scaled_size([_bytes(size, short_side) for size in image_sizes(dataset, sample)], len(keys))
+
+
+def _scaled_size(sample: Sequence[int], count: int) -> StoreSize:
+    """Estimate the size of ``count`` images from the sizes of a sample."""
+    if not sample:
+        return StoreSize(expected=0, least=0)
+    mean = statistics.fmean(sample)
+    rest = max(0.0, 1 - len(sample) / count)  # finite population: a complete sample has no error
+    deviation = statistics.stdev(sample) if len(sample) > 1 else mean
+    error = deviation * (rest / len(sample)) ** 0.5
+    return StoreSize(expected=round(count * mean), least=max(0, round(count * (mean - ERRORS * error))))
+
+
+def image_sizes(dataset: Dataset, keys: Sequence[str]) -> list[tuple[int, int]]:
+    """Return width and height of the readable images; unreadable ones are reported when they are decoded."""
+    return [size for key in keys if (size := _size(dataset, key))]
+
+
+def _size(dataset: Dataset, key: str) -> tuple[int, int] | None:
+    try:
+        if not isinstance(dataset, RootedDataset):
+            height, width = dataset.read(key).shape[:2]
+            return width, height
+        with warnings.catch_warnings(), open_file(Path(dataset.root or "", key)) as file:
+            warnings.simplefilter("ignore")  # about very large images
+            return identified(file).size
+    except Exception:  # image decoders raise anything
+        return None
+
+
+def _bytes(size: tuple[int, int], short_side: int) -> int:
+    width, height = size
+    if min(size) > short_side:
+        height, width = resized_shape(height, width, short_side)
+    return 3 * width * height + OF_AN_IMAGE

@@ -1,4 +1,4 @@
-"""The files of an image store, and digests of its images."""
+"""The content of an image store, read without importing torch, and digests of its images."""
 
 import hashlib
 import json
@@ -13,12 +13,10 @@ import numpy as np
 from trainables.data.store.spec import ARRAYS, FORMAT, INDEX, PIXELS
 from trainables.mistakes import Mistakes
 
-# What the files of an image store hold, read without torch, which who only makes sure of a store need not wait for.
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StoreContents:
-    """The labels, sizes and names of N images, and their pixels, which are read from disk when they are asked for."""
+    """Labels, sizes and names of N images, and their memory-mapped pixels."""
 
     labels_N: np.ndarray
     sizes_N2: np.ndarray
@@ -29,13 +27,13 @@ class StoreContents:
 
     @cached_property
     def lengths_N(self) -> np.ndarray:
-        """How many bytes of ``pixels`` each image has."""
+        """Number of bytes of each image in ``pixels``."""
         lengths_N: np.ndarray = 3 * self.sizes_N2.prod(axis=1)
         return lengths_N
 
 
 def read_contents(path: Path) -> StoreContents:
-    """The store at ``path``.
+    """Read the store at ``path``.
 
     Raises:
         Mistakes: there is no store, or it is damaged.
@@ -62,22 +60,21 @@ def read_contents(path: Path) -> StoreContents:
     return contents
 
 
-# Classes by the content of their images: names, order, file formats and folders play no part.
-#
-# An image's digest is that of its decoded pixels before they are scaled, so that stores of every size agree.
+# Digests identify classes by the content of their images, independent of names, order, file formats and folders. They
+# are computed from decoded pixels before scaling, so that stores of every size agree.
 
-LENGTH = 16  # of an image's digest, in hexadecimal digits: a million images have no two alike by accident
-KEPT = 4  # of a class: some of them remain where images are added to it or taken away
+LENGTH = 16  # hexadecimal digits of an image's digest: no accidental collision among a million images
+KEPT = 4  # digests kept per class: some remain when images are added or removed
 
 
 def image_digest(pixels: np.ndarray) -> str:
-    """The digest of one image (uint8, height × width × 3)."""
+    """Return the digest of one image (uint8, height × width × 3)."""
     shape = "×".join(map(str, pixels.shape)).encode()
     return hashlib.sha256(shape + np.ascontiguousarray(pixels).data).hexdigest()[:LENGTH]
 
 
 def digests_by_class(contents: StoreContents) -> dict[str, list[str]]:
-    """The sorted digests of each class's images, by the class's name."""
+    """Map class names to the sorted digests of their images."""
     found: dict[str, list[str]] = {name: [] for name in contents.class_names}
     for label, digest in zip(contents.labels_N, contents.image_digests, strict=True):
         found[contents.class_names[label]].append(digest)
@@ -85,7 +82,7 @@ def digests_by_class(contents: StoreContents) -> dict[str, list[str]]:
 
 
 def fingerprints(by_class: Mapping[str, list[str]]) -> list[tuple[str, ...]]:
-    """A few images of each class, enough to know it again: its lowest digests.
+    """Return the lowest digests of each class, enough to recognize it.
 
     >>> fingerprints({"heron": ["1a", "2b", "3c", "4d", "5e"], "kestrel": ["6f"]})
     [('1a', '2b', '3c', '4d'), ('6f',)]
@@ -94,10 +91,10 @@ def fingerprints(by_class: Mapping[str, list[str]]) -> list[tuple[str, ...]]:
 
 
 def content_digest(by_class: Mapping[str, list[str]]) -> str:
-    """SHA-256 (hex) of all images and how they are put into classes, whatever these are called."""
+    """Return the SHA-256 (hex) of all images grouped by class, without the classes' names."""
     return hashlib.sha256(json.dumps(sorted(by_class.values())).encode()).hexdigest()
 
 
 def named_digest(by_class: Mapping[str, list[str]]) -> str:
-    """SHA-256 (hex) of all images and the names of their classes."""
+    """Return the SHA-256 (hex) of all images and the names of their classes."""
     return hashlib.sha256(json.dumps(by_class, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,8 @@
-"""The image store as trials read it: memory-mapped pixels, or pixels on the GPU, and labels."""
+"""The image store as read by trials: labels, and pixels that are memory-mapped or on the GPU.
+
+Legend: N images; B images of a batch; C classes; H, W the largest height and width of the windows; 2 is (height,
+width); 4 is (top, left, height, width).
+"""
 
 import hashlib
 import logging
@@ -11,23 +15,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainables.data.dataset import Dataset, listed
+from trainables.data.dataset import Dataset
+from trainables.data.store.cache import InUse
 from trainables.data.store.contents import read_contents
-from trainables.data.store.room import InUse
 from trainables.data.store.spec import PIXELS
 from trainables.metrics.table import superclass_metrics
-from trainables.mistakes import Mistakes
+from trainables.mistakes import Mistakes, listed
 
-# The image store as trials read it: decoded pixels in one memory-mapped file, shared by a whole node.
-#
-# Legend: N images; B images of a batch; H, W the largest height and width of their windows; 2 is (height, width);
-# 4 is (top, left, height, width).
+logger = logging.getLogger(__name__)
+
+SHARE = 0.25  # of the GPU's free memory that images may take; the network and its activations need the rest
 
 
 class Store:
-    """An image store, opened from its path alone; pixels are read from disk when they are asked for.
+    """An open image store; pixels are memory-mapped, so that all processes of a node share them.
 
-    Nobody removes it as long as this object lives.
+    The store is locked against removal during the lifetime of this object.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,13 +54,13 @@ class Store:
         return cls(Path(path))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Store.open, (str(self.path),)  # pickled as a path: another process maps the same pages
+        return Store.open, (str(self.path),)  # pickled as a path: the other process maps the same pages
 
     def __len__(self) -> int:
         return len(self.image_keys)
 
     def subset(self, class_names: Sequence[str]) -> "StoreView":
-        """The images of some classes, relabelled 0 … C−1 in the given order."""
+        """Return the images of some classes, relabelled 0 … C−1 in the given order."""
         label_of = {name: label for label, name in enumerate(class_names)}
         assert len(label_of) == len(class_names), "class names that repeat"
         if missing := sorted(set(class_names) - set(self.class_names)):
@@ -68,7 +71,7 @@ class Store:
         return StoreView(store=self, class_names=tuple(class_names), rows_N=rows, labels_N=labels_N[rows])
 
     def gather(self, rows_B: Tensor, windows_B4: Tensor) -> Tensor:
-        """The pixels of a window (int64, inside the image) of some images: uint8 [B, W, H, 3], zero beyond each."""
+        """Return the pixels of one window (int64, inside the image) of each image: uint8 [B, W, H, 3], zero-padded."""
         height, width = windows_B4[:, 2:].amax(dim=0).tolist()
         batch = np.zeros((len(rows_B), width, height, 3), dtype=np.uint8)
         images = zip(batch, self._starts_N[rows_B].tolist(), self.sizes_N2[rows_B].tolist(), windows_B4.tolist())
@@ -80,7 +83,7 @@ class Store:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StoreView:
-    """Some classes of a store, with their own labels 0 … C−1."""
+    """Some classes of a store, relabelled 0 … C−1."""
 
     store: Store
     class_names: tuple[str, ...]
@@ -91,7 +94,7 @@ class StoreView:
         return len(self.rows_N)
 
     def sizes(self, indices: Tensor) -> Tensor:
-        """Height and width of some images, int64 [B, 2]."""
+        """Return height and width of some images, int64 [B, 2]."""
         return self.store.sizes_N2[self.rows_N[indices]]
 
     @property
@@ -100,19 +103,15 @@ class StoreView:
         return tuple(self.store.image_keys[row] for row in self.rows_N.tolist())
 
     def gather(self, indices: Tensor, windows_B4: Tensor) -> Tensor:
-        """As :meth:`Store.gather`, with the indices of this view."""
+        """Return windows as :meth:`Store.gather` does, for indices of this view."""
         return self.store.gather(self.rows_N[indices], windows_B4)
 
 
-# A store whose pixels lie on a GPU, so that a step waits for no copy.
-
-logger = logging.getLogger(__name__)
-
-SHARE = 0.25  # of the device's free memory that images may take: the network and its activations need the rest
+# Pixels on the GPU
 
 
 class ResidentStore(Store):
-    """The store at ``path`` with its pixels copied to ``device``, where :meth:`gather` returns them."""
+    """A store with its pixels copied to ``device``, so that training steps do not wait for copies."""
 
     def __init__(self, path: Path, device: torch.device) -> None:
         super().__init__(path)
@@ -121,7 +120,7 @@ class ResidentStore(Store):
         self._flat_P3 = mapped.to(device).view(-1, 3)
 
     def gather(self, rows_B: Tensor, windows_B4: Tensor) -> Tensor:
-        """As :meth:`Store.gather`, but pixels beyond a window are whatever lies there."""
+        """Return windows as :meth:`Store.gather` does, on ``device``, padded with arbitrary pixels."""
         device = self._flat_P3.device
         heights_B = self.sizes_N2[rows_B, 0]
         top_B, left_B, _, _ = windows_B4.unbind(1)
@@ -132,32 +131,30 @@ class ResidentStore(Store):
         return self._flat_P3[pixels_BWH.clamp_(max=len(self._flat_P3) - 1)]
 
 
-_held: dict[Path, ResidentStore] = {}
+_resident: dict[Path, ResidentStore] = {}
 
 
 def on_device(store: Store, device: torch.device) -> Store:
-    """The store with its pixels on a GPU where they fit; all trials of this process share the copy."""
+    """Return the store with its pixels on a GPU if they fit; all trials of this process share the copy."""
     if device.type != "cuda":
         return store
-    if store.path not in _held:
-        _held.clear()
+    if store.path not in _resident:
+        _resident.clear()
         size = 3 * int(store.sizes_N2.prod(dim=1).sum())
         free, _ = torch.cuda.mem_get_info(device)
         if size > SHARE * free:
             logger.info("The images (%.1f GB) stay in main memory: the GPU has %.1f GB free.", size / 1e9, free / 1e9)
             return store
-        _held[store.path] = ResidentStore(store.path, device)
+        _resident[store.path] = ResidentStore(store.path, device)
         logger.info("The images (%.1f GB) are on the GPU.", size / 1e9)
-    return _held[store.path]
+    return _resident[store.path]
 
 
-# The superclass of each image: what a data set groups its classes into.
-#
-# Shapes: N images of a view, C its classes.
+# Superclasses, and the gallery
 
 
 def superclasses_for(metrics: Sequence[str], dataset: Dataset, view: StoreView) -> torch.Tensor | None:
-    """The superclass of each image of ``view``, int64 [N], numbered by their names; None where no metric needs it."""
+    """Return the superclass of each image of ``view``, int64 [N], numbered by name; None if no metric needs it."""
     if not superclass_metrics(metrics):
         return None
     superclass_of = dataset.superclasses()
@@ -167,19 +164,12 @@ def superclasses_for(metrics: Sequence[str], dataset: Dataset, view: StoreView) 
     return torch.tensor([number_of[name] for name in of_classes])[view.labels_N]
 
 
-# Half of the training images, which stand in the gallery that validation classes are ranked in.
-#
-# A validation has few classes, so a value says as much about which classes they are as about the configuration.
-# Images of
-# all training classes as further wrong neighbours make it more like the test's (``make bench-gallery``).
-#
-# Shapes: N images of the half.
-
-
 def training_half(view: StoreView, seed: int) -> StoreView:
-    """Of every class of ``view`` the half of its images, rounded up, whose ``seed:key`` has the lowest SHA-256.
+    """Return half of each class's images, rounded up: those with the lowest SHA-256 of ``seed:key``.
 
-    So it depends on nothing but the images that there are, and a training of fewer classes has a part of the same half.
+    The half joins the gallery of the validation as further wrong neighbours. Validation classes are few, so a metric on
+    them alone depends on the choice of classes as much as on the configuration; with images of all training classes the
+    gallery resembles that of the test (``make bench-gallery``). A subset of the classes has a subset of the half.
     """
     keys_of: dict[int, list[str]] = {}
     for key, label in zip(view.image_keys, view.labels_N.tolist(), strict=True):

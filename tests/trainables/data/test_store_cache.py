@@ -16,7 +16,7 @@ from support.small_disk import small_disk
 from trainables.data import DATASETS
 from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store.build import build_store, expected_size
-from trainables.data.store.room import LIMIT, is_used, limit_of, make_room, stores_in, use_file
+from trainables.data.store.cache import LIMIT, is_used, limit_of, lock_file, make_room, stores_in
 from trainables.data.store.view import Store
 from trainables.mistakes import Mistakes
 
@@ -34,7 +34,7 @@ def stores(tmp_path: Path) -> list[Path]:
     """Stores that were used one after the other, the first one longest ago."""
     paths = [build(tmp_path, side) for side in SIDES]
     for age, path in zip((300, 200, 100), paths, strict=True):
-        os.utime(use_file(path), (path.stat().st_mtime - age,) * 2)
+        os.utime(lock_file(path), (path.stat().st_mtime - age,) * 2)
     return paths
 
 
@@ -45,7 +45,7 @@ def bytes_of(*stores: Path) -> int:
 HOLD = """
 import sys
 from pathlib import Path
-from trainables.data.store.room import InUse
+from trainables.data.store.cache import InUse
 in_use = InUse(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.readline()
@@ -199,7 +199,7 @@ def test_stores_make_room_on_a_disk_that_is_nearly_full(tmp_path: Path, monkeypa
 def test_a_cache_that_cannot_be_written_can_be_read(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         store = build(disk.path, 20)
-        use_file(store).unlink()
+        lock_file(store).unlink()
         subprocess.run(["mount", "-o", "remount,ro", str(disk.path)], check=True)
         assert len(Store.open(build(disk.path, 20))) == 8
         assert not is_used(store)

@@ -1,4 +1,7 @@
-"""The cache of image stores: its limit, its users, and eviction of the least recently used."""
+"""The cache of image stores: its size limit, shared locks on used stores, and eviction of the others.
+
+A used store is never removed, however small the limit: the limit is for stores kept for later use.
+"""
 
 import errno
 import fcntl
@@ -17,48 +20,60 @@ import filelock
 from trainables.mistakes import Mistakes
 from trainables.storage import existing
 
-# Who uses an image store: a lock that all its users share, and that whoever removes it needs alone.
-#
-# It is on a file beside the store, ``<digest>.used``, whose time says when the store was used last. The system lets
-# go of
-# the lock when a user's process ends, however it ends.
+logger = logging.getLogger(__name__)
+
+LIMIT = "HOLDOUT_CACHE_GB"
+"""Environment variable with the size limit in gigabytes."""
+
+SHARE = 0.5
+"""Default limit, as a fraction of the space that would be free without the stores."""
+
+DRAFT = ".draft"
+"""Suffix of a store that is being built or removed."""
+
+_STORE = re.compile(rf"[0-9a-f]{{64}}({re.escape(DRAFT)})?")
+"""Names of stores and drafts. The cache folder may contain other files."""
 
 
-def use_file(store: Path) -> Path:
-    """The file of the lock."""
+# Locks: users of a store share a lock on ``<digest>.used``, and a process that removes the store needs it exclusively.
+# The file's modification time is that of the last use. The system releases the lock however its holder ends.
+
+
+def lock_file(store: Path) -> Path:
+    """Return the path of the lock file."""
     return store.with_name(f"{store.name}.used")
 
 
 class InUse:
-    """Uses ``store``, which need not be there yet, until :meth:`close`, or until nothing refers to this any more.
+    """Shared lock on ``store``, which need not exist yet; held until :meth:`close` or garbage collection.
 
-    Where this process may not write, there need be no file to lock: who may not write there removes nothing either.
+    In a folder where this process may not write there may be no lock file. The store is then used without a lock.
 
     Raises:
-        OSError: the folder is not there, or is full.
+        OSError: the folder does not exist or the disk is full.
     """
 
     def __init__(self, store: Path) -> None:
         self.close: Callable[[], object] = lambda: None
         try:
-            file = os.open(use_file(store), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            file = os.open(lock_file(store), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise
             return
         self.close = weakref.finalize(self, os.close, file)
-        fcntl.flock(file, fcntl.LOCK_SH)  # waits at most for as long as somebody takes to put the store aside
+        fcntl.flock(file, fcntl.LOCK_SH)  # waits at most for the renaming of a store that is removed
         os.utime(file)
 
 
 @contextmanager
-def alone(store: Path) -> Iterator[bool]:
-    """Whether nobody uses ``store``; if so, who wants to use it waits.
+def _exclusive(store: Path) -> Iterator[bool]:
+    """Try to lock ``store`` exclusively; yield True on success. New users wait while it is held.
 
     Raises:
         OSError: this process may not write there.
     """
-    file = os.open(use_file(store), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    file = os.open(lock_file(store), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -71,9 +86,9 @@ def alone(store: Path) -> Iterator[bool]:
 
 
 def is_used(store: Path) -> bool:
-    """Whether a process uses ``store`` now; False where this process may not know."""
+    """Return True if a process uses ``store`` now; False also if this process may not check."""
     try:
-        file = os.open(use_file(store), os.O_RDWR | os.O_CLOEXEC)
+        file = os.open(lock_file(store), os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return False
     try:
@@ -86,31 +101,19 @@ def is_used(store: Path) -> bool:
 
 
 def last_used(store: Path) -> float:
-    """When ``store`` was used last, in seconds since 1970; of one that nobody noted it of, when it was made; else 0."""
-    for path in (use_file(store), store):
+    """Return the time of the last use, else of creation, in seconds since 1970; 0 if ``store`` does not exist."""
+    for path in (lock_file(store), store):
         with suppress(FileNotFoundError):
             return path.stat().st_mtime
     return 0.0
 
 
-# Room in a cache of image stores: how much they may take, and the least recently used ones removed beyond it.
-#
-# What a process uses is never removed, however little room there is: the limit is for what is kept for later.
-
-logger = logging.getLogger(__name__)
-
-LIMIT = "HOLDOUT_CACHE_GB"
-SHARE = 0.5
-"""Of what would be free without the stores they may take so much, where the environment does not say."""
-
-DRAFT = ".draft"
-_STORE = re.compile(rf"[0-9a-f]{{64}}({re.escape(DRAFT)})?")
-"""A cache may be a folder that holds other things too."""
+# Eviction
 
 
 @dataclass(frozen=True, kw_only=True)
 class CachedStore:
-    """A store, or the draft of one: its ``size`` in bytes, and when it was ``used`` last, in seconds since 1970."""
+    """A store or a draft: its ``size`` in bytes, and when it was last ``used``, in seconds since 1970."""
 
     path: Path
     size: int
@@ -118,19 +121,19 @@ class CachedStore:
 
     @property
     def is_draft(self) -> bool:
-        """Whether it is being made, or removed, or who did that was killed."""
+        """True if it is being built or removed, or if the process doing so was killed."""
         return self.path.suffix == DRAFT
 
 
 def stores_in(cache: Path) -> list[CachedStore]:
-    """What is in ``cache``, the least recently used first, drafts before all."""
+    """List the contents of ``cache``: drafts first, then stores from the least recently used."""
     found = []
     for path in _folders(cache):
         try:
             with os.scandir(path) as entries:
                 size = sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
             found.append(CachedStore(path=path, size=size, used=last_used(path.with_suffix(""))))
-        except FileNotFoundError:  # removed at this moment
+        except FileNotFoundError:  # removed meanwhile
             continue
     return sorted(found, key=lambda store: (not store.is_draft, store.used, store.path))
 
@@ -143,10 +146,10 @@ def _folders(cache: Path) -> Iterator[Path]:
 
 
 def limit_of(cache: Path) -> int:
-    """How many bytes the stores of ``cache`` may take.
+    """Return the size limit of ``cache`` in bytes.
 
     Raises:
-        Mistakes: the environment says so in a form that is not known.
+        Mistakes: the environment variable is not a number of gigabytes.
     """
     text = os.environ.get(LIMIT)
     if text is None:
@@ -161,14 +164,14 @@ def limit_of(cache: Path) -> int:
 
 
 def make_room(cache: Path, needed: Callable[[], int] = lambda: 0, limit: int | None = None) -> list[CachedStore]:
-    """Remove stores that nobody uses until so many bytes more are within the limit, and free; what was removed.
+    """Remove unused stores, least recently used first, until ``needed()`` more bytes fit; return those removed.
 
-    Drafts that nobody makes go in any case.
+    They fit if they are within the limit and free on the disk. Abandoned drafts are always removed.
 
     Args:
         cache: the folder of the stores.
-        needed: gives the bytes; asked where there is something that can be removed.
-        limit: in bytes; None: that of :func:`limit_of`.
+        needed: returns the number of bytes; called only if there is a store to remove.
+        limit: in bytes; None for :func:`limit_of`.
     """
     limit = limit_of(cache) if limit is None else limit
     stores = stores_in(cache)
@@ -186,19 +189,19 @@ def make_room(cache: Path, needed: Callable[[], int] = lambda: 0, limit: int | N
 
 
 def _remove(path: Path) -> bool:
-    """Remove a store or a draft unless it is used, or is made at this moment; whether it is gone."""
+    """Remove a store or a draft unless a process uses or builds it; return True if it was removed."""
     store = path.with_suffix("")
     draft = store.with_suffix(DRAFT)
     try:
         with filelock.FileLock(store.with_suffix(".lock"), timeout=0):
             if path != draft:
-                with alone(store) as is_alone:
-                    if not is_alone:
+                with _exclusive(store) as is_exclusive:
+                    if not is_exclusive:
                         return False
                     shutil.rmtree(draft, ignore_errors=True)
-                    path.rename(draft)  # in one step: nobody sees half a store
+                    path.rename(draft)  # atomic: no reader sees a partial store
             shutil.rmtree(draft)
-    except (filelock.Timeout, FileNotFoundError, PermissionError):  # made now, gone already, or another user's
+    except (filelock.Timeout, FileNotFoundError, PermissionError):  # being built, already removed, another user's
         return False
     return True
 
