@@ -1,10 +1,10 @@
-"""A data set of one's own: rings, each class of one width, drawn and not read.
+"""A user-defined data set: rings drawn by code, where a class is a radius and a width.
 
 In a search file, with the repository's root on ``PYTHONPATH``:
 
     dataset: {name: "examples.rings:Rings", num_classes: 40}
 
-``holdout check examples.rings:Rings`` says whether it keeps what every data set keeps.
+``holdout check examples.rings:Rings`` checks it against the contract of every data set.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from trainables.mistakes import Mistakes
 
 @dataclass(frozen=True, kw_only=True)
 class Rings(Dataset):
-    """Rings on noise, anywhere in the image; all rings of a class are as thick and as wide."""
+    """Rings on noise, near the centre of the image; a class shares its radius and width."""
 
     summary: ClassVar[str] = "rings of many widths, drawn by code"
     publisher: ClassVar[str] = "this program"

@@ -55,7 +55,7 @@ def cause_of(error: BaseException, kind: type[Kind]) -> Kind | None:
 
 
 class DiskFull(Failure):
-    """A file could not be written for lack of space."""
+    """Failure to write a file for lack of space."""
 
     @classmethod
     def at(cls, address: object, instead: str = "") -> "DiskFull":

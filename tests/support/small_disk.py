@@ -1,4 +1,4 @@
-"""A small file system of a test's own, and another program that fills it."""
+"""A small file system for one test, and ways to fill it."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ _BLOCKS = (b"\0" * 65536, b"\0" * 512, b"\0")
 
 
 class SmallDisk:
-    """A file system of its own at ``path``, of which a file ``filler`` takes as much as is wanted."""
+    """A file system at ``path``, filled as needed by a file ``filler``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -22,23 +22,23 @@ class SmallDisk:
 
     @property
     def free(self) -> int:
-        """Bytes that can be written."""
+        """Number of free bytes."""
         there = os.statvfs(self.path)
         return there.f_bavail * there.f_frsize
 
     def clear(self) -> None:
-        """Make room."""
+        """Free the space."""
         self._filler.unlink(missing_ok=True)
 
     def leave(self, count: int) -> None:
-        """Take all but ``count`` bytes."""
+        """Fill all but ``count`` bytes."""
         self.clear()
         with self._filler.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, max(1, self.free - count))
         assert self.free <= count
 
     def fill(self) -> None:
-        """Leave not one byte, also while others write and remove files."""
+        """Fill every byte, also while other processes write and remove files."""
         with self._filler.open("ab", buffering=0) as file:
             for block in _BLOCKS:
                 with suppress(OSError):
@@ -48,12 +48,12 @@ class SmallDisk:
 
 @contextmanager
 def small_disk(path: Path, size: int = SIZE) -> Iterator[SmallDisk]:
-    """A file system of ``size`` bytes at ``path``; a test that may not mount one is skipped."""
+    """Mount a file system of ``size`` bytes at ``path``; skip the test if that is not permitted."""
     path.mkdir(parents=True)
     options = ["-t", "tmpfs", "-o", f"size={size}"]
     mounted = subprocess.run(["mount", *options, "none", str(path)], capture_output=True, text=True, check=False)
     if mounted.returncode:
-        pytest.skip(f"a file system of its own cannot be mounted here ({mounted.stderr.strip()})")
+        pytest.skip(f"no file system can be mounted here ({mounted.stderr.strip()})")
     try:
         yield SmallDisk(path)
     finally:
@@ -61,5 +61,5 @@ def small_disk(path: Path, size: int = SIZE) -> Iterator[SmallDisk]:
 
 
 def full() -> OSError:
-    """What a full disk raises."""
+    """Return the error of a full disk."""
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,4 +1,4 @@
-"""Places for files that are no folder of this machine; a real FTP server is reached by other processes as well."""
+"""Storage other than local folders. The FTP server is real, so other processes can use it too."""
 
 import logging
 import socket
@@ -17,18 +17,18 @@ EVERYTHING = "elradfmwMT"
 
 @contextmanager
 def silent_server() -> Iterator[int]:
-    """The port of a server that lets everybody connect, and never says a word."""
-    with socket.create_server(("127.0.0.1", 0), backlog=128) as listening:  # the system accepts for it
+    """Yield the port of a server that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listening:  # the system accepts connections
         yield listening.getsockname()[1]
 
 
 PLACES = ("folder", "memory", "ftp")
-"""A folder of this machine, a store without folders, a server."""
+"""A local folder, a store without folders, and a server."""
 
 
 @contextmanager
 def place(kind: str, folder: Path) -> Iterator[str]:
-    """The address of an empty place for files, one of :data:`PLACES`, below ``folder`` or called by it."""
+    """Yield the address of empty storage, one of :data:`PLACES`, below or named after ``folder``."""
     if kind == "ftp":
         with ftp_store(folder / "ftp") as url:
             yield url
@@ -38,18 +38,18 @@ def place(kind: str, folder: Path) -> Iterator[str]:
 
 @contextmanager
 def ftp_store(folder: Path, port: int = 0, kind: type[FTPHandler] = FTPHandler) -> Iterator[str]:
-    """The URL of a server that keeps its files in ``folder``, and lets anybody of this machine write.
+    """Yield the URL of a server that stores its files in ``folder``, writable from this machine.
 
-    ``kind`` is how it answers.
+    ``kind`` is the class that handles requests.
     """
     folder.mkdir(exist_ok=True)
     authorizer = DummyAuthorizer()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # that anybody may write
+        warnings.simplefilter("ignore", RuntimeWarning)  # about anonymous write access
         authorizer.add_anonymous(str(folder), perm=EVERYTHING)
     logger = logging.getLogger("pyftpdlib")
     logger.setLevel(logging.ERROR)
-    logger.addHandler(logging.NullHandler())  # the server makes one that prints where there is none
+    logger.addHandler(logging.NullHandler())  # or the server adds one that prints
     handler = type("Handler", (kind,), {"authorizer": authorizer})
     server = ThreadedFTPServer(("127.0.0.1", port), handler)
     ended = threading.Event()

@@ -1,7 +1,7 @@
-"""The papers' data sets as small folders, in exactly the form in which their authors publish them.
+"""Small versions of the papers' data sets, in the published layout.
 
-``make_cub200(root, classes_per_half=4, images_per_class=5)`` and the like; ``make_tree(name, …)`` for a row of the
-table. They are far smaller than the published ones, so that they are read with ``subset=True``.
+``make_tree(name, …)`` writes a row of the table; ``make_cub200(root, classes_per_half=4, images_per_class=5)`` and the
+like are shortcuts. The trees are smaller than the published data sets, so they are read with ``subset=True``.
 """
 
 import json
@@ -13,8 +13,8 @@ import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
-Lists = dict[str, int]  # paths of images below the root → number of the class, from 0; the training classes first
-Sizes = Sequence[int]  # how many images each class has
+Lists = dict[str, int]  # image path below the root → class number from 0, training classes first
+Sizes = Sequence[int]  # number of images in each class
 
 
 def _write(path: Path, lines: Sequence[str]) -> None:
@@ -23,7 +23,7 @@ def _write(path: Path, lines: Sequence[str]) -> None:
 
 
 def _images(train: Sizes, test: Sizes) -> list[tuple[int, int]]:
-    """Class and number in it of each image, class after class."""
+    """Return the class and the number within it of each image."""
     return [(label, number) for label, size in enumerate([*train, *test]) for number in range(size)]
 
 
@@ -71,7 +71,7 @@ def _sop(root: Path, train: Sizes, test: Sizes) -> Lists:
 
 
 def _vehicleid(root: Path, train: Sizes, test: Sizes) -> Lists:
-    """The lists of 800 and 1,600 are the first third and two thirds of that of 2,400, of few two and three vehicles."""
+    """Write nested test lists: a third (at least 2), two thirds (at least 3) and all of the test vehicles."""
     rows = [
         (label, f"{7_000 + image:07d}", f"{100 + 3 * label}") for image, (label, _) in enumerate(_images(train, test))
     ]
@@ -87,7 +87,7 @@ def _vehicleid(root: Path, train: Sizes, test: Sizes) -> Lists:
 
 
 def _inaturalist(root: Path, train: Sizes, test: Sizes) -> Lists:
-    """The first image of a category is one of validation; ``training.txt`` lists the training images."""
+    """Put the first image of each category in ``val2018``; list the training images in ``training.txt``."""
     kinds = ("Plantae", "Aves", "Insecta")
     images = [
         (image, f"train_val2018/{kinds[label % 3]}/{label}/{image:032x}.jpg", label, number)
@@ -111,7 +111,7 @@ def _inaturalist(root: Path, train: Sizes, test: Sizes) -> Lists:
 
 
 def _omniglot(root: Path, train: Sizes, test: Sizes) -> Lists:
-    """Three characters an alphabet."""
+    """Write three characters per alphabet."""
     images = {}
     for label, number in _images(train, test):
         half, number = ("background", label) if label < len(train) else ("evaluation", label - len(train))
@@ -131,7 +131,7 @@ WRITERS: dict[str, Callable[[Path, Sizes, Sizes], Lists]] = {
 
 
 def _draw(path: Path, label: int, generator: np.random.Generator) -> None:
-    """An image of 16 to 40 pixels a side, in its class's own colour."""
+    """Write an image with sides of 16 to 40 pixels, in the colour of its class."""
     colour = np.random.default_rng(label).integers(0, 256, 3)
     height, width = generator.integers(16, 41, 2)
     pixels = np.clip(colour + generator.normal(0, 40, (height, width, 3)), 0, 255).astype(np.uint8)
@@ -139,7 +139,7 @@ def _draw(path: Path, label: int, generator: np.random.Generator) -> None:
 
 
 def make_tree(name: str, root: Path, classes_per_half: int = 4, images_per_class: int = 5) -> Path:
-    """The data set ``name`` below ``root``, with so many classes in each half."""
+    """Write the data set ``name`` below ``root``."""
     sizes = [images_per_class] * classes_per_half
     generator = np.random.default_rng(0)
     for path, label in WRITERS[name](root, sizes, sizes).items():
@@ -157,9 +157,9 @@ make_inaturalist = partial(make_tree, "inaturalist")
 
 
 def make_published(name: str, root: Path, train: tuple[int, int], *test: tuple[int, int], files: bool) -> Path:
-    """Lists of so many (classes, images) in each half, and empty files for the images or none.
+    """Write lists with the given (classes, images) in each half, and with ``files`` empty image files.
 
-    Where there are several groups of test classes, as VehicleID's lists have them, each has its own number of images.
+    Several groups of test classes, as for VehicleID's lists, have separate numbers of images.
     """
 
     def spread(classes: int, images: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Names, numbers and rules are known without loading torch and the like, which take seconds and a gigabyte."""
+"""Names, numbers and rules are read without importing torch or other heavy libraries (seconds, a gigabyte)."""
 
 import subprocess
 import sys
@@ -12,24 +12,17 @@ HEAVY = ("torch", "torchvision", "faiss", "scipy", "sklearn")
 
 LIGHT = (
     "spaces.losses",
-    "spaces.losses",
-    "spaces.search_space",
     "spaces.search_space",
     "spaces.space",
-    "spaces.search_space",
-    "trainables.training.checkpoints",
     "trainables.data",
     "trainables.data.augment",
     "trainables.data.batch_samplers",
     "trainables.data.dataset",
     "trainables.data.split",
-    "trainables.data.split",
     "trainables.data.store.spec",
-    "trainables.spec",
     "trainables.files",
     "trainables.inference.index.description",
     "trainables.inference.model_files",
-    "trainables.losses",
     "trainables.losses",
     "trainables.metrics",
     "trainables.metrics.table",
@@ -38,16 +31,16 @@ LIGHT = (
     "trainables.models.backbones",
     "trainables.models.config",
     "trainables.models.weights",
-    "trainables.training.config",
-    "trainables.training.stack",
     "trainables.parts",
     "trainables.spec",
+    "trainables.training.checkpoints",
     "trainables.training.config",
+    "trainables.training.stack",
 )
 
 USES = {
     "every data set": "from trainables.data import DATASETS; [table.summary for table in DATASETS.values()]",
-    "what is known of losses": (
+    "facts about losses": (
         "from trainables.losses import LOSSES, loss_row; [loss_row(name).paper for name in LOSSES]; 'mpa' in LOSSES"
     ),
     "settings and models": (
@@ -55,7 +48,7 @@ USES = {
         "ModelConfig(backbone='resnet50', weights='imagenet', pooling='gem'); ModelConfig(backbone='timm:x');"
         "TrainingConfig(sampler='up_to', augment='none', optimizer='adam').frame"
     ),
-    "where weights lie": (
+    "paths of weights": (
         "from trainables.models.backbones import BACKBONES; from trainables.models.weights import weights_path;"
         "[weights_path(row.imagenet) for row in BACKBONES.values() if row.imagenet]"
     ),
@@ -66,11 +59,11 @@ USES = {
     "which batches can be filled": (
         "from trainables.data.batch_samplers import batch_problems; batch_problems('balanced', [5] * 9, 20, 5)"
     ),
-    "a space without wishes": (
+    "a default space": (
         "from spaces.search_space import search_space; from trainables.training.config import TrainingConfig;"
         "search_space('mpa', TrainingConfig(), {}, {'proxy_lr': {'low': 1e-4}})"
     ),
-    "a space that was accepted before": (
+    "a space accepted earlier": (
         "from spaces.search_space import search_space; from trainables.training.config import TrainingConfig;"
         "search_space('mpa', TrainingConfig(), {'margin': 0.3}, {}, checked=False)"
     ),
@@ -79,7 +72,7 @@ USES = {
 
 COMPILER = ("torch._dynamo", "torch._inductor", "sympy")
 UNUSED = (*COMPILER, "torchvision", "scipy", "sklearn", "sqlalchemy", "mlflow", "optuna")
-"""What a training of the built-in network on drawn images does not need, nor the worker that it runs on."""
+"""Libraries that a training of the built-in network on drawn images, and its worker, do not need."""
 
 TRAINING = """
 import os, sys, tempfile
@@ -111,7 +104,7 @@ print(before, "faiss" in sys.modules)
 
 
 def heavy_after(program: str) -> list[str]:
-    """What a process of its own has loaded of the heavy libraries when ``program`` is done."""
+    """Return the heavy libraries that ``program`` imports, run in a new process."""
     report = f"{program}\nimport sys; print(*(name for name in {HEAVY} if name in sys.modules))"
     root = Path(__file__).parents[2]
     return subprocess.run(
@@ -135,7 +128,7 @@ def test_a_table_loads_what_is_used() -> None:
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_worker_loads_what_its_training_uses(optimizer: str) -> None:
-    """Neither torch's compiler nor what the driver uses; faiss with the first neighbour search."""
+    """Imports neither torch's compiler nor the driver's libraries, and faiss only for the first neighbour search."""
     report = f"{TRAINING}print(*(name for name in {UNUSED} if name in sys.modules))"
     command = [sys.executable, "-c", report, optimizer]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], check=True, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""A pickle may run any code when it is read: where one lies in place of a file that is read, nothing of it runs."""
+"""Loading a pickle may run any code. A pickle in place of any file that the program reads is never run."""
 
 import hashlib
 import io
@@ -27,7 +27,7 @@ from trainables.training.checkpoints import Checkpoints
 
 
 class Runs:
-    """Unpickled, it creates the file ``path``."""
+    """Object that creates the file ``path`` when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -67,18 +67,18 @@ def object_arrays(value: object) -> bytes:
 FORMS: dict[str, Callable[[object], bytes]] = {
     "pickle": lambda value: pickle.dumps(value, protocol=2),
     "torch.save": lambda value: saved(value, zipped=True),
-    "torch.save as it was": lambda value: saved(value, zipped=False),
+    "legacy torch.save": lambda value: saved(value, zipped=False),
     "arrays of objects": object_arrays,
 }
 each_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 
 
 def test_the_pickles_do_run(proof: Path) -> None:
-    """Else nothing here would show anything."""
+    """Check the test itself: unpickling these files does create the proof."""
     for content, read in (
         (FORMS["pickle"], lambda file: pickle.loads(file)),
         (FORMS["torch.save"], lambda file: torch.load(io.BytesIO(file), weights_only=False)),
-        (FORMS["torch.save as it was"], lambda file: torch.load(io.BytesIO(file), weights_only=False)),
+        (FORMS["legacy torch.save"], lambda file: torch.load(io.BytesIO(file), weights_only=False)),
         (FORMS["arrays of objects"], lambda file: np.load(io.BytesIO(file), allow_pickle=True)["labels_N"]),
     ):
         read(content(Runs(proof)))
@@ -87,7 +87,7 @@ def test_the_pickles_do_run(proof: Path) -> None:
 
 
 @each_form
-def test_a_checkpoint_to_go_on_from(form: Callable[[object], bytes], proof: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_to_resume(form: Callable[[object], bytes], proof: Path, tmp_path: Path) -> None:
     attempt = tmp_path / "training" / "attempt-1"
     attempt.mkdir(parents=True)
     (attempt / "last.pt").write_bytes(form(Runs(proof)))
@@ -147,7 +147,7 @@ def test_a_store_of_images(form: Callable[[object], bytes], proof: Path, made: S
 def test_a_model_that_names_code(
     made: SmallModel, proof: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only who trusts it has it imported; and only a network may be named by a path."""
+    """Code is imported only with ``trust_code``, and only a network may be named by an import path."""
     (tmp_path / "stranger.py").write_text(f"from pathlib import Path\nPath({str(proof)!r}).touch()\n")
     monkeypatch.syspath_prepend(tmp_path)
     for key in ("backbone", "pooling"):

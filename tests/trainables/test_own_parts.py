@@ -1,4 +1,4 @@
-"""Parts of one's own: they train, on any process that can import them, and keep the contract."""
+"""User-defined parts train in any process that can import them, and keep the contract."""
 
 import pickle
 import subprocess
@@ -29,7 +29,7 @@ OWN = "support.own_parts"
 
 @pytest.fixture
 def spec(tmp_path: Path) -> TrialSpec:
-    """A training in which everything that can be is one's own."""
+    """Return a training in which every replaceable part is user-defined."""
     dataset = DATASETS[RINGS](num_classes=8, images_per_class=6, size=24)
     names = tuple(dataset.classes())
     return TrialSpec(
@@ -47,7 +47,7 @@ def spec(tmp_path: Path) -> TrialSpec:
     )
 
 
-def test_everything_of_one_s_own_trains(spec: TrialSpec) -> None:
+def test_user_defined_parts_train(spec: TrialSpec) -> None:
     (record,) = train(spec)
     assert set(record["metrics"]) == {"recall_at_1", "spread"}
     assert record["metrics"]["spread"] > 0
@@ -66,7 +66,7 @@ def test_everything_of_one_s_own_trains(spec: TrialSpec) -> None:
     ],
     ids=lambda changes: ", ".join(changes),
 )
-def test_one_s_own_parts_go_with_built_in_ones(spec: TrialSpec, changes: dict[str, object]) -> None:
+def test_user_defined_parts_combine_with_built_in_ones(spec: TrialSpec, changes: dict[str, object]) -> None:
     if "images" in changes:
         glyphs = DATASETS["glyphs"](num_classes=8, images_per_class=6)
         names = tuple(glyphs.classes())
@@ -76,7 +76,7 @@ def test_one_s_own_parts_go_with_built_in_ones(spec: TrialSpec, changes: dict[st
     assert record["metrics"]
 
 
-def test_a_process_that_has_never_heard_of_them_trains_them(spec: TrialSpec, tmp_path: Path) -> None:
+def test_another_process_trains_them(spec: TrialSpec, tmp_path: Path) -> None:
     (tmp_path / "spec").write_bytes(pickle.dumps(spec))
     program = (
         "import pickle, sys, pathlib; sys.path[:0] = ['.', 'tests']\n"
@@ -87,7 +87,7 @@ def test_a_process_that_has_never_heard_of_them_trains_them(spec: TrialSpec, tmp
     assert done.stdout.strip() == "1"
 
 
-def test_the_import_path_is_part_of_what_a_trial_is(spec: TrialSpec) -> None:
+def test_the_import_path_is_part_of_the_digest(spec: TrialSpec) -> None:
     assert replace(spec, loss=f"{OWN}:Pull").digest != spec.digest
     assert replace(spec, loss="mpa").digest != spec.digest
 
@@ -97,7 +97,7 @@ def test_the_examples_keep_the_contract(path: str) -> None:
     assert [outcome for outcome in check_part(path, {}, image_size=32) if not outcome.ok] == []
 
 
-def test_a_loss_of_one_s_own_brings_its_space() -> None:
+def test_a_user_defined_loss_has_its_space() -> None:
     training = TrainingConfig()
     found = search_space(CIRCLE, training, {"margin": {"high": 0.4}}, {})
     assert found.default == {"margin": 0.4, "scale": 80.0}
@@ -115,7 +115,7 @@ def test_a_loss_of_one_s_own_brings_its_space() -> None:
     assert "training.proxy_lr" not in search_space(f"{OWN}:Proxies", training, {}, {"proxy_lr": 0.1}).parameters
 
 
-def test_batches_of_one_s_own_sampler_are_checked_before_training() -> None:
+def test_a_user_defined_sampler_checks_batches_before_training() -> None:
     assert batch_problems(f"{OWN}:Shuffled", [3, 4], 7, 5) == []
     (sentence,) = batch_problems(f"{OWN}:Shuffled", [3, 4], 8, 5)
     assert sentence == "A batch of 8 cannot be filled: give from 2 to 7."
@@ -123,10 +123,10 @@ def test_batches_of_one_s_own_sampler_are_checked_before_training() -> None:
         batch_problems(f"{OWN}:Tiny", [3, 4], 8, 5)
 
 
-def test_a_network_of_one_s_own_says_what_it_takes() -> None:
+def test_a_user_defined_network_declares_its_input() -> None:
     row = backbone(TINY)
     assert (row.features, row.mean, row.bgr, row.imagenet) == (48, (0.5, 0.5, 0.5), False, None)
-    assert backbone(f"{OWN}:Tiny").scale == (1.0, 1.0, 1.0)  # images stay as they are
+    assert backbone(f"{OWN}:Tiny").scale == (1.0, 1.0, 1.0)  # the input is not scaled
     with pytest.raises(Mistakes, match=r"with an attribute features, .* features is None"):
         backbone(f"{OWN}:spread")
     with pytest.raises(Mistakes, match="has no ImageNet weights"):

@@ -1,4 +1,4 @@
-"""Tables of parts, and import paths: what is found, and what is said of what is not."""
+"""Tables of parts, and import paths, valid and invalid."""
 
 from pathlib import Path
 
@@ -12,13 +12,13 @@ from trainables.parts import load_part, plain_name
 
 @pytest.fixture(autouse=True)
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Modules that cannot be imported, each for its own reason."""
+    """Write modules that cannot be imported, each for another reason."""
     (tmp_path / "brokenlab").mkdir()
     for name, content in {
         "__init__": "",
         "raises": "1 / 0\n",
         "exits": "import sys; sys.exit('no licence')\n",
-        "needs": "import a_module_that_nobody_has\n",
+        "needs": "import a_missing_module\n",
         "garbled": "def (\n",
     }.items():
         (tmp_path / "brokenlab" / f"{name}.py").write_text(content)
@@ -38,12 +38,12 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("brokenlab.raises:X", "raises ZeroDivisionError: division by zero. Fix the module"),
         ("brokenlab.exits:X", "raises SystemExit: no licence"),
         ("brokenlab.garbled:X", "raises SyntaxError"),
-        ("brokenlab.needs:X", r"needs the module a_module_that_nobody_has, which is not installed\. Install it"),
+        ("brokenlab.needs:X", r"needs the module a_missing_module, which is not installed\. Install it"),
         ("support.own_parts:Tiny", r"must be a class that derives from trainables\.losses\.base\.Loss; it is <class"),
         ("support.own_parts:NOT_A_PART", "must be a class that derives from .*; it is 3"),
     ],
 )
-def test_what_is_wrong_with_an_import_path_is_one_sentence(path: str, words: str) -> None:
+def test_a_wrong_import_path_is_one_sentence(path: str, words: str) -> None:
     with pytest.raises(Mistakes, match=words) as caught:
         LOSSES[path] if ":" in path else load_part(path, kind="loss")
     (sentence,) = caught.value.sentences
@@ -61,7 +61,7 @@ def test_a_table_is_a_mapping_of_its_rows() -> None:
         LOSSES["nothing"]
 
 
-def test_a_name_that_is_none_is_a_sentence() -> None:
+def test_an_unknown_name_is_a_sentence() -> None:
     assert LOSSES.problems("losses", "mpa") == LOSSES.problems("losses", "mylab:Mine") == []
     (sentence,) = LOSSES.problems("losses", "proxy_anchr")
     assert sentence.startswith("losses must be one of contrastive, ")
@@ -71,15 +71,15 @@ def test_a_name_that_is_none_is_a_sentence() -> None:
 def test_parts_have_plain_names() -> None:
     assert LOSSES.plain_name("mpa") == "mpa"
     assert LOSSES.plain_name("support.own_parts:Pull") == "pull"
-    assert LOSSES.plain_name("support.own_parts:WithoutSpace") == "without_space"  # its parent's name is not its own
+    assert LOSSES.plain_name("support.own_parts:WithoutSpace") == "without_space"  # not the inherited name
     assert plain_name(own_parts.map_at_r) == "map_at_r"
     assert plain_name(type("MPALoss2D", (), {})) == "mpa_loss2_d"
 
 
-def test_a_loss_of_one_s_own_says_what_a_row_says() -> None:
+def test_a_user_defined_loss_has_a_row() -> None:
     row = loss_row("support.own_parts:Pull")
     assert (row.paper, row.equation, row.proxy_lr) == ("", "", None)
     assert loss_part("mpa") == LossPart(name="mpa")
     part = loss_part("support.own_parts:Pull")
     assert (part.name, part.path, part.key) == ("pull", "support.own_parts:Pull", "support.own_parts:Pull")
-    assert loss_part("nowhere:Mine", "mine").name == "mine"  # a name that is given needs no import
+    assert loss_part("nowhere:Mine", "mine").name == "mine"  # with a given name nothing is imported

@@ -1,4 +1,4 @@
-"""A place that fails is told apart from mistakes in the code: what each costs a training."""
+"""Failing storage is distinguished from errors in the code: the cause that a training records for each."""
 
 import errno
 import json
@@ -39,8 +39,8 @@ def spec(tmp_path: Path) -> TrialSpec:
 
 
 def failure(spec: TrialSpec) -> dict[str, Any]:
-    """What a training fails of."""
-    with pytest.raises(Exception) as raised:  # noqa: PT011  whatever it is, its name is what counts
+    """Return the failure that a training records."""
+    with pytest.raises(Exception) as raised:  # noqa: PT011  any exception
         train_all(Training(spec, CPU))
     return failure_of(raised.value)
 
@@ -51,14 +51,14 @@ def train_all(training: Training) -> None:
 
 
 def test_a_full_disk_is_told_apart(tmp_path: Path) -> None:
-    """A device that is always full is where the file goes; PyTorch tells of it in words of its own."""
+    """Write to a device that is always full; PyTorch wraps the error."""
     full = tmp_path / "last.pt"
     refused = pytest.raises(DiskFull, match=f"There is no space left for {full}")
     with refused, storage.storage_errors(full), open("/dev/full", "wb") as file:
         torch.save({"weight": torch.zeros(100_000)}, file)
 
 
-def test_a_store_that_goes_away_is_no_fault_of_the_code(spec: TrialSpec, tmp_path: Path) -> None:
+def test_an_unreachable_store_is_not_a_code_error(spec: TrialSpec, tmp_path: Path) -> None:
     with ftp_store(tmp_path / "ftp") as url:
         elsewhere = replace(spec, directory=f"{url}/trial")
         training = Training(elsewhere, CPU)
@@ -69,14 +69,14 @@ def test_a_store_that_goes_away_is_no_fault_of_the_code(spec: TrialSpec, tmp_pat
     found = failure_of(raised.value)
     assert found["cause"] == "LOST"
     assert found["reason"].startswith("ftp://127.0.0.1/trial/attempt-1/")
-    assert failure(elsewhere)["cause"] == "LOST"  # one that would begin now
+    assert failure(elsewhere)["cause"] == "LOST"  # a training that starts now
     with ftp_store(tmp_path / "ftp", int(url.rpartition(":")[2])):
         again = Training(elsewhere, CPU)  # in the same process, whose connection was cut
         assert len(again.records) == 1
         train_all(again)
 
 
-def test_a_folder_that_cannot_be_made_is_no_fault_of_the_code(spec: TrialSpec) -> None:
+def test_a_folder_that_cannot_be_made_is_not_a_code_error(spec: TrialSpec) -> None:
     Path(spec.directory).touch()
     found = failure(spec)
     assert found["cause"] == "LOST"
@@ -91,17 +91,17 @@ def test_a_folder_that_cannot_be_made_is_no_fault_of_the_code(spec: TrialSpec) -
         OSError(errno.ENOSPC, "No space left on device"),
     ],
 )
-def test_what_code_of_one_s_own_meets_is_its_own(error: Exception) -> None:
+def test_errors_in_user_code_are_code_errors(error: Exception) -> None:
     assert failure_of(error)["cause"] == "CODE_ERROR"
 
 
 @pytest.mark.parametrize("store", ["folder", "memory"])
-def test_a_state_that_cannot_be_written_anywhere_is_the_code_s(tmp_path: Path, store: str) -> None:
+def test_an_unpicklable_state_is_a_code_error(tmp_path: Path, store: str) -> None:
     root = f"{tmp_path}/trial" if store == "folder" else f"memory:/{tmp_path}/trial"
     checkpoints = Checkpoints(root, "digest")
-    checkpoints.save({"of one's own": open})
-    checkpoints.wait()  # it has a name, so it can be written
-    checkpoints.save({"of one's own": lambda: None})
+    checkpoints.save({"user-defined": open})
+    checkpoints.wait()  # picklable by name
+    checkpoints.save({"user-defined": lambda: None})
     with pytest.raises((AttributeError, pickle.PicklingError)) as raised:
         checkpoints.wait()
     assert failure_of(raised.value)["cause"] == "CODE_ERROR"
@@ -109,7 +109,7 @@ def test_a_state_that_cannot_be_written_anywhere_is_the_code_s(tmp_path: Path, s
 
 @dataclass(frozen=True, kw_only=True)
 class Away(Folder):
-    """Images of which one gives an error when it is read."""
+    """Images that raise an error with a given number when some are read."""
 
     number: int
 
@@ -129,19 +129,17 @@ class Away(Folder):
         (errno.EACCES, "CODE_ERROR"),
     ],
 )
-def test_images_that_are_away_are_not_images_that_are_missing(
-    spec: TrialSpec, tmp_path: Path, number: int, cause: str
-) -> None:
+def test_unreachable_images_are_not_missing_images(spec: TrialSpec, tmp_path: Path, number: int, cause: str) -> None:
     dataset = Away(root=str(tmp_path / "images"), number=number)
     images = replace(spec.images, dataset=dataset, cache=str(tmp_path / "other"))
     found = failure(replace(spec, images=images))
     assert found["cause"] == cause, found
     assert os.strerror(number) in found["reason"]
     with pytest.raises(Mistakes, match=os.strerror(number)):
-        images.make()  # what the driver says at the start
+        images.make()  # the driver's error at the start
 
 
-def test_a_cache_that_cannot_be_written_is_no_fault_of_the_code(spec: TrialSpec, tmp_path: Path) -> None:
+def test_an_unwritable_cache_is_not_a_code_error(spec: TrialSpec, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     images: StoreSpec = replace(spec.images, cache=str(tmp_path / "file" / "cache"))
     found = failure(replace(spec, images=images))
@@ -157,20 +155,20 @@ def test_a_failure_crosses_process_borders_whole(tmp_path: Path) -> None:
     assert (str(again), again.strerror, again.errno) == (str(raised.value), "Not a directory", errno.ENOTDIR)
 
 
-def test_what_is_no_failure_of_the_place_stays_as_it_is(tmp_path: Path) -> None:
+def test_other_errors_are_not_converted(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), storage_errors(tmp_path):
         raise ZeroDivisionError
     with (
         pytest.raises(StorageFailure, match=r"memory:.* failed \(ZeroDivisionError"),
         storage_errors(as_path("memory://a")),
     ):
-        raise ZeroDivisionError  # a store's library may raise anything
+        raise ZeroDivisionError  # a storage library may raise anything
 
 
 def test_a_store_that_never_answers_is_given_up(
     spec: TrialSpec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It lets everybody connect, and says nothing: not even FTP's own bound of 30 seconds is waited for."""
+    """The server accepts connections and never answers; FTP's own limit of 30 seconds is not waited for."""
     monkeypatch.setattr(storage, "ANSWER_S", 0.5)
     with silent_server() as port:
         address = f"ftp://127.0.0.1:{port}/trial"
@@ -209,8 +207,8 @@ print(json.dumps([news["failure"], len(again["records"]), len(on["records"])]))
 """
 
 
-def test_code_that_goes_away_under_a_worker_is_no_fault_of_a_trial(spec: TrialSpec, tmp_path: Path) -> None:
-    """As Ray writes it anew where a second node starts on a machine; a loss is imported when it is first trained."""
+def test_code_removed_under_a_worker_is_not_a_trial_error(spec: TrialSpec, tmp_path: Path) -> None:
+    """Ray replaces the code when a second node starts on a machine, and a loss is imported when first trained."""
     package = tmp_path / "code" / "trainables"
     shutil.copytree(files("trainables"), package, ignore=shutil.ignore_patterns("__pycache__"))
     other = replace(spec, loss="pnp", hyperparameters={}, directory=str(tmp_path / "other"))

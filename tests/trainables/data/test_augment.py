@@ -1,4 +1,4 @@
-"""Batched augmentation, against torchvision image by image."""
+"""Batched augmentation agrees with torchvision image by image."""
 
 import os
 from dataclasses import dataclass, replace
@@ -58,7 +58,7 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> StoreView:
 
 
 def seen(view: StoreView, crops: Crops) -> Tensor:
-    """The crops of all images."""
+    """Return the crops of all images."""
     return resample(view.gather(ALL, crops.windows_B4), crops)
 
 
@@ -115,8 +115,8 @@ def test_boxes_of_the_outputs_size_give_the_exact_pixels(view: StoreView, reache
         assert torch.equal(row, expected.flip(2) if flip else expected)
 
 
-def test_exact_crops_are_no_other_than_resampled_ones(view: StoreView) -> None:
-    """A batch in which one image is resampled takes the general way for all."""
+def test_exact_crops_equal_resampled_ones(view: StoreView) -> None:
+    """If one image of a batch needs resampling, all are resampled."""
     boxes_B4 = torch.tensor([[0, 0, 17, 16], [3, 5, 16, 16], [70, 1, 16, 16], [8, 8, 16, 16], [0, 54, 16, 16]])
     crops = Crops(boxes_B4=boxes_B4, reach_B4=boxes_B4, flips_B=torch.ones(5, dtype=bool), side=16)
     assert crops.exact_B.tolist() == [False, True, True, True, True]
@@ -124,7 +124,7 @@ def test_exact_crops_are_no_other_than_resampled_ones(view: StoreView) -> None:
 
 
 def test_windows_hold_all_that_the_filter_reads(view: StoreView) -> None:
-    """What lies outside of the windows is not needed: a wider window gives the same."""
+    """Windows are inside the image and sufficient for a finite result."""
     for name in AUGMENTATIONS:
         crops = AUGMENTATIONS[name](view.sizes(ALL), frame(24), torch.Generator().manual_seed(3))
         for image, window, row in zip(IMAGES, crops.windows_B4.tolist(), seen(view, crops)):
@@ -153,7 +153,7 @@ def test_none_is_torchvisions_resize_and_centre_crop(
 def test_a_model_is_scored_on_images_resized_as_in_training(view: StoreView, square: bool) -> None:
     training = TrainingConfig(image_size=24, resize_size=30, resize_square=square, augment="resized_crop_flip")
     transform = v2.Compose([v2.Resize([30, 30] if square else 30), v2.CenterCrop(24)])
-    pixels = torch.nn.Flatten()  # a network whose embeddings are the pixels
+    pixels = torch.nn.Flatten()  # embeddings are the pixels
     embeddings = embed(pixels, view, training.frame, batch_size=4, device=CPU, precision="float32")
     close(embeddings, torch.stack([transform(image.float() / 255) for image in IMAGES]).flatten(1))
 
@@ -184,9 +184,9 @@ def test_random_crops_reach_every_place(name: str, mirrored: float, square: bool
 @pytest.mark.skipif("HOLDOUT_TEST_IMAGES" not in os.environ, reason="HOLDOUT_TEST_IMAGES is not set")
 @pytest.mark.parametrize(("stored", "tolerance"), [(256, 1.5), (512, 0.5)])
 def test_photographs_are_resized_square_as_by_torchvision(tmp_path: Path, stored: int, tolerance: float) -> None:
-    """A store keeps the aspect, so that what is larger is resampled twice: by a grey level, on the mean of an image.
+    """A store keeps the aspect ratio, so larger images are resampled twice; the mean difference is about a grey level.
 
-    Beside torchvision's they would differ by 25 and more if the aspect were kept.
+    If the aspect ratio were kept, the difference from torchvision would be 25 or more.
     """
     root = Path(os.environ["HOLDOUT_TEST_IMAGES"], "grocery", "images")
     long = [path for path in sorted(root.glob("*/*.jpg")) if not is_square(path)]
@@ -248,7 +248,7 @@ def test_every_augmentation(view: StoreView, name: str) -> None:
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
 def test_a_large_batch_keeps_its_order(view: StoreView, name: str) -> None:
-    """A CPU resamples in chunks of images alike; each image still comes out at its own index."""
+    """A CPU resamples chunks of similar images; each result is still at its image's index."""
     many = torch.randint(len(SIZES), (50,), generator=torch.Generator().manual_seed(0))
     found = load(view, many, name, frame(112), device=CPU, generator=torch.Generator().manual_seed(7))
     crops = AUGMENTATIONS[name](view.sizes(many), frame(112), torch.Generator().manual_seed(7))
@@ -256,7 +256,7 @@ def test_a_large_batch_keeps_its_order(view: StoreView, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
-def test_images_that_lie_on_a_device_give_the_same(view: StoreView, name: str) -> None:
+def test_resident_images_give_the_same(view: StoreView, name: str) -> None:
     resident = replace(view, store=ResidentStore(view.store.path, CPU))
     draws = [
         load(images, ALL, name, frame(24), device=CPU, generator=torch.Generator().manual_seed(5))

@@ -1,4 +1,4 @@
-"""Batch samplers by their invariants."""
+"""Invariants of the batch samplers."""
 
 from collections import Counter
 
@@ -13,7 +13,7 @@ SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 
 
 def labels_of(sizes: list[int], seed: int) -> torch.Tensor:
-    """Labels with gaps between their numbers, in no order."""
+    """Return shuffled labels with gaps between their numbers."""
     labels_N = torch.tensor([3 * label + 5 for label, size in enumerate(sizes) for _ in range(size)])
     return labels_N[torch.randperm(len(labels_N), generator=torch.Generator().manual_seed(seed))]
 
@@ -100,7 +100,7 @@ def test_random_has_every_image_once() -> None:
 
 
 def test_a_batch_of_the_papers_64_holds_64() -> None:
-    """As on CUB-200-2011, where every class is larger than its 11 images: five of them and nine of a sixth class."""
+    """As on CUB-200-2011, whose classes all exceed 11 images: 11 images of five classes and 9 of a sixth."""
     labels_N = labels_of([59] * 90, 3)
     sampler = BATCH_SAMPLERS["up_to"](labels_N, batch_size=64, images_per_class=11, seed=0)
     for batch_B in sampler.batches(0):
@@ -141,7 +141,7 @@ def test_up_to_deals_classes_in_rounds_and_cuts_one_only_where_none_fits(
         ("balanced", [3, 4], 4, 0, "images_per_class must be at least 1, not 0"),
     ],
 )
-def test_what_cannot_be_filled_is_a_sentence(
+def test_batches_that_cannot_be_filled_are_a_sentence(
     name: str, sizes: list[int], batch_size: int, m: int, sentence: str
 ) -> None:
     (problem,) = BATCH_SAMPLERS[name].problems(sizes, batch_size, m)

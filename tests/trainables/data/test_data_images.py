@@ -1,4 +1,4 @@
-"""Every kind of image file loads as it looks."""
+"""Every kind of image file is read as displayed."""
 
 import os
 from pathlib import Path
@@ -131,11 +131,11 @@ def test_one_transparent_colour_lies_on_white(tmp_path: Path) -> None:
 def test_cmyk(tmp_path: Path, suffix: str) -> None:
     inks = [Image.fromarray(np.full_like(RAMP, value)) for value in (0, 128, 255, 51)]
     found = saved(Image.merge("CMYK", inks), tmp_path / f"image.{suffix}")
-    expected = np.array([255, 127, 0]) * (255 - 51) / 255  # without its ink, less black
+    expected = np.array([255, 127, 0]) * (255 - 51) / 255  # inverted ink, times 1 − black
     assert np.abs(found - expected).max() <= 4
 
 
-UPRIGHT = {  # EXIF orientation → what a viewer does to the stored pixels
+UPRIGHT = {  # EXIF orientation → transformation of the stored pixels for display
     1: lambda pixels: pixels,
     2: lambda pixels: pixels[:, ::-1],
     3: lambda pixels: pixels[::-1, ::-1],

@@ -1,4 +1,4 @@
-"""Data sets: what holds for every row of the table, then each one's own."""
+"""Properties of every data set of the table, then of each."""
 
 import dataclasses
 import hashlib
@@ -19,7 +19,7 @@ from trainables.mistakes import Mistakes
 
 
 def write_images(root: Path, classes: dict[str, int]) -> Path:
-    """One sub-folder a class, with so many small images."""
+    """Write one sub-folder per class, with the given number of small images."""
     random = np.random.default_rng(0)
     for name, count in classes.items():
         (root / name).mkdir(parents=True)
@@ -30,7 +30,7 @@ def write_images(root: Path, classes: dict[str, int]) -> Path:
 
 
 def small(name: str, root: Path) -> Dataset:
-    """A small instance of a row of the table."""
+    """Return a small instance of a row of the table."""
     if name == "glyphs":
         return DATASETS[name](num_classes=8, images_per_class=6)
     if name == "folder":
@@ -135,7 +135,7 @@ def test_glyphs_of_other_parameters_are_other_glyphs() -> None:
 
 
 def mean_ink(dataset: Dataset, keys: Sequence[str]) -> np.ndarray:
-    """The mean over images of where it is darker than usual, flat."""
+    """Return the mean over images of the darkness of each pixel, flattened."""
     greys = np.stack([dataset.read(key).mean(axis=2).ravel() for key in keys])
     return ((np.median(greys, axis=1, keepdims=True) - greys) / greys.std(axis=1, keepdims=True)).mean(axis=0)
 
@@ -144,7 +144,7 @@ def test_centres_are_distinct_shapes_and_images_of_one_are_alike() -> None:
     dataset = DATASETS["glyphs"](num_classes=6, images_per_class=180)
     for keys in dataset.classes().values():
         halves = [[mean_ink(dataset, keys[centre + 3 * half :: 6]) for centre in range(3)] for half in range(2)]
-        alike = np.corrcoef(*halves)[:3, 3:]  # rows: centres in one half of the images; columns: in the other
+        alike = np.corrcoef(*halves)[:3, 3:]  # rows: centres in one half of the images, columns: in the other
         assert alike.argmax(axis=1).tolist() == [0, 1, 2]
 
 

@@ -1,4 +1,4 @@
-"""The readers of published data sets: what is listed, what is refused, and what a part of the whole is."""
+"""The readers of published data sets: listed images, refused trees, and subsets."""
 
 import hashlib
 import pickle
@@ -31,7 +31,7 @@ LISTS = {
     "vehicleid": tuple(f"train_test_split/{name}.txt" for name in ("train_list", *TEST_LISTS.values())),
     "inaturalist": ("train2018.json", "val2018.json"),
 }
-PUBLISHED = {  # (classes, images) of the training half and of the test half
+PUBLISHED = {  # (classes, images) of the training half and the test half
     "omniglot": ((964, 19_280), (659, 13_180)),
     "cub200": ((100, 5_864), (100, 5_924)),
     "cars196": ((98, 8_054), (98, 8_131)),
@@ -78,7 +78,7 @@ def test_classes_hold_the_images_that_were_written_and_no_image_is_opened(name: 
     assert [set(keys) for keys in dataset.classes().values()] == [expected[label] for label in range(7)]
     train, test = dataset.published_split()
     assert (*train, *test) == tuple(dataset.classes())
-    assert len(train) == (3 if halved else 4)  # seven classes by halves: three and four
+    assert len(train) == (3 if halved else 4)  # seven classes halved: three and four
 
 
 def test_missing_lists_are_all_named(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_lists_that_are_not_text_are_refused(tmp_path: Path) -> None:
     assert "Ebay_test.txt' cannot be read: it is not UTF-8 text" in refusal(part("sop", root))[0]
 
 
-def test_absent_images_are_counted_and_a_part_does_without_them(name: str, tmp_path: Path) -> None:
+def test_missing_images_are_counted_or_left_out_of_a_subset(name: str, tmp_path: Path) -> None:
     root = make_tree(name, tmp_path)
     whole = part(name, root)
     inner = root / "omniglot-py" if name == "omniglot" else root
@@ -159,7 +159,7 @@ def test_absent_images_are_counted_and_a_part_does_without_them(name: str, tmp_p
     assert dataset.identity() != whole.identity()
 
     said = " ".join(refusal(replace(dataset, subset=False)))
-    if name != "omniglot":  # which has no lists
+    if name != "omniglot":  # Omniglot has no lists
         assert "6 of the 40 listed images" in said
         assert absent[0] in said
         assert "and 1 more" in said
@@ -182,18 +182,18 @@ def test_the_identity_of_a_part_is_not_that_of_the_whole(name: str, tmp_path: Pa
     assert replace(dataset, subset=False).identity() == dataset.title
 
 
-@pytest.mark.parametrize("name", ["cub200", "sop", "vehicleid"])  # the quickest to write
+@pytest.mark.parametrize("name", ["cub200", "sop", "vehicleid"])  # the fastest to write
 def test_the_published_counts_are_right_and_others_are_not(name: str, tmp_path: Path) -> None:
     (classes, images), *test = PUBLISHED[name]
     (sentence,) = refusal(DATASETS[name](root=make_published(name, tmp_path, (classes, images), *test, files=False)))
     total = images + sum(number for _, number in test)
-    assert f"{total:,} of the {total:,} listed images" in sentence  # the lists are right
+    assert f"{total:,} of the {total:,} listed images" in sentence  # the lists are accepted
     make_published(name, tmp_path, (classes, images - 1), *test, files=False)
     sentence, _ = refusal(DATASETS[name](root=tmp_path))
     assert f"has {images - 1:,} training images (published: {images:,}" in sentence
 
 
-def test_wrong_counts_are_said_at_once(name: str, tmp_path: Path) -> None:
+def test_wrong_counts_are_reported_together(name: str, tmp_path: Path) -> None:
     (sentence,) = refusal(DATASETS[name](root=make_tree(name, tmp_path)))
     assert str(tmp_path) in sentence
     published = {
@@ -247,7 +247,7 @@ def listed_vehicles(root: Path, name: str) -> dict[str, list[str]]:
 
 
 def test_vehicles_of_three_test_lists(tmp_path: Path) -> None:
-    """They may share vehicles or not; the test classes are those of all three."""
+    """Lists may overlap; the test classes are those of all three."""
     root = make_tree("vehicleid", tmp_path)
     medium = root / LISTS["vehicleid"][2]
     first = next(iter(listed_vehicles(root, "medium")))
@@ -316,7 +316,7 @@ def test_lists_of_species_that_cannot_be_used(tmp_path: Path) -> None:
 def test_omniglot_is_read_as_torchvision_does(tmp_path: Path) -> None:
     class Unzipped(Omniglot):
         def _check_integrity(self) -> bool:
-            return True  # torchvision wants the archives too
+            return True  # torchvision would check the archives too
 
     root = make_omniglot(tmp_path)
     for path in (root, root / "omniglot-py"):

@@ -1,4 +1,4 @@
-"""Images looked at from outside: what is cut off anywhere is found, and no pixel is decoded."""
+"""Checking images without decoding: a file truncated anywhere is detected, and no pixel is decoded."""
 
 import io
 import os
@@ -17,7 +17,7 @@ from trainables.data.header import Look, damage_in, look_at
 from trainables.data.images import read_image
 from trainables.data.sets.folders import Folder
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL")  # of headers that are cut off
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL")  # about truncated headers
 
 NOISE = np.random.default_rng(0).integers(0, 256, (12, 15, 3), dtype=np.uint8)
 COLOUR = Image.fromarray(NOISE)
@@ -30,14 +30,14 @@ def encoded(image: Image.Image, form: str, **options: object) -> bytes:
 
 
 def with_preview(jpeg: bytes) -> bytes:
-    """A photograph with a smaller one in its header, as cameras write them."""
+    """Return a JPEG with a preview in its header, as written by cameras."""
     segment = b"Preview" + jpeg
     return jpeg[:2] + b"\xff\xe1" + (len(segment) + 2).to_bytes(2, "big") + segment + jpeg[2:]
 
 
 JPEG = encoded(COLOUR, "JPEG")
 PNG = encoded(COLOUR, "PNG")
-# Each with how many of its last bytes hold no pixel, so that it can be decoded without them.
+# Each with the number of last bytes that hold no pixel, without which it can be decoded.
 FILES: dict[str, tuple[bytes, int]] = {
     "JPEG": (JPEG, 0),
     "progressive JPEG": (encoded(COLOUR, "JPEG", progressive=True), 0),
@@ -74,8 +74,8 @@ def is_decoded(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_that_is_cut_anywhere_is_found(name: str, tmp_path: Path) -> None:
-    """The oracle is the decoder itself, over lengths that the file can be cut to."""
+def test_a_file_truncated_anywhere_is_detected(name: str, tmp_path: Path) -> None:
+    """Compare with the decoder on files truncated to many lengths."""
     content, without_pixels = FILES[name]
     path = tmp_path / "image.jpg"
     path.write_bytes(content)
@@ -83,7 +83,7 @@ def test_a_file_that_is_cut_anywhere_is_found(name: str, tmp_path: Path) -> None
     for length in [*range(0, len(content), 7), *range(len(content) - 30, len(content))]:
         path.write_bytes(content[:length])
         damaged, decoded = is_damaged(path), is_decoded(path)
-        assert damaged or decoded, f"nothing was seen of a file cut to {length} of {len(content)} bytes"
+        assert damaged or decoded, f"not detected: a file truncated to {length} of {len(content)} bytes"
         if damaged and decoded:
             assert len(content) - length <= without_pixels, f"{length} of {len(content)} bytes are an image"
 
@@ -117,7 +117,7 @@ def test_no_pixel_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         (lambda path: path.write_text("<html>404</html>"), "not an image of a known format"),
     ],
 )
-def test_what_is_no_image_says_what_it_is(make: Callable[[Path], None], reason: str, tmp_path: Path) -> None:
+def test_other_kinds_of_file_are_named(make: Callable[[Path], None], reason: str, tmp_path: Path) -> None:
     make(tmp_path / "a.jpg")
     for read in (damage_in, read_image):
         with pytest.raises((OSError, ValueError), match=reason):
@@ -142,7 +142,7 @@ def test_all_that_are_damaged_are_counted_and_the_first_are_named(tmp_path: Path
 
 @dataclass(frozen=True, kw_only=True)
 class Hanging(Folder):
-    """Images on a file system that answers for all but one class."""
+    """Images on a file system that hangs for one class."""
 
     def damage(self, key: str) -> str | None:
         if key.startswith("class-01"):
@@ -150,7 +150,7 @@ class Hanging(Folder):
         return super().damage(key)
 
 
-def test_a_file_system_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_hanging_file_system_does_not_block(tmp_path: Path) -> None:
     dataset = Hanging(root=str(draw_folder(tmp_path / "images", classes=2)))
     keys = [key for keys in dataset.classes().values() for key in keys]
     begun = time.monotonic()
@@ -164,13 +164,13 @@ def test_a_file_system_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Arrays(Folder):
-    """Files of another kind than Pillow's."""
+    """Files of a format unknown to Pillow."""
 
     def read(self, key: str) -> np.ndarray:
         return NOISE
 
 
-def test_who_reads_files_of_its_own_is_not_told_that_they_are_no_images(tmp_path: Path) -> None:
+def test_files_with_a_user_defined_reader_are_not_checked(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "0.png").write_bytes(b"rows of numbers")
     assert Arrays(root=str(tmp_path)).damage("a/0.png") is None

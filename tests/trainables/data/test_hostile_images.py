@@ -1,7 +1,7 @@
-"""The table of hostile images: each is decoded as it looks, or is one clause that says what is wrong with it.
+"""A table of hostile image files: each is decoded as displayed, or reported with a reason.
 
-A row says how a file is made, what a search says of it in a class that trains (which is decoded when it starts), and
-what shows of it in a test class, whose files are only looked at from outside. None: nothing, it works.
+A row gives a writer of the file, the reason reported in a training class (whose images are decoded at the start of a
+search), and the reason reported in a test class (whose images are checked without decoding). None means no report.
 """
 
 import io
@@ -27,7 +27,7 @@ from trainables.data.store.contents import read_contents
 from trainables.data.store.view import Store
 from trainables.mistakes import Mistakes
 
-# Pillow's own warnings: of very large images, and of headers that are cut off. The command line keeps them quiet.
+# Pillow's warnings about very large images and truncated headers, which the command line suppresses.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL", "ignore::PIL.Image.DecompressionBombWarning")
 
 NOISE = np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8)
@@ -38,7 +38,7 @@ CUT = "the file is cut off"
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A file that ``make`` puts at a path, what it says when it is ``decoded``, and what is ``seen`` without."""
+    """A file written by ``make``; the reasons reported if it is ``decoded``, and if it is only checked (``seen``)."""
 
     make: Callable[[Path], object]
     decoded: str | None = None
@@ -57,7 +57,7 @@ def holds(content: bytes) -> Callable[[Path], object]:
 
 
 def png(width: int, height: int, *chunks: tuple[bytes, bytes]) -> bytes:
-    """A PNG by hand, whose header may claim what it likes."""
+    """Return a hand-made PNG with any size in its header."""
     header = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([8, 2, 0, 0, 0])
     parts = [(b"IHDR", header), *chunks, (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(
@@ -67,7 +67,7 @@ def png(width: int, height: int, *chunks: tuple[bytes, bytes]) -> bytes:
 
 
 def one_colour(width: int, height: int) -> bytes:
-    """A PNG of so many pixels in a few bytes."""
+    """Return a PNG of this size that takes few bytes."""
     packer = zlib.compressobj(9)
     row = bytes(1 + 3 * width)
     rows = b"".join(packer.compress(row) for _ in range(height)) + packer.flush()
@@ -95,7 +95,7 @@ def linked_outside(path: Path) -> None:
 
 def device(path: Path) -> None:
     try:
-        os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5))  # /dev/zero, which never ends
+        os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5))  # /dev/zero, an endless file
     except PermissionError:
         path.symlink_to("/dev/zero")
 
@@ -194,7 +194,7 @@ CASES: dict[str, Case] = {
 
 
 def folder_with(case: Case, root: Path) -> Dataset:
-    """Two classes of good images, and the hostile one in the first."""
+    """Return two classes of valid images with the hostile one in the first."""
     for name in ("a", "b"):
         (root / name).mkdir(parents=True)
         for number in range(1, 3):
@@ -205,7 +205,7 @@ def folder_with(case: Case, root: Path) -> Dataset:
 
 @pytest.mark.parametrize("name", CASES)
 def test_in_a_class_that_trains(name: str, tmp_path: Path) -> None:
-    """It is decoded at the start: what cannot be is refused in one sentence, and nothing is left of the store."""
+    """The image is decoded at the start; if that fails, one sentence reports it and no partial store remains."""
     case = CASES[name]
     dataset, cache = folder_with(case, tmp_path / "images"), tmp_path / "cache"
     if case.decoded is None:
@@ -225,7 +225,7 @@ def test_in_a_class_that_trains(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_in_a_test_class(name: str, tmp_path: Path) -> None:
-    """It is looked at from outside: what shows is said, and nothing ends."""
+    """The image is checked without decoding; damage is reported and nothing stops."""
     case = CASES[name]
     dataset = folder_with(case, tmp_path / "images")
     sentence = look_at(dataset, dataset.classes()["a"], seconds=60).sentence("test classes")
@@ -239,8 +239,8 @@ def test_in_a_test_class(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", range(1, 9))
-def test_orientation_is_applied_and_torchvision_would_not(number: int, tmp_path: Path) -> None:
-    """As a viewer shows it: that of a JPEG turned by hand; torchvision's loader gives what is stored."""
+def test_orientation_is_applied_unlike_in_torchvision(number: int, tmp_path: Path) -> None:
+    """The image equals a JPEG rotated by hand; torchvision's loader returns the stored pixels."""
     from torchvision.datasets.folder import default_loader
 
     path = tmp_path / "0.jpg"
@@ -248,14 +248,14 @@ def test_orientation_is_applied_and_torchvision_would_not(number: int, tmp_path:
     with Image.open(path) as image:
         stored = np.asarray(image)
     mirrored = stored[:, ::-1] if number in (2, 4, 5, 7) else stored
-    turns = {1: 0, 2: 0, 3: 2, 4: 2, 5: 1, 6: 3, 7: 3, 8: 1}[number]  # by 90° against the clock
+    turns = {1: 0, 2: 0, 3: 2, 4: 2, 5: 1, 6: 3, 7: 3, 8: 1}[number]  # by 90° counter-clockwise
     dataset = DATASETS["folder"](root=str(tmp_path.parent))
     assert np.array_equal(dataset.read(f"{tmp_path.name}/0.jpg"), np.rot90(mirrored, turns))
     assert np.array_equal(np.asarray(default_loader(str(path))), stored)
 
 
 @pytest.mark.parametrize("form", ["GIF", "WEBP", "PNG"])
-def test_of_an_animation_the_first_picture_is_taken(form: str, tmp_path: Path) -> None:
+def test_an_animation_gives_its_first_picture(form: str, tmp_path: Path) -> None:
     first, second = Image.new("RGB", (20, 30), (200, 10, 10)), Image.new("RGB", (20, 30), (10, 10, 200))
     options = {"lossless": True} if form == "WEBP" else {}
     (tmp_path / "a").mkdir()
@@ -268,8 +268,8 @@ def test_of_an_animation_the_first_picture_is_taken(form: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("square", [False, True])
 @pytest.mark.parametrize("augmentation", AUGMENTATIONS)
-def test_a_batch_of_thin_and_flat_images_fills_no_memory(augmentation: str, square: bool, tmp_path: Path) -> None:
-    """Each colour comes out as it is, and nothing of 20,000 × 20,000 pixels is made on the way."""
+def test_thin_and_flat_images_in_a_batch_need_little_memory(augmentation: str, square: bool, tmp_path: Path) -> None:
+    """Each colour is preserved, and no array of 20,000 × 20,000 pixels is allocated."""
     (tmp_path / "images" / "a").mkdir(parents=True)
     sizes = [(1, 20_000), (20_000, 1), (1, 1), (30, 40)]
     for number, size in enumerate(sizes):
@@ -288,8 +288,8 @@ def test_a_batch_of_thin_and_flat_images_fills_no_memory(augmentation: str, squa
     assert torch.allclose(batch, expected_B3[:, :, None, None].expand_as(batch), atol=1e-3)
 
 
-def test_a_file_that_is_cut_while_it_is_listed(tmp_path: Path) -> None:
-    """The classes were listed, then the file was cut, as by a copy that is under way."""
+def test_a_file_truncated_after_listing(tmp_path: Path) -> None:
+    """The file is truncated after listing the classes, as by an unfinished copy."""
     dataset = folder_with(CASES["JPEG"], tmp_path / "images")
     dataset.classes()
     os.truncate(tmp_path / "images" / "a" / "0.jpg", 900)
@@ -298,7 +298,7 @@ def test_a_file_that_is_cut_while_it_is_listed(tmp_path: Path) -> None:
 
 
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
-    """Root reads every file, so that it becomes another user for as long as the file is read."""
+    """Root may read every file, so the test switches to another user meanwhile."""
     dataset = folder_with(CASES["JPEG"], tmp_path)
     (tmp_path / "a" / "0.jpg").chmod(0)
     for folder in (tmp_path, *tmp_path.parents[:3]):

@@ -1,4 +1,4 @@
-"""Classes are known by what their images look like, and by nothing else."""
+"""Digests identify classes by the content of their images only."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ Digested = Callable[..., Digests]
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Three classes of four images."""
+    """Write three classes of four images."""
     random = np.random.default_rng(0)
     for name in "abc":
         (tmp_path / "images" / name).mkdir(parents=True)
@@ -37,7 +37,7 @@ def digested(root: Path, tmp_path: Path) -> Digested:
     return digest
 
 
-def test_scaling_names_and_formats_play_no_part(digested: Digested, root: Path) -> None:
+def test_digests_ignore_scaling_names_and_formats(digested: Digested, root: Path) -> None:
     before = digested()
     assert digested(short_side=8) == before
     (root / "b").rename(root / "z")
@@ -61,7 +61,7 @@ def test_one_pixel_and_one_image_in_another_class_are_seen(digested: Digested, r
     assert len({content_digest(found) for found in (before, moved, digested())}) == 3
 
 
-def test_some_of_a_fingerprint_outlives_what_is_added_and_taken_away(digested: Digested, root: Path) -> None:
+def test_part_of_a_fingerprint_survives_added_and_removed_images(digested: Digested, root: Path) -> None:
     (before,) = fingerprints(digested("a"))
     (root / "a" / "0.png").unlink()
     Image.new("RGB", (20, 30), "red").save(root / "a" / "new.png")

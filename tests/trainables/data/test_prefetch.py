@@ -1,4 +1,4 @@
-"""Batches that a thread makes ahead are those that are made when they are asked for."""
+"""Prefetched batches equal those made on demand."""
 
 import threading
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> StoreView:
 
 
 def maker(view: StoreView, augmentation: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Draws crops from a generator of its own."""
+    """Return a function that loads batches with its own random generator."""
     generator = torch.Generator().manual_seed(5)
     return partial(
         load, view, augmentation=augmentation, frame=Frame(side=16, short_side=18), device=CPU, generator=generator
@@ -53,8 +53,8 @@ def test_the_next_batch_is_made_while_one_is_used() -> None:
 
     batches = one_ahead(range(3), make)
     assert next(batches) == 0
-    assert made[1].wait(30), "without being asked for"
-    assert not made[2].is_set(), "one ahead, and no more"
+    assert made[1].wait(30), "not prefetched"
+    assert not made[2].is_set(), "more than one prefetched"
     assert list(batches) == [1, 2]
 
 
@@ -65,7 +65,7 @@ def test_on_a_cpu_nothing_is_made_ahead() -> None:
     assert made == [0]
 
 
-def test_what_fails_is_raised_where_its_batch_is_asked_for() -> None:
+def test_an_error_is_raised_with_its_batch() -> None:
     def make(number: int) -> int:
         if number == 1:
             raise ValueError("no batch 1")

@@ -1,4 +1,4 @@
-"""The fixed split, recomputed from the words that define it."""
+"""The fixed split, recomputed from its definition."""
 
 import dataclasses
 import hashlib
@@ -97,7 +97,7 @@ def test_a_tenth_is_rounded_half_up(training_classes: int, ratio: float, validat
     assert len(make_split("data", names, None, ratio=ratio, seed=0).validation) == validation
 
 
-def test_a_split_is_the_same_for_ever() -> None:
+def test_the_split_never_changes() -> None:
     split = make_split("data", NAMES, None, ratio=0.9, seed=0)
     assert split.validation == tuple(f"class {number}" for number in (2, 7, 10, 17, 23, 29, 37, 38, 66, 72))
     assert split.digest == "0bc8af604aa9e0802304cde657fd4df288e3a1265e2ec08463009d9afdc59c37"

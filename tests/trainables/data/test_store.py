@@ -1,4 +1,4 @@
-"""The image store: what is in it, and what happens when many ask, some die and disks fill."""
+"""The image store: its content, concurrent builds, killed builders and full disks."""
 
 import os
 import pickle
@@ -27,7 +27,7 @@ SIZES = {"b": [(30, 40), (64, 20), (10, 12)], "a": [(33, 33), (21, 80)], "c": [(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Dataset:
-    """Images of many sizes and some modes, in three classes."""
+    """Write images of various sizes and modes in three classes."""
     random = np.random.default_rng(0)
     for name, sizes in SIZES.items():
         (tmp_path / "images" / name).mkdir(parents=True)
@@ -42,7 +42,7 @@ def build(dataset: Dataset, cache: Path, class_names: tuple[str, ...] = ("a", "b
 
 
 def image_of(images: Store | StoreView, index: int) -> np.ndarray:
-    """The whole of one image, height × width × 3."""
+    """Return one whole image, height × width × 3."""
     at = torch.tensor([index])
     sizes = images.store.sizes_N2[images.rows_N[at]] if isinstance(images, StoreView) else images.sizes_N2[at]
     windows = torch.cat([torch.zeros_like(sizes), sizes], dim=1)
@@ -50,7 +50,7 @@ def image_of(images: Store | StoreView, index: int) -> np.ndarray:
 
 
 def expected_pixels(path: Path, short_side: int) -> np.ndarray:
-    """The image by Pillow alone, its short side cut to ``short_side``."""
+    """Return the image as read by Pillow, scaled down to ``short_side``."""
     image = Image.open(path).convert("RGB")
     short = min(image.size)
     if short > short_side:
@@ -73,7 +73,7 @@ def test_the_store_holds_every_image_scaled_down(folder: Dataset, tmp_path: Path
 
 @pytest.fixture(params=["mapped", "resident"])
 def wide_store(request: pytest.FixtureRequest, folder: Dataset, tmp_path: Path) -> Store:
-    """A store as a CPU reads it, and as a GPU holds it (here on the CPU)."""
+    """Return a memory-mapped store, and a resident one as on a GPU (here on the CPU)."""
     store = build(folder, tmp_path / "cache", short_side=256)
     return store if request.param == "mapped" else ResidentStore(store.path, torch.device("cpu"))
 
@@ -122,7 +122,7 @@ def test_stores_are_found_again_whatever_the_order_of_classes(folder: Dataset, t
     assert (first.path / "pixels.bin").stat().st_mtime_ns == before
 
 
-def test_what_differs_has_a_store_of_its_own(folder: Dataset, tmp_path: Path) -> None:
+def test_different_content_has_a_different_store(folder: Dataset, tmp_path: Path) -> None:
     paths = {build(folder, tmp_path / "cache").path}
     paths.add(build(folder, tmp_path / "cache", short_side=17).path)
     paths.add(build(folder, tmp_path / "cache", ("a", "b")).path)
@@ -210,7 +210,7 @@ build_store(dataset, list(dataset.classes()), short_side=40, cache=Path(sys.argv
 
 
 def slow_build(cache: Path, *, drawn: int) -> subprocess.Popen[str]:
-    """A process that builds the store of ``GLYPHS`` in a second and has drawn so many of its 48 images."""
+    """Start a process that builds the store of ``GLYPHS`` in a second; return once it has drawn some of 48 images."""
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "-c", SLOW_BUILD, str(cache)],
         stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3],
@@ -220,9 +220,9 @@ def slow_build(cache: Path, *, drawn: int) -> subprocess.Popen[str]:
     return process
 
 
-def test_of_two_processes_that_ask_at_once_one_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_two_concurrent_processes_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     process = slow_build(tmp_path, drawn=1)
-    monkeypatch.setattr(Glyphs, "read", None)  # whoever waits must not read
+    monkeypatch.setattr(Glyphs, "read", None)  # the waiting process must not read
     store = build(GLYPHS, tmp_path, tuple(GLYPHS.classes()), short_side=40)
     output, _ = process.communicate()
     assert process.returncode == 0
@@ -231,8 +231,8 @@ def test_of_two_processes_that_ask_at_once_one_builds(tmp_path: Path, monkeypatc
     assert {path.suffix for path in tmp_path.iterdir()} <= {"", ".lock", ".used"}
 
 
-def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:
-    process = slow_build(tmp_path, drawn=40)  # more than are drawn ahead of writing
+def test_remains_of_a_killed_process_are_removed(tmp_path: Path) -> None:
+    process = slow_build(tmp_path, drawn=40)  # more than are decoded ahead of writing
     process.send_signal(signal.SIGKILL)
     process.communicate()
     (draft,) = tmp_path.glob("*.draft")
@@ -243,7 +243,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> No
     assert not draft.exists()
 
 
-def test_who_waits_for_a_process_that_is_killed_builds_it(tmp_path: Path) -> None:
+def test_a_waiting_process_builds_if_the_builder_is_killed(tmp_path: Path) -> None:
     first = slow_build(tmp_path, drawn=1)
     second = subprocess.Popen(first.args, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3])
     time.sleep(0.2)
@@ -259,8 +259,8 @@ def test_who_waits_for_a_process_that_is_killed_builds_it(tmp_path: Path) -> Non
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be two users")
 def test_two_users_of_one_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What one has built the other reads; where the other may not build, a sentence says so."""
-    cache = Path(tempfile.mkdtemp(prefix="holdout-cache-"))  # pytest's own folders are their owner's alone
+    """The second user reads the first one's store, and gets a sentence where writing is not permitted."""
+    cache = Path(tempfile.mkdtemp(prefix="holdout-cache-"))  # pytest's folders are private to their owner
     try:
         built = build(GLYPHS, cache, tuple(GLYPHS.classes()), short_side=40)
         cache.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Image stores make room for each other, and never one that a process uses: with real processes, some of which die."""
+"""Eviction of unused image stores, tested with real processes, some of which are killed."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ def build(cache: Path, side: int) -> Path:
 
 @pytest.fixture
 def stores(tmp_path: Path) -> list[Path]:
-    """Stores that were used one after the other, the first one longest ago."""
+    """Build stores; the first is the least recently used."""
     paths = [build(tmp_path, side) for side in SIDES]
     for age, path in zip((300, 200, 100), paths, strict=True):
         os.utime(lock_file(path), (path.stat().st_mtime - age,) * 2)
@@ -50,14 +50,14 @@ in_use = InUse(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.readline()
 del in_use
-print("let go", flush=True)
+print("released", flush=True)
 sys.stdin.readline()
 """
 
 
 @contextmanager
 def holder(store: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that uses a store until it is written a line, and then lives on."""
+    """Start a process that uses a store until a line is written to it, and then keeps running."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(store)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as process:
@@ -70,7 +70,7 @@ def holder(store: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_the_least_recently_used_go_first(stores: list[Path], tmp_path: Path) -> None:
-    Store.open(stores[0])  # which was used longest ago, and now is used again
+    Store.open(stores[0])  # the least recently used one becomes the most recent
     removed = make_room(tmp_path, limit=bytes_of(stores[0], stores[2]))
     assert [store.path for store in removed] == [stores[1]]
     assert make_room(tmp_path, limit=bytes_of(stores[0], stores[2])) == []
@@ -87,7 +87,7 @@ def test_an_opened_store_is_used(stores: list[Path], tmp_path: Path) -> None:
     assert [store.path for store in make_room(tmp_path, limit=0)] == [stores[0]]
 
 
-def test_what_a_process_uses_stays_until_it_lets_go_or_dies(stores: list[Path], tmp_path: Path) -> None:
+def test_a_used_store_stays_until_released_or_its_user_dies(stores: list[Path], tmp_path: Path) -> None:
     with holder(stores[0]) as one, holder(stores[0]) as other, holder(stores[2]) as third:
         assert [store.path for store in make_room(tmp_path, limit=0)] == [stores[1]]
         assert is_used(stores[0])
@@ -98,7 +98,7 @@ def test_what_a_process_uses_stays_until_it_lets_go_or_dies(stores: list[Path], 
         assert other.stdout is not None
         other.stdin.write("\n")
         other.stdin.flush()
-        assert other.stdout.readline() == "let go\n"
+        assert other.stdout.readline() == "released\n"
         assert [store.path for store in make_room(tmp_path, limit=0)] == [stores[0]]
         third.send_signal(signal.SIGKILL)
         third.wait()
@@ -123,7 +123,7 @@ for count in range(30):
 """
 
 
-def test_readers_and_removers_at_once_are_not_in_each_other_s_way(tmp_path: Path) -> None:
+def test_concurrent_readers_and_eviction(tmp_path: Path) -> None:
     readers = [subprocess.Popen([sys.executable, "-c", READ, str(tmp_path)], cwd=ROOT) for _ in range(2)]
     removed = 0
     while any(reader.poll() is None for reader in readers):
@@ -150,7 +150,7 @@ build_store(glyphs, list(glyphs.classes()), short_side=40, cache=Path(sys.argv[1
 """
 
 
-def test_a_draft_goes_when_nobody_makes_it_any_more(tmp_path: Path) -> None:
+def test_an_abandoned_draft_is_removed(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", SLOW, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as process:
@@ -179,10 +179,10 @@ def test_a_new_store_makes_room_for_itself(stores: list[Path], tmp_path: Path, m
     monkeypatch.setenv(LIMIT, str(bytes_of(*stores) / 1e9))
     new = build(tmp_path, 32)
     left = {store.path for store in stores_in(tmp_path)}
-    assert left == {stores[0], new}  # of the others, neither alone was small enough
+    assert left == {stores[0], new}  # both others had to be removed
     assert len(used) == 8
     monkeypatch.setenv(LIMIT, "0")
-    assert build(tmp_path, 36).is_dir()  # what is needed now is made, whatever the limit
+    assert build(tmp_path, 36).is_dir()  # a needed store is built whatever the limit
     assert stores[0].is_dir()
 
 
@@ -205,7 +205,7 @@ def test_a_cache_that_cannot_be_written_can_be_read(tmp_path: Path) -> None:
         assert not is_used(store)
 
 
-def test_the_limit_is_the_environment_s_or_half_of_what_there_is(
+def test_the_limit_is_the_environment_s_or_half_the_space(
     stores: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(LIMIT, raising=False)
@@ -220,7 +220,7 @@ def test_the_limit_is_the_environment_s_or_half_of_what_there_is(
             limit_of(tmp_path)
 
 
-def test_the_size_of_a_store_is_known_from_a_sample(tmp_path: Path) -> None:
+def test_the_size_of_a_store_is_estimated_from_a_sample(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     for number in range(450):
         side = tuple(random.integers(40, 400, 2))

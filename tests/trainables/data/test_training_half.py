@@ -1,4 +1,4 @@
-"""The half of the training images that stands in the validation's gallery."""
+"""The half of the training images that joins the validation gallery."""
 
 import hashlib
 from pathlib import Path
@@ -16,7 +16,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
 
 
 def expected(images: StoreSpec, names: tuple[str, ...], seed: int) -> set[str]:
-    """By the rule: the first half of each class in the order of the hashes."""
+    """Return the first half of each class in the order of the hashes."""
     found: set[str] = set()
     for name, keys in images.dataset.classes().items():
         if name in names:
