@@ -59,11 +59,11 @@ def _trained(spec: TrialSpec, authors: bool) -> tuple[float, float]:
     begins = loss.initial_proxies if authors else ProxyLoss.initial_proxies
     with patch.object(loss, "initial_proxies", staticmethod(begins)):
         training = Training(spec, torch.device("cpu"))
-    assert isinstance(training._loss, ProxyLoss)
-    before_CKD = training._loss.proxies.detach().clone()
+    assert isinstance(training.loss, ProxyLoss)
+    before_CKD = training.loss.proxies.detach().clone()
     while not training.finished:
         record = training.run_epoch()
-    cosines_CK = cosine_similarity(before_CKD, training._loss.proxies.detach(), dim=-1).clamp(-1, 1)
+    cosines_CK = cosine_similarity(before_CKD, training.loss.proxies.detach(), dim=-1).clamp(-1, 1)
     return record["metrics"][METRIC], cosines_CK.acos().rad2deg().mean().item()
 
 

@@ -42,7 +42,7 @@ TRAINING = TrainingConfig(epochs=6, batch_size=40, images_per_class=4, image_siz
 def scored(training: Training, view: StoreView, precision: str) -> list[float]:
     """The metrics of images that were not trained on, in per cent."""
     embeddings_ND = embed(
-        training._model, view, TRAINING.frame, batch_size=200, device=training._device, precision=precision
+        training.model, view, TRAINING.frame, batch_size=200, device=training.device, precision=precision
     )
     values = evaluate(embeddings_ND, view.labels_N, METRICS)
     return [100 * values[name] for name in METRICS]

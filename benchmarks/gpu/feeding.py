@@ -30,10 +30,10 @@ from trainables.training.train import Training
 def _from_store(training: Training, sizes: Sizes, device: torch.device, *, ahead: bool) -> Iterator[Batch]:
     """Batches as an epoch has them; without ``ahead`` each is made when it is asked for."""
     generator = torch.Generator().manual_seed(0)
-    indices = (torch.randint(len(training._labels_N), (sizes.batch,), generator=generator) for _ in itertools.count())
+    indices = (torch.randint(len(training.labels_N), (sizes.batch,), generator=generator) for _ in itertools.count())
 
     def make(indices_B: torch.Tensor) -> Batch:
-        return training._batch(indices_B, generator)
+        return training.load_batch(indices_B, generator)
 
     yield from prefetched(indices, make, device) if ahead else map(make, indices)  # type: ignore[misc]
 
@@ -66,7 +66,7 @@ def feeding(console: Console, sizes: Sizes, device: torch.device) -> None:
         )
         training = partial(training_of, sizes.networks[0], images, sizes, device=device, precision="bfloat16")
         resident, main_memory = training(str(Path(scratch, "resident"))), training(str(Path(scratch, "memory")))
-        main_memory._train_view = images.open().subset(images.class_names)
+        main_memory.train_view = images.open().subset(images.class_names)
         sources: dict[str, tuple[Training, Iterator[Batch]]] = {
             "tensors on the device": (resident, itertools.repeat(still_batch(sizes, device))),
             "store on the device": (resident, _from_store(resident, sizes, device, ahead=True)),

@@ -69,7 +69,7 @@ def networks(console: Console, sizes: Sizes, device: torch.device) -> None:
 def _measured(training: Training, change: Change, sizes: Sizes, device: torch.device) -> tuple[float, int]:
     """Seconds of some steps, and the bytes that they take beyond the weights."""
     batch = still_batch(sizes, device)
-    training._model = change(training._model, batch[0])  # type: ignore[assignment]
+    training.model = change(training.model, batch[0])  # type: ignore[assignment]
     run = partial(take_steps, training, itertools.repeat(batch), sizes.steps)
     (took,) = medians([run], device=device, seconds=sizes.seconds, repeats=3)
     return took, peak_bytes(run, device=device)

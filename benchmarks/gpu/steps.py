@@ -53,7 +53,7 @@ def take_steps(training: Training, batches: Iterator[Batch], steps: int) -> None
     """So many steps, each loss read one step late, as in an epoch."""
     before: LateValue | None = None
     for _ in range(steps):
-        late = LateValue(training._step(*next(batches)))
+        late = LateValue(training.step(*next(batches)))
         if before is not None:
             before.read()
         before = late

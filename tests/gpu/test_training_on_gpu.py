@@ -138,10 +138,10 @@ def test_an_epoch_waits_for_no_step(images: StoreSpec, tmp_path: Path) -> None:
     """
     training = Training(replace(spec_of(images, tmp_path / "trial"), loss="softmax"), GPU)
     training.run_epoch()
-    images_B, labels_B = training._batch(torch.arange(24), torch.Generator().manual_seed(0))
+    images_B, labels_B = training.load_batch(torch.arange(24), torch.Generator().manual_seed(0))
     torch.cuda.set_sync_debug_mode("error")
     try:
-        late = LateValue(training._step(images_B, labels_B))
+        late = LateValue(training.step(images_B, labels_B))
     finally:
         torch.cuda.set_sync_debug_mode("default")
     training.wait_for_checkpoints()

@@ -74,7 +74,7 @@ def test_a_killed_rank_ends_the_training_long_before_the_patience(spec: TrialSpe
     training.run_epoch()
     assert training._others is not None
     (other,) = training._others._processes
-    training._loss.register_forward_hook(lambda *_: os.kill(other.pid, signal.SIGKILL))
+    training.loss.register_forward_hook(lambda *_: os.kill(other.pid, signal.SIGKILL))
     start = time.monotonic()
     with pytest.raises(RankLost):
         training.run_epoch()

@@ -113,7 +113,7 @@ def test_a_stack_that_fails_goes_on_in_halves(
     trainings = [Training(spec, CPU) for spec in specs]
     with caplog.at_level(logging.WARNING):
         results = run_epochs(trainings)
-    assert "3 trainings cannot go on as one stack" in caplog.messages[0]
+    assert "A stack of 3 trainings failed" in caplog.messages[0]
     for number, (training, result) in enumerate(zip(trainings, results)):
         if number == failing:
             assert str(result) == "the power is 2"
@@ -126,7 +126,7 @@ def test_validation_images_are_embedded_together_as_apart(images: StoreSpec, tmp
     specs = [member(images, tmp_path, number, gallery_seed=3) for number in range(3)]
     trainings = [Training(spec, CPU) for spec in specs]
     for training, (queries_ND, gallery_ND) in zip(trainings, embedded_together(trainings)):
-        apart = [training._embedded(view) for view in training.validated_views]
+        apart = [training._embed(view) for view in training.validated_views]
         assert [len(part) for part in apart] == [20, 20]
         torch.testing.assert_close([queries_ND, gallery_ND], apart)
 
@@ -137,8 +137,8 @@ def test_one_training_is_no_stack(images: StoreSpec, tmp_path: Path) -> None:
     training = Training(spec, CPU)
     records_of(run_epochs([training]))
     reference = alone(spec, 1)
-    for name, value in training.parts.model.state_dict().items():
-        assert torch.equal(value, reference.parts.model.state_dict()[name]), name
+    for name, value in training.model.state_dict().items():
+        assert torch.equal(value, reference.model.state_dict()[name]), name
 
 
 OWN_VALUES: dict[str, dict[str, Any]] = {

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainables.training.checkpoints import StateCopy
+from trainables.training.state_copy import StateCopy
 
 
 def trained() -> tuple[nn.Module, torch.optim.Optimizer]:

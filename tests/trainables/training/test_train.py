@@ -147,7 +147,7 @@ def test_an_epoch_holds_what_its_batches_used(
     for _ in range(2):
         training = Training(spec, CPU)
         counts: list[int] = []
-        training._loss.register_forward_hook(
+        training.loss.register_forward_hook(
             lambda module, batch, value, counts=counts: counts.append(int(module.used.count) if module.used else 0)
         )
         training.run_epoch()
@@ -205,8 +205,8 @@ def test_merged_classes_are_learned_as_one(spec: TrialSpec, validates: bool) -> 
     )
     training = Training(spec, CPU)
     groups = 2 if validates else 3
-    assert training._loss.proxies.shape == (groups, 2, 8)
-    assert training._labels_N.bincount().tolist() == [30, 30, 10][:groups]
+    assert training.loss.proxies.shape == (groups, 2, 8)
+    assert training.labels_N.bincount().tolist() == [30, 30, 10][:groups]
     while not training.finished:
         record = training.run_epoch()
     assert bool(record["metrics"]) == validates
@@ -230,30 +230,30 @@ def test_a_loss_that_is_not_finite_ends_the_training(spec: TrialSpec) -> None:
 def test_learning_rates_follow_the_schedule(spec: TrialSpec, schedule: Schedule, factors: tuple[float, ...]) -> None:
     training = Training(trained(spec, schedule=schedule, lr=1e-3, proxy_lr=1e-2), CPU)
     for factor in factors:
-        rates = {group["lr"] for group in training._optimizer.param_groups}
+        rates = {group["lr"] for group in training.optimizer.param_groups}
         assert sorted(rates) == pytest.approx([1e-3 * factor, 1e-2 * factor])
         training.run_epoch()
 
 
 def test_warm_up_trains_head_and_proxies_alone(spec: TrialSpec) -> None:
     training = Training(trained(spec, warmup_epochs=1), CPU)
-    first = {name: value.clone() for name, value in training._model.named_parameters()}
-    proxies = training._loss.proxies.clone()
+    first = {name: value.clone() for name, value in training.model.named_parameters()}
+    proxies = training.loss.proxies.clone()
     training.run_epoch()
-    moved = {name for name, value in training._model.named_parameters() if not torch.equal(value, first[name])}
+    moved = {name for name, value in training.model.named_parameters() if not torch.equal(value, first[name])}
     assert moved
     assert all(name.startswith("head") for name in moved), moved
-    assert not torch.equal(proxies, training._loss.proxies)
+    assert not torch.equal(proxies, training.loss.proxies)
     training.run_epoch()
-    moved = {name for name, value in training._model.named_parameters() if not torch.equal(value, first[name])}
+    moved = {name for name, value in training.model.named_parameters() if not torch.equal(value, first[name])}
     assert any(name.startswith("backbone") for name in moved)
 
 
 def test_each_part_has_its_learning_rate(spec: TrialSpec) -> None:
     training = Training(trained(spec, lr=1e-3, head_lr=2e-3, proxy_lr=3e-3), CPU)
-    assert [group["lr"] for group in training._optimizer.param_groups] == [1e-3, 2e-3, 3e-3]
+    assert [group["lr"] for group in training.optimizer.param_groups] == [1e-3, 2e-3, 3e-3]
     default = Training(replace(spec, directory=f"{spec.directory}-default"), CPU)
-    assert [group["lr"] for group in default._optimizer.param_groups] == [1e-3, 1e-3, LOSSES.rows["mpa"].proxy_lr]
+    assert [group["lr"] for group in default.optimizer.param_groups] == [1e-3, 1e-3, LOSSES.rows["mpa"].proxy_lr]
 
 
 def test_the_seed_decides(spec: TrialSpec, tmp_path: Path) -> None:

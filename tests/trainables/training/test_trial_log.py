@@ -62,7 +62,7 @@ def test_attempts_are_read_one_after_the_other(directory: str, tmp_path: Path) -
         "Training is done.",
     ]
     assert sum(line.startswith("epoch ") and ", map_at_r " in line and line.endswith(" s") for line in said) == 2
-    assert "INFO trainables.training.train: Going on after epoch 1." in said
+    assert "INFO trainables.training.train: Resuming after epoch 1." in said
     assert "loss support.own_parts:Pull, {'power': 1.5}, seed 7, 2 epochs" in said
 
 

@@ -115,7 +115,7 @@ def assert_equal_trainings(found: Any, expected: Any, tolerance: float) -> None:
         assert record["metrics"] == pytest.approx(other["metrics"], abs=tolerance)
         assert record["batches"] == other["batches"]
         assert record.get("used") == other.get("used")
-    for part in ("_model", "_loss"):
+    for part in ("model", "loss"):
         for (name, value), other in zip(
             getattr(found, part).state_dict().items(), getattr(expected, part).state_dict().values(), strict=True
         ):
@@ -146,8 +146,8 @@ def test_two_processes_train_as_one(
     assert len(children(os.getpid())) == 1
     assert_equal_trainings(trained(together), alone, 1e-9)
     moved = (
-        alone._model.state_dict()["backbone.blocks.0.weight"]
-        - Training(replace(spec, directory=f"{spec.directory}-fresh"), CPU)._model.state_dict()[
+        alone.model.state_dict()["backbone.blocks.0.weight"]
+        - Training(replace(spec, directory=f"{spec.directory}-fresh"), CPU).model.state_dict()[
             "backbone.blocks.0.weight"
         ]
     )
@@ -193,7 +193,7 @@ def test_folds_are_shared_too(spec: TrialSpec) -> None:
 def test_a_killed_rank_ends_the_training_at_once(spec: TrialSpec) -> None:
     training = FirstRank(spec, TWO)
     training.run_epoch()
-    training._loss.register_forward_hook(lambda *_: os.kill(children(os.getpid())[0], signal.SIGKILL))
+    training.loss.register_forward_hook(lambda *_: os.kill(children(os.getpid())[0], signal.SIGKILL))
     start = time.monotonic()
     with pytest.raises(RankLost, match="The process of rank 1 of 2 died"):
         training.run_epoch()
