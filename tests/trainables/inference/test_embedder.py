@@ -164,8 +164,8 @@ def test_unreadable_images_are_all_named_or_left_out(made: SmallModel, model: Em
     [
         ([], "There is no image to embed: give at least one."),
         (np.zeros((0, 4, 4, 3), np.uint8), "There is no image to embed: give at least one."),
-        (5, "images is 5, which is neither an image nor several; give paths, arrays or tensors."),
-        ([None], "image 0 (it is a NoneType, and no path, bytes, image of Pillow's, array or tensor)"),
+        (5, "images is 5, which is not an image and not iterable; give paths, arrays or tensors."),
+        ([None], "image 0 (it is a NoneType, not a path, bytes, PIL image, array or tensor)"),
         (np.zeros((4, 4, 3)), "it is float64 of 4 × 4 × 3"),
         (np.zeros((4, 4, 2), np.uint8), "it is uint8 of 4 × 4 × 2"),
         (np.zeros((0, 4, 3), np.uint8), "it is uint8 of 0 × 4 × 3"),
@@ -192,7 +192,7 @@ def test_a_batch_has_an_image(made: SmallModel, model: Embedder) -> None:
 
 @pytest.mark.parametrize("device", ["nonsense", "cuda:99"])
 def test_a_device_that_is_not_there(device: str, made: SmallModel) -> None:
-    with pytest.raises(Mistakes, match=rf"device is '{device}', where nothing can be computed here"):
+    with pytest.raises(Mistakes, match=rf"device is '{device}', which is not available here"):
         holdout.load(made.folder, device=device)
 
 
