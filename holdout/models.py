@@ -4,13 +4,13 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from search.config.parts import LossDescription, described_losses
 from search.tracking import load_model
 
 if TYPE_CHECKING:
     import torch
     from numpy.typing import ArrayLike
 
+    from search.config.parts import LossDescription
     from trainables.inference.embedder import Embedder
 
 
@@ -69,6 +69,8 @@ def evaluate(
     )
 
 
-def losses() -> dict[str, LossDescription]:
+def losses() -> "dict[str, LossDescription]":
     """Return all losses by name: paper, equation, and hyperparameters with defaults, ranges and their sources."""
+    from search.config.parts import described_losses  # imports optuna, which models do not need
+
     return {description.name: description for description in described_losses()}

@@ -268,7 +268,7 @@ def test_bad_models(made: SmallModel, tmp_path: Path) -> None:
     assert "has a user-defined network, lab:Net, whose code would be imported and run" in refused("embed", folder, *to)
     weights = tmp_path / "weights.pt"
     weights.write_bytes(b"\x80\x04N.")
-    assert "weights of other kinds, which would have to be unpickled, are not read" in refused("embed", weights, *to)
+    assert "other formats, which would have to be unpickled, are not read" in refused("embed", weights, *to)
 
 
 def test_bad_indexes_and_numbers(index: Path, made: SmallModel, other: SmallModel, tmp_path: Path) -> None:
