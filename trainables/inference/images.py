@@ -101,7 +101,7 @@ def _of_tensor(image: torch.Tensor) -> np.ndarray:
     if image.is_floating_point():
         low, high = image.aminmax()
         if not (low >= 0 and high <= 1):
-            raise ValueError(f"a floating tensor must lie in 0 … 1; it lies in {low:.3g} … {high:.3g}")
+            raise ValueError(f"a floating tensor must be in 0 … 1; its values are in {low:.3g} … {high:.3g}")
         image = (image * 255).round().to(torch.uint8)
     if image.dtype != torch.uint8:
         raise ValueError(f"a tensor must be uint8, or floating in 0 … 1; it is {image.dtype}")

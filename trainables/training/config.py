@@ -57,7 +57,7 @@ class Schedule:
                 "and leave the other null or empty."
             )
         if not 0 < self.gamma <= 1:
-            mistakes.append(f"schedule.gamma must lie in (0, 1]; it is {self.gamma}.")
+            mistakes.append(f"schedule.gamma must be in (0, 1]; it is {self.gamma}.")
         raise_if_any(mistakes)
 
     def changes(self, epochs: int) -> tuple[int, ...]:
@@ -120,7 +120,7 @@ class TrainingConfig:
         if not (self.weight_decay >= 0 and math.isfinite(self.weight_decay)):
             mistakes.append(f"weight_decay must be at least 0 and finite; it is {self.weight_decay}.")
         if not 0 <= self.warmup_epochs <= self.epochs:
-            mistakes.append(f"warmup_epochs must lie between 0 and epochs ({self.epochs}); it is {self.warmup_epochs}.")
+            mistakes.append(f"warmup_epochs must be between 0 and epochs ({self.epochs}); it is {self.warmup_epochs}.")
         raise_if_any(mistakes)
 
     @property

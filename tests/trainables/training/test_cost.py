@@ -1,4 +1,4 @@
-"""What a training costs is measured on a few of its steps, and its epoch has as many as a real one."""
+"""Costs measured on a few steps, with the number of steps of a real epoch."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -23,7 +23,7 @@ def why_not_stacked(*, loss: str, backbone: str, sampler: str, folds: int = 0) -
         ("batch sampler", sampler, BATCH_SAMPLERS),
     ):
         if name not in table:
-            return f"the {kind} {name!r} is none of {', '.join(table)}, and others were not tried in a stack"
+            return f"the {kind} {name!r} is not among those tested in stacks ({', '.join(table)})"
     if folds:
         return f"a training of {folds} folds is several trainings, one after the other"
     return None
