@@ -166,7 +166,7 @@ class _Handler(logging.Handler):
 
 _ONLY_LOG: ContextVar[TrialLog | None] = ContextVar("only log", default=None)
 _LEVELS: dict[str, tuple[int, int]] = {}  # by module: its original level, and the number of open logs
-_WARNED: list[TrialLog] = []  # the open logs
+_OPEN_LOGS: list[TrialLog] = []
 _SHOW_WARNING: list[Any] = []  # the original warnings.showwarning, while a log is open
 
 
@@ -187,19 +187,19 @@ def _restore_level(name: str) -> None:
 
 
 def _take_warnings(log: TrialLog) -> None:
-    if not _WARNED:
+    if not _OPEN_LOGS:
         _SHOW_WARNING.append(warnings.showwarning)
         warnings.showwarning = _warning  # type: ignore[assignment]
-    _WARNED.append(log)
+    _OPEN_LOGS.append(log)
 
 
 def _leave_warnings(log: TrialLog) -> None:
-    _WARNED.remove(log)
-    if not _WARNED:
+    _OPEN_LOGS.remove(log)
+    if not _OPEN_LOGS:
         warnings.showwarning = _SHOW_WARNING.pop()
 
 
 def _warning(message: Warning | str, category: type[Warning], filename: str, line: int, *rest: Any) -> None:
-    for log in _WARNED:
+    for log in _OPEN_LOGS:
         log.message(f"{category.__name__}: {message} ({filename}:{line})")
     _SHOW_WARNING[-1](message, category, filename, line, *rest)
