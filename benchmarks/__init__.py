@@ -1,1 +1,1 @@
-"""What this project promises to be fast at, measured: each module is a program (python -m benchmarks.losses)."""
+"""Performance measurements; each module is a program (python -m benchmarks.losses)."""

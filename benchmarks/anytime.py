@@ -1,10 +1,10 @@
-"""What a value costs: the thesis's search (its whole grids, one hyperparameter after the other, nothing pruned) against
-TPE with successive halving, in epochs.
+"""Anytime performance, in epochs, of the thesis's search and of TPE with successive halving.
 
-Five searches each, of the same losses and ranges. Their incumbents are trained again with fresh seeds, the same for
-all, so that a curve's value at an epoch is what the best configuration so far achieves, and not its luck. Run with
-``python -m benchmarks.anytime IMAGES RUNS``, a folder of images (the numbers of docs/measurements.md are
-Omniglot's 136 characters) and a runs folder; a benchmark that was stopped goes on.
+The thesis searches whole grids, one hyperparameter after the other, without pruning. Each method runs five searches
+with the same losses and ranges. Their incumbents are trained again with fresh seeds, the same for all, so the curves
+show what the best configuration so far achieves on average, without selection bias. Run with
+``python -m benchmarks.anytime IMAGES RUNS``, a folder of images (the numbers of docs/measurements.md are for Omniglot's
+136 characters) and a runs folder; an interrupted benchmark is resumed.
 """
 
 import multiprocessing
@@ -40,11 +40,11 @@ SHARES = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
 OBJECTIVE = "map_at_r"
 
 Curves = dict[str, dict[str, list[Curve]]]
-"""By loss and sampler, one a seed."""
+"""Curves by loss and sampler, one per seed."""
 
 
 def campaign_file(images: str) -> dict[str, Any]:
-    """Both ways of searching, with each seed."""
+    """Return the campaign file: both search methods with each seed."""
     return {
         "name": "anytime",
         "study": "what a value costs",
@@ -72,20 +72,20 @@ def campaign_file(images: str) -> dict[str, Any]:
 
 
 def confirmation(plan: Plan, loss: str, params: Mapping[str, Any], seed: int, runs: Path) -> TrialSpec:
-    """A configuration's training with the ``seed``-th of the fresh seeds, which all searches share."""
+    """Return the spec of a configuration with the ``seed``-th fresh seed, shared by all searches."""
     fresh = derived_seed("anytime", Stage.SELECT.trainings, seed)
     spec = training_of(plan, loss, Stage.SELECT, create_trial(value=0.0, user_attrs={"params": params, "seed": fresh}))
     return replace(spec, directory=str(runs / "confirmations" / spec.digest))
 
 
 def confirmed_value(spec: TrialSpec) -> float:
-    """The best validation of a training."""
+    """Train a spec and return its best validation value."""
     torch.set_num_threads(1)
     return max(record["metrics"][spec.objective] for record in train(spec))
 
 
 def measure(images: str, runs: Path) -> Curves:
-    """Search, and confirm every incumbent of every search."""
+    """Run the searches, and confirm every incumbent of each."""
     campaign, plans = read_campaign_plans(campaign_file(images), runs)
     outcomes = run_stages(
         plans,
@@ -119,7 +119,7 @@ def measure(images: str, runs: Path) -> Curves:
 
 
 def curves_table(curves: Curves) -> Table:
-    """The mean of the searches' curves after some shares of the epochs, with its interval."""
+    """Return a table of the mean curves, with intervals, at some fractions of the epochs."""
     table = Table(title=f"Confirmed {OBJECTIVE} of the best so far, mean and 95 % interval of {SEEDS} searches")
     for column in ("loss", "search", "after epochs", "mean", "95 % interval"):
         table.add_column(column, justify="right")
@@ -135,7 +135,7 @@ def curves_table(curves: Curves) -> Table:
 
 
 def costs_table(curves: Curves) -> Table:
-    """After how many epochs each way reaches what the grid ends with, of the mean curves."""
+    """Return a table of the epochs after which each method's mean curve reaches the grid's final value."""
     table = Table(title=f"Epochs to the value with which {GRID} ends, of the mean curves")
     for column in ("loss", "value", "whole grid", "grid there", f"{MODEL} there", "ratio", "of the whole grid"):
         table.add_column(column, justify="right")

@@ -1,11 +1,11 @@
-"""What an epoch of 10 s waits for its checkpoints, with a ResNet-50's weights and AdamW's state: 307 MB, and 102 MB.
+"""Time that an epoch of 10 s waits for its checkpoints, with ResNet-50's weights and AdamW's state: 307 MB and 102 MB.
 
     python -m benchmarks.checkpoints
 
-Every epoch is the best so far, so both are written each time: on the disk of the temporary folder, and in a store that
-takes 60 MB/s. An epoch is steps of a small network on one core, as a trial has by default: of many short operations, so
-that it feels who holds Python's lock as well as who takes processor time. How fast they are beside what is written in
-the background is measured against the seconds before, with nothing beside them, since others may use the machine.
+Every epoch is the best so far, so both files are written each time: to the disk of the temporary folder, and to a store
+that takes 60 MB/s. An epoch consists of steps of a small network on one core, the default of a trial. Its many short
+operations are sensitive to the GIL and to CPU contention. The speed of steps during writing is compared to that of the
+seconds before, without writing, since the machine may be shared.
 """
 
 import statistics
@@ -32,7 +32,7 @@ States = Callable[[], tuple[dict[str, Any], dict[str, Any]]]
 
 
 class Saving(Protocol):
-    """A way to keep an epoch's states, and to wait for what it has under way."""
+    """An interface for saving an epoch's states and waiting for pending writes."""
 
     def save(self) -> None: ...
 
@@ -40,7 +40,7 @@ class Saving(Protocol):
 
 
 def resnet50_states() -> States:
-    """Makes the states of a training of ResNet-50, to go on from and to keep as the best."""
+    """Return a function that creates the states of a ResNet-50 training: to resume from, and the best model."""
     model = resnet50(weights=None)
     optimizer = torch.optim.AdamW(model.parameters())
     for parameter in model.parameters():
@@ -55,17 +55,17 @@ def resnet50_states() -> States:
 
 
 class NoCheckpoints:
-    """Keeps nothing: what is left of the measurement then is its noise."""
+    """No saving, which shows the noise of the measurement."""
 
     def save(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def wait(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class WaitedFor:
-    """Writes both files, one after the other, and goes on when they are there."""
+    """Synchronous saving of both files, one after the other."""
 
     def __init__(self, states: States, address: str) -> None:
         self._states, self._address = states, address
@@ -80,23 +80,23 @@ class WaitedFor:
         write_whole(as_path(f"{self._address}/{name}"), lambda file: torch.save(state, file))
 
     def wait(self) -> None:
-        """Nothing is under way."""
+        """Do nothing."""
 
 
 class InTheBackground:
-    """Saves as a training does."""
+    """Saving in the background, as a training does."""
 
     def __init__(self, states: States, address: str) -> None:
         self._states, self._checkpoints = states, Checkpoints(address, "digest")
         self.wait = self._checkpoints.wait
 
     def save(self) -> None:
-        """Copy the states and begin to write them."""
+        """Copy the states and start writing them."""
         self._checkpoints.save(*self._states())
 
 
 def training_step() -> Step:
-    """One step of a small network."""
+    """Return a function that takes one step of a small network."""
     model = nn.Sequential(
         nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16), nn.ReLU(),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 16),
@@ -113,7 +113,7 @@ def training_step() -> Step:
 
 
 def steps_per_second(step: Step, seconds: float) -> float:
-    """How fast the steps are that are taken within ``seconds``."""
+    """Take steps for ``seconds`` and return their rate."""
     taken, start = 0, time.perf_counter()
     while (spent := time.perf_counter() - start) < seconds:
         step()
@@ -122,7 +122,7 @@ def steps_per_second(step: Step, seconds: float) -> float:
 
 
 def measure(step: Step, checkpoints: Saving) -> tuple[float, float]:
-    """The seconds that an epoch waits, and how fast its steps are relative to steps with nothing beside them."""
+    """Return the seconds that an epoch waits, and the speed of its steps relative to steps without writing."""
     waited, speeds = [], []
     for _ in range(EPOCHS):
         alone = steps_per_second(step, EPOCH_S / 2)
@@ -131,7 +131,7 @@ def measure(step: Step, checkpoints: Saving) -> tuple[float, float]:
         saved = time.perf_counter()
         speeds.append(steps_per_second(step, EPOCH_S) / alone)
         end = time.perf_counter()
-        checkpoints.wait()  # as the next save would: what is still under way is waited for
+        checkpoints.wait()  # as the next save would wait
         waited.append(saved - start + time.perf_counter() - end)
     return statistics.median(waited), statistics.median(speeds)
 

@@ -1,8 +1,8 @@
-"""How time and memory of a step grow, beside Table 2 of Saeki et al. 2023: python -m benchmarks.complexity
+"""Growth of a step's time and memory, compared to Table 2 of Saeki et al. 2023: python -m benchmarks.complexity
 
-The paper counts the combinations of M training images, C classes and P proxies a class. A step sees a batch of the
-images, so M is the batch here. One size after the other is made ``FACTOR`` times as large; what takes x times as long
-then grows with the exponent log x / log ``FACTOR``. A step is forward and backward.
+The paper counts the combinations of M training images, C classes and P proxies per class. A step sees a batch of the
+images, so M is the batch size here. One size at a time is multiplied by ``FACTOR``; if the step then takes x times as
+long, the exponent is log x / log ``FACTOR``. A step is forward and backward.
 
 Shapes: B batch, D embedding.
 """
@@ -31,7 +31,7 @@ OF_SEVERAL = {"batch": 128, "classes": 1024, "proxies a class": 4, "dimensions":
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A loss, its complexity as the paper prints it, and the ``sizes`` to begin with; ``grows`` are made larger."""
+    """A loss, its complexity as printed in the paper, the initial ``sizes``, and the names in ``grows`` to increase."""
 
     name: str
     printed: str
@@ -40,7 +40,7 @@ class Row:
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
 
 
-PAIRS = ("batch", "dimensions")  # with more classes there are other pairs, but not more of them
+PAIRS = ("batch", "dimensions")  # the number of pairs does not depend on the classes
 ROWS = (
     Row(name="contrastive", printed="M²", sizes=OF_PAIRS, grows=PAIRS),
     Row(name="triplet", printed="M³", sizes=OF_TRIPLETS, grows=PAIRS, hyperparameters={"mining": "all"}),
@@ -55,7 +55,7 @@ ROWS = (
 
 
 def step_of(row: Row, sizes: Mapping[str, int], device: torch.device) -> Step:
-    """A step of the loss on random embeddings, as many of each class as of the others."""
+    """Return a function that takes a step on random embeddings with equally many per class."""
     torch.manual_seed(0)
     several = {"proxies_per_class": sizes["proxies a class"]} if "proxies a class" in sizes else {}
     loss = LOSSES[row.name](
@@ -67,7 +67,7 @@ def step_of(row: Row, sizes: Mapping[str, int], device: torch.device) -> Step:
 
 
 def exponents(row: Row, device: torch.device) -> dict[str, tuple[float, float]]:
-    """For each size that grows the exponents of the time and of the memory at its peak."""
+    """Return the exponents of time and peak memory for each size that grows."""
     grown = [size for size in row.grows if size in row.sizes]
     larger = [{**row.sizes, size: FACTOR * row.sizes[size]} for size in grown]
     steps = [step_of(row, sizes, device) for sizes in (row.sizes, *larger)]

@@ -1,11 +1,11 @@
-"""Images a second from photographs to embeddings at 224 pixels: plain PyTorch over torchvision's transforms, and ours.
+"""Images per second from photographs to embeddings at 224 pixels: PyTorch with torchvision's transforms, and ours.
 
     python -m benchmarks.embed [FOLDER]
 
-FOLDER holds photographs, at any depth; without one, photographs are drawn. They are saved as JPEG, their long sides at
-least 500 pixels. All sides run the same network on the same batches, and only the input differs: the plain loop decodes
-(Pillow), transforms and collates in the main process, the DataLoader does so in one worker a core, which are started
-before. "Decoded once" are whole images in memory, for ours also those of an image store, which are made smaller once.
+FOLDER holds photographs, at any depth; without it, synthetic ones are drawn. They are saved as JPEG with long sides of
+at least 500 pixels. All variants run the same network on the same batches and differ only in the input: the plain loop
+decodes (Pillow), transforms and collates in the main process; the DataLoader does so in one worker per core, started
+beforehand. "Decoded once" means whole images in memory; for ours also those of an image store, scaled down once.
 """
 
 import os
@@ -57,13 +57,13 @@ Photograph = Path | np.ndarray
 
 
 class Nothing(nn.Identity):
-    """No network: the images are their own maps."""
+    """An identity instead of a network."""
 
     features = 3
 
 
 class Photographs(Dataset[Tensor]):
-    """Photographs as torchvision's transforms make them ready."""
+    """A data set of photographs with torchvision's transforms."""
 
     def __init__(self, photographs: Sequence[Photograph]) -> None:
         self._photographs = photographs
@@ -80,7 +80,7 @@ class Photographs(Dataset[Tensor]):
 
 
 def saved_photographs(folder: Path | None, scratch: Path) -> list[Path]:
-    """JPEG files of photograph size."""
+    """Write JPEG files of the size of photographs, and return their paths."""
     if folder is None:
         draw_photographs(scratch)
         paths = sorted(scratch.rglob("*.jpg"))

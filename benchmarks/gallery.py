@@ -1,12 +1,12 @@
-"""What validation classes are ranked among: each other, or half of the training images too. Which value says more?
+"""Comparison of validation galleries: validation classes only, or with half of the training images.
 
     python -m benchmarks.gallery [FOLDER]
 
-Configurations are drawn at random and each is trained with some seeds, on the fixed split of a folder of images, or of
-``glyphs``. After every epoch the validation images are ranked in each gallery; a way's value is that of its best
-epoch, whose model is scored on the test classes. What a configuration is worth is the mean test value of its other
-seeds. Asked is what one training's value says of it: their correlation over configurations, and the test value that is
-lost by taking the configuration of the highest value. Both are means over seeds, ± the deviation over them.
+Random configurations are trained with several seeds each, on the fixed split of a folder of images or of ``glyphs``.
+After every epoch the validation images are ranked in each gallery; the value of a gallery is that of its best epoch,
+whose model is scored on the test classes. The quality of a configuration is the mean test value of its other seeds.
+Reported are the correlation between value and quality over configurations, and the test value lost by choosing the
+configuration with the highest value; both are means over seeds, ± their standard deviation.
 
 Shapes: N images, D embedding, C configurations, S seeds.
 """
@@ -55,12 +55,12 @@ def _in_order_of_hash(names: list[str]) -> list[str]:
 
 
 def no_images(view: StoreView) -> Tensor:
-    """None of the training images."""
+    """Return no training images."""
     return torch.zeros(len(view), dtype=torch.bool)
 
 
 def half_of_each_class(view: StoreView) -> Tensor:
-    """Of every training class the half of its images with the lowest hashes."""
+    """Return, for each training class, the half of its images with the lowest hashes."""
     keys = np.array(view.image_keys)
     chosen = set[str]()
     for label in view.labels_N.unique().tolist():
@@ -70,7 +70,7 @@ def half_of_each_class(view: StoreView) -> Tensor:
 
 
 def half_of_the_classes(view: StoreView) -> Tensor:
-    """All images of the half of the training classes with the lowest hashes."""
+    """Return all images of the half of the training classes with the lowest hashes."""
     chosen = _in_order_of_hash(list(view.class_names))[: len(view.class_names) // 2]
     return torch.isin(view.labels_N, torch.tensor([view.class_names.index(name) for name in chosen]))
 
@@ -84,7 +84,7 @@ WAYS: dict[str, Callable[[StoreView], Tensor]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Images:
-    """The three parts, opened, and which of the training images each way takes."""
+    """The opened views of the three parts, and the training images in each gallery."""
 
     split: ClassSplit
     store: StoreSpec
@@ -95,7 +95,7 @@ class Images:
 
 
 def opened(source: str, cache: Path) -> Images:
-    """The images of a folder, or of ``glyphs``."""
+    """Open the images of a folder, or of ``glyphs``."""
     dataset = DATASETS["glyphs"]() if source == "glyphs" else DATASETS["folder"](root=source)
     names = tuple(dataset.classes())
     split = make_split(dataset.identity(), names, None, ratio=0.9, seed=0)
@@ -114,7 +114,7 @@ def opened(source: str, cache: Path) -> Images:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What a training came to in each way: its best validation value, and the test value of the model of that epoch."""
+    """A training's best validation value in each gallery, and the test value of that epoch's model."""
 
     values: dict[str, float]
     tests: dict[str, float]
@@ -128,7 +128,7 @@ def _embedded(model: EmbeddingModel, view: StoreView, training: TrainingConfig) 
 
 
 def measured(spec: TrialSpec, images: Images) -> Found:
-    """Train ``spec`` and validate every epoch in each way."""
+    """Train ``spec`` and validate every epoch in each gallery."""
     values = dict.fromkeys(WAYS, -1.0)
     best: dict[str, int] = {}
     weights: dict[int, dict[str, Tensor]] = {}
@@ -138,7 +138,7 @@ def measured(spec: TrialSpec, images: Images) -> Found:
     while not training.finished:
         record = training.run_epoch()
         training.wait_for_checkpoints()
-        # Nothing validates in this training, so that every epoch is its best so far and is kept.
+        # Without validation classes every epoch counts as the best so far and is saved.
         weights[record["epoch"]] = load_checkpoint(Path(spec.directory) / str(record["checkpoint"]))["model"]
         model.load_state_dict(weights[record["epoch"]])
         start = time.perf_counter()
@@ -171,14 +171,14 @@ def measured(spec: TrialSpec, images: Images) -> Found:
 
 
 def configurations(loss: str) -> list[Configuration]:
-    """The default, and others drawn at random from the loss's ranges and the learning rate's."""
+    """Return the default, and random configurations from the ranges of the loss and the learning rate."""
     space = search_space(loss, TRAINING, {}, LEARNING_RATES)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     return [space.default, *(space.suggest(study.ask()) for _ in range(CONFIGURATIONS - 1))]
 
 
 def spec_of(loss: str, configuration: Configuration, seed: int, images: Images, directory: str) -> TrialSpec:
-    """The training of a configuration with the ``seed``-th seed, without validation."""
+    """Return the spec of a configuration with the ``seed``-th seed, without validation."""
     return TrialSpec(
         loss=loss,
         hyperparameters=configuration.hyperparameters,
@@ -195,8 +195,11 @@ def spec_of(loss: str, configuration: Configuration, seed: int, images: Images, 
 
 
 def of_one_value(values_CS: np.ndarray, tests_CS: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """By seed [S]: the correlation of one training's value with the test mean of its configuration's other seeds, and
-    the test value lost by the best of all by one value."""
+    """Return, by seed [S], two statistics of choosing a configuration by one training's value.
+
+    They are the correlation of the value with the mean test value of the other seeds, and the test value lost by
+    choosing the highest value.
+    """
     correlations, regrets = [], []
     for seed in range(values_CS.shape[1]):
         worth_C = np.delete(tests_CS, seed, axis=1).mean(1)
@@ -206,7 +209,7 @@ def of_one_value(values_CS: np.ndarray, tests_CS: np.ndarray) -> tuple[np.ndarra
 
 
 def main(source: str = "glyphs") -> None:
-    """Train all, and print a row a way."""
+    """Train all, and print one row per gallery."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     console = Console(width=120)
     found: dict[str, list[list[Found]]] = {}

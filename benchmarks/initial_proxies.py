@@ -1,11 +1,11 @@
-"""What does it change that the proxies of each loss begin as its authors' code has them, and not as Proxy-Anchor's?
+"""Effect of initialising each loss's proxies as in its authors' code instead of as in Proxy-Anchor's.
 
     python -m benchmarks.initial_proxies FOLDER [LOSS ...]
 
-Each loss is trained from either beginning with the same seeds, at its own learning rate of the proxies and for about as
-many steps before the rate falls as the thesis takes on CUB-200-2011. The first half of the folder's classes is learned
-from, and the last epoch's model is scored on the other half: nothing is chosen by it. The turn of the proxies is the
-mean angle between where they began and where they ended; two proxies drawn at random are 90° apart.
+Each loss is trained from both initialisations with the same seeds, with its own proxy learning rate and about as many
+steps before the rate decays as in the thesis on CUB-200-2011. The first half of the folder's classes is for training,
+and the last epoch's model is scored on the other half, which selects nothing. The turn of the proxies is the mean angle
+between their initial and final directions; two random proxies are 90° apart.
 
 Shapes: S seeds.
 """
@@ -48,7 +48,7 @@ METRIC = "recall_at_1"
 
 
 def trained(spec: TrialSpec, authors: bool) -> tuple[float, float]:
-    """Recall@1 on the other classes after the last epoch, and the mean turn of the proxies in degrees."""
+    """Train, and return Recall@1 on the other classes and the mean turn of the proxies in degrees."""
     with tempfile.TemporaryDirectory() as folder:
         return _trained(replace(spec, directory=folder), authors)
 
@@ -59,21 +59,21 @@ def _trained(spec: TrialSpec, authors: bool) -> tuple[float, float]:
     begins = loss.initial_proxies if authors else ProxyLoss.initial_proxies
     with patch.object(loss, "initial_proxies", staticmethod(begins)):
         training = Training(spec, torch.device("cpu"))
-    assert isinstance(training._loss, ProxyLoss)
-    before_CKD = training._loss.proxies.detach().clone()
+    assert isinstance(training.loss, ProxyLoss)
+    before_CKD = training.loss.proxies.detach().clone()
     while not training.finished:
         record = training.run_epoch()
-    cosines_CK = cosine_similarity(before_CKD, training._loss.proxies.detach(), dim=-1).clamp(-1, 1)
+    cosines_CK = cosine_similarity(before_CKD, training.loss.proxies.detach(), dim=-1).clamp(-1, 1)
     return record["metrics"][METRIC], cosines_CK.acos().rad2deg().mean().item()
 
 
 def told(values_S: np.ndarray) -> str:
-    """Mean ± sample deviation."""
+    """Format the mean ± sample standard deviation."""
     return f"{values_S.mean():.1f} ± {values_S.std(ddof=1):.1f}"
 
 
 def main(source: str, *losses: str) -> None:
-    """Train all, or the losses named, and print a row a loss."""
+    """Train all or the named losses, and print one row per loss."""
     dataset = DATASETS["folder"](root=source)
     names = tuple(dataset.classes())
     half = len(names) // 2

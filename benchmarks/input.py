@@ -1,11 +1,11 @@
-"""Images a second that reach the network at 224 pixels: torchvision's PIL transforms against the image store.
+"""Input rate at 224 pixels, in images per second: torchvision's PIL transforms against the image store.
 
     python -m benchmarks.input [FOLDER]
 
-FOLDER holds one sub-folder of photographs a class; without one, photographs are drawn (noise of many scales, saved as
-JPEG). Both sides run on one core, as a DataLoader's worker does: files are decoded, transformed one by one and
-collated; or batches are cut from the store, which is made before and whose making is timed apart. Where there is a
-GPU, ResNet-50 is trained on batches from the store, and on random tensors that lie there already.
+FOLDER holds one sub-folder of photographs per class; without it, photographs are drawn (multi-scale noise, saved as
+JPEG). Both variants run on one core, like a DataLoader worker: files are decoded, transformed one by one and collated;
+or batches are cropped from the store, whose creation is timed separately. If there is a GPU, ResNet-50 is trained on
+batches from the store, and on random tensors that are already on the device.
 """
 
 import sys
@@ -47,7 +47,7 @@ GOALS = {"none": "4.0×", "crop_flip": "", "resized_crop_flip": "1.5×"}
 
 
 def draw_photographs(root: Path, count: int = IMAGES) -> None:
-    """Noise of many scales, which JPEG compresses about as it does photographs."""
+    """Write images of multi-scale noise, which JPEG compresses about as well as photographs."""
     random = np.random.default_rng(0)
     for number in range(count):
         height, width = random.choice([(348, 348), (375, 500), (500, 375), (480, 640)])
@@ -60,7 +60,7 @@ def draw_photographs(root: Path, count: int = IMAGES) -> None:
 
 
 def through_pil(root: Path, transform: v2.Transform) -> Callable[[], Tensor]:
-    """The next batch of a DataLoader in this process."""
+    """Return a function that loads the next batch of a DataLoader in this process."""
     images = ImageFolder(str(root), transform)
     subset = torch.utils.data.Subset(images, torch.randperm(len(images))[:IMAGES].tolist())
     loader = DataLoader(subset, batch_size=BATCH, shuffle=True, drop_last=True)
@@ -77,7 +77,7 @@ def through_pil(root: Path, transform: v2.Transform) -> Callable[[], Tensor]:
 
 
 def from_store(view: StoreView, augmentation: str, device: torch.device = CPU) -> Callable[[], Tensor]:
-    """The next batch from the store."""
+    """Return a function that loads the next batch from the store."""
     generator = torch.Generator().manual_seed(0)
     count = min(len(view), IMAGES)
 
@@ -89,7 +89,7 @@ def from_store(view: StoreView, augmentation: str, device: torch.device = CPU) -
 
 
 def training_step(batch: Callable[[], Tensor], device: torch.device) -> Callable[[], None]:
-    """One step of ResNet-50 with Proxy Anchor, as train.py does it."""
+    """Return a function that takes a step of ResNet-50 with Proxy Anchor, as train.py does."""
     model = EmbeddingModel(ModelConfig(backbone="resnet50", embedding_dim=512)).to(device)
     model = model.to(memory_format=torch.channels_last)
     loss = LOSSES["proxy_anchor"](num_classes=100, embedding_dim=512).to(device)
@@ -107,7 +107,7 @@ def training_step(batch: Callable[[], Tensor], device: torch.device) -> Callable
 
 
 def compare_on_gpu(console: Console, views: dict[str, StoreView], device: torch.device) -> None:
-    """Training throughput against the same step on random tensors."""
+    """Compare training throughput to the same step on random tensors."""
     still = torch.rand(BATCH, 3, SIDE, SIDE, device=device)
     table = Table(title=f"ResNet-50 training at {SIDE} px, batch {BATCH}; {machine(device)}", title_justify="left")
     for column in ("images", "images/s", "of random tensors"):

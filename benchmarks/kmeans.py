@@ -1,7 +1,7 @@
-"""k-means of as many embeddings as SOP's test has, beside faiss's own loop: python -m benchmarks.kmeans [N] [clusters]
+"""k-means at the size of SOP's test set, compared to faiss's own loop: python -m benchmarks.kmeans [N] [clusters]
 
-Both search with as many threads as torch has. Seconds of computing are those of all threads together: beside other work
-they say more than seconds of waiting.
+Both use as many threads as torch. CPU seconds are summed over threads; on a shared machine they are more reliable than
+wall time.
 
 Shapes: N images, D embedding.
 """
@@ -23,7 +23,7 @@ D = 512
 
 
 def main(images: int = 60_502, clusters: int = 11_316) -> None:
-    """A row a way."""
+    """Print one row per implementation."""
     labels_N, embeddings_ND = drawn(images, clusters, D)
     unit_ND = torch.nn.functional.normalize(embeddings_ND)
     ways: dict[str, Callable[[], Tensor]] = {

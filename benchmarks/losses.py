@@ -1,6 +1,6 @@
-"""Our losses beside pytorch-metric-learning's, forward and backward: python -m benchmarks.losses
+"""Losses compared to pytorch-metric-learning's, forward and backward: python -m benchmarks.losses
 
-Shapes: B batch, D embedding, C classes, K proxies a class.
+Shapes: B batch, D embedding, C classes, K proxies per class.
 """
 
 import math
@@ -28,7 +28,7 @@ def _cosine(**more: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One comparison; ``theirs`` None where the library has no such loss. A ``note`` says that its formula differs."""
+    """One comparison; ``theirs`` is None if the library lacks the loss, ``note`` says how its formula differs."""
 
     name: str
     hyperparameters: dict[str, Any] = field(default_factory=dict)
@@ -114,7 +114,7 @@ ROWS = (
 
 
 def trained(loss: torch.nn.Module, embeddings_BD: torch.Tensor, labels_B: torch.Tensor, miner: Any = None) -> Step:
-    """A step of forward and backward on the loss, gradients dropped."""
+    """Return a function that runs forward and backward and drops the gradients."""
 
     def step() -> None:
         value = (
@@ -128,10 +128,10 @@ def trained(loss: torch.nn.Module, embeddings_BD: torch.Tensor, labels_B: torch.
 
 
 def compared(row: Row, batch: int, device: torch.device) -> list[float]:
-    """Median seconds of ours, and of theirs where there is one."""
+    """Return the median seconds of ours, and of theirs if there is one."""
     torch.manual_seed(0)
     embeddings_BD = torch.randn(batch, D, device=device, requires_grad=True)
-    labels_B = torch.arange(batch, device=device) // IMAGES_PER_CLASS  # PNP and Smooth-AP of the library need order
+    labels_B = torch.arange(batch, device=device) // IMAGES_PER_CLASS
     ours = LOSSES[row.name](num_classes=C, embedding_dim=D, **row.hyperparameters).to(device)
     steps = [trained(ours, embeddings_BD, labels_B)]
     if row.theirs is not None:
@@ -141,7 +141,7 @@ def compared(row: Row, batch: int, device: torch.device) -> list[float]:
 
 
 def compare(console: Console, device: torch.device) -> None:
-    """The table of all losses and the geometric means of those that have a goal."""
+    """Print a table of all losses, and the geometric means of those with a target."""
     table = Table(title=f"forward + backward, {D} dimensions, {C} classes, {machine(device)}; ms, median")
     for heading in (
         "loss",
@@ -183,7 +183,7 @@ def _geometric_mean(values: list[float]) -> float:
 
 
 def compare_large(console: Console, device: torch.device) -> None:
-    """The losses with proxies at the size of Stanford Online Products, beside their bare matrix products."""
+    """Print proxy losses at the size of Stanford Online Products, compared to their matrix products alone."""
     torch.manual_seed(0)
     table = Table(title=f"{SOP_CLASSES} classes, batch {SOP_BATCH}, {machine(device)}: forward + backward, median")
     for heading in ("loss", "proxies a class", "ms", "ratio to bare products", "peak MB"):
@@ -204,7 +204,7 @@ def compare_large(console: Console, device: torch.device) -> None:
 
 
 def bare_products(count: int, embeddings_BD: torch.Tensor) -> Step:
-    """Proxies normalised once, their product with the embeddings, and the gradients of both."""
+    """Return a function that computes the products of embeddings and normalised proxies, and both gradients."""
     proxies_PD = torch.randn(SOP_CLASSES * count, D, device=embeddings_BD.device, requires_grad=True)
     gradient_BP = torch.randn(len(embeddings_BD), len(proxies_PD), device=embeddings_BD.device)
 

@@ -1,4 +1,4 @@
-"""Metrics beside the bare neighbour search that they rest on: python -m benchmarks.metrics [images] [images a class]
+"""Metrics compared to the neighbour search alone: python -m benchmarks.metrics [images] [images per class]
 
 Shapes: N images, D embedding.
 """
@@ -26,7 +26,7 @@ def main(images: int = 60_000, images_per_class: int = 5) -> None:
     embeddings_ND = centres_CD[labels_N] + 1.5 * torch.randn(images, D, device=device)
     unit_ND = torch.nn.functional.normalize(embeddings_ND)
     names = [name for name in all_metrics() if name not in SLOW]
-    neighbours = max(8, images_per_class - 1) + 1  # itself too
+    neighbours = max(8, images_per_class - 1) + 1  # including itself
     seconds = medians(
         [
             lambda: nearest(unit_ND, unit_ND, neighbours),

@@ -1,9 +1,9 @@
-"""What a search costs beside its training: the time to its first epoch, and wall time over the ideal.
+"""Overhead of a search: the time to its first epoch, and wall time relative to the ideal.
 
-Searches of 16 trials with epochs of about one and two seconds on one core: of one loss, unpruned; and of three losses
-with halving. The ideal is what the trials spent training and validating, spread evenly over the slots. Each row is a
-process of its own; in the first one, where this user may drop them, no file is in the system's page cache. Run with
-``make bench-overhead``; the numbers are those of ``summary.json``, and each start says its phases.
+Searches of 16 trials with epochs of about one and two seconds on one core: one loss without pruning, and three losses
+with halving. The ideal is the trials' training and validation time, divided evenly among the slots. Each row is a
+separate process; the first one starts with an empty page cache if this user may drop it. Run with
+``make bench-overhead``; the numbers are those of ``summary.json``, and each start prints its phases.
 """
 
 import json
@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 TRIALS, EPOCHS = 16, 8
-IMAGES_PER_CLASS = {1: 60, 2: 120}  # what makes an epoch last about so many seconds
+IMAGES_PER_CLASS = {1: 60, 2: 120}  # by the approximate seconds of an epoch
 ONE_LOSS: dict[str, Any] = {"losses": ["proxy_anchor"], "search": {"trials": TRIALS, "pruner": "none"}}
 HALVING: dict[str, Any] = {"losses": ["proxy_anchor", "mpa", "pnp"], "search": {"trials": TRIALS, "pruner": "asha"}}
 SEARCHES = {"one loss, unpruned": ONE_LOSS, "three losses, asha": HALVING}
@@ -28,7 +28,7 @@ DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
 
 def search_file(name: str, seconds: int, searched: dict[str, Any]) -> dict[str, Any]:
-    """Trials on glyphs, and nothing after the search."""
+    """Return a search file with trials on glyphs and no later stage."""
     return {
         "name": name,
         "dataset": {"name": "glyphs", "images_per_class": IMAGES_PER_CLASS[seconds]},
@@ -39,7 +39,7 @@ def search_file(name: str, seconds: int, searched: dict[str, Any]) -> dict[str, 
 
 
 def drop_caches() -> bool:
-    """Make the next process read its libraries from the disk; whether that is permitted."""
+    """Drop the page cache, and return True if that is permitted."""
     os.sync()
     try:
         DROP_CACHES.write_text("3")
@@ -49,7 +49,7 @@ def drop_caches() -> bool:
 
 
 def run(file: Path, runs: Path, console: Console) -> dict[str, Any]:
-    """The times in the summary of a search; what its start waits for is printed."""
+    """Run a search, print the phases of its start, and return the times in its summary."""
     command = [sys.executable, "-m", "search", "run", str(file), "--runs", str(runs), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -1,8 +1,8 @@
 """The README's two pictures, from the report of a finished `quickstart`.
 
-``make pictures RUNS=runs`` draws the report anew, opens it in Debian's Chromium in light colours, and writes
+``make pictures RUNS=runs`` redraws the report, opens it in Debian's Chromium in light colours, and writes
 ``docs/pictures/comparison.webp`` (the comparison of defaults and tuned configurations) and
-``docs/pictures/models.webp`` (queries with their nearest images beside a map of the embedding).
+``docs/pictures/models.webp`` (queries with their nearest images next to a map of the embedding).
 """
 
 import io
@@ -16,9 +16,9 @@ from support.browser import browser_page, seen
 from search.campaigns.report import write_report
 
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
-WIDTH, SCALE = 980, 1.3  # text is as large as the README's where GitHub shows a page of some 850 pixels
+WIDTH, SCALE = 980, 1.3  # text has the size of the README's on GitHub, whose page is about 850 pixels wide
 
-# The figures beside each other, without what only a reader can open.
+# Arranges the figures next to each other, without the expandable details.
 _ARRANGED = """([columns, names]) => {
   for (const part of document.querySelectorAll('details')) part.remove();
   const grid = document.createElement('div');

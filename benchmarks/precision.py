@@ -1,11 +1,11 @@
-"""What does training in bfloat16 cost in metric, beside float32?
+"""Difference in metrics between training in bfloat16 and in float32.
 
     python -m benchmarks.precision FOLDER [SEEDS]
 
-Each loss is trained in both precisions with the same seeds: the same weights at the beginning, the same batches. The
-first half of the folder's classes is learned from, and the last epoch's model is scored on the other half, embedded in
-float32 whatever it was trained in, as the test does; nothing is chosen by it. The models that were trained in float32
-are embedded in bfloat16 too: what a validation in bfloat16 errs.
+Each loss is trained in both precisions with the same seeds, hence the same initial weights and batches. The first half
+of the folder's classes is for training, and the last epoch's model is scored on the other half, embedded in float32 as
+in a search's test; it selects nothing. The models trained in float32 are also embedded in bfloat16, which shows the
+error of a validation in bfloat16.
 
 Shapes: S seeds.
 """
@@ -40,16 +40,16 @@ TRAINING = TrainingConfig(epochs=6, batch_size=40, images_per_class=4, image_siz
 
 
 def scored(training: Training, view: StoreView, precision: str) -> list[float]:
-    """The metrics of images that were not trained on, in per cent."""
+    """Return the metrics of the held-out images in percent."""
     embeddings_ND = embed(
-        training._model, view, TRAINING.frame, batch_size=200, device=training._device, precision=precision
+        training.model, view, TRAINING.frame, batch_size=200, device=training.device, precision=precision
     )
     values = evaluate(embeddings_ND, view.labels_N, METRICS)
     return [100 * values[name] for name in METRICS]
 
 
 def trained(spec: TrialSpec, precision: str, device: torch.device) -> Training:
-    """All epochs."""
+    """Train all epochs."""
     with tempfile.TemporaryDirectory() as folder:
         training = Training(replace(spec, directory=folder, training=replace(TRAINING, precision=precision)), device)
         while not training.finished:
@@ -58,14 +58,14 @@ def trained(spec: TrialSpec, precision: str, device: torch.device) -> Training:
 
 
 def told(differences_S: np.ndarray) -> str:
-    """The mean of paired differences, and its 95 % interval by Student's t."""
+    """Format the mean of paired differences and its 95 % interval by Student's t."""
     found = over_seeds(differences_S.tolist())
-    low, high = found.ci95 or (float("nan"),) * 2  # of one seed there is none
+    low, high = found.ci95 or (float("nan"),) * 2  # there is none for one seed
     return f"{found.mean:+.2f}  [{low:+.2f}, {high:+.2f}]"
 
 
 def main(source: str, seeds: int = SEEDS) -> None:
-    """Train all, and print a row a loss and metric."""
+    """Train all, and print one row per loss and metric."""
     device = best_device()
     dataset = DATASETS["folder"](root=source)
     names = tuple(dataset.classes())

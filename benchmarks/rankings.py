@@ -1,6 +1,6 @@
 """Table 3 of Saeki et al. 2023, five rankings of one query, computed from embeddings: python -m benchmarks.rankings
 
-Shapes: N images, the query among them; 2 is a point on the circle.
+Shapes: N images, including the query; 2 coordinates of a point on the circle.
 """
 
 import torch
@@ -18,13 +18,13 @@ PRINTED = {
     (1, 0, 1, 0, 0, 0, 1, 0, 0, 1): (100, 40, 41.7, 25.0, 82.9),
     (1, 1, 1, 1, 0, 0, 0, 0, 0, 0): (100, 40, 100.0, 40.0, 100.0),
 }
-"""The first ten images of a ranking, 1 for the query's own class, and the metrics as the paper prints them."""
+"""The first ten images of each ranking, 1 for the query's own class, and the metrics as printed in the paper."""
 
 
 def scores(ranking: tuple[int, ...]) -> list[float]:
-    """The metrics in per cent of a query whose nearest images are those of ``ranking``, its other positives last.
+    """Return the metrics in percent of a query with the nearest images ``ranking`` and its other positives last.
 
-    The images lie on the circle, each a degree farther from the query than the one before.
+    The images are on a circle, each one degree farther from the query than the previous one.
     """
     others = [*ranking, *[1] * (POSITIVES - sum(ranking))]
     angles_N = torch.deg2rad(torch.arange(len(others) + 1, dtype=torch.float32))

@@ -1,10 +1,9 @@
-"""What the driver takes for a proposal and a report, from one slot to 256 and from a hundred trials to thousands.
+"""Time of the driver for a proposal and a report, from 1 slot to 256 and from 100 trials to thousands.
 
-The trainings are made up, so that nothing but the driver's own work is timed: the queue, the studies in a SQLite file
-or in a real PostgreSQL, successive halving, the random sampler. Beside it in the same run: plain Optuna with the same
-storage (``ask``, ``report``, ``should_prune``, ``tell``), and Ray Tune's ``OptunaSearch``, which keeps its study in
-memory and loses it with its process. Every row is a process of its own. Run with ``make bench-scale``; ``QUICK=1``
-leaves out the 5,000 trials.
+The trainings are simulated, so only the driver's own work is timed: the queue, the studies in a SQLite file or a real
+PostgreSQL, successive halving, the random sampler. The same run measures plain Optuna with the same storage (``ask``,
+``report``, ``should_prune``, ``tell``), and Ray Tune's ``OptunaSearch``, whose study is in memory and lost with its
+process. Every row is a separate process. Run with ``make bench-scale``; ``QUICK=1`` omits the 5,000 trials.
 """
 
 import json
@@ -30,13 +29,13 @@ WINDOW = 100
 
 @dataclass
 class Times:
-    """Milliseconds of each proposal and report, in their order."""
+    """Milliseconds of each proposal and report, in order."""
 
     proposals: list[float] = field(default_factory=list)
     reports: list[float] = field(default_factory=list)
 
     def clock(self, kind: list[float], call: Callable[[], Any]) -> Any:
-        """Call and time; a call without an answer does not count."""
+        """Call and time; a call that returns None does not count."""
         start = time.perf_counter()
         answer = call()
         if answer is not None:
@@ -44,7 +43,7 @@ class Times:
         return answer
 
     def told(self) -> dict[str, Any]:
-        """Medians of the first and of the last of them."""
+        """Return the medians of the first and the last calls."""
         per_trial = len(self.reports) / len(self.proposals)
         window = max(1, int(WINDOW * per_trial))
         return {
@@ -55,14 +54,14 @@ class Times:
 
 
 def curve(number: int) -> list[float]:
-    """A made-up trial."""
+    """Return the values of a simulated trial."""
     draw = random.Random(number)
     end, speed = draw.random(), draw.uniform(0.2, 1.2)
     return [end * (1 - 2 ** (-epoch * speed)) for epoch in range(1, EPOCHS + 1)]
 
 
 def record(number: int, epoch: int) -> dict[str, Any]:
-    """What a worker tells of an epoch."""
+    """Return an epoch's record as a worker reports it."""
     value = curve(number)[epoch - 1]
     names = ("map_at_r", "recall_at_1", "recall_at_2", "recall_at_4", "recall_at_8")
     now = time.time()
@@ -73,13 +72,13 @@ def record(number: int, epoch: int) -> dict[str, Any]:
 
 
 def resident_mb() -> float:
-    """The memory that this process has now."""
+    """Return the resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 1e6
 
 
 def search_file(name: str, trials: int, storage: str | None) -> dict[str, Any]:
-    """A search of one loss with five hyperparameters."""
+    """Return a search file of one loss with five hyperparameters."""
     return {
         "name": name,
         "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4},
@@ -91,7 +90,7 @@ def search_file(name: str, trials: int, storage: str | None) -> dict[str, Any]:
 
 
 def ours(runs: Path, slots: int, trials: int, storage: str | None) -> dict[str, Any]:
-    """The driver of a whole search stage, then its opening anew."""
+    """Drive a whole search stage, then reopen it."""
     from rich.console import Console
 
     from search.config.search_config import parse_config
@@ -134,7 +133,7 @@ def ours(runs: Path, slots: int, trials: int, storage: str | None) -> dict[str, 
 
 
 def mlflow(search: Any) -> dict[str, float]:
-    """Seconds: all trials into an empty MLflow in the runs folder; again with nothing to do; one page of its runs."""
+    """Return the seconds to write all trials to an empty MLflow, to repeat that, and to read one page of runs."""
     from search.driver.synchronise import make_projection
     from search.stages import Stage
     from search.tracking.client import open_client
@@ -156,7 +155,7 @@ def mlflow(search: Any) -> dict[str, float]:
 
 
 def optuna_itself(url: str, slots: int, trials: int) -> dict[str, Any]:
-    """Plain Optuna with the same proposals, epochs and pruning in the same kind of database."""
+    """Run plain Optuna with the same proposals, epochs and pruning in the same kind of database."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -193,7 +192,7 @@ def optuna_itself(url: str, slots: int, trials: int) -> dict[str, Any]:
 
 
 def optuna_search(slots: int, trials: int) -> dict[str, Any]:
-    """Ray Tune's searcher alone: its study is in memory, and it has no pruner."""
+    """Run Ray Tune's searcher alone, with its study in memory and no pruner."""
     import optuna
     from ray.tune.search.optuna import OptunaSearch
 
@@ -224,7 +223,7 @@ def optuna_search(slots: int, trials: int) -> dict[str, Any]:
 
 
 def in_process(what: str, *arguments: object) -> dict[str, Any]:
-    """A row, in a process of its own."""
+    """Compute a row in a separate process."""
     command = [sys.executable, "-m", "benchmarks.scale", what, *map(str, arguments)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -232,8 +231,8 @@ def in_process(what: str, *arguments: object) -> dict[str, Any]:
 
 
 def rows(scratch: Path) -> Iterator[tuple[str, str, int, int, dict[str, Any]]]:
-    """Every row: who, with which storage, slots and trials, and what it took."""
-    from support.services import postgres  # the tests' own, a real one
+    """Yield every row: tool, storage, slots, trials and times."""
+    from support.services import postgres  # a real server, started as in the tests
 
     large = () if os.environ.get("QUICK") else (5000,)
     with postgres(scratch, "ours", "optuna") as database:
@@ -252,7 +251,7 @@ def rows(scratch: Path) -> Iterator[tuple[str, str, int, int, dict[str, Any]]]:
 
 
 def main() -> None:
-    """Print the table, each row as soon as it is known."""
+    """Print the table row by row."""
     from rich.console import Console
 
     console = Console(width=130, highlight=False)

@@ -1,4 +1,4 @@
-"""A trial that only sleeps, told to the driver as a training is: what is left is what the search itself costs."""
+"""A trial that only sleeps and reports like a training, to measure the overhead of the search itself."""
 
 import os
 import time
@@ -12,7 +12,7 @@ WAIT_S = 0.2
 
 
 class SleepingTrial(tune.Trainable):
-    """Sleeps through the epochs of the one spec in ``config["specs"]``; nothing heavy is imported in its process."""
+    """A trial that sleeps through the epochs of the one spec in ``config["specs"]``, without heavy imports."""
 
     def setup(self, config: dict[str, Any]) -> None:
         """Take the assignment."""
@@ -29,7 +29,7 @@ class SleepingTrial(tune.Trainable):
         self._epoch = 0
 
     def step(self) -> dict[str, Any]:
-        """One epoch a step."""
+        """Sleep for one epoch."""
         if self._spec is None:
             time.sleep(WAIT_S)
             return {"news": []}
@@ -46,7 +46,7 @@ class SleepingTrial(tune.Trainable):
 
 
 class PlainSleeping(tune.Trainable):
-    """The same sleep for Ray Tune alone."""
+    """The same trial for Ray Tune alone."""
 
     def setup(self, config: dict[str, Any]) -> None:
         """Take the configuration."""
@@ -60,7 +60,7 @@ class PlainSleeping(tune.Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        """One epoch."""
+        """Sleep for one epoch."""
         self._epoch += 1
         start = time.time()
         time.sleep(self._seconds)

@@ -1,11 +1,11 @@
-"""Real Ray, real actors, trainings that sleep: which part of the slots' time is spent in epochs.
+"""Utilisation of the slots with a real Ray cluster and trainings that sleep.
 
-Each row is a driver process of its own on a cluster of one machine that is told it has as many CPUs as there are slots:
-the whole way of ``holdout run`` with its studies in SQLite and MLflow on, and Ray Tune alone with the same actors.
-``ratio`` is the wall time over the ideal, from the first epoch's start to the last one's end; ``share`` is the slots'
-time that is spent in epochs, from when every slot has had its first result (64 processes take two cores minutes to
-start) until the last trial was started; ``cores`` is what the driver's process takes. Ray Tune alone, which makes new
-processes all the time, gets a tenth of the trials. Run with ``make bench-slots``, or with a case's name for that alone.
+Each row is a separate driver process on a one-machine cluster configured with as many CPUs as slots: a complete
+``holdout run`` with its studies in SQLite and MLflow enabled, and Ray Tune alone with the same actors. ``ratio`` is the
+wall time relative to the ideal, from the start of the first epoch to the end of the last. ``share`` is the fraction of
+the slots' time spent in epochs, from when every slot has had its first result (64 processes take two cores minutes to
+start) until the last trial was started. ``cores`` is the CPU use of the driver. Ray Tune alone, which creates new
+processes all the time, gets a tenth of the trials. Run with ``make bench-slots``, or with the name of one case.
 """
 
 import json
@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Ray is imported where its token is set, and so later than here.
+# Ray is imported later, once its token is set.
 SECONDS = "HOLDOUT_BENCH_EPOCH_S"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """So many trials of so many epochs of so many seconds, on so many slots."""
+    """The numbers of trials, of their epochs, of seconds per epoch, and of slots."""
 
     trials: int
     epochs: int
@@ -44,7 +44,7 @@ CASES = {
 
 
 def measures(trials: Sequence[Sequence[tuple[float, float]]], slots: int) -> dict[str, float]:
-    """Ratio and share, from the start and end of every epoch of each trial, the trials in the order they were made."""
+    """Return ratio and share, given start and end of every epoch of each trial, in the order of creation."""
     epochs = [epoch for trial in trials for epoch in trial]
     work = sum(end - start for start, end in epochs)
     wall = max(end for _, end in epochs) - min(start for start, _ in epochs)
@@ -55,7 +55,7 @@ def measures(trials: Sequence[Sequence[tuple[float, float]]], slots: int) -> dic
 
 
 def drive_ours(case: Case, runs: Path) -> dict[str, float]:
-    """A whole search by ``run_search``."""
+    """Run a whole search by ``run_search``."""
     from rich.console import Console
 
     import search.engines.ray_tune
@@ -82,7 +82,7 @@ def drive_ours(case: Case, runs: Path) -> dict[str, float]:
 
 
 def drive_tune(case: Case, runs: Path) -> dict[str, float]:
-    """Ray Tune alone, with its own random search and its own ASHA."""
+    """Run Ray Tune alone, with its own random search and ASHA."""
     from ray import tune
 
     from benchmarks.sleeping_trial import PlainSleeping
@@ -119,17 +119,17 @@ def drive_tune(case: Case, runs: Path) -> dict[str, float]:
 
 @contextmanager
 def cluster(case: Case, folder: Path) -> Iterator[str]:
-    """A cluster of one machine with the case's slots."""
-    from support.services import ray_nodes  # the tests' own, a real one
+    """Start a one-machine cluster with the case's slots."""
+    from support.services import ray_nodes  # a real cluster, started as in the tests
 
     with ray_nodes(folder / "token", cpus=case.slots, **{SECONDS: str(case.seconds)}) as nodes:
         yield nodes.gcs_address
 
 
 def in_process(*arguments: str, **environment: str) -> dict[str, float]:
-    """What this file gives for ``arguments`` in a process of its own: a row, which has a driver in another one."""
+    """Run this file with ``arguments`` in a separate process, and return its result."""
     command = [sys.executable, "-m", "benchmarks.slots", *arguments]
-    # Ray Tune complains of every trial whose results it was told not to write.
+    # Ray Tune warns about every trial, since writing of results is disabled.
     quiet = {"stdout": subprocess.PIPE, "stderr": None if os.environ.get("VERBOSE") else subprocess.DEVNULL}
     done = subprocess.run(command, check=True, text=True, env={**os.environ, **environment}, **quiet)
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -137,7 +137,7 @@ def in_process(*arguments: str, **environment: str) -> dict[str, float]:
 
 
 def on_cluster(who: str, name: str) -> dict[str, float]:
-    """A row: its cluster, and its driver."""
+    """Start a cluster and a driver, and return the row."""
     with tempfile.TemporaryDirectory() as scratch, cluster(CASES[name], Path(scratch)) as address:
         runs = Path(scratch) / "runs"
         runs.mkdir()
@@ -145,7 +145,7 @@ def on_cluster(who: str, name: str) -> dict[str, float]:
 
 
 def main(names: Sequence[str]) -> None:
-    """Print a row for each case, ours and Ray Tune's."""
+    """Print a row for each case, for ours and for Ray Tune."""
     from rich.console import Console
 
     console = Console(width=130, highlight=False)

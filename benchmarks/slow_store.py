@@ -1,4 +1,4 @@
-"""A store elsewhere, without its network: every write takes as long as a slow upload would."""
+"""A simulated remote store: every write takes as long as a slow upload would."""
 
 import time
 from typing import Any, ClassVar
@@ -8,11 +8,11 @@ from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 from upath.implementations.memory import MemoryPath
 from upath.registry import register_implementation
 
-BLOCK = 5 * 2**20  # what S3 takes at least as a part of an upload
+BLOCK = 5 * 2**20  # the minimum part size of an S3 upload
 
 
 class SlowFile(MemoryFile):
-    """Takes block after block, none before those ahead of it would have been sent."""
+    """A file that accepts each block only when the previous ones would have been sent."""
 
     def write(self, content: Any) -> int:
         view, start = memoryview(content), time.monotonic()
@@ -25,7 +25,7 @@ class SlowFile(MemoryFile):
 
 
 class SlowFileSystem(MemoryFileSystem):
-    """Files in main memory under ``slow://``."""
+    """A file system in main memory under ``slow://``."""
 
     protocol = "slow"
     store: ClassVar[dict[str, Any]] = {}
@@ -45,7 +45,7 @@ class SlowFileSystem(MemoryFileSystem):
 
 
 def register_slow_store(bytes_per_second: float) -> None:
-    """Make ``slow://`` addresses known to fsspec, and how fast they are written to."""
+    """Register ``slow://`` with fsspec, with a write rate."""
     SlowFileSystem.bytes_per_second = bytes_per_second
     fsspec.register_implementation("slow", SlowFileSystem, clobber=True)
     register_implementation("slow", MemoryPath, clobber=True)

@@ -1,11 +1,11 @@
-"""Trainings an hour of one process: ours in a stack beside the same ones, one at a time.
+"""Trainings per hour of one process: in a stack, and one at a time.
 
     python -m benchmarks.stack [--members 1 2 4 8 16] [--seconds 20]
 
-The built-in network learns drawn images of 32 pixels with Multi Proxy Anchor; each member has its own seed, learning
-rate and margin. An epoch is what it is in a search: 21 steps of 120 images, a validation on 640 images and the
-checkpoints. Epochs of the two ways take turns, since others may use the machine; medians. It needs torch, numpy, Pillow
-and filelock alone, and uses the GPU where there is one.
+The built-in network is trained on drawn images of 32 pixels with Multi Proxy Anchor; each member has its own seed,
+learning rate and margin. An epoch is as in a search: 21 steps of 120 images, a validation on 640 images and the
+checkpoints. Epochs of the two ways alternate, since the machine may be shared; medians are reported. Only torch, numpy,
+Pillow and filelock are needed; a GPU is used if there is one.
 """
 
 import argparse
@@ -24,19 +24,19 @@ from trainables.training.config import TrainingConfig
 from trainables.training.stack import run_epochs
 from trainables.training.train import Training
 
-MANY = 100_000  # epochs, of which none is the last
+MANY = 100_000  # epochs, so that none is the last
 VALIDATION = 16  # classes
 SIDE = 32
 
 
 def drawn(folder: Path) -> StoreSpec:
-    """80 classes of 40 drawn signs, a little larger than they are cut."""
+    """Return 80 classes of 40 drawn signs, a little larger than their crops."""
     glyphs = DATASETS["glyphs"](num_classes=80, images_per_class=40, size=37)
     return StoreSpec(dataset=glyphs, class_names=tuple(glyphs.classes()), short_side=37, cache=str(folder / "cache"))
 
 
 def member(images: StoreSpec, folder: Path, number: int) -> TrialSpec:
-    """One of the trainings that a search might have at the same time."""
+    """Return the spec of one of the trainings that a search may run at the same time."""
     return TrialSpec(
         loss="mpa",
         hyperparameters={"margin": 0.1 + 0.01 * number},

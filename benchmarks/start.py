@@ -1,7 +1,7 @@
-"""How long commands take to answer, and how much memory, beside a bare Python, ``optuna --help`` and ``ray --help``.
+"""Time and memory of commands, compared to a bare Python, ``optuna --help`` and ``ray --help``.
 
-Every command is a process of its own, all of them in turn, and once more for each repeat, so that a busy machine slows
-all alike; medians after a round that does not count. The runs folder holds a small finished search, made here. Run with
+Every command is a separate process. Rounds of all commands are repeated, so that a busy machine slows all alike;
+medians are reported, without the first round. The runs folder holds a small finished search, created here. Run with
 ``make bench-start``.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# rich is imported when the table is printed: a child's peak memory begins with what its parent had.
+# rich is imported only to print the table: a child's peak memory starts at its parent's.
 
 REPEATS = 5
 PEER = "optuna --help"
@@ -34,7 +34,7 @@ final: {seeds: 1}
 
 @dataclass(frozen=True)
 class Command:
-    """A command line and the exit code that it has to end with."""
+    """A command line and its expected exit code."""
 
     arguments: Sequence[str]
     code: int = 0
@@ -42,19 +42,19 @@ class Command:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one process took."""
+    """The time and memory of one process."""
 
     seconds: float
     megabytes: float
 
 
 def program(name: str) -> str:
-    """A program of this Python's environment."""
+    """Return the path of a program in this Python's environment."""
     return str(Path(sys.executable).with_name(name))
 
 
 def commands(scratch: Path) -> dict[str, Command]:
-    """Every command that is timed, by the name of its row."""
+    """Return every timed command by the name of its row."""
     mistake = scratch / "mistake.yaml"
     mistake.write_text(SEARCH.replace("epochs: 1", "epochs: one").replace("trials: 2", "trails: 2"))
     here = ("--runs", str(scratch / "runs"))
@@ -84,7 +84,7 @@ def commands(scratch: Path) -> dict[str, Command]:
 
 
 def make_search(scratch: Path) -> None:
-    """A finished search of two losses with two trials each, below ``scratch``."""
+    """Run a search of two losses with two trials each, below ``scratch``."""
     file = scratch / "start.yaml"
     file.write_text(SEARCH)
     command = [program("holdout"), "run", str(file), "--runs", str(scratch / "runs")]
@@ -92,7 +92,7 @@ def make_search(scratch: Path) -> None:
 
 
 def cost(row: str, command: Command, errors: Path) -> Cost:
-    """Run a command once; another exit code than the one expected ends the benchmark."""
+    """Run a command once; an unexpected exit code ends the benchmark."""
     with errors.open("wb") as said:
         start = time.perf_counter()
         process = subprocess.Popen(command.arguments, stdout=subprocess.DEVNULL, stderr=said)
@@ -106,18 +106,18 @@ def cost(row: str, command: Command, errors: Path) -> Cost:
 
 
 def measure(lines: Mapping[str, Command], errors: Path) -> dict[str, list[Cost]]:
-    """The costs of every command, a round of all of them at a time."""
+    """Measure the costs of every command, in rounds of all of them."""
     costs: dict[str, list[Cost]] = {row: [] for row in lines}
     for number in range(REPEATS + 1):
         for row, command in lines.items():
             spent = cost(row, command, errors)
-            if number:  # the first round warms the disk's cache
+            if number:  # the first round fills the page cache
                 costs[row].append(spent)
     return costs
 
 
 def print_table(costs: Mapping[str, Sequence[Cost]]) -> None:
-    """Medians, and how they compare with the peer's."""
+    """Print medians, and their ratios to the peer's."""
     from rich.console import Console
     from rich.table import Table
 

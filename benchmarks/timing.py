@@ -1,4 +1,4 @@
-"""Times of several functions in one run: interleaved, so that a busy machine slows all alike, and medians."""
+"""Interleaved timing of several functions, so that a busy machine slows all alike."""
 
 import itertools
 import statistics
@@ -11,7 +11,7 @@ Step = Callable[[], object]
 
 
 def medians(steps: Sequence[Step], *, device: torch.device, seconds: float = 2.0, repeats: int = 3) -> list[float]:
-    """The median seconds of each step, over at least ``repeats`` rounds and about ``seconds`` for all together."""
+    """Return the median seconds of each step, over at least ``repeats`` rounds and about ``seconds`` in total."""
     for step in steps:
         step()
     times: list[list[float]] = [[] for _ in steps]
@@ -27,7 +27,7 @@ def medians(steps: Sequence[Step], *, device: torch.device, seconds: float = 2.0
 
 
 def peak_bytes(step: Step, *, device: torch.device) -> int:
-    """The memory that ``step`` allocates at its peak, beyond what was held before."""
+    """Return the peak memory that ``step`` allocates, beyond what was allocated before."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
@@ -50,7 +50,7 @@ def best_device() -> torch.device:
 
 
 def machine(device: torch.device) -> str:
-    """The device in words, for a table's title."""
+    """Return a description of the device for a table's title."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{torch.get_num_threads()} CPU threads"

@@ -1,8 +1,8 @@
-"""A search from Python: run it, follow its epochs, look into it afterwards.
+"""A search run, followed epoch by epoch, and read from Python.
 
     python -m examples.search_from_python
 
-searches two losses on images that the program draws itself, one of them a loss of one's own.
+It compares two losses, one of them user-defined, on images drawn by the program.
 """
 
 import sys
@@ -21,7 +21,7 @@ CONTENT = {
 
 
 def main(runs: str | None = None) -> holdout.Search:
-    """Run the search below ``runs``, or go on with it, and print what came out."""
+    """Run or resume the search in the folder ``runs``, and print its results."""
     search = holdout.run(
         CONTENT,
         runs=runs,

@@ -1,17 +1,17 @@
-"""Hyperparameter search for deep metric learning that never peeks at the test classes, from Python.
+"""Python interface to hyperparameter searches for deep metric learning that never peek at the test classes.
 
 >>> import holdout
->>> search = holdout.run("birds.yaml", {"search.trials": 4})  # starts, goes on or extends, as `holdout run`
+>>> search = holdout.run("birds.yaml", {"search.trials": 4})  # starts, resumes or extends, as `holdout run` does
 >>> search.trials("mpa")  # a pandas table
 >>> search.summary.losses["mpa"].test
->>> holdout.load("runs/birds/models/mpa").index("photos/").query("heron.jpg", k=5)  # a model, used
+>>> holdout.load("runs/birds/models/mpa").index("photos/").query("heron.jpg", k=5)  # use a model
 
-A search's studies are plain Optuna studies; two lines load one::
+The studies of a search are plain Optuna studies; two lines load one::
 
     import optuna
     study = optuna.load_study(study_name="birds/mpa", storage=holdout.open("birds").storage_url)
 
-Nothing heavy is imported before it is used.
+Everything below is imported on first use, so ``import holdout`` is fast.
 """
 
 from importlib import import_module

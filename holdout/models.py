@@ -1,46 +1,40 @@
-"""Models, embeddings and losses from Python."""
+"""Trained models, scores of embeddings, and the table of losses."""
 
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from search.config.parts import LossDescription, described_losses
 from search.tracking import load_model
 
 if TYPE_CHECKING:
     import torch
     from numpy.typing import ArrayLike
 
+    from search.config.parts import LossDescription
     from trainables.inference.embedder import Embedder
-
-
-# Trained models from Python.
 
 
 def load(
     address: str | os.PathLike[str], *, device: "str | torch.device | None" = None, trust_code: bool = False
 ) -> "Embedder":
-    """A trained model, as something that turns images into embeddings. Neither Ray nor Optuna is needed.
+    """Load a trained model, which embeds images. Neither Ray nor Optuna is needed.
 
     >>> model = holdout.load("runs/birds/models/mpa")
-    >>> model.embed("photos/")  # float32 [N, D], of length 1
+    >>> model.embed("photos/")  # float32 [N, D], rows of length 1
     >>> model.index("photos/").query("heron.jpg", k=5)
 
     Args:
         address: a model's folder or a checkpoint ``best.safetensors``, as a path or a URL (``s3://bucket/birds-mpa``);
             or, with MLflow installed, ``models:/NAME@ALIAS``, ``models:/NAME/3`` or ``runs:/RUN/NAME`` on the server
             that ``MLFLOW_TRACKING_URI`` names.
-        device: where to compute; by default a GPU where there is one.
-        trust_code: whether the code of a network of one's own, which the model names, may be imported and run.
+        device: device to compute on; by default a GPU if there is one.
+        trust_code: import and run the code of a user-defined network that the model names.
 
     Raises:
-        Mistakes: there is no model, it is of another format or damaged, it names code that is not trusted, or this
-            machine has no such device.
+        Mistakes: there is no model, it has another format or is damaged, it names code that is not trusted, or the
+            device is not available.
     """
     return load_model(os.fspath(address), device=device, trust_code=trust_code)
-
-
-# Scoring embeddings that were made anywhere.
 
 
 def evaluate(
@@ -50,20 +44,20 @@ def evaluate(
     *,
     superclasses: "ArrayLike | torch.Tensor | None" = None,
 ) -> dict[str, float]:
-    """Metrics of embeddings, each image a query against all others.
+    """Compute metrics of embeddings, with each image as a query against all others.
 
     Args:
-        embeddings: [N, D], of any floating type; they are normalised here.
-        labels: [N], whole numbers: each image's class.
-        metrics: names such as ``recall_at_1``, ``map_at_r``, ``nmi``; "all" is all but those of superclasses.
-        superclasses: [N], whole numbers: the larger class of each image, for ``nmi_super`` and ``f1_super``.
+        embeddings: [N, D], of any floating dtype; they are normalised here.
+        labels: [N], integers: the class of each image.
+        metrics: names such as ``recall_at_1``, ``map_at_r``, ``nmi``; "all" means all except those of superclasses.
+        superclasses: [N], integers: the superclass of each image, for ``nmi_super`` and ``f1_super``.
 
     Returns:
-        each metric's value by name, in [0, 1] (distances as they are).
+        The value of each metric by name, in [0, 1] except for distances.
 
     Raises:
-        Mistakes: an unknown name, no embeddings, not finite, labels of another number, or a metric of superclasses
-            without them.
+        Mistakes: a name is unknown, there are no embeddings, they are not finite, the number of labels differs, or
+            superclasses are missing.
     """
     import torch
 
@@ -75,9 +69,8 @@ def evaluate(
     )
 
 
-# What there is to search.
+def losses() -> "dict[str, LossDescription]":
+    """Return all losses by name: paper, equation, and hyperparameters with defaults, ranges and their sources."""
+    from search.config.parts import described_losses  # imports optuna, which models do not need
 
-
-def losses() -> dict[str, LossDescription]:
-    """Every loss by name: its paper and equation, and its hyperparameters with defaults, ranges and their sources."""
     return {description.name: description for description in described_losses()}

@@ -1,4 +1,4 @@
-"""Searches from Python: run them, open them, compare them."""
+"""Functions that run, open and compare searches, and the :class:`Search` that they return."""
 
 import os
 import time
@@ -19,13 +19,8 @@ if TYPE_CHECKING:
     from trainables.inference.embedder import Embedder
 
 
-def runs_folder(runs: str | os.PathLike[str] | None) -> Path:
-    """``runs``; where it is None, what ``HOLDOUT_RUNS`` says, or ``runs`` below the current folder."""
-    return Path(runs if runs is not None else os.environ.get("HOLDOUT_RUNS") or "runs")
-
-
 class Search:
-    """A search that was begun, for reading while it runs and after. Made by :func:`run` and :func:`open`."""
+    """Read access to a search, during and after its run. Created by :func:`run` and :func:`open`."""
 
     def __init__(self, stored: StoredSearch) -> None:
         self._stored = stored
@@ -35,34 +30,34 @@ class Search:
 
     @property
     def name(self) -> str:
-        """The search's name."""
+        """Return the name of the search."""
         return self._stored.name
 
     @property
     def folder(self) -> Path:
-        """Where its files lie."""
+        """Return the folder of its files."""
         return self._stored.folder.path
 
     @property
     def losses(self) -> tuple[str, ...]:
-        """The names of its losses."""
+        """Return the names of its losses."""
         return self._stored.losses
 
     @property
     def storage_url(self) -> str:
-        """The address of its Optuna storage; a password in it is filled in from the environment."""
+        """Return the URL of its Optuna storage, with the password filled in from the environment."""
         return self._stored.storage_url
 
     def trials(self, loss: str) -> "pandas.DataFrame":
-        """The trials of a loss, a row each.
+        """Return the trials of a loss, one per row.
 
         Args:
             loss: a loss of the search; ``mpa@confirm`` and ``mpa@final`` are its later trainings.
 
         Returns:
-            ``number``, ``state`` (Optuna's), ``value``, a column ``params_<name>`` a hyperparameter, ``seed``,
-            ``epochs`` (how many were trained), ``replicate_of`` (the first trial with the same parameters) and
-            ``outcome`` (why it ended).
+            ``number``, ``state`` (Optuna's), ``value``, one column ``params_<name>`` per hyperparameter, ``seed``,
+            ``epochs`` (number of trained epochs), ``replicate_of`` (the first trial with the same parameters) and
+            ``outcome`` (why the trial ended).
 
         Raises:
             Mistakes: the search has no such loss.
@@ -77,10 +72,10 @@ class Search:
         return pandas.concat([facts[["number", "state", "value"]], parameters, facts[list(_FACTS[3:])]], axis=1)
 
     def history(self, loss: str, number: int) -> "pandas.DataFrame":
-        """The epochs of one trial, a row each: ``epoch``, the training ``loss``, the validation's metrics, ``seconds``.
+        """Return the epochs of a trial, one per row: ``epoch``, training ``loss``, validation metrics, ``seconds``.
 
-        ``batches`` is the number of training steps. A loss that mines or samples has a column more, ``triplets`` or
-        ``pairs``: how many it used in the epoch. Under cross-validation ``fold`` says whose epoch it is.
+        ``batches`` is the number of training steps. A loss that mines or samples adds a column ``triplets`` or
+        ``pairs`` with the number used in the epoch; cross-validation adds the column ``fold``.
 
         Raises:
             Mistakes: the search has no such loss or trial.
@@ -104,19 +99,19 @@ class Search:
 
     @property
     def summary(self) -> Summary:
-        """What the search came to so far, as ``summary.json`` holds it.
+        """Return the results so far, read from ``summary.json``.
 
         Raises:
-            Mistakes: its first stage is not done yet.
+            Mistakes: the first stage is not finished yet.
         """
         from search.report.results import stored_summary
 
         return stored_summary(self._stored.folder)
 
     def best_model(self, loss: str | None = None, *, device: "str | torch.device | None" = None) -> "Embedder":
-        """The chosen model of ``loss``, as it was tested.
+        """Load the chosen model of ``loss``, the one that was tested.
 
-        Without ``loss`` it is that of the loss with the highest confirmed mean on the validation classes.
+        Without ``loss``, it is the model of the loss with the highest confirmed mean on the validation classes.
 
         Raises:
             Mistakes: the search has no such loss, or its models for the test are not trained yet.
@@ -125,10 +120,10 @@ class Search:
         from trainables.inference.embedder import load_model
 
         folder = model_folder(self._stored, loss)
-        return load_model(str(folder), device=device, trust_code=True)  # the search has run that code already
+        return load_model(str(folder), device=device, trust_code=True)  # the search has already run that code
 
     def comparison(self) -> "Comparison":
-        """Its losses beside each other, default and tuned, and which of them differ."""
+        """Compare its losses, default and tuned, with tests of their differences."""
         return compare(self.name, runs=self._stored.folder.runs)
 
 
@@ -143,19 +138,19 @@ def run(
     on_epoch: "OnEpoch | None" = None,
     quiet: bool = False,
 ) -> Search:
-    """Start a search, go on with it or extend it, as ``holdout run`` does; a finished one is only opened.
+    """Start, resume or extend a search, as ``holdout run`` does; a finished search is only opened.
 
     Args:
-        file: a search file, the name of a recipe, or a search file's keys and values.
-        settings: keys to set in it, as ``{"search.trials": 4}``.
-        runs: the runs folder (by default ``HOLDOUT_RUNS``, or ``runs``).
-        on_epoch: ``on_epoch(study, number, record)``, called in this process after every epoch of every trial; what it
-            raises ends the search, which then goes on with the next call.
-        quiet: whether to show no progress on standard error.
+        file: a search file, the name of a recipe, or a mapping with the content of a search file.
+        settings: keys to set in it, for example ``{"search.trials": 4}``.
+        runs: the runs folder; by default ``HOLDOUT_RUNS``, or ``runs``.
+        on_epoch: ``on_epoch(study, number, record)``, called in this process after every epoch of every trial. An
+            exception in it stops the search, which the next call resumes.
+        quiet: show no progress on standard error.
 
     Raises:
-        Mistakes: all that is wrong with the file; nothing is created then.
-        Failure: it could not be done.
+        Mistakes: the file is invalid (all mistakes are listed); nothing is created.
+        Failure: the search could not be completed.
     """
     from search.cli.output import Terminal
     from search.config.recipes import read_search
@@ -172,22 +167,27 @@ def run(
 
 
 def open(name: str, *, runs: str | os.PathLike[str] | None = None) -> Search:
-    """The search ``name``, which may be running; nothing is written.
+    """Open the search ``name``, which may be running, for reading.
 
     Raises:
-        Mistakes: there is none of that name.
+        Mistakes: there is no search with this name.
     """
     return Search(stored_search(runs_folder(runs), name))
 
 
 def compare(*names: str, runs: str | os.PathLike[str] | None = None) -> "Comparison":
-    """The losses of searches of one split beside each other, and which of them differ.
+    """Compare the losses of one or several searches with the same split, with tests of their differences.
 
     Raises:
-        Mistakes: a search is not there or has no result yet, or they have different splits or objectives.
+        Mistakes: a search does not exist or has no result yet, or the splits or objectives differ.
     """
     from search.report.comparison import compare as compare_searches
     from search.report.results import stored_summary
 
     folders = [stored_search(runs_folder(runs), name).folder for name in dict.fromkeys(names)]
     return compare_searches(folders, [stored_summary(folder) for folder in folders])
+
+
+def runs_folder(runs: str | os.PathLike[str] | None) -> Path:
+    """Return ``runs``; by default the value of ``HOLDOUT_RUNS``, or ``runs`` below the current folder."""
+    return Path(runs if runs is not None else os.environ.get("HOLDOUT_RUNS") or "runs")

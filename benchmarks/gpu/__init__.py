@@ -1,1 +1,1 @@
-"""What one GPU does with a training step, its images and its metrics: ``python -m benchmarks.gpu``."""
+"""Benchmarks of training steps, their input and metrics on one GPU: ``python -m benchmarks.gpu``."""

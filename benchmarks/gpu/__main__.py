@@ -1,4 +1,4 @@
-"""``python -m benchmarks.gpu [PART …]``: each part prints its tables as soon as it has them."""
+"""The program ``python -m benchmarks.gpu [PART …]``; each part prints its tables when they are complete."""
 
 import sys
 from collections.abc import Callable
@@ -20,7 +20,7 @@ PARTS: dict[str, Callable[[Console, Sizes, torch.device], None]] = {
 
 
 def main(*names: str) -> None:
-    """All parts, or those named."""
+    """Run all parts, or those named."""
     if unknown := set(names) - PARTS.keys():
         sys.exit(f"There is no part {', '.join(sorted(unknown))}; name some of {', '.join(PARTS)}.")
     device = best_device()

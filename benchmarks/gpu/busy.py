@@ -1,4 +1,4 @@
-"""The part of the time in which a GPU computes."""
+"""The fraction of time in which a GPU computes."""
 
 from collections.abc import Callable, Iterable
 
@@ -8,7 +8,7 @@ from torch.profiler import ProfilerActivity, profile
 
 
 def covered(intervals: Iterable[tuple[int, int]]) -> int:
-    """The length of the union of intervals (start, end)."""
+    """Return the length of the union of intervals (start, end)."""
     total = reached = 0
     for start, end in sorted(intervals):
         total += max(0, end - max(start, reached))
@@ -17,9 +17,9 @@ def covered(intervals: Iterable[tuple[int, int]]) -> int:
 
 
 def busy_share(run: Callable[[], object], device: torch.device) -> float | None:
-    """The part of the time from the first kernel of ``run`` to the last in which one runs; None on a CPU.
+    """Return the fraction of time, from the first to the last kernel of ``run``, in which a kernel runs; None on a CPU.
 
-    Copies are no kernels. The profiler slows the thread that starts them, so the share is a lower bound.
+    Copies do not count. The profiler slows the launching thread, so the result is a lower bound.
     """
     if device.type != "cuda":
         return None

@@ -1,6 +1,6 @@
-"""Images a second of a training step: fed by nothing, by Holdout's store, and by a DataLoader of torchvision.
+"""Images per second of a training step with resident tensors, with Holdout's store, and with a torchvision DataLoader.
 
-The goal is 0.95 of what the step does on tensors that lie on the device.
+The target is 0.95 of the rate on tensors that are already on the device.
 """
 
 import itertools
@@ -28,18 +28,18 @@ from trainables.training.train import Training
 
 
 def _from_store(training: Training, sizes: Sizes, device: torch.device, *, ahead: bool) -> Iterator[Batch]:
-    """Batches as an epoch has them; without ``ahead`` each is made when it is asked for."""
+    """Yield batches as in an epoch; without ``ahead`` each is loaded on demand."""
     generator = torch.Generator().manual_seed(0)
-    indices = (torch.randint(len(training._labels_N), (sizes.batch,), generator=generator) for _ in itertools.count())
+    indices = (torch.randint(len(training.labels_N), (sizes.batch,), generator=generator) for _ in itertools.count())
 
     def make(indices_B: torch.Tensor) -> Batch:
-        return training._batch(indices_B, generator)
+        return training.load_batch(indices_B, generator)
 
     yield from prefetched(indices, make, device) if ahead else map(make, indices)  # type: ignore[misc]
 
 
 def _from_loader(root: Path, sizes: Sizes, device: torch.device) -> Iterator[Batch]:
-    """torchvision's way: JPEG files, decoded and cut by worker processes, through pinned memory."""
+    """Yield batches of JPEG files, decoded and cropped by worker processes, through pinned memory."""
     ways = [v2.Resize(sizes.short_side), v2.RandomCrop(sizes.side), v2.RandomHorizontalFlip()]
     images = ImageFolder(str(root), v2.Compose([*ways, v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)]))
     loader = DataLoader(
@@ -52,7 +52,7 @@ def _from_loader(root: Path, sizes: Sizes, device: torch.device) -> Iterator[Bat
 
 
 def feeding(console: Console, sizes: Sizes, device: torch.device) -> None:
-    """A row a source: images a second, beside resident tensors, and how much of the time a kernel runs."""
+    """Print one row per source: images per second, relative to resident tensors, and the busy fraction."""
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch, "images")
         root.mkdir()
@@ -66,7 +66,7 @@ def feeding(console: Console, sizes: Sizes, device: torch.device) -> None:
         )
         training = partial(training_of, sizes.networks[0], images, sizes, device=device, precision="bfloat16")
         resident, main_memory = training(str(Path(scratch, "resident"))), training(str(Path(scratch, "memory")))
-        main_memory._train_view = images.open().subset(images.class_names)
+        main_memory.train_view = images.open().subset(images.class_names)
         sources: dict[str, tuple[Training, Iterator[Batch]]] = {
             "tensors on the device": (resident, itertools.repeat(still_batch(sizes, device))),
             "store on the device": (resident, _from_store(resident, sizes, device, ahead=True)),

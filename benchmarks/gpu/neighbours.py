@@ -1,4 +1,4 @@
-"""Neighbours and k-means of as many embeddings as SOP's test has: torch beside faiss, on the device and on a CPU.
+"""Neighbours and k-means at the size of SOP's test set: torch compared to faiss, on the device and on a CPU.
 
 Shapes: N images, D embedding.
 """
@@ -31,7 +31,7 @@ def _knn_gpu(unit_ND: Tensor) -> object:
 
 
 def faiss_kmeans(unit_ND: Tensor, clusters: int, *, gpu: bool) -> Tensor:
-    """Its own loop: 25 iterations, and a cluster that has lost its images takes half of another one's."""
+    """Run faiss's own loop: 25 iterations, splitting another cluster when one becomes empty."""
     import faiss
 
     start = torch.randperm(len(unit_ND), generator=torch.Generator().manual_seed(0))[:clusters]
@@ -44,7 +44,7 @@ def faiss_kmeans(unit_ND: Tensor, clusters: int, *, gpu: bool) -> Tensor:
 
 
 def _faiss() -> tuple[bool, bool]:
-    """Whether faiss is here, and whether it has a GPU."""
+    """Return whether faiss is installed, and whether it has a GPU."""
     if not importlib.util.find_spec("faiss"):
         return False, False
     import faiss
@@ -53,7 +53,7 @@ def _faiss() -> tuple[bool, bool]:
 
 
 def drawn(images: int, clusters: int, dimensions: int) -> tuple[Tensor, Tensor]:
-    """Labels [N], and embeddings [N, D] that are noise around a centre a label."""
+    """Return labels [N], and embeddings [N, D] of noise around one centre per label."""
     generator = torch.Generator().manual_seed(0)
     labels_N = torch.arange(images) % clusters
     centres = torch.randn(clusters, dimensions, generator=generator)
@@ -61,7 +61,7 @@ def drawn(images: int, clusters: int, dimensions: int) -> tuple[Tensor, Tensor]:
 
 
 def neighbours(console: Console, sizes: Sizes, device: torch.device) -> None:
-    """A row a way: seconds, and for k-means what comes out."""
+    """Print one row per implementation: seconds, and the result of k-means."""
     labels_N, embeddings_ND = drawn(sizes.gallery, sizes.clusters, sizes.dimensions)
     embeddings_ND = embeddings_ND.to(device)
     unit_ND = torch.nn.functional.normalize(embeddings_ND)

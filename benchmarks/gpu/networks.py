@@ -38,11 +38,11 @@ ON_GPU: dict[str, tuple[str, Change]] = {
     "torch.compile with CUDA graphs": ("bfloat16", lambda model, images: torch.compile(model, mode="reduce-overhead")),
     "CUDA graphs": ("bfloat16", _graphed),
 }
-"""What takes minutes on a CPU, or is not there."""
+"""Variants that take minutes on a CPU or are not available there."""
 
 
 def networks(console: Console, sizes: Sizes, device: torch.device) -> None:
-    """A table a network and a row a way: images a second, beside the way it is, and the memory of a step."""
+    """Print one table per network, one row per variant: images per second, speed-up, and memory of a step."""
     ways = ANYWHERE | (ON_GPU if device.type == "cuda" else {})
     with tempfile.TemporaryDirectory() as scratch:
         dataset = DATASETS["glyphs"](num_classes=8, images_per_class=4)  # type: ignore[call-arg]
@@ -57,7 +57,7 @@ def networks(console: Console, sizes: Sizes, device: torch.device) -> None:
                 training = training_of(network, images, sizes, directory, device, precision)
                 try:
                     took, peak = _measured(training, change, sizes, device)
-                except Exception as error:  # what a compiler or a capture meets in a network is its row's answer
+                except Exception as error:  # an error of a compiler or a capture is the result of its row
                     table.add_row(name, f"{type(error).__name__}: {str(error).splitlines()[0]:.60}", "", "")
                     continue
                 first = first or took
@@ -67,9 +67,9 @@ def networks(console: Console, sizes: Sizes, device: torch.device) -> None:
 
 
 def _measured(training: Training, change: Change, sizes: Sizes, device: torch.device) -> tuple[float, int]:
-    """Seconds of some steps, and the bytes that they take beyond the weights."""
+    """Return the seconds of some steps, and the bytes that they allocate beyond the weights."""
     batch = still_batch(sizes, device)
-    training._model = change(training._model, batch[0])  # type: ignore[assignment]
+    training.model = change(training.model, batch[0])  # type: ignore[assignment]
     run = partial(take_steps, training, itertools.repeat(batch), sizes.steps)
     (took,) = medians([run], device=device, seconds=sizes.seconds, repeats=3)
     return took, peak_bytes(run, device=device)

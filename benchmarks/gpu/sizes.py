@@ -1,4 +1,4 @@
-"""How large everything is: as in the papers on a GPU, and tiny on a CPU, where it only shows that it runs."""
+"""Sizes of the benchmarks: as in the papers on a GPU, and tiny on a CPU as a smoke test."""
 
 import importlib.util
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ TIMM = ("timm:vit_small_patch16_224",) if importlib.util.find_spec("timm") else 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """``networks`` are the papers'; ``gallery`` and ``clusters`` are SOP's test images and classes.
+    """Sizes; ``networks`` are the papers', ``gallery`` and ``clusters`` the numbers of SOP's test images and classes.
 
-    ``seconds`` is how long each row is timed, ``steps`` at a time, and ``workers`` are those of a DataLoader.
+    Each row is timed for ``seconds``, ``steps`` steps at a time; ``workers`` is the number of DataLoader workers.
     """
 
     side: int
@@ -40,5 +40,5 @@ ON_CPU = Sizes(
 
 
 def sizes_for(device: torch.device) -> Sizes:
-    """Those of the papers where there is a GPU."""
+    """Return the papers' sizes on a GPU, tiny ones on a CPU."""
     return ON_GPU if device.type == "cuda" else ON_CPU

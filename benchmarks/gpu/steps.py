@@ -1,4 +1,4 @@
-"""Training steps as ``trainables/training/train.py`` takes them, on batches from anywhere."""
+"""Training steps of ``trainables/training/train.py`` on batches from any source."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ Batch = tuple[Tensor, Tensor]
 def training_of(
     network: str, images: StoreSpec, sizes: Sizes, directory: str, device: torch.device, precision: str
 ) -> Training:
-    """A training with Proxy Anchor that validates nothing."""
+    """Return a training with Proxy Anchor and without validation."""
     spec = TrialSpec(
         loss="proxy_anchor",
         hyperparameters={},
@@ -43,17 +43,17 @@ def training_of(
 
 
 def still_batch(sizes: Sizes, device: torch.device) -> Batch:
-    """A batch that lies on the device: nothing is fed."""
+    """Return a batch that is already on the device."""
     return torch.rand(sizes.batch, 3, sizes.side, sizes.side, device=device), torch.arange(
         sizes.batch, device=device
     ) % 8
 
 
 def take_steps(training: Training, batches: Iterator[Batch], steps: int) -> None:
-    """So many steps, each loss read one step late, as in an epoch."""
+    """Take ``steps`` steps, reading each loss one step late, as in an epoch."""
     before: LateValue | None = None
     for _ in range(steps):
-        late = LateValue(training._step(*next(batches)))
+        late = LateValue(training.step(*next(batches)))
         if before is not None:
             before.read()
         before = late

@@ -230,11 +230,11 @@ def test_bad_images_files_and_folders(made: SmallModel, tmp_path: Path) -> None:
     )
     under_file = tmp_path / "letters" / "a.txt" / "c.npz"
     assert "nothing can be written into" in refused("embed", made.folder, made.images, "--to", under_file)
-    assert "holds something else than an index (a.txt)" in refused(
+    assert "holds files that are not an index's (a.txt)" in refused(
         "index", made.folder, made.images, "--to", tmp_path / "letters"
     )
     assert refused("embed", made.folder, made.images, *to, "--batch-size", 0) == "batch_size is 0; give 1 or more."
-    assert "where nothing can be computed here" in refused("embed", made.folder, made.images, *to, "--device", "gpu")
+    assert "which is not available here" in refused("embed", made.folder, made.images, *to, "--device", "gpu")
     assert not (tmp_path / "a.npz").exists()
 
 
@@ -250,10 +250,10 @@ def test_a_path_that_is_no_text(made: SmallModel, tmp_path: Path) -> None:
 
 def test_bad_models(made: SmallModel, tmp_path: Path) -> None:
     to = (made.images, "--to", tmp_path / "a.npz")
-    assert "is no model: model.json and model.safetensors cannot be read there" in refused("embed", made.images, *to)
+    assert "is not a model: model.json and model.safetensors cannot be read there" in refused("embed", made.images, *to)
     (tmp_path / "birds").mkdir()
     (tmp_path / "birds" / "search.yaml").write_text("name: birds\n")
-    assert "is the folder of a search, and no model" in refused("embed", tmp_path / "birds", *to)
+    assert "is the folder of a search, not a model" in refused("embed", tmp_path / "birds", *to)
     assert "cannot be accessed (ValueError: Unsupported filesystem: 'nowhere'); install" in refused(
         "embed", "nowhere://birds", *to
     )
@@ -265,16 +265,16 @@ def test_bad_models(made: SmallModel, tmp_path: Path) -> None:
     (folder / "model.json").write_text(json.dumps({**content, "format": 99}))
     assert "describes a model in the format 99, and this version reads" in refused("embed", folder, *to)
     (folder / "model.json").write_text(json.dumps({**content, "model": {**content["model"], "backbone": "lab:Net"}}))
-    assert "has a network of its own, lab:Net, whose code would be imported and run" in refused("embed", folder, *to)
+    assert "has a user-defined network, lab:Net, whose code would be imported and run" in refused("embed", folder, *to)
     weights = tmp_path / "weights.pt"
     weights.write_bytes(b"\x80\x04N.")
-    assert "weights of other kinds, which would have to be unpickled, are not read" in refused("embed", weights, *to)
+    assert "other formats, which would have to be unpickled, are not read" in refused("embed", weights, *to)
 
 
 def test_bad_indexes_and_numbers(index: Path, made: SmallModel, other: SmallModel, tmp_path: Path) -> None:
     image = made.images / "class-00" / "00.png"
-    assert "is no index: index.json cannot be read there" in refused("query", made.folder, image)
-    assert "is no index" in refused("query", tmp_path / "nowhere", image)
+    assert "is not an index: index.json cannot be read there" in refused("query", made.folder, image)
+    assert "is not an index" in refused("query", tmp_path / "nowhere", image)
     assert refused("query", index, image, "-k", 61) == "k is 61, and the index holds 60 images; give 1 to 60."
     assert refused("query", index, image, "-k", 0) == "k is 0, and the index holds 60 images; give 1 to 60."
     said = refused("query", index, image, "--model", other.folder)

@@ -75,7 +75,7 @@ def test_they_are_frozen_with_the_search_and_said_where_its_settings_are(search_
         ({"mpa": 3}, ["training_by_loss.mpa: must be keys and values; it is 3."]),
         ({"pnp": {"sampler": "balance"}}, ["training_by_loss.pnp: sampler must be one of"]),
         ({"pnp": {"batch_size": 9995}}, ["training_by_loss.pnp: A balanced batch of 9995"]),
-        ({"pnp": {"warmup_epochs": 99}}, ["training_by_loss.pnp over training: warmup_epochs must lie between 0 and"]),
+        ({"pnp": {"warmup_epochs": 99}}, ["training_by_loss.pnp over training: warmup_epochs must be between 0 and"]),
         (
             {"mpa": {"lr": -1, "image_size": 8, "clip_grad": 0}, "pnp": {"optimizer": "sdg"}},
             [

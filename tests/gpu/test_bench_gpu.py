@@ -1,4 +1,4 @@
-"""``make bench-gpu`` on a CPU, with all that a machine for training alone does not have taken away."""
+"""``make bench-gpu`` runs on a CPU, without the packages that a training machine lacks."""
 
 import os
 import subprocess

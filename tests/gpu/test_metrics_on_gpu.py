@@ -1,4 +1,4 @@
-"""Metrics of embeddings that lie on a GPU are those of the same embeddings on a CPU.
+"""Metrics of embeddings on a GPU equal those on a CPU.
 
 Shapes: N images, D embedding.
 """
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU is
 
 
 def made(images: int, classes: int, dimensions: int, *, ties: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Embeddings around the centres of their classes; with ``ties`` on a coarse grid, and every tenth image twice."""
+    """Return embeddings around class centres; with ``ties`` on a coarse grid, and every tenth image twice."""
     generator = torch.Generator().manual_seed(0)
     labels_N = torch.arange(images) % classes
     centres_CD = torch.randn(classes, dimensions, generator=generator)
@@ -37,7 +37,7 @@ def test_every_metric_is_the_cpus(images: int, classes: int, dimensions: int, ti
 
 @pytest.mark.parametrize("allowed", ["highest", "high"])
 def test_neighbours_are_searched_in_float32_whatever_training_allows(allowed: str) -> None:
-    """TF32, which "high" allows, errs by 1e-3."""
+    """TF32, which "high" allows, has errors of 1e-3."""
     unit_ND = torch.nn.functional.normalize(made(2_000, 50, 64, ties=False)[0])
     exact_NK = (unit_ND.double() @ unit_ND.double().T).topk(10).values
     torch.set_float32_matmul_precision(allowed)

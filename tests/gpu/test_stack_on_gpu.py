@@ -1,4 +1,4 @@
-"""A stack of trainings on a GPU: as good as alone, and where its memory ends, in halves."""
+"""A stack on a GPU equals separate trainings, and is split into halves if memory is short."""
 
 import logging
 from pathlib import Path
@@ -29,7 +29,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
 def test_every_loss_comes_to_what_it_comes_to_alone(
     images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture, loss: str, precision: str
 ) -> None:
-    """After two epochs; a GPU's sums come in another order in a stack, which Adam makes more of."""
+    """After two epochs; a GPU sums in another order in a stack, and Adam amplifies the rounding."""
     specs = [
         member(images, tmp_path, number, loss=loss, hyperparameters={}, training={"precision": precision})
         for number in range(3)
@@ -48,7 +48,7 @@ def test_every_loss_comes_to_what_it_comes_to_alone(
 def test_a_stack_for_which_there_is_not_enough_memory_goes_on_in_halves(
     images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """There is room for one of four, and not for the four."""
+    """There is memory for one member but not for all four."""
     specs = [member(images, tmp_path, number, training={"image_size": 256, "batch_size": 20}) for number in range(4)]
     trainings = [Training(spec, CUDA) for spec in specs]
     torch.cuda.synchronize()

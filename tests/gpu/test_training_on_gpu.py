@@ -1,4 +1,4 @@
-"""What a training does on a GPU: its images, its batches, its precision, its memory."""
+"""Trainings on a GPU: images, batches, precision and memory."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,7 +28,7 @@ FRAME = Frame(side=32, short_side=36)
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
-    """Ten classes of twelve images of several sizes, each class with a colour of its own."""
+    """Return ten classes of twelve images of several sizes, each class with its own colour."""
     path = tmp_path_factory.mktemp("gpu")
     random = np.random.default_rng(0)
     for number in range(120):
@@ -42,8 +42,8 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
 
 
 @pytest.fixture(autouse=True)
-def nothing_resident() -> Iterator[None]:
-    """No test finds the images that another one left on the GPU."""
+def nothing_held() -> Iterator[None]:
+    """Remove the images that another test left on the GPU."""
     resident._resident.clear()
     yield
     resident._resident.clear()
@@ -83,7 +83,7 @@ def test_batches_are_the_same_wherever_the_images_lie(images: StoreSpec, augment
 
 @pytest.mark.parametrize("is_resident", [False, True])
 def test_prefetched_batches_are_the_same_bit_for_bit(images: StoreSpec, is_resident: bool) -> None:
-    """Also when the memory of a batch is given to the next but one while a long step still runs."""
+    """A batch's memory is reused by the next but one while a long step still runs."""
     store = resident.on_device(images.open(), GPU) if is_resident else images.open()
     view, indices = store.subset(images.class_names), torch.arange(120).repeat(5).split(24)
 
@@ -117,7 +117,7 @@ def test_embeddings_stay_on_the_gpu_and_the_tests_are_in_float32(images: StoreSp
     assert {(embeddings.device.type, embeddings.dtype) for embeddings in found.values()} == {("cuda", torch.float32)}
     scale = expected_ND.abs().max()
     assert (found["float32"].cpu() - expected_ND).abs().max() < 2e-4 * scale, "TF32 errs by 1e-3"
-    assert torch.equal(found["auto"], found["bfloat16"]), "what is free on a GPU"
+    assert torch.equal(found["auto"], found["bfloat16"]), "bfloat16 is the default on a GPU"
     assert not torch.equal(found["float32"], found["bfloat16"])
 
 
@@ -132,16 +132,16 @@ def test_a_training_learns_and_says_what_memory_it_took(images: StoreSpec, tmp_p
 
 
 def test_an_epoch_waits_for_no_step(images: StoreSpec, tmp_path: Path) -> None:
-    """A step is started without waiting for the device anywhere; torch makes that an error here.
+    """A step never waits for the device; torch raises an error here if it does.
 
-    Some losses wait: those that ask which classes a batch has, or mine it.
+    Some losses wait: those that look up the classes of a batch, or mine it.
     """
     training = Training(replace(spec_of(images, tmp_path / "trial"), loss="softmax"), GPU)
     training.run_epoch()
-    images_B, labels_B = training._batch(torch.arange(24), torch.Generator().manual_seed(0))
+    images_B, labels_B = training.load_batch(torch.arange(24), torch.Generator().manual_seed(0))
     torch.cuda.set_sync_debug_mode("error")
     try:
-        late = LateValue(training._step(images_B, labels_B))
+        late = LateValue(training.step(images_B, labels_B))
     finally:
         torch.cuda.set_sync_debug_mode("default")
     training.wait_for_checkpoints()

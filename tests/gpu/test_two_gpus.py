@@ -1,6 +1,6 @@
-"""A training on two GPUs is the training of one, and ends when the process of one of them does.
+"""A training on two GPUs equals that on one, and ends when either process dies.
 
-It needs torch and trainables/ alone: ``pytest --confcutdir tests/gpu tests/gpu``.
+It needs only torch and trainables/: ``pytest --confcutdir tests/gpu tests/gpu``.
 """
 
 import os
@@ -28,7 +28,7 @@ ONE, TWO = (torch.device("cuda", 0),), (torch.device("cuda", 0), torch.device("c
 
 @pytest.fixture
 def spec(tmp_path: Path) -> TrialSpec:
-    """Batches of 55 images, which two GPUs cannot halve."""
+    """Return a spec with odd batches of 55 images."""
     glyphs = Glyphs(num_classes=12, images_per_class=10)
     names = tuple(glyphs.classes())
     return TrialSpec(
@@ -50,7 +50,7 @@ def spec(tmp_path: Path) -> TrialSpec:
 
 @pytest.mark.parametrize(("loss", "freeze_bn"), [("mpa", False), ("multi_similarity", True), ("pnp", False)])
 def test_two_gpus_train_as_one(spec: TrialSpec, loss: str, freeze_bn: bool) -> None:
-    """Float32 on one GPU and on two sums in another order, which Adam's first steps enlarge."""
+    """Two GPUs sum in another order than one, and Adam's first steps amplify the rounding."""
     spec = replace(spec, loss=loss, model=replace(spec.model, freeze_bn=freeze_bn))
     losses = {}
     for devices in (ONE, TWO):
@@ -74,7 +74,7 @@ def test_a_killed_rank_ends_the_training_long_before_the_patience(spec: TrialSpe
     training.run_epoch()
     assert training._others is not None
     (other,) = training._others._processes
-    training._loss.register_forward_hook(lambda *_: os.kill(other.pid, signal.SIGKILL))
+    training.loss.register_forward_hook(lambda *_: os.kill(other.pid, signal.SIGKILL))
     start = time.monotonic()
     with pytest.raises(RankLost):
         training.run_epoch()

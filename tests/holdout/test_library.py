@@ -1,4 +1,4 @@
-"""``import holdout``: searches run, opened and compared from Python."""
+"""Searches run, opened and compared from Python by ``import holdout``."""
 
 import math
 from collections.abc import Callable
@@ -24,7 +24,7 @@ Files = Callable[..., dict[str, Any]]
 def test_a_search_is_run_followed_opened_and_extended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The example's search, made smaller: its first stage alone, extended, and then the example as it stands."""
+    """A smaller version of the example runs its first stage, is extended, and is then run in full."""
     smaller = {"training": {"epochs": 2}, "search": {"trials": 1}, "final": {"seeds": 1}, "selection": {"seeds": 1}}
     for section, values in smaller.items():
         monkeypatch.setitem(search_from_python.CONTENT, section, values)
@@ -96,7 +96,7 @@ def test_losses_are_described_without_being_loaded() -> None:
 
 
 def test_embeddings_from_anywhere_are_scored() -> None:
-    """Two classes on two axes: every nearest neighbour is of the class, and with them all R."""
+    """Two classes on two axes: all R nearest neighbours have the query's class."""
     embeddings = np.array([[1, 0.0], [1, 0.1], [0, 1.0], [0.1, 1]])
     assert holdout.evaluate(embeddings, [0, 0, 1, 1], ["recall_at_1", "map_at_r"]) == {
         "recall_at_1": 1.0,

@@ -66,7 +66,7 @@ COMMANDS = [
     (["remove", "../row.yaml"], "There is no search or campaign '../row.yaml' in runs"),
     (["init", "/nonexistent"], "/nonexistent does not exist; name a folder of images that has one sub-folder a class."),
     (["embed", "folder", "folder", "--to", "e.npz"], "The folder 'folder' holds no image."),
-    (["query", "folder", "row.yaml"], "folder is no index: index.json cannot be read there (No such file or directory)."),
+    (["query", "folder", "row.yaml"], "folder is not an index: index.json cannot be read there (No such file or directory)."),
     (["query", "garbled", "row.yaml"], "The index garbled is damaged ("),
     (["query", "future", "row.yaml"], "describes an index in the format 99, and this version reads 1; make the index again"),
     (["papers", "zebra"], "zebra is no paper; there are mpa, "),

@@ -120,7 +120,10 @@ def test_nothing_is_said_of_a_default_that_stands_for_a_wrong_entry(
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"losses": ["mpa", "support.own_parts:Pull"]}, "the loss 'support.own_parts:Pull' is none of"),
+        (
+            {"losses": ["mpa", "support.own_parts:Pull"]},
+            "the loss 'support.own_parts:Pull' is not among those tested in stacks",
+        ),
         ({"split": {"folds": 4}}, "a training of 4 folds is several trainings, one after the other"),
         ({"losses": [], "split": {"folds": 4}}, None),
         ({"resources": {"stack": 1}, "split": {"folds": 4}}, None),

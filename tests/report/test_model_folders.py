@@ -187,7 +187,7 @@ def test_there_is_none_before_the_choice_and_of_no_other_loss(runs: Path, tmp_pa
     shutil.rmtree(tmp_path / "runs/small/models")
     with pytest.raises(Mistakes, match="Nothing is selected yet"):
         holdout.open("small", runs=tmp_path / "runs").best_model("pnp")
-    with pytest.raises(Mistakes, match="is the folder of a search, and no model"):
+    with pytest.raises(Mistakes, match="is the folder of a search, not a model"):
         holdout.load(str(runs / "small"))
 
 

@@ -1,4 +1,4 @@
-"""A model that was trained in moments, as a checkpoint and as a folder."""
+"""A briefly trained model, as a checkpoint and as a folder."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from trainables.training.train import train
 
 @dataclass(frozen=True, kw_only=True)
 class SmallModel:
-    """Where the model lies, and the 60 images that it was trained on, below ``images``."""
+    """The paths of a model, and of the 60 images that it was trained on, below ``images``."""
 
     folder: Path
     checkpoint: Path
@@ -21,7 +21,7 @@ class SmallModel:
 
 
 def small_model(path: Path, *, seed: int = 7) -> SmallModel:
-    """A model below ``path``, trained for an epoch; another seed makes other weights."""
+    """Train a model below ``path`` for one epoch; its weights depend on ``seed``."""
     store = drawn_images(path)
     spec = replace(small_spec(store, path, epochs=1), seed=seed)
     *_, record = train(spec)

@@ -1,4 +1,4 @@
-"""A training that takes moments, on images that are drawn."""
+"""A short training on drawn images."""
 
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,13 @@ from trainables.training.config import TrainingConfig
 
 
 def drawn_images(path: Path) -> StoreSpec:
-    """Six classes of noise below ``path``."""
+    """Write six classes of noise images below ``path``."""
     dataset = Folder(root=str(draw_folder(path / "images", classes=6)))
     return StoreSpec(dataset=dataset, class_names=tuple(dataset.classes()), short_side=18, cache=str(path / "cache"))
 
 
 def small_spec(images: StoreSpec, directory: Path, *, epochs: int, **changes: Any) -> TrialSpec:
-    """All classes train. Without validation classes every epoch is the best so far."""
+    """Return a spec that trains on all classes; without validation every epoch is the best so far."""
     return TrialSpec(
         loss="mpa",
         hyperparameters={"proxies_per_class": 2},

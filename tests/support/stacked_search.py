@@ -1,4 +1,4 @@
-"""A small search that can be trained in stacks, and what it has to come to, however many are trained at once."""
+"""A small search that can be trained in stacks, with results that do not depend on the stack size."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ STUDIES = ("proxy_anchor", "proxy_anchor@confirm", "proxy_anchor@final")
 
 
 def stackable_search(path: Path, **resources: Any) -> Path:
-    """A search file, whose proposals do not hang on how many trials run at once."""
+    """Return a search file whose proposals do not depend on the number of parallel trials."""
     content = small_search(
         path,
         dataset={"name": "glyphs", "num_classes": 16, "images_per_class": 8},
@@ -27,14 +27,14 @@ def stackable_search(path: Path, **resources: Any) -> Path:
         final={"seeds": STACK},
         resources=resources,
     )
-    content["training"] |= {"epochs": EPOCHS, "lr": 1e-4}  # with 1e-3 the last bit grows to a percent, as with threads
+    content["training"] |= {"epochs": EPOCHS, "lr": 1e-4}  # with 1e-3 rounding grows to a percent, as with threads
     return write_search(path, content)
 
 
 def assert_same_studies(
     by_itself: Path, together: Path, search: str = "small", *, epochs: int = EPOCHS, rounding: float = 1e-4
 ) -> None:
-    """Two runs folders hold the same trials, with the same epochs but for rounding."""
+    """Assert that two runs folders hold the same trials and epochs, up to rounding."""
     for study in STUDIES:
         ones, others = stored(by_itself, search, study), stored(together, search, study)
         assert len(ones) == len(others) > 0
@@ -51,5 +51,5 @@ def assert_same_studies(
 
 
 def sizes(runs: Path, study: str) -> list[int]:
-    """How many were trained at once, for every epoch of a study."""
+    """Return the number of trainings stepped together, for every epoch of a study."""
     return [entry.get("together", 1) for trial in stored(runs, "small", study) for entry in epochs_of(trial)]

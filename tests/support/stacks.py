@@ -1,4 +1,4 @@
-"""Trainings in a stack, and the same trainings alone."""
+"""Trainings in a stack, and the same trainings trained separately."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,9 +20,9 @@ CLIPS = (0.05, None, 10.0)
 
 @contextmanager
 def float64() -> Iterator[None]:
-    """Networks are of float64 here, so that what differs is arithmetic and not rounding.
+    """Create networks in float64, so that differences are errors and not rounding.
 
-    In float32 Adam makes whole steps of a gradient that is nothing but rounding.
+    In float32 Adam takes full steps along gradients that are only rounding noise.
     """
     torch.set_default_dtype(torch.float64)
     try:
@@ -32,7 +32,7 @@ def float64() -> Iterator[None]:
 
 
 def member(images: StoreSpec, directory: Path, number: int, **changes: Any) -> TrialSpec:
-    """A training with its own seed, rates, decay and bound of gradients; four classes train and two validate."""
+    """Return a spec with its own seed, rates, decay and gradient bound; four classes train and two validate."""
     training = TrainingConfig(
         epochs=3, batch_size=20, images_per_class=5, image_size=16, lr=1e-3 * (number + 1), head_lr=2e-3 / (number + 1),
         weight_decay=0.02 * number, clip_grad=CLIPS[number % len(CLIPS)],
@@ -54,7 +54,7 @@ def member(images: StoreSpec, directory: Path, number: int, **changes: Any) -> T
 
 
 def alone(spec: TrialSpec, epochs: int, device: torch.device = CPU) -> Training:
-    """``spec`` after so many epochs by itself, in a folder of its own."""
+    """Train ``spec`` separately, in its own folder, for ``epochs`` epochs."""
     training = Training(replace(spec, directory=f"{spec.directory}-alone"), device)
     for _ in range(epochs):
         training.run_epoch()
@@ -62,7 +62,7 @@ def alone(spec: TrialSpec, epochs: int, device: torch.device = CPU) -> Training:
 
 
 def records_of(results: Sequence[EpochRecord | Exception]) -> list[EpochRecord]:
-    """The records, where no member has failed."""
+    """Return the records, raising the first failure of a member."""
     records = []
     for result in results:
         if isinstance(result, Exception):
@@ -72,12 +72,11 @@ def records_of(results: Sequence[EpochRecord | Exception]) -> list[EpochRecord]:
 
 
 def assert_same(training: Training, reference: Training, tolerance: float = 1e-9) -> None:
-    """Weights, running statistics, moments of the optimiser, learning rates and records are equal."""
-    ours, theirs = training.parts, reference.parts
-    for module, other in ((ours.model, theirs.model), (ours.loss, theirs.loss)):
+    """Assert equal weights, running statistics, optimizer state, learning rates and records."""
+    for module, other in ((training.model, reference.model), (training.loss, reference.loss)):
         torch.testing.assert_close(module.state_dict(), other.state_dict(), rtol=tolerance, atol=tolerance)
     torch.testing.assert_close(
-        ours.optimizer.state_dict(), theirs.optimizer.state_dict(), rtol=tolerance, atol=tolerance
+        training.optimizer.state_dict(), reference.optimizer.state_dict(), rtol=tolerance, atol=tolerance
     )
     assert len(training.records) == len(reference.records)
     for record, other_record in zip(training.records, reference.records):

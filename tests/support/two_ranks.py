@@ -1,4 +1,4 @@
-"""A network whose batches two processes share, and the same in one process: gradients of every loss.
+"""Gradients of every loss for a network whose batches two processes share, and for one process.
 
 ``python -m support.two_ranks FILE`` is rank 1; the test is rank 0, and they meet in FILE.
 """
@@ -23,7 +23,7 @@ LABELS_B = torch.tensor([0, 1, 2, 0, 1, 2, 3, 3, 3, 4, 0])  # 4 has no partner
 
 
 class Network(nn.Module):
-    """It has a layer that it does not use."""
+    """A network with an unused layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,10 +42,10 @@ def make_loss(name: str) -> Loss:
 
 
 def in_one_process(name: str) -> tuple[list[float], Network, Loss]:
-    """The losses of the steps, and what holds the gradients of the last one."""
+    """Return the losses of the steps, and the modules with the gradients of the last step."""
     network, loss, values = Network().double(), make_loss(name), []
     for step in range(STEPS):
-        torch.manual_seed(step)  # what a loss draws
+        torch.manual_seed(step)  # for random draws of the loss
         value = loss(network(INPUTS_BX), LABELS_B)
         network.zero_grad()
         loss.zero_grad()
@@ -55,11 +55,11 @@ def in_one_process(name: str) -> tuple[list[float], Network, Loss]:
 
 
 def in_two(rank: int, name: str) -> tuple[list[float], Network, Loss]:
-    """The same; the losses are rank 0's alone."""
+    """Return the same for two ranks; only rank 0 has the losses."""
     network, loss, values = Network().double(), make_loss(name), []
     if rank:
         for parameter in network.parameters():
-            nn.init.zeros_(parameter)  # it gets rank 0's
+            nn.init.zeros_(parameter)  # DistributedDataParallel copies rank 0's
     take_common_statistics(network, CPU)
     wrapped = DistributedDataParallel(network, static_graph=True)
     wrapped.register_comm_hook(None, sum_gradients)
@@ -82,7 +82,7 @@ def join(rank: int, file: str) -> None:
 
 
 def names() -> list[str]:
-    """All losses, in the same order on both ranks."""
+    """Return all losses, in the same order on both ranks."""
     return list(LOSSES)
 
 

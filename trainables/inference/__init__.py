@@ -1,1 +1,1 @@
-"""A trained model as something that can be used: images in, embeddings out; no training, no search."""
+"""Use of trained models: files, embedding of images, similarity search, export. No training, no search."""

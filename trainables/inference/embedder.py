@@ -1,4 +1,7 @@
-"""A trained network that embeds images, loaded from disk."""
+"""Trained networks loaded from disk, and the embedding of images of any kind.
+
+Shapes: N images, D embedding dimensions.
+"""
 
 import hashlib
 import json
@@ -38,16 +41,12 @@ if TYPE_CHECKING:
     from trainables.inference.index.image_index import ImageIndex
 
 
-# A trained network that turns images of any kind into embeddings, as its test did.
-#
-# Shapes: N images, D embedding dimensions.
-
 OnProgress = Callable[[int], None]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Embedded:
-    """Embeddings [N, D] of the images that could be read, which of all images these are, and the others."""
+    """Embeddings [N, D] of the readable images, their positions among all images, and the unreadable ones."""
 
     embeddings_ND: NDArray[np.float32]
     positions_N: NDArray[np.int64]
@@ -55,10 +54,10 @@ class Embedded:
 
 
 class Embedder:
-    """A network on a device, with its preprocessing. Made by :func:`holdout.load`.
+    """A network on a device, with its preprocessing. Created by :func:`holdout.load`.
 
-    ``spec`` says what it is and what it was trained on, ``card`` the same for people, in Markdown. ``address`` is where
-    it was loaded from, None where it was made otherwise.
+    It embeds as the search's test did. ``spec`` describes the network and its training, ``card`` does so in Markdown
+    for people. ``address`` is the path or URL it was loaded from, if any.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class Embedder:
 
     @cached_property
     def weights_sha256(self) -> str:
-        """SHA-256 of the file ``model.safetensors`` that these weights make, whichever file they were read from."""
+        """Return the SHA-256 of these weights as a file ``model.safetensors``, regardless of their source."""
         return hashlib.sha256(tensors_bytes(self.network.state_dict())).hexdigest()
 
     def embed(
@@ -92,20 +91,20 @@ class Embedder:
         batch_size: int | None = None,
         on_progress: OnProgress | None = None,
     ) -> NDArray[np.float32]:
-        """Embeddings of length 1.
+        """Compute embeddings of length 1.
 
         Args:
-            images: one image or several: paths, encoded ``bytes``, images of Pillow's, arrays (uint8, [H, W, 3] or
-                grey [H, W]) or tensors ([3, H, W], uint8 or in 0 … 1); a batch of them in one array; or a folder, whose
-                images come by name.
-            batch_size: so many at once; by default as in the test. Another one may change last bits.
-            on_progress: told how many images are done, now and then.
+            images: one image or several: paths, encoded ``bytes``, PIL images, arrays (uint8, [H, W, 3] or grey
+                [H, W]) or tensors ([3, H, W], uint8 or floating in 0 … 1); a batch of them in one array; or a folder,
+                whose images are sorted by name.
+            batch_size: images embedded at once; by default as in the test. Another value may change the last bits.
+            on_progress: called with the number of images done, after every batch.
 
         Returns:
             float32 [N, D] in the order of the images.
 
         Raises:
-            Mistakes: images that cannot be read, all of them, or none given; or a batch of less than one.
+            Mistakes: images cannot be read (all of them are listed), none is given, or ``batch_size`` is less than 1.
         """
         found = self.embed_readable(images, batch_size=batch_size, on_progress=on_progress, all_or_none=True)
         if found.unreadable:
@@ -120,12 +119,12 @@ class Embedder:
         on_progress: OnProgress | None = None,
         all_or_none: bool = False,
     ) -> Embedded:
-        """As :meth:`embed`, of the images that can be read.
+        """Compute embeddings as :meth:`embed` does, skipping unreadable images.
 
-        With ``all_or_none`` nothing is embedded any more once one could not be read: the rest is only looked through.
+        With ``all_or_none``, nothing more is embedded after the first unreadable image; the rest is only checked.
 
         Raises:
-            Mistakes: no image given, or a batch of less than one.
+            Mistakes: no image is given, or ``batch_size`` is less than 1.
         """
         size = self.spec.batch_size if batch_size is None else batch_size
         if size < 1:
@@ -161,20 +160,20 @@ class Embedder:
         batch_size: int | None = None,
         on_progress: OnProgress | None = None,
     ) -> "ImageIndex":
-        """An index of images, to be asked for those most similar to others.
+        """Build an index of images for similarity search.
 
         Args:
-            images: as for :meth:`embed`. Those that are no paths are called ``image 0`` and so on, by their position.
-            kind: ``exact``, ``ivf`` or ``hnsw``; by default exact up to a million images, and ivf above. What an
-                approximate one finds is measured: ``index.description.recall``.
+            images: as for :meth:`embed`. Images without a path are named ``image 0`` and so on, by position.
+            kind: ``exact``, ``ivf`` or ``hnsw``; by default exact up to a million images, and ivf above. The recall of
+                an approximate index is measured: ``index.description.recall``.
             batch_size: as for :meth:`embed`.
             on_progress: as for :meth:`embed`.
 
         Raises:
-            Mistakes: images that cannot be read, all of them, or none given; a kind that there is not, or not for so
-                few images.
+            Mistakes: images cannot be read (all of them are listed), none is given, or ``kind`` is unknown or needs
+                more images.
         """
-        from trainables.inference.index.image_index import ImageIndex  # the training knows of no index
+        from trainables.inference.index.image_index import ImageIndex  # imports faiss
 
         names: list[str] = []
 
@@ -187,12 +186,12 @@ class Embedder:
         return ImageIndex.of(embeddings_ND, names, self, kind=kind)
 
     def embed_decoded(self, images: Images, *, batch_size: int | None = None) -> NDArray[np.float32]:
-        """As :meth:`embed`, of images that were decoded and scaled down once, for this model or for several.
+        """Compute embeddings as :meth:`embed` does, of images that are already decoded and scaled down.
 
         Args:
-            images: an image store's, or :class:`~trainables.data.loading.ImagesInMemory`. Their short sides
-                are ``spec.decoded_side`` pixels; fewer only where the images themselves are smaller.
-            batch_size: as above.
+            images: those of an image store, or :class:`~trainables.data.loading.ImagesInMemory`. Their short sides are
+                ``spec.decoded_side`` pixels, or fewer if the original is smaller.
+            batch_size: as for :meth:`embed`.
         """
         raw_ND = embed(
             self.network, images, self.spec.frame,
@@ -202,20 +201,17 @@ class Embedder:
         return found
 
 
-# A model from disk, as something that embeds images.
-
-
 def load_model(address: str, *, device: str | torch.device | None = None, trust_code: bool = False) -> Embedder:
-    """The model at ``address``, a path or a URL: a folder that ``holdout export`` made, or a checkpoint.
+    """Load the model at ``address``, a path or a URL: a folder written by ``holdout export``, or a checkpoint.
 
     Args:
-        address: as ``birds-mpa``, ``s3://bucket/birds-mpa`` or ``…/attempt-1/best.safetensors``.
-        device: where to compute; by default a GPU where there is one.
-        trust_code: whether the code of a network of one's own, which the model names, may be imported and run.
+        address: for example ``birds-mpa``, ``s3://bucket/birds-mpa`` or ``…/attempt-1/best.safetensors``.
+        device: device to compute on; by default a GPU if there is one.
+        trust_code: import and run the code of a user-defined network that the model names.
 
     Raises:
-        Mistakes: there is no model, it is of another format or damaged, it names code that is not trusted, or this
-            machine has no such device.
+        Mistakes: there is no model, it has another format or is damaged, it names code that is not trusted, or the
+            device is not available.
     """
     where = _device(device)
     path = given_path(address)
@@ -228,7 +224,7 @@ def load_model(address: str, *, device: str | torch.device | None = None, trust_
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise Mistakes(f"The weights of {address} are not those of its network: {reason}") from error
-    known_as = os.path.abspath(path) if isinstance(path, Path) else address  # which another folder's processes find
+    known_as = os.path.abspath(path) if isinstance(path, Path) else address  # valid in any working folder
     return Embedder(network, spec, card, where, address=known_as)
 
 
@@ -240,7 +236,7 @@ def _device(asked: str | torch.device | None) -> torch.device:
     except (AssertionError, NotImplementedError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise Mistakes(
-            f"device is {str(asked)!r}, where nothing can be computed here ({reason}); give cpu, or leave it out."
+            f"device is {str(asked)!r}, which is not available here ({reason}); give cpu, or leave it out."
         ) from error
 
 
@@ -259,23 +255,23 @@ def _folder(path: AnyPath) -> tuple[dict[str, Tensor], Any, str]:
         raise Mistakes(f"{path / DESCRIPTION} is damaged ({error}); export the model again.") from error
     if isinstance(content, dict) and content.get("weights_sha256", digest) != digest:
         raise Mistakes(
-            f"{path / WEIGHTS} is not the file that {DESCRIPTION} beside it describes (its SHA-256 is {digest[:12]}…); "
-            "export the model again."
+            f"{path / WEIGHTS} is not the file that {DESCRIPTION} next to it describes (its SHA-256 is "
+            f"{digest[:12]}…); export the model again."
         )
     return tensors, content, card
 
 
 def _no_model(path: AnyPath, error: OSError) -> str:
     if (path / "search.yaml").is_file():
-        return f"{path} is the folder of a search, and no model: `holdout export {path.name} --to FOLDER` makes one."
+        return f"{path} is the folder of a search, not a model; `holdout export {path.name} --to FOLDER` writes one."
     if path.is_file():
         return (
-            f"{path} is a file, and not in the form of safetensors; weights of other kinds, which would have to be "
-            "unpickled, are not read. Give a folder that `holdout export` made."
+            f"{path} is a file, and not in the safetensors format; other formats, which would have to be unpickled, "
+            "are not read. Give a folder that `holdout export` wrote."
         )
     return (
-        f"{path} is no model: {DESCRIPTION} and {WEIGHTS} cannot be read there ({error.strerror or error}). Give a "
-        "folder that `holdout export` made, or a checkpoint best.safetensors."
+        f"{path} is not a model: {DESCRIPTION} and {WEIGHTS} cannot be read there ({error.strerror or error}). Give a "
+        "folder that `holdout export` wrote, or a checkpoint best.safetensors."
     )
 
 
@@ -285,9 +281,7 @@ def _checkpoint(path: AnyPath) -> tuple[dict[str, Tensor], Any, str]:
     except OSError as error:
         raise Mistakes(f"There is no model {path} ({error.strerror or error}).") from error
     if content is None:
-        raise Mistakes(
-            f"{path} does not say which network it is of; give a model's folder, or a checkpoint of a search."
-        )
+        raise Mistakes(f"{path} does not describe its network; give a model's folder, or a checkpoint of a search.")
     return tensors, content, ""
 
 
@@ -295,6 +289,6 @@ def _check_code(backbone: str, address: str, trusted: bool) -> None:
     own = is_own(backbone) and backbone.partition(":")[0] not in LIBRARIES
     if own and not trusted:
         raise Mistakes(
-            f"The model {address} has a network of its own, {backbone}, whose code would be imported and run; where "
-            "you trust it, say so: trust_code=True, or --trust-code."
+            f"The model {address} has a user-defined network, {backbone}, whose code would be imported and run; if you "
+            "trust it, give trust_code=True, or --trust-code."
         )

@@ -1,4 +1,4 @@
-"""What may be given as an image, decoded; and many of them, decoded ahead of the network.
+"""Decoding of images given as paths, bytes, arrays or tensors, in batches ahead of the network.
 
 Shapes: H, W pixels; N images.
 """
@@ -24,10 +24,10 @@ ImageLike: TypeAlias = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
 
 
 def found_images(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """The files among ``paths`` as they are given, and the images below the folders, by name; hidden ones are left out.
+    """Return the files among ``paths``, and the images below the folders, sorted by name and without hidden ones.
 
     Raises:
-        Mistakes: a path that is not there, or a folder without an image.
+        Mistakes: a path does not exist, or a folder holds no image.
     """
     found: list[Path] = []
     sentences = []
@@ -45,7 +45,7 @@ def found_images(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
 
 
 def each_image(images: ImageLike | Iterable[ImageLike]) -> Iterable[ImageLike]:
-    """One image, a folder, a batch in one array, or several images, as several."""
+    """Return an iterable of single images from one image, a folder, a batch in one array, or several images."""
     if isinstance(images, str | os.PathLike):
         return found_images([images])
     if isinstance(images, bytes | Image.Image):
@@ -53,24 +53,24 @@ def each_image(images: ImageLike | Iterable[ImageLike]) -> Iterable[ImageLike]:
     if isinstance(images, np.ndarray | torch.Tensor):
         return images if images.ndim == 4 else [images]
     if not isinstance(images, Iterable):
-        raise Mistakes(f"images is {images!r}, which is neither an image nor several; give paths, arrays or tensors.")
+        raise Mistakes(f"images is {images!r}, which is not an image and not iterable; give paths, arrays or tensors.")
     return images
 
 
 def name_of(position: int, image: ImageLike) -> str:
-    """An image's path; of one that has none, its position, from 0."""
+    """Return an image's path, or ``image <position>`` if it has none."""
     return os.fspath(image) if isinstance(image, str | os.PathLike) else f"image {position}"
 
 
 def decoded(image: ImageLike, short_side: int) -> np.ndarray:
-    """``image`` as uint8 [H, W, 3], its short side at most ``short_side`` pixels.
+    """Decode ``image`` to uint8 [H, W, 3], scaled down to a short side of at most ``short_side`` pixels.
 
     A path or ``bytes`` hold an encoded image. Arrays are uint8 [H, W, 3] or grey [H, W]; tensors are [3, H, W], uint8
     or floating in 0 … 1.
 
     Raises:
-        Exception: whatever the decoder meets.
-        ValueError: an array of another shape or type, or no image at all.
+        Exception: any error raised by the decoder.
+        ValueError: the array has another shape or dtype, or ``image`` is not an image.
     """
     if isinstance(image, str | os.PathLike):
         with open_file(Path(image)) as file:
@@ -83,7 +83,7 @@ def decoded(image: ImageLike, short_side: int) -> np.ndarray:
         return fitted(_of_tensor(image), short_side)
     if isinstance(image, np.ndarray):
         return fitted(_of_array(image), short_side)
-    raise ValueError(f"it is a {type(image).__name__}, and no path, bytes, image of Pillow's, array or tensor")
+    raise ValueError(f"it is a {type(image).__name__}, not a path, bytes, PIL image, array or tensor")
 
 
 def _of_array(image: np.ndarray) -> np.ndarray:
@@ -101,7 +101,7 @@ def _of_tensor(image: torch.Tensor) -> np.ndarray:
     if image.is_floating_point():
         low, high = image.aminmax()
         if not (low >= 0 and high <= 1):
-            raise ValueError(f"a floating tensor must lie in 0 … 1; it lies in {low:.3g} … {high:.3g}")
+            raise ValueError(f"a floating tensor must be in 0 … 1; its values are in {low:.3g} … {high:.3g}")
         image = (image * 255).round().to(torch.uint8)
     if image.dtype != torch.uint8:
         raise ValueError(f"a tensor must be uint8, or floating in 0 … 1; it is {image.dtype}")
@@ -111,16 +111,15 @@ def _of_tensor(image: torch.Tensor) -> np.ndarray:
 def decoded_batches(
     images: Iterable[ImageLike], batch_size: int, short_side: int
 ) -> Iterator[Sequence[np.ndarray | Unreadable]]:
-    """The images in batches, their short sides at most ``short_side`` pixels.
+    """Yield decoded images in batches, with short sides of at most ``short_side`` pixels.
 
-    While a batch is used the next one is decoded, on all cores: Pillow decodes and resizes without holding the
-    interpreter.
+    The next batch is decoded on all cores while the current one is used; Pillow decodes and resizes without the GIL.
     """
 
     def one(position: int, image: ImageLike) -> np.ndarray | Unreadable:
         try:
             return decoded(image, short_side)
-        except Exception as error:  # decoders raise anything, and all bad images shall be named at once
+        except Exception as error:  # decoders raise anything; all bad images are reported together
             return unreadable(name_of(position, image), error)
 
     under_way: deque[list[Future[np.ndarray | Unreadable]]] = deque()

@@ -1,4 +1,7 @@
-"""A model on disk: tensors, description and card."""
+"""Files of a model: tensors in the safetensors format, description and card.
+
+Nothing in them is ever executed. Only functions that return torch tensors import torch.
+"""
 
 import hashlib
 import json
@@ -17,19 +20,19 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-# Named tensors in one file (safetensors) with what describes them; nothing in it is ever executed.
+# Tensor files with a description in their header.
 
 LOSS = "loss."
-"""A checkpoint holds what the loss learned beside the network: the names of its tensors begin so."""
+"""Name prefix of the loss's tensors in a checkpoint, which holds them next to the network's."""
 
 _KEY = "holdout"
 
 Array = TypeVar("Array")
-"""PyTorch's tensor or NumPy's array."""
+"""A torch tensor or a NumPy array."""
 
 
 def tensors_bytes(tensors: "Mapping[str, Tensor]", description: Mapping[str, Any] | None = None) -> bytes:
-    """The content of a file of ``tensors``, with ``description`` in its head as JSON."""
+    """Return the content of a file of ``tensors``, with ``description`` as JSON in its header."""
     import torch
     from safetensors.torch import save
 
@@ -39,17 +42,17 @@ def tensors_bytes(tensors: "Mapping[str, Tensor]", description: Mapping[str, Any
 
 
 def read_tensors(path: AnyPath) -> "tuple[dict[str, Tensor], Any]":
-    """The tensors of a file, on the CPU, and their description; None where there is none.
+    """Read the tensors of a file onto the CPU, and their description, or None if there is none.
 
     Raises:
-        OSError: it cannot be read.
-        Mistakes: it is no such file.
+        OSError: the file cannot be read.
+        Mistakes: it is not a valid safetensors file.
     """
     return parsed_tensors(path.read_bytes(), path)
 
 
 def parsed_tensors(content: bytes, path: AnyPath) -> "tuple[dict[str, Tensor], Any]":
-    """As :func:`read_tensors`, of the ``content`` of the file at ``path``."""
+    """Parse the ``content`` of the file at ``path`` as :func:`read_tensors` does."""
     from safetensors.torch import load
 
     with _readable(path):
@@ -57,13 +60,13 @@ def parsed_tensors(content: bytes, path: AnyPath) -> "tuple[dict[str, Tensor], A
 
 
 def read_network(path: AnyPath) -> "tuple[dict[str, Tensor], Any]":
-    """The tensors of a checkpoint's network, without those of its loss, and their description; errors as above."""
+    """Read the tensors of a checkpoint's network, without its loss's, and their description; errors as above."""
     tensors, description = read_tensors(path)
     return _of_network(tensors), description
 
 
 def network_file(path: AnyPath) -> tuple[bytes, Any]:
-    """A file's content with a checkpoint's network alone, and what describes it, without torch; errors as above."""
+    """Return the content of a file with a checkpoint's network only, and its description; torch is not imported."""
     from safetensors.numpy import load, save
 
     content = path.read_bytes()
@@ -82,29 +85,29 @@ def _readable(path: AnyPath) -> Iterator[None]:
     try:
         yield
     except (SafetensorError, *DAMAGED) as error:
-        raise Mistakes(f"{path} holds no tensors in the form of safetensors ({error}); restore the file.") from error
+        raise Mistakes(f"{path} is not a valid safetensors file ({error}); restore the file.") from error
 
 
 def _description_of(content: bytes) -> Any:
-    """What the head of a file of tensors says of them: its first 8 bytes are the length of the JSON that follows."""
+    """Return the description in a tensor file's header, whose first 8 bytes are the length of the JSON that follows."""
     head = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     text = head.get("__metadata__", {}).get(_KEY)
     return None if text is None else json.loads(text)
 
 
-# What has to be known of a trained network to embed images as its test did.
+# The description of a network and its preprocessing.
 
 FORMAT = 1
-"""Changes with every change of the keys or of their meaning."""
+"""Version of the description, incremented with every change of its keys or their meaning."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedderSpec:
-    """A network and its preprocessing.
+    """A network and its preprocessing, complete enough to embed images as the search's test did.
 
-    An image is decoded, scaled down to a short side of ``decoded_side`` pixels where it is larger (8 bits, bilinear,
-    antialiased), cut as ``frame`` says, embedded by ``model`` in float32, ``batch_size`` images at once, and its
-    embedding divided by its length. ``origin`` says what it was trained on and how, in JSON's types.
+    An image is decoded, scaled down to a short side of ``decoded_side`` pixels if it is larger (8 bits, bilinear,
+    antialiased), resized and cropped by ``frame``, and embedded by ``model`` in float32, ``batch_size`` images at once;
+    embeddings are divided by their length. ``origin`` describes the training as JSON types.
     """
 
     model: ModelConfig
@@ -114,15 +117,15 @@ class EmbedderSpec:
     origin: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """For ``model.json`` and the head of a checkpoint."""
+        """Return the content for ``model.json`` and for a checkpoint's header."""
         return {"format": FORMAT, **asdict(self), "normalised": True}
 
     @classmethod
     def from_json(cls, content: Any, path: object) -> "EmbedderSpec":
-        """What ``path`` holds.
+        """Validate the ``content`` of ``path``.
 
         Raises:
-            Mistakes: it is of another format, or damaged.
+            Mistakes: it has another format, or is damaged.
         """
         found = content.get("format") if isinstance(content, Mapping) else None
         if found != FORMAT:
@@ -142,15 +145,15 @@ class EmbedderSpec:
             raise Mistakes(f"{path} is damaged ({type(error).__name__}: {error}); export the model again.") from error
 
 
-# A model on disk: its weights, its description and a card for people. Nothing here needs torch.
+# The folder of a model.
 
 WEIGHTS, DESCRIPTION, CARD = "model.safetensors", "model.json", "README.md"
 
 
 def write_model(folder: AnyPath, weights: bytes, spec: EmbedderSpec, card: str) -> None:
-    """Write a model into ``folder``: ``weights`` is the content of a file of its network's tensors.
+    """Write a model into ``folder``; ``weights`` is the content of a file of its network's tensors.
 
-    The description comes last: where it is, all is.
+    The description is written last, so a folder with a description is complete.
     """
     write_whole(folder / WEIGHTS, lambda file: file.write(weights))
     write_text(folder / CARD, card)

@@ -1,12 +1,12 @@
-"""A model's network as programs that run without this package: one of ``torch.export``, and ONNX.
+"""Export of a model's network to programs that run without this package: ``torch.export`` and ONNX.
 
-Both take float32 images [B, 3, S, S] in 0 … 1, resized and cropped already, for any B, and return embeddings [B, D] of
-length 1: the normalisation of colours and of embeddings is inside.
+Both take float32 images [B, 3, S, S] in 0 … 1, already resized and cropped, for any B, and return embeddings [B, D] of
+length 1; they include the normalisation of colours and of embeddings.
 
-``torch.export.load`` unpickles what a file asks it to, so loading a stranger's file can run any code. Here it only
-reads back, from memory, what was written a moment ago.
+``torch.export.load`` may unpickle, so loading an untrusted file can run any code. Here it only reads back, from memory,
+what was just written.
 
-Shapes: B images of a batch; S pixels a side; D embedding dimensions.
+Shapes: B images of a batch, S pixels a side, D embedding dimensions.
 """
 
 import io
@@ -29,8 +29,8 @@ from trainables.models.embedding import EmbeddingModel
 from trainables.storage import AnyPath
 
 TOLERANCE = 1e-5
-"""How far a program's embeddings, of length 1, may be from the model's: kernels that add in another order differ by
-some 1e-7."""
+"""Largest accepted difference between a program's embeddings, of length 1, and the model's. Another order of
+summation changes them by about 1e-7."""
 
 BATCHES = (1, 7)
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
@@ -38,9 +38,9 @@ ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """What became of a network in one form: ``file`` is there, or ``reason`` says why it is not.
+    """The result of exporting to one form: ``file`` was written, or ``reason`` says why not.
 
-    ``difference`` is the largest absolute one between its embeddings and the model's; None where it could not be run.
+    ``difference`` is the largest absolute difference from the model's embeddings; None if the program could not be run.
     """
 
     form: str
@@ -51,7 +51,7 @@ class Program:
 
 @dataclass(frozen=True, kw_only=True)
 class _Form:
-    """``write`` makes the content of ``file``, ``read`` makes of the content what embeds a batch."""
+    """An export form: ``write`` produces the content of ``file``, ``read`` a function that embeds a batch."""
 
     name: str
     file: str
@@ -70,26 +70,26 @@ class _UnitLength(nn.Module):
 
 
 def write_programs(folder: AnyPath, embedder: Embedder, images: Sequence[np.ndarray]) -> tuple[Program, ...]:
-    """Write ``model.pt2`` and ``model.onnx`` into ``folder``, each only once it was read back and embeds as the model.
+    """Write ``model.pt2`` and ``model.onnx`` into ``folder``, each after checking that it embeds as the model does.
 
-    A file of that name which was there before does not stay where there is no new one.
+    If a form fails, an existing file of its name is removed.
 
     Args:
         folder: a path or a URL.
         embedder: the model.
-        images: real ones to compare with, uint8 [H, W, 3], at least one; the first seven are used.
+        images: real images for the comparison, uint8 [H, W, 3], at least one; the first seven are used.
 
     Returns:
-        What became of each form, in this order.
+        The result of each form, in this order.
     """
-    # A GPU may round what convolutions multiply to 10 bits (TF32), so both sides of the comparison are on the CPU.
+    # A GPU may round the factors of convolutions to 10 bits (TF32), so the comparison runs on the CPU.
     model = Embedder(_network_of(embedder), embedder.spec, embedder.card, torch.device("cpu"))
     chosen = [[images[at % len(images)] for at in range(batch)] for batch in BATCHES]
     checks = [(_as_input(model, of_batch), model.embed(of_batch, batch_size=len(of_batch))) for of_batch in chosen]
     exported: ExportedProgram | str
     try:
         exported = _exported(model)
-    except Exception as error:  # a network of one's own does anything, and what cannot follow it raises anything
+    except Exception as error:  # a user-defined network can make the exporter raise anything
         exported = _reason("torch.export", error)
     programs = []
     for form in FORMS:
@@ -103,14 +103,14 @@ def write_programs(folder: AnyPath, embedder: Embedder, images: Sequence[np.ndar
 
 
 def _network_of(embedder: Embedder) -> EmbeddingModel:
-    """The network once more, on the CPU; torchvision's would lose a hook where they are copied."""
+    """Return a copy of the network on the CPU; deepcopy would lose a hook of torchvision's networks."""
     network = EmbeddingModel(replace(embedder.spec.model, weights=None))
     network.load_state_dict(embedder.network.state_dict())
     return network
 
 
 def _as_input(model: Embedder, images: Sequence[np.ndarray]) -> Tensor:
-    """What the network sees of ``images``, float32 [B, 3, S, S]."""
+    """Return the network's input for ``images``, float32 [B, 3, S, S]."""
     images_B = ImagesInMemory([decoded(image, model.spec.decoded_side) for image in images])
     return load(images_B, torch.arange(len(images)), "none", model.spec.frame, device=model.device)
 
@@ -118,7 +118,7 @@ def _as_input(model: Embedder, images: Sequence[np.ndarray]) -> Tensor:
 def _made(
     form: _Form, exported: ExportedProgram | str, checks: Sequence[tuple[Tensor, NDArray[np.float32]]]
 ) -> tuple[Program, bytes]:
-    """What became of a form, and the content of its file; the content counts only where there is no reason."""
+    """Export to one form; return the result and the content of its file, which is empty if there is a reason."""
 
     def without_file(reason: str, difference: float | None = None) -> tuple[Program, bytes]:
         return Program(form=form.name, file=form.file, difference=difference, reason=reason), b""
@@ -134,7 +134,7 @@ def _made(
     except Exception as error:
         return without_file(_reason(form.name, error))
     difference = float(np.max(differences))
-    if not difference <= TOLERANCE:  # NaN is too far as well
+    if not difference <= TOLERANCE:  # also true for NaN
         return without_file(f"its embeddings differ by {difference:.1g}, more than {TOLERANCE:g}", difference)
     return Program(form=form.name, file=form.file, difference=difference), content
 
@@ -145,10 +145,10 @@ def _reason(exporter: str, error: Exception) -> str:
 
 
 def _exported(model: Embedder) -> ExportedProgram:
-    # Weights that lie channels-last are saved with a warning, and mean nothing to who reads them.
+    # Channels-last weights are saved with a warning, and the reader gains nothing from them.
     network = _UnitLength(_network_of(model)).eval().requires_grad_(False).to(memory_format=torch.contiguous_format)
     side = model.spec.frame.side
-    # The file keeps its example: zeros show nobody's images. A size of 1 would be taken for a constant.
+    # The example input is stored in the file, hence zeros. A batch of 1 would be specialised to a constant.
     program = torch.export.export(network, (torch.zeros(2, 3, side, side),), dynamic_shapes=({0: Dim("batch")},))
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # paths of this machine

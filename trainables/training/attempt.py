@@ -22,11 +22,11 @@ logger = logging.getLogger(__name__)
 
 
 class Attempt:
-    """The training of ``spec`` on ``devices``, as far as this worker has come, with a log of its own.
+    """One worker's attempt at training ``spec`` on ``devices``, with its own log.
 
-    Its news say whose they are by its ``directory``. They are ``{"records": […], "finished": bool}``, the epochs that
-    were not yet reported, ``{"failure": {"cause": …, "reason": …}}``, or ``{"disk_full": sentence}``, which is no
-    failure of the training: it goes on when there is room.
+    Its news carry the ``directory`` of the trial and one of: ``{"records": […], "finished": bool}``, the epochs not yet
+    reported; ``{"failure": {"cause": …, "reason": …}}``; or ``{"disk_full": sentence}``, which does not fail the trial:
+    it is resumed when there is space.
     """
 
     def __init__(self, spec: TrialSpec, devices: "Sequence[torch.device]") -> None:
@@ -38,7 +38,7 @@ class Attempt:
 
     @property
     def log(self) -> TrialLog:
-        """Its log, which is opened before anything that may fail."""
+        """Return the log, opened before anything that may fail."""
         if self._log is None:
             self._log = TrialLog(self._spec, _described(self._devices))
             self._log.open()
@@ -46,7 +46,7 @@ class Attempt:
 
     @property
     def training(self) -> "Training | CrossValidation":
-        """The training, begun or gone on with when it is first asked for."""
+        """Return the training, begun or resumed on first access."""
         from trainables.training.cross_validation import begin
 
         if self._training is None:
@@ -56,11 +56,11 @@ class Attempt:
 
     @property
     def is_due(self) -> bool:
-        """Whether there is nothing to report before a further epoch; one that goes on first reports what it has."""
+        """Return True if the next epoch is due; a resumed training first reports the epochs that it already has."""
         return self._reported == len(self.training.records)
 
     def reported(self) -> dict[str, Any]:
-        """The news of epochs."""
+        """Return the news of the epochs not yet reported."""
         unreported = self.training.records[self._reported :]
         self._reported = len(self.training.records)
         if self.training.finished:
@@ -68,10 +68,10 @@ class Attempt:
         return self._news(records=unreported, finished=self.training.finished)
 
     def failed(self, error: Exception) -> dict[str, Any]:
-        """The news of what ended it, which is written into its log.
+        """Log ``error``, which ended the training, and return its news.
 
         Raises:
-            RankLost: it is that: as if this process had died, the trial is tried again elsewhere.
+            RankLost: ``error`` is one; the trial is retried elsewhere, as if this process had died.
         """
         from trainables.training.train import failure_of
 
@@ -88,11 +88,11 @@ class Attempt:
         return {"directory": self._spec.directory, **news}
 
     def end(self) -> None:
-        """Wait for what is being written, and keep nothing."""
+        """Wait for pending writes, and release the training."""
         if self._training is not None:
             try:
                 self._training.wait_for_checkpoints()
-            except Exception as error:  # the driver has ended the trial, and needs no checkpoint of it
+            except Exception as error:  # not an error: the driver has ended the trial
                 with self.log.alone():
                     logger.warning("The last checkpoint could not be written (%s: %s).", type(error).__name__, error)
         if self._log is not None:
@@ -101,7 +101,7 @@ class Attempt:
 
 
 def train_together(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
-    """Train the next epoch of each that is due; the news of all. What one fails of does not touch the others."""
+    """Train the next epoch of each attempt that is due, and return the news of all; failures are independent."""
     failures: dict[Attempt, Exception] = {}
     due: list[Attempt] = []
     for attempt in attempts:
@@ -124,7 +124,7 @@ def _next_epochs(trainings: "Sequence[Training | CrossValidation]") -> Sequence[
     if len(trainings) > 1:
         from trainables.training.stack import run_epochs
 
-        return run_epochs(cast("Sequence[Training]", trainings))  # what has a key is no cross-validation
+        return run_epochs(cast("Sequence[Training]", trainings))  # a stack has no cross-validation
     try:
         return [training.run_epoch() for training in trainings]
     except Exception as error:
@@ -140,6 +140,6 @@ def _described(devices: "Sequence[torch.device]") -> str:
 
 
 def _where_full(error: Exception, spec: TrialSpec) -> str:
-    """The sentence on a full disk, which may be that of another machine than the driver's."""
+    """Return a sentence on the full disk, with the name of this machine."""
     full = error if isinstance(error, DiskFull) else DiskFull.at(as_path(spec.directory))
     return f"On {socket.gethostname()}: {full}"

@@ -1,4 +1,4 @@
-"""The training section of a search file, and optimisers by name."""
+"""The ``training`` section of a search file, and the table of optimizers."""
 
 import math
 from collections.abc import Iterable
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-
-# The optimisers of the papers, and how a training's parameters are grouped for them.
-
 _ROWS = {
     "adamw": PartRow(path="trainables.training.optimizers:AdamW"),  # Multi Proxy Anchor, the thesis
     "adam": PartRow(path="trainables.training.optimizers:Adam"),  # PNP, Sampling Wisely
@@ -26,21 +23,19 @@ OPTIMIZERS: "PartTable[type[Optimizer], PartRow]" = PartTable("optimizer", _ROWS
 
 
 def parameter_group(parameters: "Iterable[nn.Parameter]", lr: float) -> dict[str, Any]:
-    """The parameters that learn (frozen batch-norm's do not), at the learning rate ``lr``."""
+    """Return an optimizer group of the parameters that require gradients, at the learning rate ``lr``."""
     return {"params": [parameter for parameter in parameters if parameter.requires_grad], "lr": lr}
 
 
-# How a model is trained: the ``training`` section of a search file.
-
-RESIZE = 256 / 224  # the short side before a crop over the side after it, as ImageNet's evaluation has it
+RESIZE = 256 / 224  # the short side before a crop over the side after it, as in ImageNet's evaluation
 PRECISIONS = ("auto", "float32", "bfloat16")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Learning rates are multiplied by ``gamma`` every ``step`` epochs, or after each of the epochs ``milestones``.
+    """A learning-rate schedule: rates are multiplied by ``gamma`` every ``step`` epochs or after each milestone.
 
-    With neither they stay as they are.
+    With neither ``step`` nor ``milestones`` the rates are constant.
     """
 
     step: int | None = None
@@ -62,23 +57,23 @@ class Schedule:
                 "and leave the other null or empty."
             )
         if not 0 < self.gamma <= 1:
-            mistakes.append(f"schedule.gamma must lie in (0, 1]; it is {self.gamma}.")
+            mistakes.append(f"schedule.gamma must be in (0, 1]; it is {self.gamma}.")
         raise_if_any(mistakes)
 
     def changes(self, epochs: int) -> tuple[int, ...]:
-        """After which of the first ``epochs`` epochs the learning rates change."""
+        """Return the epochs, among the first ``epochs``, after which the learning rates change."""
         return self.milestones if self.step is None else tuple(range(self.step, epochs, self.step))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """One training's settings.
+    """The settings of one training.
 
-    ``sampler`` is a row of ``BATCH_SAMPLERS`` or the import path of one's own, which is looked up when it is used.
-    ``head_lr=None`` means ``lr``; ``proxy_lr=None`` means that of the loss's paper. ``warmup_epochs`` train the
-    head and the proxies alone. Images are resized to a short side of ``resize_size`` pixels before they are cropped
-    to ``image_size`` (``None``: 256 for 224, and in this proportion), or with ``resize_square`` to that height and
-    width, in training (but for ``resized_crop_flip``, which cuts from the whole image) and wherever a model is scored.
+    ``sampler`` is a row of ``BATCH_SAMPLERS`` or the import path of a user-defined class, imported when it is used.
+    ``head_lr=None`` means ``lr``; ``proxy_lr=None`` means the rate of the loss's paper. During ``warmup_epochs`` only
+    the head and the proxies are trained. Images are resized to a short side of ``resize_size`` pixels before they are
+    cropped to ``image_size`` (``None``: in the proportion 256 to 224); with ``resize_square`` both sides are resized to
+    it. This holds for training, except that ``resized_crop_flip`` crops from the whole image, and for evaluation.
     ``clip_grad`` bounds each gradient entry, as Proxy-Anchor's code does (``None``: unbounded). ``precision="auto"``
     is bfloat16 autocast on CUDA and float32 elsewhere.
     """
@@ -125,16 +120,16 @@ class TrainingConfig:
         if not (self.weight_decay >= 0 and math.isfinite(self.weight_decay)):
             mistakes.append(f"weight_decay must be at least 0 and finite; it is {self.weight_decay}.")
         if not 0 <= self.warmup_epochs <= self.epochs:
-            mistakes.append(f"warmup_epochs must lie between 0 and epochs ({self.epochs}); it is {self.warmup_epochs}.")
+            mistakes.append(f"warmup_epochs must be between 0 and epochs ({self.epochs}); it is {self.warmup_epochs}.")
         raise_if_any(mistakes)
 
     @property
     def embedding_batch(self) -> int:
-        """How many images are embedded at once: without gradients there is room for more than in training."""
+        """Return the batch size for embedding; without gradients there is memory for more images than in training."""
         return 2 * self.batch_size
 
     @property
     def frame(self) -> Frame:
-        """How images are cut for the network."""
+        """Return the resize and crop of images for the network."""
         short_side = self.resize_size or round(self.image_size * RESIZE)
         return Frame(side=self.image_size, short_side=short_side, square=self.resize_square)

@@ -1,4 +1,4 @@
-"""What a training takes of a machine, by taking a few of its steps."""
+"""Time and memory of a training, measured on a few of its steps."""
 
 import resource
 import time
@@ -23,9 +23,9 @@ LEAST_STEPS, MOST_STEPS, SECONDS = 3, 1000, 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class Images:
-    """How many images a training has: of each class that trains, and in how many classes so many that validate.
+    """Numbers of images per class, for training and for validation.
 
-    ``gallery`` more stand in the validation's gallery.
+    ``gallery`` further images are in the validation's gallery.
     """
 
     train: tuple[int, ...]
@@ -35,10 +35,10 @@ class Images:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Seconds of one training step, how many an epoch has, seconds of its validation, and bytes at the peak.
+    """The cost of a training, or of all members of a stack together.
 
-    Of a stack they are those of all its members together. ``memory`` is the process's where it trains on a CPU, and
-    what PyTorch holds of the GPU where it trains there, of ``device_memory`` bytes.
+    ``step`` and ``validation`` are seconds, ``steps`` is the number of steps of an epoch. ``memory`` is the peak in
+    bytes: of the process on a CPU; reserved by PyTorch on a GPU, which has ``device_memory`` bytes.
     """
 
     step: float
@@ -49,20 +49,23 @@ class Cost:
 
     @property
     def epoch(self) -> float:
-        """Seconds of an epoch."""
+        """Return the seconds of an epoch."""
         return self.step * self.steps + self.validation
 
 
 def measured_costs(
     specs: Sequence[TrialSpec], images: Images, *, threads: int, gpu: bool, stack: int = 1
 ) -> list[Cost]:
-    """The cost of each training, or of a stack of so many of it; for a process of its own, whose memory is its cost.
+    """Measure the cost of each training, or of a stack of ``stack`` copies of it.
+
+    Call it in a separate process: on a CPU the memory of the process is measured.
 
     Args:
-        specs: of a few of the images; they train all classes that they name, and validate none.
-        images: those that the trainings will have.
-        threads: of a trial.
-        gpu: whether it has one.
+        specs: trainings on a few of the images, without validation classes.
+        images: the images that the real trainings will have.
+        threads: CPU threads of a trial.
+        gpu: True if a trial has a GPU.
+        stack: members of a stack.
     """
     torch.set_num_threads(threads)
     device = torch.device("cuda" if gpu else "cpu")
@@ -71,7 +74,7 @@ def measured_costs(
 
 def _measured(specs: Sequence[TrialSpec], images: Images, device: torch.device) -> Cost:
     trainings = [Training(spec, device) for spec in specs]
-    spec, sampler = specs[0], trainings[0].parts.sampler
+    spec, sampler = specs[0], trainings[0].sampler
     times: list[float] = []
     step_of = _step_of(trainings)
     for indices_B in islice(chain.from_iterable(sampler.batches(epoch) for epoch in count(1)), MOST_STEPS):
@@ -80,7 +83,7 @@ def _measured(specs: Sequence[TrialSpec], images: Images, device: torch.device) 
         times.append(time.perf_counter() - begin)
         if len(times) > LEAST_STEPS and sum(times[1:]) >= SECONDS:
             break
-    step = sum(times[1:]) / (len(times) - 1)  # the first one makes what the others use
+    step = sum(times[1:]) / (len(times) - 1)  # the first step is a warm-up
     validation = _validation(trainings, images, device)
     total: int | None = None
     if device.type == "cuda":
@@ -94,10 +97,10 @@ def _measured(specs: Sequence[TrialSpec], images: Images, device: torch.device) 
 
 
 def _step_of(trainings: Sequence[Training]) -> Callable[[Tensor], Tensor]:
-    """A step on a batch, of which nobody reads the loss; of a stack each member learns from the same images."""
-    epoch = trainings[0].spec.training.warmup_epochs + 1  # all learn
+    """Return a function that takes a step on a batch; the members of a stack all train on that batch."""
+    epoch = trainings[0].spec.training.warmup_epochs + 1  # the backbone learns too
     for training in trainings:
-        training._make_ready(epoch)
+        training.set_train_mode(epoch)
     if len(trainings) > 1:
         together = Together(trainings, [epoch] * len(trainings), steps=MOST_STEPS)
 
@@ -108,11 +111,11 @@ def _step_of(trainings: Sequence[Training]) -> Callable[[Tensor], Tensor]:
         return step
     (training,) = trainings
     generator = torch.Generator().manual_seed(0)
-    return lambda indices_B: training._step(*training._batch(indices_B, generator))
+    return lambda indices_B: training.step(*training.load_batch(indices_B, generator))
 
 
 def _steps(spec: TrialSpec, images: Images) -> int:
-    """The batches of an epoch."""
+    """Return the number of batches of an epoch."""
     config = spec.training
     labels_N = torch.repeat_interleave(torch.arange(len(images.train)), torch.tensor(images.train))
     sampler = BATCH_SAMPLERS[config.sampler](
@@ -125,13 +128,13 @@ def _steps(spec: TrialSpec, images: Images) -> int:
 
 
 def _validation(trainings: Sequence[Training], images: Images, device: torch.device) -> float:
-    """Seconds for as many images as validate: they take as long as those that are there, and metrics as of noise."""
+    """Return the seconds of one validation, extrapolated from the images at hand; metrics are timed on noise."""
     queries = sum(images.validation)
     if not queries:
         return 0.0
-    spec, view = trainings[0].spec, trainings[0].parts.images
-    together = len(trainings) > 1 and device.type == "cuda"  # see _embedded of the stack's epochs
-    networks = [training.parts.model for training in trainings]
+    spec, view = trainings[0].spec, trainings[0].train_view
+    together = len(trainings) > 1 and device.type == "cuda"  # as in `_embedded` of stack/together.py
+    networks = [training.model for training in trainings]
     begin = time.perf_counter()
     embed(
         SideBySide(networks) if together else networks[0], view, spec.training.frame,

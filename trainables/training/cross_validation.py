@@ -1,4 +1,4 @@
-"""Cross-validation: one configuration trained once a fold, one fold after the other, as if it were one training."""
+"""Cross-validation: the trainings of all folds, one after the other, with the interface of one training."""
 
 import gc
 
@@ -9,20 +9,25 @@ from trainables.training.checkpoints import finished_records
 from trainables.training.train import Training
 
 
-def training_on(spec: TrialSpec, *devices: torch.device) -> Training:
-    """The training of ``spec``, which has no folds; on several devices each batch is shared by as many processes."""
+def begin(spec: TrialSpec, *devices: torch.device) -> "Training | CrossValidation":
+    """Begin or resume the training of ``spec`` on ``devices``; its cross-validation if it has folds."""
+    return CrossValidation(spec, *devices) if spec.folds else _training_on(spec, *devices)
+
+
+def _training_on(spec: TrialSpec, *devices: torch.device) -> Training:
+    """Begin or resume a training without folds; several devices share each batch, one process per device."""
     if len(devices) == 1:
         return Training(spec, *devices)
-    from trainables.training.distributed.training import FirstRank  # torch.distributed, which one process needs not
+    from trainables.training.distributed.training import FirstRank  # imports torch.distributed
 
     return FirstRank(spec, devices)
 
 
 class CrossValidation:
-    """The trainings of a spec with folds, resumed where an earlier attempt stopped.
+    """The trainings of a spec with folds, resumed where an earlier attempt stopped; used like a :class:`Training`.
 
-    It is used as a :class:`Training` is. A record says its ``fold``, from 1, and counts its ``epoch`` within the
-    fold. Fold k keeps its checkpoints below ``fold-<k>/``; of one that is done, the records and the best model stay.
+    A record has its ``fold``, from 1, and its ``epoch`` within the fold. Fold k writes its checkpoints below
+    ``fold-<k>/``; a finished fold keeps its records and its best model.
     """
 
     def __init__(self, spec: TrialSpec, *devices: torch.device) -> None:
@@ -35,15 +40,15 @@ class CrossValidation:
 
     @property
     def finished(self) -> bool:
-        """Whether all folds are trained."""
+        """Return True if all folds are trained."""
         return self._training is None
 
     def run_epoch(self) -> EpochRecord:
-        """Train the next epoch of the fold that is being trained.
+        """Train the next epoch of the current fold.
 
         Raises:
             Diverged: the loss or the embeddings are not finite.
-            Exception: the checkpoints of the epoch before could not be written.
+            Exception: the checkpoints of the previous epoch could not be written.
         """
         assert self._training is not None, "all folds are trained already"
         record = self._of_fold(self._training.run_epoch())
@@ -54,7 +59,7 @@ class CrossValidation:
         return record
 
     def wait_for_checkpoints(self) -> None:
-        """Wait until the checkpoints of the last epoch are written; those of a fold that is done are.
+        """Wait until the checkpoints of the last epoch are written; those of finished folds already are.
 
         Raises:
             Exception: they could not be written.
@@ -63,18 +68,18 @@ class CrossValidation:
             self._training.wait_for_checkpoints()
 
     def _next_fold(self) -> None:
-        """Go to the first fold that is not done, taking along what earlier attempts left."""
+        """Advance to the first unfinished fold, collecting the records of earlier attempts."""
         self._training = None
         gc.collect()  # modules refer to themselves through hooks; the last fold's memory is needed now
         while self._training is None and self._fold < len(self.spec.folds):
             self._fold += 1
-            self.records += map(self._of_fold, self._left_of(self.spec.of_fold(self._fold)))
+            self.records += map(self._of_fold, self._resume_fold(self.spec.of_fold(self._fold)))
 
-    def _left_of(self, spec: TrialSpec) -> list[EpochRecord]:
-        """The records that earlier attempts left of a fold; where some are missing, the fold is being trained."""
+    def _resume_fold(self, spec: TrialSpec) -> list[EpochRecord]:
+        """Return a fold's records from earlier attempts; an unfinished fold becomes the current training."""
         if (records := finished_records(spec.directory, spec.digest)) is not None:
             return records
-        training = training_on(spec, *self._devices)
+        training = _training_on(spec, *self._devices)
         if training.finished:  # the attempt died between the last epoch and closing
             training.close()
         else:
@@ -84,8 +89,3 @@ class CrossValidation:
     def _of_fold(self, record: EpochRecord) -> EpochRecord:
         checkpoint = record["checkpoint"] and f"fold-{self._fold}/{record['checkpoint']}"
         return {**record, "fold": self._fold, "checkpoint": checkpoint}
-
-
-def begin(spec: TrialSpec, *devices: torch.device) -> Training | CrossValidation:
-    """The training of ``spec``, or its cross-validation where it has folds, begun or gone on with on ``devices``."""
-    return CrossValidation(spec, *devices) if spec.folds else training_on(spec, *devices)

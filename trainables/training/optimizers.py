@@ -1,4 +1,11 @@
-"""Adam and AdamW, for one training and for several at once."""
+"""Adam and AdamW, for one training and for a stack of trainings.
+
+torch's optimizers import ``torch._dynamo`` when they are constructed and at every step, only to mark themselves as not
+compiled: two seconds of every worker's start, and 160 MB. Nothing is compiled here, so ``Adam`` and ``AdamW`` use the
+methods without those wrappers. A method that has no wrapper in some version of torch is used unchanged.
+
+Shapes: M members of a stack, P parameter values of a group in a row, T steps of an epoch.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from inspect import unwrap
@@ -9,15 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-# Adam and AdamW as torch computes them, without loading torch's compiler.
-#
-# torch's optimisers load ``torch._dynamo`` when they are made and at every step, only to say that they are not to be
-# compiled: two seconds of every worker's start, and 160 MB. Nothing is compiled here, so the methods are taken without
-# those wrappers. A method that has none in some version of torch is taken as it is.
-
 
 def _step(optimizer: type[Optimizer]) -> Callable[..., Any]:
-    """The optimiser's step, whose wrapper also turns gradients off."""
+    """Return the optimizer's step without its wrapper, which also disables gradients."""
     return torch.no_grad()(unwrap(optimizer.step))
 
 
@@ -29,29 +30,26 @@ class _NotCompiled(Optimizer):
 
 
 class Adam(_NotCompiled, torch.optim.Adam):
-    """Kingma and Ba, 2015."""
+    """Adam (Kingma and Ba, 2015)."""
 
     step = _step(torch.optim.Adam)
 
 
 class AdamW(_NotCompiled, torch.optim.AdamW):
-    """Loshchilov and Hutter, 2019: Adam with weight decay beside the gradient."""
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019)."""
 
     step = _step(torch.optim.AdamW)
 
-
-# Adam and AdamW over the parameters of several trainings, each with its own rates, decay and number of steps.
-#
-# Shapes: M members, P values of a group's parameters in a row, T steps of an epoch.
 
 STATE = ("exp_avg", "exp_avg_sq")
 
 
 class StackedGroup:
-    """One group of parameters of M optimisers, a member a row, so that a step is a few operations for all of them.
+    """A parameter group of M optimizers, one row per member, so that a step is a few operations for all of them.
 
-    ``leaves`` are the parameters themselves, each [M, …], in the order of the group: parts of the rows, which steps
-    change in place. What a member's optimiser knows is taken over, and given back by :meth:`write_back`.
+    Each member has its own rate, decay, gradient bound and number of steps. ``leaves`` are the parameters, each
+    [M, …], in the order of the group: views of the rows, which steps change in-place. The members' optimizer state is
+    copied in, and copied back by :meth:`write_back`.
     """
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer], number: int, clips: Sequence[float | None]) -> None:
@@ -73,7 +71,7 @@ class StackedGroup:
             for name in STATE
         ]
         self._done_M = torch.tensor([self._steps_done(m) for m in range(len(optimizers))], dtype=torch.float64)
-        self._beside = isinstance(optimizers[0], AdamW)
+        self._decoupled = isinstance(optimizers[0], AdamW)
         like = self._values_MP
         self._decay_M1 = _column([group["weight_decay"] for group in self._groups], like)
         self._factor_M1 = _column([1 - group["lr"] * group["weight_decay"] for group in self._groups], like)
@@ -92,7 +90,7 @@ class StackedGroup:
         return done
 
     def begin(self, steps: int) -> None:
-        """Compute what each of the next ``steps`` steps multiplies by, in float64 as torch does, and send it once."""
+        """Compute the factors of the next ``steps`` steps in float64, as torch does, and send them once."""
         step_TM = self._done_M + torch.arange(1, steps + 1, dtype=torch.float64)[:, None]
         lr_M = torch.tensor([group["lr"] for group in self._groups], dtype=torch.float64)
         sizes_TM = lr_M / (1 - self._betas[0] ** step_TM)
@@ -103,11 +101,11 @@ class StackedGroup:
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor]) -> None:
-        """Take a step with the gradients [M, …] of ``leaves``."""
+        """Take a step with ``gradients``, each [M, …], of ``leaves``."""
         gradient_MP = torch.cat([gradient.reshape(len(gradient), -1) for gradient in gradients], dim=1)
         if self._clip_M1 is not None:
             gradient_MP.clamp_(-self._clip_M1, self._clip_M1)
-        if self._beside:
+        if self._decoupled:
             self._values_MP.mul_(self._factor_M1)
         else:
             gradient_MP.addcmul_(self._values_MP, self._decay_M1)
@@ -120,7 +118,7 @@ class StackedGroup:
 
     @torch.no_grad()
     def write_back(self, member: int) -> None:
-        """Give a member's parameters and optimiser what the steps have made of them."""
+        """Copy a member's rows back to its parameters and its optimizer's state."""
         done = self._done_M[member].item() + self._taken
         for parameter, (start, end) in zip(self._learning[member], pairwise(self._ends)):
             parameter.copy_(self._values_MP[member, start:end].view_as(parameter))
@@ -133,9 +131,9 @@ class StackedGroup:
 
 
 class StackedOptimizer:
-    """The groups of M optimisers that have parameters that learn now, as one optimiser of all members.
+    """One optimizer of M members, over the groups with parameters that require gradients.
 
-    ``clips`` bound each entry of a member's gradients, where they are not None.
+    ``clips`` bound each entry of a member's gradients (None: unbounded).
     """
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer], clips: Sequence[float | None]) -> None:
@@ -148,12 +146,12 @@ class StackedOptimizer:
         self._leaves = [leaf for group in self._groups for leaf in group.leaves]
 
     def learning(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
-        """Each parameter of the first member that learns, and the stack [M, …] of all members'."""
+        """Return the learning parameters of the first member, each with the stack [M, …] of all members'."""
         parameters = [p for group in self._optimizers[0].param_groups for p in group["params"] if p.requires_grad]
         return zip(parameters, self._leaves, strict=True)
 
     def begin(self, steps: int) -> None:
-        """Make ready for an epoch of so many steps."""
+        """Prepare for an epoch of ``steps`` steps."""
         for group in self._groups:
             group.begin(steps)
 
@@ -165,10 +163,10 @@ class StackedOptimizer:
             del gradients[: len(group.leaves)]
 
     def write_back(self, member: int) -> None:
-        """Give a member's parameters and optimiser what the steps have made of them."""
+        """Copy a member's rows back to its parameters and its optimizer's state."""
         optimizer = self._optimizers[member]
         optimizer.zero_grad(set_to_none=True)
-        optimizer.step()  # changes nothing without gradients; the schedule wants to have seen a step
+        optimizer.step()  # changes nothing without gradients; the schedule warns if no step was taken
         for group in self._groups:
             group.write_back(member)
 

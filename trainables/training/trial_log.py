@@ -1,4 +1,4 @@
-"""The log of a trial."""
+"""Log files of a trial, one per attempt."""
 
 import logging
 import os
@@ -21,19 +21,21 @@ from trainables.storage import AnyPath
 logger = logging.getLogger(__name__)
 
 FOLDER = "logs"
-MESSAGES = 5000  # a program that logs every step would make a text that is long to write again and again
-WRITE_EVERY_S = 10.0  # for messages; an epoch and an end are written at once
+MESSAGES = 5000  # bounds the file, which is rewritten as a whole, if a program logs every step
+WRITE_EVERY_S = 10.0  # for messages; epochs and the end are written at once
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
+def read_log(directory: str) -> str:
+    """Return the logs of all attempts at the trial in ``directory``, concatenated; empty if there is none."""
+    logs: list[AnyPath] = sorted((as_path(directory) / FOLDER).glob("*.log"), key=lambda path: path.name)
+    return "\n".join(path.read_text() for path in logs)
 
 
 class TrialLog:
-    """The log of one attempt. Between :meth:`open` and :meth:`close` it takes what is logged and warned.
+    """The log of one attempt, which captures log messages and warnings between :meth:`open` and :meth:`close`.
 
-    Logged messages are those of ``trainables`` and of the modules that one's own parts come from. What is said while
-    several trials are trained together stands in the logs of all, but for what is done for one of them :meth:`alone`.
+    It captures messages of ``trainables`` and of the packages of user-defined parts. Messages from a stack of trials
+    are written to the logs of all its members, except those logged inside :meth:`alone`.
     """
 
     def __init__(self, spec: TrialSpec, device: str) -> None:
@@ -51,28 +53,28 @@ class TrialLog:
         self._modules: list[str] = []
 
     def open(self) -> None:
-        """Begin the log."""
+        """Write the first lines and start capturing."""
         spec = self._spec
         self._add(f"Training begins {self._where}.")
         self._add(f"loss {spec.loss}, {dict(spec.hyperparameters)}, seed {spec.seed}, {spec.epochs} epochs")
         self._modules = sorted(_logged_modules(spec))
         for name in self._modules:
-            _make_audible(name)
+            _lower_level(name)
             logging.getLogger(name).addHandler(self._handler)
         _take_warnings(self)
         self._write()
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """What this thread says meanwhile is for this log alone."""
-        token = _SPOKEN_TO.set(self)
+        """Send the messages of this thread to this log only."""
+        token = _ONLY_LOG.set(self)
         try:
             yield
         finally:
-            _SPOKEN_TO.reset(token)
+            _ONLY_LOG.reset(token)
 
     def epoch(self, record: EpochRecord) -> None:
-        """Write what an epoch came to."""
+        """Write the result of an epoch."""
         fold = f"fold {record['fold']}, " if "fold" in record else ""
         metrics = "".join(f", {name} {value:.4f}" for name, value in record["metrics"].items())
         seconds = record["end"] - record["start"]
@@ -84,24 +86,24 @@ class TrialLog:
         self._end("Training is done.")
 
     def failure(self, error: BaseException) -> None:
-        """Write why the training failed, with the whole traceback."""
+        """Write why the training failed, with the traceback."""
         self._end(f"Training failed.\n{''.join(traceback.format_exception(error)).rstrip()}")
 
     def close(self) -> None:
-        """End the log; a training that is neither done nor failed was stopped."""
+        """Stop capturing; a training that is neither done nor failed is logged as stopped."""
         if not self._modules:
             return
         _leave_warnings(self)
         for name in self._modules:
             logging.getLogger(name).removeHandler(self._handler)
-            _make_as_before(name)
+            _restore_level(name)
         self._modules = []
         if not self._ended:
             self._end("Training was stopped before its last epoch.")
 
     def message(self, text: str) -> None:
-        """Take a message that was logged; it is written within seconds if others follow, else with the next epoch."""
-        if _SPOKEN_TO.get() not in (None, self):
+        """Add a message; it is written within seconds if others follow, else with the next epoch."""
+        if _ONLY_LOG.get() not in (None, self):
             return
         if len(self._lines) >= MESSAGES:
             self._left_out += 1
@@ -125,57 +127,31 @@ class TrialLog:
         text = "\n".join(self._lines) + "\n"
         try:
             write_whole(as_path(self._path), lambda file: file.write(text.encode(errors="backslashreplace")))
-        except Exception as error:  # every store's library has its own
+        except Exception as error:  # each storage backend raises its own
             if not self._warned:
-                self._warned = True  # before the warning, which is a message of this very log
+                self._warned = True  # before the warning, which this log captures too
                 logger.warning(
-                    "The log %s cannot be written (%s: %s); training goes on.", self._path, type(error).__name__, error
-                )
+                    "The log %s cannot be written (%s: %s); the training continues.",
+                    self._path, type(error).__name__, error,
+                )  # fmt: skip
 
 
-_SPOKEN_TO: ContextVar[TrialLog | None] = ContextVar("spoken to", default=None)
-_LEVELS: dict[str, tuple[int, int]] = {}  # of each module that is logged: its level before, and how many logs it has
-_WARNED: list[TrialLog] = []
-_SHOW_WARNING: list[Any] = []  # what shows warnings while no log is open
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
-def _make_audible(name: str) -> None:
-    module = logging.getLogger(name)
-    level, logs = _LEVELS.get(name, (module.level, 0))
-    _LEVELS[name] = (level, logs + 1)
-    if module.getEffectiveLevel() > logging.INFO:
-        module.setLevel(logging.INFO)
+def _logged_modules(spec: TrialSpec) -> set[str]:
+    """Return the packages whose messages are captured: ours, and those of user-defined parts."""
+    parts = (spec.loss, spec.model.backbone, spec.training.sampler, *spec.metrics)
+    own = [part for part in parts if is_own(part)]
+    return {"trainables", *(name.split(":")[0].split(".")[0] for name in (*own, type(spec.images.dataset).__module__))}
 
 
-def _make_as_before(name: str) -> None:
-    level, logs = _LEVELS.pop(name)
-    if logs > 1:
-        _LEVELS[name] = (level, logs - 1)
-    else:
-        logging.getLogger(name).setLevel(level)
-
-
-def _take_warnings(log: TrialLog) -> None:
-    if not _WARNED:
-        _SHOW_WARNING.append(warnings.showwarning)
-        warnings.showwarning = _warning  # type: ignore[assignment]
-    _WARNED.append(log)
-
-
-def _leave_warnings(log: TrialLog) -> None:
-    _WARNED.remove(log)
-    if not _WARNED:
-        warnings.showwarning = _SHOW_WARNING.pop()
-
-
-def _warning(message: Warning | str, category: type[Warning], filename: str, line: int, *rest: Any) -> None:
-    for log in _WARNED:
-        log.message(f"{category.__name__}: {message} ({filename}:{line})")
-    _SHOW_WARNING[-1](message, category, filename, line, *rest)
+# Capturing messages and warnings; several logs may be open at once.
 
 
 class _Handler(logging.Handler):
-    """Passes what is logged on to a log."""
+    """A handler that passes messages to a trial's log."""
 
     def __init__(self, log: TrialLog) -> None:
         super().__init__(logging.INFO)
@@ -188,14 +164,42 @@ class _Handler(logging.Handler):
             self.handleError(record)
 
 
-def _logged_modules(spec: TrialSpec) -> set[str]:
-    """The packages whose messages belong into the log: ours, and those of one's own parts."""
-    parts = (spec.loss, spec.model.backbone, spec.training.sampler, *spec.metrics)
-    own = [part for part in parts if is_own(part)]
-    return {"trainables", *(name.split(":")[0].split(".")[0] for name in (*own, type(spec.images.dataset).__module__))}
+_ONLY_LOG: ContextVar[TrialLog | None] = ContextVar("only log", default=None)
+_LEVELS: dict[str, tuple[int, int]] = {}  # by module: its original level, and the number of open logs
+_OPEN_LOGS: list[TrialLog] = []
+_SHOW_WARNING: list[Any] = []  # the original warnings.showwarning, while a log is open
 
 
-def read_log(directory: str) -> str:
-    """What all attempts at the trial in ``directory`` have written, one after the other; empty where none has."""
-    logs: list[AnyPath] = sorted((as_path(directory) / FOLDER).glob("*.log"), key=lambda path: path.name)
-    return "\n".join(path.read_text() for path in logs)
+def _lower_level(name: str) -> None:
+    module = logging.getLogger(name)
+    level, logs = _LEVELS.get(name, (module.level, 0))
+    _LEVELS[name] = (level, logs + 1)
+    if module.getEffectiveLevel() > logging.INFO:
+        module.setLevel(logging.INFO)
+
+
+def _restore_level(name: str) -> None:
+    level, logs = _LEVELS.pop(name)
+    if logs > 1:
+        _LEVELS[name] = (level, logs - 1)
+    else:
+        logging.getLogger(name).setLevel(level)
+
+
+def _take_warnings(log: TrialLog) -> None:
+    if not _OPEN_LOGS:
+        _SHOW_WARNING.append(warnings.showwarning)
+        warnings.showwarning = _warning  # type: ignore[assignment]
+    _OPEN_LOGS.append(log)
+
+
+def _leave_warnings(log: TrialLog) -> None:
+    _OPEN_LOGS.remove(log)
+    if not _OPEN_LOGS:
+        warnings.showwarning = _SHOW_WARNING.pop()
+
+
+def _warning(message: Warning | str, category: type[Warning], filename: str, line: int, *rest: Any) -> None:
+    for log in _OPEN_LOGS:
+        log.message(f"{category.__name__}: {message} ({filename}:{line})")
+    _SHOW_WARNING[-1](message, category, filename, line, *rest)

@@ -1,4 +1,4 @@
-"""Images that were decoded once embed bit for bit as their files do."""
+"""Images decoded once have the same embeddings, bit for bit, as their files."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel
 
 SHORT_SIDE = 18
-SIZES = [(40, 30), (18, 18), (25, 50), (10, 12), (60, 19), (18, 44)]  # larger, as large, and one that is enlarged
+SIZES = [(40, 30), (18, 18), (25, 50), (10, 12), (60, 19), (18, 44)]  # larger, equal, and smaller than the short side
 
 
 @pytest.fixture

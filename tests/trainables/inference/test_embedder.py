@@ -1,4 +1,4 @@
-"""What a model makes of images is, bit for bit, what its test makes of them, whatever form they come in."""
+"""A model embeds images of any form as its test does, bit for bit."""
 
 import hashlib
 import io
@@ -37,7 +37,7 @@ def model(made: SmallModel) -> Embedder:
 
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images as people have them, in a class of their own."""
+    """Write a class of images in unusual formats."""
     folder = tmp_path_factory.mktemp("odd") / "odd"
     folder.mkdir()
     random = np.random.default_rng(0)
@@ -60,7 +60,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def in_the_test(model: Embedder, folder: Path, cache: Path) -> tuple[list[Path], NDArray[np.float32]]:
-    """The images of a folder data set and their embeddings, by the store and the loop that score the test classes."""
+    """Return a folder's images and their embeddings, computed by the store and the loop of the test."""
     dataset = Folder(root=str(folder))
     names = tuple(dataset.classes())
     spec = StoreSpec(dataset=dataset, class_names=names, short_side=model.spec.decoded_side, cache=str(cache))
@@ -102,7 +102,7 @@ def test_arrays_and_tensors_are_embedded_as_their_files(made: SmallModel, model:
     tensors = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2)
     assert np.array_equal(model.embed(tensors), expected)
     assert np.array_equal(model.embed(list(tensors)), expected)
-    assert np.array_equal(model.embed(tensors.float() / 255), expected)  # as torchvision's ToTensor makes them
+    assert np.array_equal(model.embed(tensors.float() / 255), expected)  # as from torchvision's ToTensor
     grey = np.asarray(Image.open(paths[0]).convert("L"))
     assert np.array_equal(model.embed(grey), model.embed(np.stack([grey] * 3, axis=2)))
 
@@ -164,15 +164,15 @@ def test_unreadable_images_are_all_named_or_left_out(made: SmallModel, model: Em
     [
         ([], "There is no image to embed: give at least one."),
         (np.zeros((0, 4, 4, 3), np.uint8), "There is no image to embed: give at least one."),
-        (5, "images is 5, which is neither an image nor several; give paths, arrays or tensors."),
-        ([None], "image 0 (it is a NoneType, and no path, bytes, image of Pillow's, array or tensor)"),
+        (5, "images is 5, which is not an image and not iterable; give paths, arrays or tensors."),
+        ([None], "image 0 (it is a NoneType, not a path, bytes, PIL image, array or tensor)"),
         (np.zeros((4, 4, 3)), "it is float64 of 4 × 4 × 3"),
         (np.zeros((4, 4, 2), np.uint8), "it is uint8 of 4 × 4 × 2"),
         (np.zeros((0, 4, 3), np.uint8), "it is uint8 of 0 × 4 × 3"),
         (torch.zeros(4, 4), "a tensor must be of 3 × height × width; it is of 4 × 4"),
         (torch.zeros(2, 1, 4, 4), "2 of 2 images cannot be read: image 0 (a tensor must be of 3 × height × width"),
-        (torch.full((3, 4, 4), 1.5), "a floating tensor must lie in 0 … 1; it lies in 1.5 … 1.5"),
-        (torch.full((3, 4, 4), float("nan")), "it lies in nan … nan"),
+        (torch.full((3, 4, 4), 1.5), "a floating tensor must be in 0 … 1; its values are in 1.5 … 1.5"),
+        (torch.full((3, 4, 4), float("nan")), "its values are in nan … nan"),
         (torch.zeros(3, 4, 4, dtype=torch.int64), "a tensor must be uint8, or floating in 0 … 1; it is torch.int64"),
         ("no-such-folder", "There is no image and no folder 'no-such-folder'."),
     ],
@@ -192,12 +192,12 @@ def test_a_batch_has_an_image(made: SmallModel, model: Embedder) -> None:
 
 @pytest.mark.parametrize("device", ["nonsense", "cuda:99"])
 def test_a_device_that_is_not_there(device: str, made: SmallModel) -> None:
-    with pytest.raises(Mistakes, match=rf"device is '{device}', where nothing can be computed here"):
+    with pytest.raises(Mistakes, match=rf"device is '{device}', which is not available here"):
         holdout.load(made.folder, device=device)
 
 
 def test_three_lines_to_neighbours_without_the_services(made: SmallModel, tmp_path: Path) -> None:
-    """In a process where Ray, Optuna and MLflow are not installed; what MLflow keeps is then refused in a sentence."""
+    """Ray, Optuna and MLflow are not installed; addresses of MLflow are refused with a sentence."""
     program = (
         "import sys\n"
         "for name in ('ray', 'optuna', 'mlflow'): sys.modules[name] = None\n"

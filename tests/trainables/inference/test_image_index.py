@@ -1,4 +1,4 @@
-"""Neighbours by faiss are those of plain products; what an approximate index is said to find, it finds."""
+"""Neighbours by faiss equal those by plain products, and approximate indexes have the reported recall."""
 
 import json
 from pathlib import Path
@@ -44,14 +44,14 @@ def unit(vectors_ND: NDArray[np.float64]) -> Vectors:
 
 @pytest.fixture(scope="module")
 def many() -> Vectors:
-    """Classes that overlap, as embeddings of unseen classes do: no list and no graph holds all neighbours at once."""
+    """Return embeddings of overlapping classes, as of unseen classes: no single list holds all neighbours."""
     random = np.random.default_rng(0)
     centres = random.normal(size=(100, 24))
     return unit(centres[random.integers(0, 100, 4000)] + 0.9 * random.normal(size=(4000, 24)))
 
 
 def by_products(queries_QD: Vectors, vectors_ND: Vectors, k: int) -> list[list[tuple[int, float]]]:
-    """The k rows of each query by plain products in float64, the most similar first."""
+    """Return the k nearest rows of each query by products in float64, the most similar first."""
     found = []
     for query in queries_QD.astype(np.float64):
         similarities = vectors_ND.astype(np.float64) @ query
@@ -61,7 +61,7 @@ def by_products(queries_QD: Vectors, vectors_ND: Vectors, k: int) -> list[list[t
 
 
 def recall_by_products(index: faiss.Index, vectors_ND: Vectors) -> float:
-    """The recall@10 of all vectors but themselves, by counting rows."""
+    """Return the recall@10 of all vectors, each without itself, by counting rows."""
     _, rows_NK = index.search(vectors_ND, 11)
     products_NN = vectors_ND.astype(np.float64) @ vectors_ND.T.astype(np.float64)
     np.fill_diagonal(products_NN, -np.inf)
@@ -95,7 +95,7 @@ def test_images_without_a_path_are_numbered(made: SmallModel, model: Embedder) -
 @pytest.mark.parametrize("kind", IndexKind)
 def test_what_is_saved_is_what_is_loaded(kind: IndexKind, many: Vectors, model: Embedder, tmp_path: Path) -> None:
     paths = [f"{number}.jpg" for number in range(len(many))]
-    paths[3] = "Zürich \udcff ♥.jpg"  # file systems know names that are no text
+    paths[3] = "Zürich \udcff ♥.jpg"  # file names need not be valid text
     index = ImageIndex.of(many, paths, model, kind=kind)
     index.save(tmp_path / "index")
     assert sorted(path.name for path in (tmp_path / "index").iterdir()) == ["index.faiss", "index.json", "paths.json"]
@@ -117,7 +117,7 @@ def test_the_recall_is_what_it_is_said_to_be(kind: IndexKind, many: Vectors) -> 
     assert recall.recall_at_10 >= recall.target == TARGET_RECALL
     assert recall.images == 1000
     assert f"with {recall.parameter} = {recall.value}." in recall.sentence()
-    # The sample's mean is that of all within four standard errors of a share that is .99 of 10,000 neighbours.
+    # The sample's mean is within four standard errors of a proportion of .99 of 10,000 neighbours.
     assert recall_by_products(index, many) == pytest.approx(recall.recall_at_10, abs=0.004)
 
 
@@ -135,11 +135,11 @@ def test_a_recall_that_is_not_reached_is_said(monkeypatch: pytest.MonkeyPatch, m
     index, recall = built_index(many[:500], IndexKind.IVF)
     assert recall is not None
     assert (recall.value, recall.recall_at_10) == (index.nlist, 1.0)
-    assert recall.sentence().endswith(", short of the 1.01 that was aimed at.")
+    assert recall.sentence().endswith(", below the target of 1.01.")
 
 
 def test_equal_images_stand_for_each_other(model: Embedder) -> None:
-    """A hundred copies of each image: any ten of them are the neighbours."""
+    """With a hundred copies of each image, any ten of them are valid neighbours."""
     vectors_ND = np.repeat(np.eye(10, dtype=np.float32), 100, axis=0)
     _, recall = built_index(vectors_ND, IndexKind.IVF)
     assert recall is not None
@@ -147,7 +147,7 @@ def test_equal_images_stand_for_each_other(model: Embedder) -> None:
 
 
 def test_as_many_neighbours_as_are_asked_for(many: Vectors, model: Embedder) -> None:
-    """Also beyond the lists that are searched first."""
+    """This holds beyond the lists that are searched first."""
     index = ImageIndex.of(many, [str(row) for row in range(len(many))], model, kind="ivf")
     found = index.search(many[:3], len(many))
     assert [len({neighbour.path for neighbour in one}) for one in found] == [len(many)] * 3
@@ -191,12 +191,12 @@ def test_an_index_is_written_over_an_index_alone(made: SmallModel, model: Embedd
     model.index(made.images / "class-00").save(folder)
     model.index(made.images / "class-01").save(folder)
     assert ImageIndex.load(folder, model).paths[0] == str(made.images / "class-01" / "00.png")
-    (folder / "index.json").unlink()  # as if it was killed before the last file
-    with pytest.raises(Mistakes, match="is no index"):
+    (folder / "index.json").unlink()  # as if killed before the last file
+    with pytest.raises(Mistakes, match="is not an index"):
         ImageIndex.load(folder, model)
     model.index(made.images / "class-01").save(folder)
     photographs = {path: path.read_bytes() for path in (made.images / "class-00").iterdir()}
-    with pytest.raises(Mistakes, match=r"holds something else than an index \(00\.png\)"):
+    with pytest.raises(Mistakes, match=r"holds files that are not an index's \(00\.png\)"):
         model.index(made.images).save(made.images / "class-00")
     assert {path: path.read_bytes() for path in (made.images / "class-00").iterdir()} == photographs
     with pytest.raises(Mistakes, match="is a file, and an index is a folder"):
@@ -210,7 +210,7 @@ def test_an_index_of_another_model(made: SmallModel, model: Embedder, other: Emb
     (sentence,) = raised.value.sentences
     for part in (str(made.folder), str(other.address), model.weights_sha256[:12], other.weights_sha256[:12]):
         assert part in sentence
-    checkpoint = holdout.load(made.checkpoint, device="cpu")  # the same weights from another file
+    checkpoint = holdout.load(made.checkpoint, device="cpu")  # the same weights in another file
     assert len(ImageIndex.load(tmp_path / "index", checkpoint)) == 60
 
 
@@ -275,7 +275,7 @@ def test_as_many_neighbours_as_there_are(k: int, made: SmallModel, model: Embedd
 
 def test_sizes_that_do_not_fit(made: SmallModel, model: Embedder, many: Vectors) -> None:
     index = model.index(made.images)
-    with pytest.raises(Mistakes, match="embeddings of 8 dimensions, and those to look for are of 4000 × 24; give"):
+    with pytest.raises(Mistakes, match="embeddings of 8 dimensions, and the queries are of 4000 × 24; give"):
         index.search(many)
     with pytest.raises(Mistakes, match=r"are of 8; give them as queries × 8"):
         index.search(model.embed(made.images)[0])
@@ -288,5 +288,5 @@ def test_sizes_that_do_not_fit(made: SmallModel, model: Embedder, many: Vectors)
 def test_kinds_that_do_not_fit(made: SmallModel, model: Embedder) -> None:
     with pytest.raises(Mistakes, match="kind is 'ifv'; give one of exact, ivf, hnsw"):
         model.index(made.images, kind="ifv")
-    with pytest.raises(Mistakes, match="hnsw is measured by its images' 10 neighbours, and 10 images have fewer"):
+    with pytest.raises(Mistakes, match="hnsw is measured on 10 neighbours, and 10 images have fewer"):
         model.index(made.images / "class-00", kind="hnsw")

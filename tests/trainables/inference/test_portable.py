@@ -1,4 +1,4 @@
-"""A network in other forms embeds as the model does; where it cannot, there is no file and a reason."""
+"""Exported networks embed as the model does; if an export fails, there is a reason and no file."""
 
 import sys
 from pathlib import Path
@@ -20,12 +20,12 @@ from trainables.models.embedding import EmbeddingModel
 
 SIDE = 64
 SMALL = ("convnet",)
-"""Their many layers take up to a minute to follow."""
+"""The backbones exported in every run; the others take up to a minute each."""
 PT2, ONNX = "model.pt2", "model.onnx"
 
 
 def embedder_of(backbone: str, **changes: object) -> Embedder:
-    """A model with random weights."""
+    """Return a model with random weights."""
     torch.manual_seed(0)
     model = ModelConfig(backbone=backbone, embedding_dim=8, **changes)  # type: ignore[arg-type]
     frame = Frame(side=SIDE, short_side=SIDE)
@@ -35,7 +35,7 @@ def embedder_of(backbone: str, **changes: object) -> Embedder:
 
 @pytest.fixture(scope="module")
 def images() -> list[np.ndarray]:
-    """Three of noise at the size that networks see, so that an array divided by 255 is what they take."""
+    """Return three noise images of the input size, so that the input is the array divided by 255."""
     generator = np.random.default_rng(0)
     return [generator.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8) for _ in range(3)]
 
@@ -98,7 +98,7 @@ def test_a_program_that_embeds_otherwise_is_not_written(images: list[np.ndarray]
 def test_without_the_packages_of_onnx_there_is_the_other_form(
     images: list[np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, ONNX_PACKAGES[1], None)  # as Python notes what cannot be imported
+    monkeypatch.setitem(sys.modules, ONNX_PACKAGES[1], None)  # marks the package as not importable
     _, program = write_programs(tmp_path, embedder_of("convnet"), images)
     assert program.reason == "not installed: onnxscript; pip install onnx onnxscript onnxruntime"
     assert [path.name for path in tmp_path.iterdir()] == [PT2]

@@ -1,4 +1,4 @@
-"""Adam and AdamW are torch's own to the bit, whatever of torch's wrappers they go without."""
+"""Adam and AdamW equal torch's bit for bit, although they omit torch's wrappers."""
 
 import copy
 
@@ -13,7 +13,7 @@ THEIRS: dict[str, type[torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "ada
 
 
 def trained(optimizer: type[torch.optim.Optimizer]) -> list[torch.Tensor]:
-    """The weights after every step of a training that goes on from its optimiser's state half way."""
+    """Return the weights after every step; the optimizer's state is saved and loaded half-way."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))
     groups = [{"params": model[0].parameters(), "lr": 0.1}, {"params": model[2].parameters(), "lr": 0.01}]

@@ -1,4 +1,4 @@
-"""Several attempts on one worker: each is told of under its own directory, and none is touched by another's end."""
+"""Several attempts on one worker report under their own directories and end independently."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from trainables.trial import TrainingTrial
 
 @pytest.fixture
 def specs(tmp_path: Path) -> list[TrialSpec]:
-    """Three trainings that can be in a stack."""
+    """Return three specs that can share a stack."""
     images = drawn_images(tmp_path)
     return [replace(small_spec(images, tmp_path / str(seed), epochs=3), seed=seed) for seed in range(3)]
 
@@ -39,14 +39,14 @@ def test_members_come_go_and_fail_one_by_one(specs: list[TrialSpec]) -> None:
     (record,), (other,) = (news[spec.directory]["records"] for spec in (first, second))
     assert [(entry["epoch"], entry["together"]) for entry in (record, other)] == [(2, 2), (1, 2)]
 
-    trial.assign([first.directory], [third])  # as where it is pruned
+    trial.assign([first.directory], [third])  # as after pruning
     assert set(told(trial)) == {second.directory, third.directory}
     news = told(trial)
     assert [news[spec.directory]["finished"] for spec in (second, third)] == [True, False]
     trial.cleanup()
     assert told(trial) == {}, "it waits"
 
-    again = trial_of(first)  # from its checkpoint, as where its worker was lost
+    again = trial_of(first)  # from its checkpoint, as after a lost worker
     assert [entry["epoch"] for entry in told(again)[first.directory]["records"]] == [1, 2]
     news = told(again)[first.directory]
     assert ([entry["epoch"] for entry in news["records"]], news["finished"]) == ([3], True)

@@ -1,4 +1,4 @@
-"""Jobs in the background: one under way at a time, in order, and their errors where somebody waits."""
+"""Background jobs run one at a time, in order, and their errors are raised by the next call."""
 
 import threading
 
@@ -16,7 +16,7 @@ def test_the_next_job_waits_for_the_one_under_way() -> None:
         done.append(1)
 
     writer.start(slow)
-    assert done == []  # to start a job is not to wait for it
+    assert done == []  # starting a job does not wait for it
     threading.Timer(0.2, may_end.set).start()
     writer.start(lambda: done.append(2))
     assert done[0] == 1

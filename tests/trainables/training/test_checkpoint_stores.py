@@ -1,4 +1,4 @@
-"""Checkpoints in a folder of this machine, and in stores elsewhere: the same behaviour."""
+"""Checkpoints behave the same in a local folder and in remote stores."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_an_attempt_goes_on_from_the_last_one(address: str) -> None:
     assert state is not None
     assert state["epoch"] == 2
     assert second.best == "attempt-2/best.safetensors"
-    saved(first, {"epoch": 9})  # believed dead, and still writing
+    saved(first, {"epoch": 9})  # believed dead but still writing
     saved(second, {"epoch": 3}, {"weights": torch.arange(4)})
     third = Checkpoints(address, "digest").load_last()
     assert third is not None
@@ -67,7 +67,7 @@ def test_what_only_an_unfinished_training_needs_goes(address: str) -> None:
 
 
 def test_what_is_written_after_that_does_not_stay(address: str) -> None:
-    """A worker may still write, or be believed dead, when the driver cleans up."""
+    """A worker may still write when the driver cleans up."""
     checkpoints = Checkpoints(address, "digest")
     forget_last(address)
     saved(checkpoints, {}, {"weights": torch.arange(3)})

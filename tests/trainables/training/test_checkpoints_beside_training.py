@@ -1,4 +1,4 @@
-"""Checkpoints are written while the next epoch trains, and trials are killed, pruned or out of disk meanwhile."""
+"""Checkpoints written during the next epoch, while trials are killed, pruned or out of disk space."""
 
 import pickle
 import signal
@@ -48,7 +48,7 @@ def make_spec(images: StoreSpec, directory: Path) -> TrialSpec:
 
 @pytest.fixture(scope="module")
 def undisturbed(images: StoreSpec, tmp_path_factory: pytest.TempPathFactory) -> Training:
-    """The same training, from its first epoch to its last."""
+    """Train the same spec without interruption."""
     training = Training(make_spec(images, tmp_path_factory.mktemp("undisturbed")), CPU)
     while not training.finished:
         training.run_epoch()
@@ -57,7 +57,7 @@ def undisturbed(images: StoreSpec, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def writing(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """What is written waits for this event."""
+    """Return an event that pending writes wait for."""
     may_write = threading.Event()
 
     def late(path: AnyPath, write: Write) -> None:
@@ -103,7 +103,7 @@ def test_an_epoch_does_not_wait_and_what_is_written_is_of_its_end(spec: TrialSpe
     training = Training(spec, CPU)
     training.run_epoch()
     assert files(spec) == set()
-    training._train(training.begin_epoch())  # it goes on: the weights are others now
+    training._train(training.begin_epoch())  # the weights change meanwhile
     writing.set()
     training.wait_for_checkpoints()
     assert files(spec) == {"attempt-1/best.safetensors", "attempt-1/last.pt"}
@@ -150,7 +150,7 @@ def test_who_stops_a_training_has_what_it_trained(spec: TrialSpec, writing: thre
 
 
 def trial_of(spec: TrialSpec) -> TrainingTrial:
-    """An actor's trial, without the actor."""
+    """Return a trial without its actor."""
     trial = TrainingTrial.__new__(TrainingTrial)
     trial._devices, trial._attempts = [CPU], {}
     trial.assign((), [spec])
@@ -171,7 +171,7 @@ def test_an_actor_s_trial_that_ends_has_written_everything(
 def test_a_pruned_trial_that_still_writes_leaves_its_best_model(spec: TrialSpec, writing: threading.Event) -> None:
     trial = trial_of(spec)
     trial.step()
-    forget_last(spec.directory)  # as the driver does, when it prunes
+    forget_last(spec.directory)  # as the driver does when it prunes
     writing.set()
     trial.cleanup()
     assert {path.name for path in Path(spec.directory).rglob("attempt-*/*")} == {"best.safetensors"}
@@ -185,7 +185,7 @@ def refuse(path: AnyPath, write: Write) -> None:
 def test_a_full_disk_is_no_failure_of_the_training(
     spec: TrialSpec, epochs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the step of the next epoch, or where there is none in the step itself."""
+    """It is reported by the next epoch's step, or by the last epoch's own step."""
     monkeypatch.setattr(checkpoints, "write_whole", refuse)
     trial = trial_of(replace(spec, training=replace(spec.training, epochs=epochs)))
     news = [trial.step()["news"][0] for _ in range(epochs)]
@@ -195,7 +195,7 @@ def test_a_full_disk_is_no_failure_of_the_training(
 
 
 def test_a_full_disk_does_not_hinder_the_next_trial(spec: TrialSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver has ended the trial already, so nobody is told but the log."""
+    """The driver has already ended the trial, so the error is only logged."""
     trial = trial_of(spec)
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "write_whole", refuse)
@@ -238,7 +238,7 @@ for record in train(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())):
 def test_a_kill_in_the_middle_of_writing_loses_the_epoch_before(
     spec: TrialSpec, file: str, undisturbed: Training, tmp_path: Path
 ) -> None:
-    """The third epoch's file is half written while the fourth one trains; the resumed training is the same training."""
+    """The third epoch's file is half written while the fourth one trains; resuming gives the same training."""
     (tmp_path / "spec").write_bytes(pickle.dumps(spec))
     command = [sys.executable, "-c", KILLED, str(tmp_path / "spec"), file, str(torch.get_num_threads())]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:

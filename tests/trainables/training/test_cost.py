@@ -1,4 +1,4 @@
-"""What a training costs is measured on a few of its steps, and its epoch has as many as a real one."""
+"""Costs measured on a few steps, with the number of steps of a real epoch."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -67,7 +67,7 @@ def test_a_step_of_a_stack_is_one_of_every_member(whole: TrialSpec, tmp_path: Pa
         specs = [replace(whole, seed=seed, directory=str(tmp_path / str(seed))) for seed in range(3)]
         return [Training(spec, torch.device("cpu")) for spec in specs]
 
-    (indices_B, *_) = trainings()[0].parts.sampler.batches(1)
+    (indices_B, *_) = trainings()[0].sampler.batches(1)
     alone = [cost._step_of([training])(indices_B).item() for training in trainings()]
     assert cost._step_of(trainings())(indices_B).item() == pytest.approx(sum(alone), rel=1e-5)
     assert len(set(alone)) == 3

@@ -1,4 +1,4 @@
-"""Cross-validation: the folds' trainings, one after the other, whenever and however often they are interrupted."""
+"""Cross-validation trains the folds one after the other, with any interruptions."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -36,13 +36,13 @@ def make_spec(images: StoreSpec, directory: Path) -> TrialSpec:
 
 
 def lasting(records: list[EpochRecord]) -> list[Any]:
-    """What does not depend on when and in which attempt an epoch was trained."""
+    """Return the parts of records that do not depend on time and attempt."""
     return [(record.get("fold"), record["epoch"], record["loss"], record["metrics"]) for record in records]
 
 
 @pytest.fixture(scope="module")
 def expected(images: StoreSpec, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """Each fold trained by itself."""
+    """Train each fold separately."""
     spec = make_spec(images, tmp_path_factory.mktemp("alone"))
     records = [{**record, "fold": fold} for fold in (1, 2, 3) for record in train(spec.of_fold(fold))]
     return lasting(records)
@@ -65,7 +65,7 @@ def test_a_fold_validates_while_the_others_train(spec: TrialSpec) -> None:
 def test_a_cross_validation_is_its_folds_however_often_it_dies(
     spec: TrialSpec, expected: list[Any], lives: int
 ) -> None:
-    """Within a fold, between two folds, and after each epoch; and a later attempt has the records of an earlier one."""
+    """It dies within a fold, between folds and after each epoch; later attempts have the earlier records."""
     attempts: list[list[EpochRecord]] = []
     while not attempts or len(attempts[-1]) < 3 * EPOCHS:
         attempt = begin(spec, CPU)
@@ -111,7 +111,7 @@ def test_every_fold_keeps_its_best_model_and_a_done_one_nothing_to_go_on_from(sp
 
 
 def test_what_a_killed_attempt_at_a_fold_was_writing_goes_with_the_end(spec: TrialSpec) -> None:
-    """Found by `make soak`. The last attempt's writer may still be at work."""
+    """The last attempt's writer may still be running (found by `make soak`)."""
     drafts = [Path(spec.directory) / f"fold-2/attempt-{attempt}" / ".last.pt.1-ab.draft" for attempt in (1, 2)]
     for draft in drafts:
         draft.parent.mkdir(parents=True)

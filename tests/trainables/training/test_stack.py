@@ -1,4 +1,4 @@
-"""Trainings in a stack come and go as if each were alone: they fail, end, resume and warm up for themselves."""
+"""Trainings in a stack fail, end, resume and warm up independently."""
 
 import logging
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def test_a_member_that_diverges_touches_no_other(images: StoreSpec, tmp_path: Pa
 
 
 def test_members_leave_and_join_at_any_epoch(images: StoreSpec, tmp_path: Path) -> None:
-    """One is pruned after an epoch; one that was resumed takes its place, two epochs ahead of another."""
+    """One is pruned after an epoch; a resumed one replaces it, two epochs ahead of another."""
     specs = [
         member(images, tmp_path, number, training={"schedule": Schedule(step=1, gamma=0.5)}) for number in range(4)
     ]
@@ -65,12 +65,12 @@ def test_members_leave_and_join_at_any_epoch(images: StoreSpec, tmp_path: Path) 
     for training, epochs, spec in ((resumed, 3, specs[2]), (fresh, 1, specs[3])):
         reference = alone(spec, epochs)
         for record in (*training.records, *reference.records):
-            record["checkpoint"] = None  # of another attempt
+            record["checkpoint"] = None  # differs by attempt
         assert_same(training, reference)
 
 
 def test_a_checkpoint_of_a_stack_is_one_of_a_training(images: StoreSpec, tmp_path: Path) -> None:
-    """What was in a stack for an epoch goes on alone."""
+    """A member resumes outside of the stack."""
     specs = [member(images, tmp_path, number) for number in range(2)]
     stack = [Training(spec, CPU) for spec in specs]
     records_of(run_epochs(stack))
@@ -81,12 +81,12 @@ def test_a_checkpoint_of_a_stack_is_one_of_a_training(images: StoreSpec, tmp_pat
         assert len(resumed.records) == 1
         resumed.run_epoch()
         reference = alone(spec, 2)
-        resumed.records[1]["checkpoint"] = reference.records[1]["checkpoint"]  # of another attempt
+        resumed.records[1]["checkpoint"] = reference.records[1]["checkpoint"]  # differs by attempt
         assert_same(resumed, reference)
 
 
 def test_members_warm_up_for_themselves(images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Two of four leave their backbone as it is in the first epoch, and one of them in the second as well."""
+    """Two of four freeze their backbone in the first epoch, and one of them in the second too."""
     warmups = (0, 1, 0, 2)
     specs = [
         member(images, tmp_path, number, training={"warmup_epochs": epochs}) for number, epochs in enumerate(warmups)
@@ -104,7 +104,7 @@ def test_members_warm_up_for_themselves(images: StoreSpec, tmp_path: Path, caplo
 def test_a_stack_that_fails_goes_on_in_halves(
     images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture, loss: str, failing: int | None
 ) -> None:
-    """Only the member that is the cause fails, if it is one's; and the log says why they are no stack."""
+    """Only the member that causes the error fails; the log says why the stack was split."""
     powers = (0.5, 2.0, 1.0)
     specs = [
         member(images, tmp_path, number, loss=f"support.own_parts:{loss}", hyperparameters={"power": power})
@@ -113,7 +113,7 @@ def test_a_stack_that_fails_goes_on_in_halves(
     trainings = [Training(spec, CPU) for spec in specs]
     with caplog.at_level(logging.WARNING):
         results = run_epochs(trainings)
-    assert "3 trainings cannot go on as one stack" in caplog.messages[0]
+    assert "A stack of 3 trainings failed" in caplog.messages[0]
     for number, (training, result) in enumerate(zip(trainings, results)):
         if number == failing:
             assert str(result) == "the power is 2"
@@ -122,23 +122,23 @@ def test_a_stack_that_fails_goes_on_in_halves(
 
 
 def test_validation_images_are_embedded_together_as_apart(images: StoreSpec, tmp_path: Path) -> None:
-    """As on a GPU: those of the validation classes, and those that stand in the gallery beside them."""
+    """This is the GPU path: validation images, and further gallery images."""
     specs = [member(images, tmp_path, number, gallery_seed=3) for number in range(3)]
     trainings = [Training(spec, CPU) for spec in specs]
     for training, (queries_ND, gallery_ND) in zip(trainings, embedded_together(trainings)):
-        apart = [training._embedded(view) for view in training.validated_views]
+        apart = [training._embed(view) for view in training.validated_views]
         assert [len(part) for part in apart] == [20, 20]
         torch.testing.assert_close([queries_ND, gallery_ND], apart)
 
 
 def test_one_training_is_no_stack(images: StoreSpec, tmp_path: Path) -> None:
-    """Bit for bit."""
+    """It equals the training outside of a stack bit for bit."""
     spec = member(images, tmp_path, 0)
     training = Training(spec, CPU)
     records_of(run_epochs([training]))
     reference = alone(spec, 1)
-    for name, value in training.parts.model.state_dict().items():
-        assert torch.equal(value, reference.parts.model.state_dict()[name]), name
+    for name, value in training.model.state_dict().items():
+        assert torch.equal(value, reference.model.state_dict()[name]), name
 
 
 OWN_VALUES: dict[str, dict[str, Any]] = {

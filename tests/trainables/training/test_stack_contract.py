@@ -1,6 +1,6 @@
-"""Which parts can be in a stack: with every row of every table the members come to what they come to alone.
+"""Contract of stacks: every row of every table gives the same results in a stack as in separate trainings.
 
-Each member has its own seed, learning rates, decay, bound of gradients and real hyperparameters of the loss.
+Each member has its own seed, learning rates, decay, gradient bound and real hyperparameters of the loss.
 """
 
 import logging
@@ -37,7 +37,7 @@ BY_LOSS: dict[str, list[dict[str, Any]]] = {
     "proxy_push": [{"similarity": "data"}],
     "pnp": [{"variant": "Ib"}],
 }
-"""What leads another way through a loss than its defaults."""
+"""Hyperparameters that select other code paths than the defaults."""
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def exact() -> Iterator[None]:
 
 
 def real_hyperparameters(loss: str, number: int) -> dict[str, float]:
-    """The defaults of a loss's real hyperparameters, a little less for each member."""
+    """Return the defaults of a loss's real hyperparameters, slightly decreased for each member."""
     defaults = {name: parameter.default for name, parameter in SPACES[loss].items()}
     return {name: value * (1 - 0.1 * number) for name, value in defaults.items() if type(value) is float}
 
@@ -90,7 +90,7 @@ def test_every_loss(
     "backbone", [pytest.param(name, marks=pytest.mark.slow if name not in SMALL else ()) for name in BACKBONES]
 )
 def test_every_backbone(images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture, backbone: str) -> None:
-    """A step: deep networks of batch normalisation make of a last digit a thousand times more at each further one."""
+    """One step only: deep networks with batch normalisation amplify rounding a thousandfold at each further step."""
     model = ModelConfig(backbone=backbone, embedding_dim=8)
     settings = {"batch_size": 40, "images_per_class": 10, "image_size": 32}
     specs = [member(images, tmp_path, number, model=model, training=settings) for number in range(2)]
@@ -127,7 +127,7 @@ def test_every_optimizer_sampler_and_augmentation(
 
 
 def test_bfloat16(images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The products are rounded to eight bits, so that curves are alike and not equal."""
+    """Products are rounded to eight bits, so the curves are similar but not equal."""
     torch.set_default_dtype(torch.float32)
     specs = [member(images, tmp_path, number, training={"precision": "bfloat16"}) for number in range(2)]
     trainings = [Training(spec, CPU) for spec in specs]

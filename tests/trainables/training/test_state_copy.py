@@ -1,4 +1,4 @@
-"""A copy of a state: equal to it, and it stays as it was while the training goes on."""
+"""A copy of a state equals it and does not change while the training continues."""
 
 from collections import Counter
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainables.training.checkpoints import StateCopy
+from trainables.training.state_copy import StateCopy
 
 
 def trained() -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -48,7 +48,7 @@ def test_it_is_equal_and_does_not_follow_the_training() -> None:
     assert copy["optimizer"]["param_groups"][0]["lr"] == 1e-3
     assert copy["milestones"] == Counter([2, 2])
     assert type(copy["model"]) is type(state["model"])
-    assert copy["model"]._metadata == state["model"]._metadata  # by which load_state_dict knows the modules' versions
+    assert copy["model"]._metadata == state["model"]._metadata  # the modules' versions, for load_state_dict
 
 
 def test_the_next_copy_takes_the_same_memory() -> None:

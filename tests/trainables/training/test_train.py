@@ -1,4 +1,4 @@
-"""The training loop: it learns, a resumed training is the same training, and it ends honestly."""
+"""The training loop learns, resumes exactly, and reports failures."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -53,7 +53,7 @@ def trained(spec: TrialSpec, **changes: Any) -> TrialSpec:
 
 
 def one_epoch(spec: TrialSpec) -> None:
-    """Train an epoch more, and write its checkpoints."""
+    """Train one more epoch and write its checkpoints."""
     training = Training(spec, CPU)
     training.run_epoch()
     training.wait_for_checkpoints()
@@ -74,10 +74,10 @@ def test_it_learns(spec: TrialSpec) -> None:
 
 
 def test_validation_images_may_be_ranked_among_half_of_the_training_images(spec: TrialSpec) -> None:
-    """The epoch's metrics are those of the kept model, whose embeddings are ranked by hand."""
+    """The epoch's metrics equal those of the saved model, with its embeddings ranked in a loop."""
     (record,) = train(replace(trained(spec, epochs=1), gallery_seed=3))
     (alone,) = train(replace(trained(spec, epochs=1), directory=f"{spec.directory}-alone"))
-    assert record["loss"] == alone["loss"], "what is learned is the same"
+    assert record["loss"] == alone["loss"], "the training is the same"
     model = EmbeddingModel(spec.model)
     model.load_state_dict(read_network(Path(spec.directory) / str(record["checkpoint"]))[0])
     store = spec.images.open()
@@ -107,7 +107,7 @@ def test_every_loss_trains_an_epoch(spec: TrialSpec, loss: str) -> None:
 
 @pytest.mark.parametrize("loss", ["mpa", "triplet", "margin"])
 def test_a_resumed_training_is_the_same_training(spec: TrialSpec, tmp_path: Path, loss: str) -> None:
-    """Weights, values and learning rates do not tell whether a training was interrupted after its second epoch."""
+    """Weights, values and learning rates are the same after an interruption in the second epoch."""
     spec = replace(trained(spec, schedule=Schedule(step=1, gamma=0.5)), loss=loss, hyperparameters={})
     whole = Training(replace(spec, directory=str(tmp_path / "whole")), CPU)
     while not whole.finished:
@@ -141,20 +141,20 @@ def test_a_resumed_training_is_the_same_training(spec: TrialSpec, tmp_path: Path
 def test_an_epoch_holds_what_its_batches_used(
     spec: TrialSpec, loss: str, hyperparameters: dict[str, Any], unit: str | None
 ) -> None:
-    """The sums over an epoch's batches, also of one that is resumed."""
+    """The record holds the sums over the epoch's batches, also after resuming."""
     spec = replace(spec, loss=loss, hyperparameters=hyperparameters)
     told: list[list[int]] = []
     for _ in range(2):
         training = Training(spec, CPU)
         counts: list[int] = []
-        training._loss.register_forward_hook(
+        training.loss.register_forward_hook(
             lambda module, batch, value, counts=counts: counts.append(int(module.used.count) if module.used else 0)
         )
         training.run_epoch()
         training.wait_for_checkpoints()
         told.append(counts)
     for record, counts in zip(training.records, told, strict=True):
-        assert record["batches"] == len(counts) == 3  # of 60 images, 20 a batch
+        assert record["batches"] == len(counts) == 3  # 60 images, 20 per batch
         assert record.get("used") == (None if unit is None else {unit: sum(counts)})
         if loss == "triplet":  # 4 classes of 5 images: each has 4 positives
             assert sum(counts) == 3 * 20 * 4
@@ -195,7 +195,7 @@ def test_training_on_all_classes_keeps_the_last_epoch(spec: TrialSpec) -> None:
 
 @pytest.mark.parametrize("validates", [True, False])
 def test_merged_classes_are_learned_as_one(spec: TrialSpec, validates: bool) -> None:
-    """Every third class boundary stays: 7 classes make groups of 3, 3 and 1, with a proxy set each."""
+    """7 classes are merged to groups of 3, 3 and 1, each with its own proxies."""
     train_classes = spec.images.class_names[: 6 if validates else 7]
     spec = replace(
         trained(spec, epochs=2, batch_size=10),
@@ -205,8 +205,8 @@ def test_merged_classes_are_learned_as_one(spec: TrialSpec, validates: bool) -> 
     )
     training = Training(spec, CPU)
     groups = 2 if validates else 3
-    assert training._loss.proxies.shape == (groups, 2, 8)
-    assert training._labels_N.bincount().tolist() == [30, 30, 10][:groups]
+    assert training.loss.proxies.shape == (groups, 2, 8)
+    assert training.labels_N.bincount().tolist() == [30, 30, 10][:groups]
     while not training.finished:
         record = training.run_epoch()
     assert bool(record["metrics"]) == validates
@@ -230,30 +230,30 @@ def test_a_loss_that_is_not_finite_ends_the_training(spec: TrialSpec) -> None:
 def test_learning_rates_follow_the_schedule(spec: TrialSpec, schedule: Schedule, factors: tuple[float, ...]) -> None:
     training = Training(trained(spec, schedule=schedule, lr=1e-3, proxy_lr=1e-2), CPU)
     for factor in factors:
-        rates = {group["lr"] for group in training._optimizer.param_groups}
+        rates = {group["lr"] for group in training.optimizer.param_groups}
         assert sorted(rates) == pytest.approx([1e-3 * factor, 1e-2 * factor])
         training.run_epoch()
 
 
 def test_warm_up_trains_head_and_proxies_alone(spec: TrialSpec) -> None:
     training = Training(trained(spec, warmup_epochs=1), CPU)
-    first = {name: value.clone() for name, value in training._model.named_parameters()}
-    proxies = training._loss.proxies.clone()
+    first = {name: value.clone() for name, value in training.model.named_parameters()}
+    proxies = training.loss.proxies.clone()
     training.run_epoch()
-    moved = {name for name, value in training._model.named_parameters() if not torch.equal(value, first[name])}
+    moved = {name for name, value in training.model.named_parameters() if not torch.equal(value, first[name])}
     assert moved
     assert all(name.startswith("head") for name in moved), moved
-    assert not torch.equal(proxies, training._loss.proxies)
+    assert not torch.equal(proxies, training.loss.proxies)
     training.run_epoch()
-    moved = {name for name, value in training._model.named_parameters() if not torch.equal(value, first[name])}
+    moved = {name for name, value in training.model.named_parameters() if not torch.equal(value, first[name])}
     assert any(name.startswith("backbone") for name in moved)
 
 
 def test_each_part_has_its_learning_rate(spec: TrialSpec) -> None:
     training = Training(trained(spec, lr=1e-3, head_lr=2e-3, proxy_lr=3e-3), CPU)
-    assert [group["lr"] for group in training._optimizer.param_groups] == [1e-3, 2e-3, 3e-3]
+    assert [group["lr"] for group in training.optimizer.param_groups] == [1e-3, 2e-3, 3e-3]
     default = Training(replace(spec, directory=f"{spec.directory}-default"), CPU)
-    assert [group["lr"] for group in default._optimizer.param_groups] == [1e-3, 1e-3, LOSSES.rows["mpa"].proxy_lr]
+    assert [group["lr"] for group in default.optimizer.param_groups] == [1e-3, 1e-3, LOSSES.rows["mpa"].proxy_lr]
 
 
 def test_the_seed_decides(spec: TrialSpec, tmp_path: Path) -> None:

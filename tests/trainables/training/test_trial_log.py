@@ -1,4 +1,4 @@
-"""What a trial's attempts leave to be read: epochs, messages, failures; and trouble with the log harms nobody."""
+"""A trial's logs hold epochs, messages and failures, and errors in logging do not fail the trial."""
 
 import logging
 import warnings
@@ -21,7 +21,7 @@ from trainables.training.trial_log import TrialLog, read_log
 
 @pytest.fixture(params=PLACES)
 def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A trial's."""
+    """Return a trial's directory."""
     with place(request.param, tmp_path) as url:
         yield f"{url}/trials/0001"
 
@@ -62,7 +62,7 @@ def test_attempts_are_read_one_after_the_other(directory: str, tmp_path: Path) -
         "Training is done.",
     ]
     assert sum(line.startswith("epoch ") and ", map_at_r " in line and line.endswith(" s") for line in said) == 2
-    assert "INFO trainables.training.train: Going on after epoch 1." in said
+    assert "INFO trainables.training.train: Resuming after epoch 1." in said
     assert "loss support.own_parts:Pull, {'power': 1.5}, seed 7, 2 epochs" in said
 
 
@@ -89,18 +89,18 @@ def test_messages_and_warnings_of_ours_and_of_one_s_own_modules_are_in_it(tmp_pa
     log = TrialLog(spec_in(str(tmp_path / "trial"), tmp_path / "cache"), "cpu")
     level = logging.getLogger("support").level
     log.open()
-    logging.getLogger("support.own_parts").info("of one's own")
+    logging.getLogger("support.own_parts").info("from the user's part")
     logging.getLogger("trainables.data").warning("of %s", "ours")
-    logging.getLogger("somebody.else").warning("of nobody's")
+    logging.getLogger("somebody.else").warning("from elsewhere")
     with pytest.warns(UserWarning, match="odd"):
         trial_log._warning("odd", UserWarning, "mylab/losses.py", 3)
     log.close()
     logging.getLogger("support.own_parts").warning("afterwards")
     said = read_log(str(tmp_path / "trial"))
-    assert "INFO support.own_parts: of one's own" in said
+    assert "INFO support.own_parts: from the user's part" in said
     assert "WARNING trainables.data: of ours" in said
     assert "UserWarning: odd (mylab/losses.py:3)" in said
-    assert "nobody" not in said
+    assert "elsewhere" not in said
     assert "afterwards" not in said
     assert logging.getLogger("support").level == level
 
@@ -130,7 +130,7 @@ def test_messages_beyond_all_measure_are_counted(tmp_path: Path, monkeypatch: py
 def test_logs_that_are_open_together_keep_apart_what_is_one_s_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are opened and closed in any order; afterwards everything is as it was before."""
+    """They are opened and closed in any order; the original state is restored."""
     shown: list[object] = []
     monkeypatch.setattr(warnings, "showwarning", lambda message, *_: shown.append(message))
     before = logging.getLogger("trainables").level, warnings.showwarning

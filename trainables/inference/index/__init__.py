@@ -1,1 +1,1 @@
-"""Images by similarity: an index of embeddings that faiss searches, with the images' paths."""
+"""Similarity search of images: an index of embeddings searched by faiss, its structures, and its files."""

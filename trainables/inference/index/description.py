@@ -1,4 +1,4 @@
-"""What lies on disk of an index beside its vectors. Nothing here needs numpy, torch or faiss."""
+"""The description of an index on disk; numpy, torch and faiss are not imported."""
 
 import json
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ from trainables.mistakes import Mistakes
 from trainables.storage import AnyPath
 
 FORMAT = 1
-"""Changes with every change of the keys or of their meaning."""
+"""Version of the description, incremented with every change of its keys or their meaning."""
 
 VECTORS, PATHS, DESCRIPTION = "index.faiss", "paths.json", "index.json"
 
 
 class IndexKind(StrEnum):
-    """How neighbours are searched: among all images, in the nearest lists of them, or along a graph."""
+    """Kinds of search: among all images, in inverted lists, or along a graph."""
 
     EXACT = "exact"
     IVF = "ivf"
@@ -26,11 +26,11 @@ class IndexKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredRecall:
-    """What an approximate index finds of the true neighbours.
+    """The measured recall of an approximate index.
 
-    ``parameter`` is faiss's (``nprobe``, ``efSearch``), set to the smallest ``value`` with a ``recall_at_10`` of
-    ``target``; where none has it, to the largest that was tried. The recall is the mean over ``images`` of the index:
-    the part of the ten most similar other images that is found.
+    ``parameter`` is faiss's (``nprobe``, ``efSearch``), set to the smallest ``value`` that reaches a ``recall_at_10``
+    of ``target``, or to the largest value tried if none does. The recall is the fraction of the ten most similar other
+    images that is found, averaged over ``images`` images of the index.
     """
 
     parameter: str
@@ -40,8 +40,8 @@ class MeasuredRecall:
     images: int
 
     def sentence(self) -> str:
-        """For people."""
-        reached = "" if self.recall_at_10 >= self.target else f", short of the {self.target} that was aimed at"
+        """Return a sentence for people."""
+        reached = "" if self.recall_at_10 >= self.target else f", below the target of {self.target}"
         return (
             f"Recall@10 against exact search, on {self.images:,} of the index's own images: {self.recall_at_10:.4f} "
             f"with {self.parameter} = {self.value}{reached}."
@@ -50,10 +50,10 @@ class MeasuredRecall:
 
 @dataclass(frozen=True, kw_only=True)
 class IndexDescription:
-    """An index of ``images`` embeddings of ``dimensions``.
+    """The description of an index: ``images`` embeddings of ``dimensions`` dimensions.
 
-    ``model`` is the address of what embedded them, None where it has none, and ``weights_sha256`` says which one it
-    was. ``recall`` is None of an exact index, which finds all neighbours.
+    ``model`` is the address of the model that embedded them, if it has one, and ``weights_sha256`` identifies it.
+    ``recall`` is None for an exact index, which finds all neighbours.
     """
 
     kind: IndexKind
@@ -64,23 +64,23 @@ class IndexDescription:
     recall: MeasuredRecall | None
 
     def to_json(self) -> dict[str, Any]:
-        """For ``index.json``."""
+        """Return the content for ``index.json``."""
         return {"format": FORMAT, **asdict(self), "similarity": "inner product of vectors of length 1"}
 
 
 def read_description(folder: AnyPath) -> IndexDescription:
-    """What ``index.json`` in ``folder`` says.
+    """Read ``index.json`` in ``folder``.
 
     Raises:
-        Mistakes: the folder holds no index, one of another format, or a damaged one.
+        Mistakes: the folder holds no index, or one that has another format or is damaged.
     """
     path = folder / DESCRIPTION
     try:
         content = json.loads(path.read_text())
     except OSError as error:
         raise Mistakes(
-            f"{folder} is no index: {DESCRIPTION} cannot be read there ({error.strerror or error}). Give a folder that "
-            "`holdout index` made."
+            f"{folder} is not an index: {DESCRIPTION} cannot be read there ({error.strerror or error}). Give a folder "
+            "that `holdout index` wrote."
         ) from error
     except DAMAGED as error:
         raise damaged(folder, error) from error
@@ -105,16 +105,16 @@ def read_description(folder: AnyPath) -> IndexDescription:
 
 
 def damaged(folder: AnyPath, error: object) -> Mistakes:
-    """The sentence on an index that cannot be read."""
+    """Return the error for an index that cannot be read."""
     reason = f"{type(error).__name__}: {error}" if isinstance(error, Exception) else error
     return Mistakes(f"The index {folder} is damaged ({reason}); make it again.")
 
 
 def refuse_other_folder(folder: AnyPath) -> None:
-    """Only an index may be overwritten.
+    """Raise unless ``folder`` may be written: it does not exist, is empty, or holds an index.
 
     Raises:
-        Mistakes: ``folder`` is a file, or holds something else.
+        Mistakes: ``folder`` is a file, or holds other files.
     """
     if folder.is_file():
         raise Mistakes(f"{folder} is a file, and an index is a folder; name another one.")
@@ -127,16 +127,16 @@ def refuse_other_folder(folder: AnyPath) -> None:
     )
     if others:
         raise Mistakes(
-            f"{folder} holds something else than an index ({others[0]}), and an index would be written over it; name a "
-            "folder that is not there, is empty, or holds an index."
+            f"{folder} holds files that are not an index's ({others[0]}); name a folder that does not exist, is empty, "
+            "or holds an index, which is overwritten."
         )
 
 
 def refuse_neighbours(k: int, description: IndexDescription) -> None:
-    """There are so many neighbours.
+    """Raise if ``k`` is less than 1 or exceeds the size of the index.
 
     Raises:
-        Mistakes: there are not.
+        Mistakes: it does.
     """
     if not 1 <= k <= description.images:
         raise Mistakes(f"k is {k}, and the index holds {description.images:,} images; give 1 to {description.images}.")

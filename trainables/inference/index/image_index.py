@@ -1,4 +1,4 @@
-"""The images most similar to an image.
+"""An index of images, queried for the most similar ones.
 
 Shapes: N indexed images, D dimensions, Q queries, K neighbours.
 """
@@ -31,30 +31,30 @@ from trainables.storage import AnyPath
 
 
 class Embeds(Protocol):
-    """What an index asks of a model."""
+    """The interface of a model that an index needs."""
 
     address: str | None
 
     @property
     def weights_sha256(self) -> str:
-        """Which weights it has."""
+        """Return the SHA-256 of the weights."""
 
     def embed(self, images: ImageLike | Iterable[ImageLike]) -> NDArray[np.float32]:
-        """Embeddings of length 1, [N, D]."""
+        """Compute embeddings [N, D] of length 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Neighbour:
-    """An indexed image and its similarity to a query: the cosine of the angle between their embeddings, −1 … 1."""
+    """An indexed image and the cosine similarity, −1 … 1, of its embedding to a query's."""
 
     path: str
     similarity: float
 
 
 class ImageIndex:
-    """Embeddings that faiss searches, the paths of their images, and the model that made them.
+    """Embeddings in a faiss index, the paths of their images, and the model that computed them.
 
-    Made by ``Embedder.index`` and :meth:`load`. ``faiss_index`` is faiss's own, and ``description`` says what it is.
+    Created by ``Embedder.index`` and :meth:`load`. ``faiss_index`` is the faiss object, described by ``description``.
     """
 
     def __init__(self, faiss_index: Any, paths: Sequence[str], description: IndexDescription, model: Embeds) -> None:
@@ -74,21 +74,22 @@ class ImageIndex:
     def of(
         cls, embeddings_ND: NDArray[np.float32], paths: Sequence[str], model: Embeds, *, kind: str | None = None
     ) -> "ImageIndex":
-        """An index of embeddings that ``model`` made of the images at ``paths``.
+        """Build an index of embeddings that ``model`` computed for the images at ``paths``.
 
         Args:
-            embeddings_ND: of length 1.
-            paths: of their images, N.
-            model: what made them.
+            embeddings_ND: embeddings of length 1.
+            paths: the N paths of their images.
+            model: the model that computed them.
             kind: ``exact``, ``ivf`` or ``hnsw``; by default exact up to a million images, and ivf above.
 
         Raises:
-            Mistakes: no embedding, or not as many as paths; or a kind that there is not, or not for so few images.
+            Mistakes: there is no embedding, their number is not that of the paths, or ``kind`` is unknown or needs more
+                images.
         """
         if embeddings_ND.ndim != 2 or not len(embeddings_ND) or len(embeddings_ND) != len(paths):
             raise Mistakes(
-                f"An index has one embedding a path, and at least one; there are {len(paths)} paths, and embeddings of "
-                f"{_shape(embeddings_ND)}."
+                f"An index needs one embedding per path, and at least one; there are {len(paths)} paths, and "
+                f"embeddings of {_shape(embeddings_ND)}."
             )
         vectors_ND = np.ascontiguousarray(embeddings_ND, dtype=np.float32)
         chosen = kind_for(len(paths), kind)
@@ -104,31 +105,31 @@ class ImageIndex:
         return cls(faiss_index, paths, description, model)
 
     def query(self, images: ImageLike | Iterable[ImageLike], k: int = 10) -> list[list[Neighbour]]:
-        """The ``k`` images of the index that are most similar to each of ``images``, the most similar first.
+        """Find the ``k`` images of the index that are most similar to each of ``images``, the most similar first.
 
         Args:
             images: one or several, as for :meth:`Embedder.embed`.
-            k: at most as many as there are images in the index.
+            k: number of neighbours, at most the number of images in the index.
 
         Returns:
-            A list an image. An approximate index may find fewer than ``k``.
+            One list per image. An approximate index may find fewer than ``k``.
 
         Raises:
-            Mistakes: images that cannot be read, or a ``k`` that does not fit.
+            Mistakes: images cannot be read, or ``k`` is out of range.
         """
         refuse_neighbours(k, self.description)
         return self.search(self.model.embed(images), k)
 
     def search(self, embeddings_QD: NDArray[np.float32], k: int = 10) -> list[list[Neighbour]]:
-        """As :meth:`query`, of embeddings of length 1.
+        """Find neighbours as :meth:`query` does, given embeddings of length 1.
 
         Raises:
-            Mistakes: embeddings of other dimensions than the index's, or a ``k`` that does not fit.
+            Mistakes: the embeddings' dimensions are not the index's, or ``k`` is out of range.
         """
         refuse_neighbours(k, self.description)
         if embeddings_QD.ndim != 2 or embeddings_QD.shape[1] != self.description.dimensions:
             raise Mistakes(
-                f"The index holds embeddings of {self.description.dimensions} dimensions, and those to look for are of "
+                f"The index holds embeddings of {self.description.dimensions} dimensions, and the queries are of "
                 f"{_shape(embeddings_QD)}; give them as queries × {self.description.dimensions}."
             )
         queries_QD = np.ascontiguousarray(embeddings_QD, dtype=np.float32)
@@ -141,18 +142,18 @@ class ImageIndex:
         ]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the index into a folder, which may hold another index and nothing else.
+        """Write the index into a folder; an index in it is overwritten.
 
-        ``index.faiss`` is as faiss writes it, ``paths.json`` lists the paths of its rows, and ``index.json``, which is
-        written last, says what they are.
+        ``index.faiss`` is faiss's own file, ``paths.json`` lists the paths of its rows, and ``index.json``, written
+        last, is the description.
 
         Raises:
-            Mistakes: the folder holds something else, or cannot be written.
+            Mistakes: the folder holds other files, or cannot be written.
         """
         path = given_path(os.fspath(folder))
         refuse_other_folder(path)
         try:
-            (path / DESCRIPTION).unlink(missing_ok=True)  # with half of it overwritten, it is no index
+            (path / DESCRIPTION).unlink(missing_ok=True)  # so that a half-written index is not read
             write_whole(
                 path / VECTORS,
                 lambda file: faiss().write_index(self.faiss_index, faiss().PyCallbackIOWriter(file.write)),
@@ -164,10 +165,10 @@ class ImageIndex:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], model: Embeds) -> "ImageIndex":
-        """The index in a folder, whose images ``model`` embedded.
+        """Load the index in a folder; ``model`` has to be the one that embedded its images.
 
         Raises:
-            Mistakes: there is no index, it is damaged or of another format, or another model made it.
+            Mistakes: there is no index, it is damaged or has another format, or another model made it.
         """
         path = given_path(os.fspath(folder))
         description = read_description(path)
@@ -176,16 +177,16 @@ class ImageIndex:
         found = (faiss_index.ntotal, faiss_index.d, len(paths))
         if found != (description.images, description.dimensions, description.images):
             raise damaged(
-                path, f"{found[0]} vectors of {found[1]} dimensions and {found[2]} paths are not what it says"
+                path, f"{found[0]} vectors of {found[1]} dimensions and {found[2]} paths contradict {DESCRIPTION}"
             )
         return cls(faiss_index, paths, description, model)
 
 
 def refuse_other_model(folder: AnyPath, description: IndexDescription, model: Embeds) -> None:
-    """Embeddings of two models are not comparable.
+    """Raise if ``model`` is not the one that made the index: embeddings of two models are not comparable.
 
     Raises:
-        Mistakes: ``model`` is not the one that made the index.
+        Mistakes: their weights differ.
     """
     if model.weights_sha256 != description.weights_sha256:
         made_by = f"the model {description.model}" if description.model else "another model"
@@ -203,7 +204,7 @@ def _read_vectors(folder: AnyPath) -> Any:
     except OSError as error:
         raise damaged(folder, f"{VECTORS}: {error.strerror or error}") from error
     except (RuntimeError, MemoryError) as error:  # a damaged file may ask for any amount of memory
-        raise damaged(folder, f"{VECTORS} is no index that faiss reads") from error
+        raise damaged(folder, f"{VECTORS} is not a valid faiss index") from error
 
 
 def _read_paths(folder: AnyPath) -> list[str]:
@@ -212,7 +213,7 @@ def _read_paths(folder: AnyPath) -> list[str]:
     except (OSError, *DAMAGED) as error:
         raise damaged(folder, f"{PATHS}: {error}") from error
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
-        raise damaged(folder, f"{PATHS} is no list of paths")
+        raise damaged(folder, f"{PATHS} is not a list of paths")
     return paths
 
 

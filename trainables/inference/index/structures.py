@@ -1,4 +1,4 @@
-"""The kinds of a faiss index of vectors of length 1, by inner product; an approximate one is set by measuring it.
+"""Structures of a faiss index of vectors of length 1, by inner product; the approximate ones are tuned to a recall.
 
 Shapes: N indexed vectors, D dimensions, Q queries, K neighbours.
 """
@@ -16,33 +16,33 @@ from trainables.inference.index.description import IndexKind, MeasuredRecall
 from trainables.mistakes import Mistakes
 
 EXACT_UP_TO = 1_000_000
-"""So many images are searched one by one unless another kind is asked for."""
+"""Largest number of images for which the default kind is exact."""
 
 TARGET_RECALL = 0.99
 AT = 10
 SAMPLE = 1_000
-"""Of the index's images, drawn at random, with which the recall is measured."""
+"""Number of the index's images, drawn at random, with which the recall is measured."""
 
 TOLERANCE = 1e-5
-"""Similarities are sums of float32: one that is smaller by this is as good, and equal images may stand for another."""
+"""Slack for float32 rounding: a neighbour whose similarity is smaller by less than this counts as found."""
 
 Vectors = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
 
 def faiss() -> ModuleType:
-    """The library, imported by its first use; its own stubs know too little of it for a type checker."""
+    """Import faiss on first use; its stubs are too incomplete for type checking."""
     import faiss
 
     return faiss
 
 
 class Approximate(ABC):
-    """How vectors are laid out so that not all of them are compared with a query.
+    """A structure that compares a query with only some of the vectors.
 
-    A width is faiss's parameter of how far is looked: wider finds more. It is set on the index, and not given with each
-    search: ``faiss.contrib.torch_utils``, which pytorch-metric-learning imports, replaces faiss's search by one that
-    takes no parameters.
+    The width is faiss's search parameter: larger values find more neighbours. It is set on the index rather than passed
+    to each search, because ``faiss.contrib.torch_utils``, which pytorch-metric-learning imports, replaces faiss's
+    search by one without parameters.
     """
 
     parameter: ClassVar[str]
@@ -50,28 +50,29 @@ class Approximate(ABC):
 
     @abstractmethod
     def built(self, vectors_ND: Vectors) -> Any:
-        """An index of the vectors."""
+        """Build an index of the vectors."""
 
     @abstractmethod
     def widest(self, index: Any) -> int:
-        """The largest width that is tried."""
+        """Return the largest width to try."""
 
     @abstractmethod
     def set_width(self, index: Any, width: int) -> None:
-        """Let every search have this width, also of who reads the index's file."""
+        """Set the width of all searches, including those of the saved index."""
 
 
 class InvertedLists(Approximate):
-    """The vectors in 4·√N lists around the centres of k-means, of which the nearest are searched.
+    """Vectors in 4·√N lists around k-means centres; the lists nearest to a query are searched.
 
-    k-means sees 64 vectors a list: faiss's guidelines advise 4·√N to 16·√N lists, and 30 to 256 vectors for each.
+    k-means is trained on 64 vectors per list: faiss's guidelines advise 4·√N to 16·√N lists, and 30 to 256 training
+    vectors for each.
     """
 
     parameter, narrowest = "nprobe", 1
 
     def built(self, vectors_ND: Vectors) -> Any:
         size, dimensions = vectors_ND.shape
-        lists = max(1, min(4 * isqrt(size), size // 39))  # fewer than 39 vectors a list make faiss's k-means complain
+        lists = max(1, min(4 * isqrt(size), size // 39))  # faiss's k-means warns below 39 vectors per list
         index = faiss().IndexIVFFlat(faiss().IndexFlatIP(dimensions), dimensions, lists, faiss().METRIC_INNER_PRODUCT)
         index.train(vectors_ND[np.random.default_rng(0).permutation(size)[: 64 * lists]])
         index.add(vectors_ND)
@@ -86,7 +87,7 @@ class InvertedLists(Approximate):
 
 
 class Graph(Approximate):
-    """A hierarchical navigable small-world graph (Malkov & Yashunin 2020) with 32 links a vector."""
+    """A hierarchical navigable small-world graph (Malkov & Yashunin 2020) with 32 links per vector."""
 
     parameter, narrowest = "efSearch", AT
 
@@ -107,10 +108,10 @@ APPROXIMATE: dict[IndexKind, Approximate] = {IndexKind.IVF: InvertedLists(), Ind
 
 
 def kind_for(images: int, asked: str | None) -> IndexKind:
-    """The kind that was asked for, or what suits so many images.
+    """Return the kind asked for, or the default for this number of images.
 
     Raises:
-        Mistakes: there is no such kind, or too few images to measure it.
+        Mistakes: the kind is unknown, or there are too few images to measure its recall.
     """
     if asked is None:
         return IndexKind.EXACT if images <= EXACT_UP_TO else IndexKind.IVF
@@ -118,14 +119,14 @@ def kind_for(images: int, asked: str | None) -> IndexKind:
         raise Mistakes(f"kind is {asked!r}; give one of {', '.join(IndexKind)}.")
     if asked in APPROXIMATE and images <= AT:
         raise Mistakes(
-            f"An index of the kind {asked} is measured by its images' {AT} neighbours, and {images} images have fewer; "
-            "leave the kind out, and the search is exact."
+            f"The recall of an index of the kind {asked} is measured on {AT} neighbours, and {images} images have "
+            "fewer; leave the kind out for an exact search."
         )
     return IndexKind(asked)
 
 
 def built_index(vectors_ND: Vectors, kind: IndexKind) -> tuple[Any, MeasuredRecall | None]:
-    """faiss's index of vectors of length 1, and how an approximate one was set; None of an exact one."""
+    """Build a faiss index of vectors of length 1; return it with its measured recall, or None for an exact one."""
     if kind not in APPROXIMATE:
         exact = faiss().IndexFlatIP(vectors_ND.shape[1])
         exact.add(vectors_ND)
@@ -146,10 +147,10 @@ def built_index(vectors_ND: Vectors, kind: IndexKind) -> tuple[Any, MeasuredReca
 def search_index(
     index: Any, kind: IndexKind, recall: MeasuredRecall | None, queries_QD: Vectors, k: int
 ) -> tuple[Vectors, Rows]:
-    """Similarities and rows, [Q, K], the most similar first.
+    """Return similarities and rows, [Q, K], the most similar first.
 
-    Where an approximate index finds fewer than ``k``, it is searched wider; what is missing then has row −1. Not to be
-    called by two threads at once.
+    If an approximate index finds fewer than ``k``, its width is increased for these queries; neighbours still missing
+    have row −1. Not thread-safe.
     """
     similarities_QK, rows_QK = index.search(queries_QD, k)
     if recall is None or not (rows_QK[:, -1] < 0).any():
@@ -167,7 +168,7 @@ def search_index(
 
 
 def _recall_by_width(structure: Approximate, index: Any, vectors_ND: Vectors) -> Callable[[int], float]:
-    """Sets a width and gives its recall@10 on a sample of the vectors, each of which is no neighbour of its own."""
+    """Return a function that sets a width and measures recall@10 on a sample of the vectors, each without itself."""
     rows_Q = np.random.default_rng(0).permutation(len(vectors_ND))[:SAMPLE]
     queries_QD = vectors_ND[rows_Q]
     exact_QK, exact_rows_QK = faiss().knn(queries_QD, vectors_ND, AT + 1, metric=faiss().METRIC_INNER_PRODUCT)
@@ -182,13 +183,13 @@ def _recall_by_width(structure: Approximate, index: Any, vectors_ND: Vectors) ->
 
 
 def _others(similarities_QK: Vectors, rows_QK: Rows, own_Q: Rows) -> Vectors:
-    """The similarities of the ten nearest without the query's own row, [Q, 10], −∞ where fewer were found."""
+    """Return the similarities [Q, 10] of the nearest rows other than the query's own, −∞ for missing ones."""
     known_QK = np.where((rows_QK < 0) | (rows_QK == own_Q[:, None]), -np.inf, similarities_QK)
     return -np.sort(-known_QK, axis=1)[:, :AT]
 
 
 def _smallest(recall_of: Callable[[int], float], narrowest: int, widest: int) -> int:
-    """The smallest width that reaches the target, found by doubling, then by halving; the widest where none does."""
+    """Return the smallest width that reaches the target, by doubling and bisection; ``widest`` if none does."""
     low, width = narrowest - 1, narrowest
     while recall_of(width) < TARGET_RECALL:
         if width == widest:

@@ -1,5 +1,5 @@
 """One training on several devices of a machine: each process, a rank, embeds its share of every batch.
 
-Rank 0 is the process that holds the training. It alone has the loss, the validation and the checkpoints; the others
-have the network, and what is learned is what one process would learn.
+Rank 0 is the process of the trial; only it has the loss, the validation and the checkpoints. The other ranks have the
+network. The result equals that of one process up to rounding.
 """

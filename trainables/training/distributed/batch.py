@@ -1,4 +1,9 @@
-"""A batch that several ranks embed: gathering, gradients, and common batch statistics."""
+"""A batch that several ranks embed: gathering, gradients, and common batch statistics.
+
+Rank 0 gathers the embeddings, computes the loss, and scatters its gradient back.
+
+Shapes: B images of the batch, b those of one rank, D embedding dimensions, C channels.
+"""
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
@@ -13,26 +18,22 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from trainables.losses.base import promoted
 from trainables.mistakes import Mistakes
 
-# A batch that several ranks embed: put together on rank 0, where the loss is, and the loss's gradient dealt out again.
-#
-# Shapes: B images of the batch, b those of one rank, D embedding dimensions.
-
 
 def shares(batch: int, ranks: int) -> list[slice]:
-    """Each rank's rows of a batch, one after the other; the first ones have one more where it cannot be halved."""
+    """Return each rank's rows of a batch, in order; if it does not divide evenly, the first ranks get one more."""
     sizes = [batch // ranks + (rank < batch % ranks) for rank in range(ranks)]
     return [slice(start, stop) for start, stop in pairwise(accumulate(sizes, initial=0))]
 
 
 def gathered(rows_bD: Tensor, sizes: Sequence[int]) -> Tensor:
-    """On rank 0 the embeddings of all ranks, in their order; on the others a 0, through which the gradient comes.
+    """Gather the embeddings of all ranks on rank 0; return a 0 on the others, through which the gradient flows.
 
-    Every rank has to call ``backward`` of what it makes of them. Each then gets, for its own rows, the gradient of rank
-    0's loss: nothing is averaged, so that the ranks' gradients of a network add up to that of the whole batch.
+    Every rank has to call ``backward`` on a function of the result. Each then receives the gradient of rank 0's loss
+    with respect to its own rows. Nothing is averaged, so the ranks' network gradients sum to that of the whole batch.
 
     Args:
-        rows_bD: this rank's embeddings, of the same type everywhere.
-        sizes: how many rows each rank has.
+        rows_bD: this rank's embeddings, of the same dtype on all ranks.
+        sizes: the number of rows of each rank.
 
     Returns:
         [B, D] on rank 0, a scalar elsewhere.
@@ -65,28 +66,22 @@ class _Gathered(torch.autograd.Function):
 
 
 def _padded(rows_bD: Tensor, size: int) -> Tensor:
-    """With zeros below: what is gathered and scattered has one size on all ranks."""
+    """Pad with zero rows, since gather and scatter need one size on all ranks."""
     return pad(rows_bD.detach(), (0, 0, 0, size - len(rows_bD))).contiguous()
 
 
 def sum_gradients(_: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """A communication hook of ``DistributedDataParallel``, which averages without one."""
+    """Sum a bucket of gradients over the ranks: a hook for ``DistributedDataParallel``, which averages by default."""
     work = dist.all_reduce(bucket.buffer(), async_op=True)
     assert work is not None
     return work.get_future().then(lambda done: done.value()[0])
 
 
-# Batch normalisation whose statistics are those of the whole batch, not of one rank's share of it.
-#
-# torch's ``SyncBatchNorm`` does it on GPUs alone; :class:`BatchNormOfRanks` does it anywhere, more slowly.
-#
-# Shapes: B images of the batch, b those of this rank, C channels.
-
-PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+# Batch normalisation with the statistics of the whole batch instead of one rank's share.
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over the ranks, on each of them; what each makes of it has a gradient, and these are summed too."""
+    """The sum over the ranks, available on each of them; its gradients are summed over the ranks too."""
 
     @staticmethod
     def forward(ctx: Any, part: Tensor) -> Tensor:
@@ -102,14 +97,17 @@ class _Sum(torch.autograd.Function):
 
 
 class BatchNormOfRanks(_BatchNorm):
-    """Maps [b, C, …] normalised by the mean and the variance over all B images and their pixels."""
+    """Batch normalisation of maps [b, C, …] by the mean and variance over all B images and their pixels.
+
+    It works on any device; torch's ``SyncBatchNorm``, on GPUs only, is faster.
+    """
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() < 2:
             raise ValueError(f"Batch normalisation takes at least 2 dimensions, and these maps have {input.dim()}.")
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Normalise; in evaluation as any batch normalisation."""
+        """Normalise ``maps``; in evaluation mode with the running statistics."""
         if not self.training:
             return super().forward(maps)
         self._check_input_dim(maps)
@@ -138,13 +136,16 @@ class BatchNormOfRanks(_BatchNorm):
         self.running_var.lerp_(variance_C.to(self.running_var.dtype), weight)
 
 
-def take_common_statistics(network: nn.Module, device: torch.device) -> None:
-    """Replace the batch normalisation inside ``network`` by one of all ranks.
+PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
-    Parameters and buffers, with their names, stay what they are.
+
+def take_common_statistics(network: nn.Module, device: torch.device) -> None:
+    """Replace the batch normalisation inside ``network`` by one over all ranks.
+
+    Parameters and buffers keep their names and values.
 
     Raises:
-        Mistakes: the network has batch normalisation of a kind of its own.
+        Mistakes: the network has a custom batch normalisation.
     """
     kind = nn.SyncBatchNorm if device.type == "cuda" else BatchNormOfRanks
     for parent in list(network.modules()):

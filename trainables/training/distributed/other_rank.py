@@ -1,6 +1,6 @@
 """The program of a rank that is not the first: ``python -m trainables.training.distributed.other_rank FD``.
 
-It carries out the orders that come through the pipe FD, and ends when that closes.
+It executes the orders received through the pipe FD, and exits when the pipe closes.
 """
 
 import io
@@ -25,14 +25,14 @@ from trainables.training.distributed.training import SharedTraining
 
 
 class LossElsewhere(Loss):
-    """The loss that rank 0 computes: of it only the gradient comes here, through what stands for the embeddings."""
+    """A placeholder for the loss, which rank 0 computes: only its gradient arrives here, see :func:`gathered`."""
 
     def compute(self, embeddings_BD: Tensor, labels_B: Tensor) -> Tensor:
         return embeddings_BD
 
 
 class OtherRank(SharedTraining):
-    """The network of a training, on this rank: it neither validates nor keeps anything."""
+    """A training's network on this rank, without validation and checkpoints."""
 
     def __init__(self, begin: Begin) -> None:
         spec: TrialSpec = replace(
@@ -42,29 +42,29 @@ class OtherRank(SharedTraining):
         self._rank = begin.rank
         self._order: TrainEpoch | None = None
         state = torch.load(io.BytesIO(begin.optimizer), map_location="cpu", weights_only=True)
-        # The loss's parameters, the last groups, are rank 0's alone.
-        groups = state["param_groups"][: len(self._optimizer.param_groups)]
+        # The last groups, the loss's parameters, exist on rank 0 only.
+        groups = state["param_groups"][: len(self.optimizer.param_groups)]
         known = {number for group in groups for number in group["params"]}
         kept = {number: values for number, values in state["state"].items() if number in known}
-        self._optimizer.load_state_dict({"state": kept, "param_groups": groups})
+        self.optimizer.load_state_dict({"state": kept, "param_groups": groups})
 
     def _make_loss(self) -> Loss:
         return LossElsewhere()
 
     def _resume(self) -> None:
-        """Nothing: rank 0 says where to go on."""
+        """Do nothing: rank 0 sends its state."""
 
     def train(self, order: TrainEpoch) -> None:
-        """Train an epoch beside rank 0."""
+        """Train an epoch together with rank 0."""
         self._order = order
-        for group, lr in zip(self._optimizer.param_groups, order.learning_rates):
+        for group, lr in zip(self.optimizer.param_groups, order.learning_rates):
             group["lr"] = lr
-        self._make_ready(order.epoch)
+        self.set_train_mode(order.epoch)
         self._train(order.epoch)
 
     def _batches(self, epoch: int) -> Iterable[Tensor]:
         assert self._order is not None
-        # What a network draws, such as dropout's masks, is not what rank 0 draws.
+        # Random draws of the network, such as dropout masks, differ from those of rank 0.
         torch.manual_seed(derived_seed(self.spec.seed, epoch, "torch", self._rank))
         return map(torch.tensor, self._order.batches)
 
@@ -74,7 +74,7 @@ def _listen(connection: Connection, orders: "queue.SimpleQueue[Begin | TrainEpoc
         try:
             orders.put(connection.recv())
         except (EOFError, OSError):
-            os._exit(1)  # rank 0 is gone, and the other threads may wait for it
+            os._exit(1)  # rank 0 is gone, and the main thread may be waiting for it
 
 
 def _serve(connection: Connection, orders: "queue.SimpleQueue[Begin | TrainEpoch | None]") -> None:
@@ -94,8 +94,8 @@ def _serve(connection: Connection, orders: "queue.SimpleQueue[Begin | TrainEpoch
 
 
 def main() -> None:
-    """Carry out the orders; what fails is told to rank 0."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who interrupts the training interrupts rank 0
+    """Execute the orders, and report a failure to rank 0."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by rank 0
     connection = Connection(int(sys.argv[1]))
     orders: queue.SimpleQueue[Begin | TrainEpoch | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(connection, orders), daemon=True).start()
@@ -103,7 +103,7 @@ def main() -> None:
         _serve(connection, orders)
     except Exception as error:
         if is_of_group(error):
-            time.sleep(1)  # what the rank says that is why, or its end, comes first
+            time.sleep(1)  # the rank that failed first reports its cause before this one
         connection.send(Failed.of(error))
         raise
 

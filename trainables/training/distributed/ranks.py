@@ -1,4 +1,4 @@
-"""The processes of the other ranks, and the messages between them and rank 0."""
+"""Processes of the other ranks: starting, watching and ending them, and the messages exchanged with rank 0."""
 
 import os
 import pickle
@@ -22,19 +22,27 @@ from torch.distributed.distributed_c10d import _abort_process_group
 from trainables.mistakes import Failure
 from trainables.spec import TrialSpec
 
-# What rank 0 and the others say to each other beside tensors: orders to them, answers from them.
+PATIENCE_S = 600.0
+"""Timeout for a rank that does not reach a collective operation."""
+
+END_S = 10.0
+BLAME_S = 5.0
+"""Time for a failed rank's error to arrive: the others notice first that it is gone."""
 
 
 class RankLost(Failure):
-    """A process that a training shares its batches with died, or did not answer."""
+    """A rank's process that died or did not answer."""
+
+
+# Messages: orders to the other ranks (Begin, TrainEpoch, None to exit), and their answers (Done, Failed).
 
 
 @dataclass(frozen=True, kw_only=True)
 class Begin:
-    """Join the ranks, and make the training of ``spec`` ready.
+    """The order to join the ranks and prepare the training of ``spec``.
 
-    ``device`` is a name as torch's, ``folder`` where the ranks find each other, ``dtype`` and ``threads`` are torch's
-    in rank 0's process, and ``optimizer`` is what ``torch.save`` made of the state of its optimiser.
+    ``folder`` holds the FileStore through which the ranks meet. ``dtype`` and ``threads`` are torch's settings in rank
+    0's process, and ``optimizer`` is its optimizer's state, serialised by ``torch.save``.
     """
 
     spec: TrialSpec
@@ -50,7 +58,7 @@ class Begin:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainEpoch:
-    """Train an epoch: its batches, as numbers of images, and the learning rates of the optimiser's groups."""
+    """The order to train an epoch, with the image indices of its batches and the learning rates of the groups."""
 
     epoch: int
     batches: list[list[int]]
@@ -59,42 +67,32 @@ class TrainEpoch:
 
 @dataclass(frozen=True)
 class Done:
-    """The last order is carried out."""
+    """The answer that the last order is completed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """What ended a rank, and where."""
+    """The error that ended a rank, with its traceback as text."""
 
     error: Exception
     where: str
 
     @classmethod
     def of(cls, error: Exception) -> "Failed":
-        """``error`` as it can be sent."""
+        """Return ``error`` in a form that can be sent."""
         where = "".join(traceback.format_exception(error))
         try:
             pickle.loads(pickle.dumps(error))
-        except Exception:  # some cannot be pickled, or not be made again
+        except Exception:  # some cannot be pickled or unpickled
             error = RuntimeError(f"{type(error).__name__}: {error}")
         return cls(error=error, where=where)
 
 
-# The processes of the other ranks, as rank 0's process starts, orders, watches and ends them.
-
-PATIENCE_S = 600.0
-"""For a rank that does not come to where the others wait for it."""
-
-END_S = 10.0
-BLAME_S = 5.0
-"""For the word of a rank that failed: the others notice first that it is gone."""
-
-
 def join(begin: Begin) -> None:
-    """Join torch's default process group, by way of a file: nothing listens for who else may come."""
+    """Join torch's default process group using a FileStore, so no socket is opened for it."""
     store = dist.FileStore(f"{begin.folder}/store", begin.ranks)
     device = torch.device(begin.device)
-    if device.type == "cuda":  # where a rank does not come, NCCL gives up what waits for it, and not this process
+    if device.type == "cuda":  # on a timeout NCCL aborts the operation instead of this process
         os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2")
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
@@ -107,15 +105,15 @@ def join(begin: Begin) -> None:
 
 
 def is_of_group(error: BaseException) -> bool:
-    """Whether a collective operation failed, as it does of another rank that is gone; gloo has no errors of its own."""
+    """Return True if a collective operation failed, as when a rank is gone; gloo raises plain RuntimeErrors."""
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "/gloo/" in str(error))
 
 
 class OtherRanks:
-    """Processes of the same program, one for each of ``devices`` but the first.
+    """The processes of the other ranks, one for each of ``devices`` except the first.
 
-    They end with this object's :meth:`end`, and with this process, however it ends: their pipe closes then. A rank that
-    ends before is noted at once, and what waits for it on this rank is ended too.
+    They end with :meth:`end`, or when this process ends in any way, which closes their pipes. A rank that ends earlier
+    is noticed at once, and operations that wait for it on this rank are aborted.
     """
 
     def __init__(self, spec: TrialSpec, devices: Sequence[torch.device], optimizer: bytes) -> None:
@@ -146,7 +144,7 @@ class OtherRanks:
             raise
 
     def train(self, epoch: int, batches: list[list[int]], learning_rates: list[float]) -> None:
-        """Have all train an epoch; it begins where this rank does."""
+        """Order all ranks to train an epoch."""
         order = TrainEpoch(epoch=epoch, batches=batches, learning_rates=learning_rates)
         self._send([order] * len(self._connections))
 
@@ -156,14 +154,14 @@ class OtherRanks:
             try:
                 connection.send(order)
             except OSError as error:
-                raise self.failure(BLAME_S) or RankLost("A rank does not listen any more.") from error
+                raise self.failure(BLAME_S) or RankLost("A rank has closed its pipe.") from error
 
     def wait(self) -> None:
-        """Wait until all have carried out their order.
+        """Wait until all ranks have completed their order.
 
         Raises:
-            RankLost: one died, or has not for :data:`PATIENCE_S`.
-            Exception: what ended one.
+            RankLost: a rank died, or did not answer within :data:`PATIENCE_S`.
+            Exception: a rank raised it.
         """
         with self._changed:
             done = self._changed.wait_for(
@@ -175,7 +173,7 @@ class OtherRanks:
             raise RankLost(f"A process of this training has not answered for {PATIENCE_S / 60:g} minutes.")
 
     def failure(self, patience_s: float) -> Exception | None:
-        """What ended one of them, if that is known within ``patience_s`` seconds."""
+        """Return the error of a failed rank, waiting up to ``patience_s`` seconds for it."""
         with self._changed:
             self._changed.wait_for(lambda: self._failure is not None, timeout=patience_s)
         return self._failure
@@ -207,25 +205,25 @@ class OtherRanks:
                 self._failure = RankLost(f"The process of rank {rank} of {len(self._connections) + 1} died.")
             self._changed.notify_all()
         if self._failure and self._cuda and (group := dist.group.WORLD) is not None:
-            group.abort()  # it waits for a rank that is gone until its patience ends
+            group.abort()  # operations would wait for the lost rank until the timeout
 
     def end(self) -> None:
-        """Have all end, and leave the group with them; where that was done, nothing."""
+        """End all ranks regularly and leave the process group; does nothing the second time."""
         if self._begin_to_end():
             for connection in self._connections:
-                with suppress(OSError):  # it has ended
+                with suppress(OSError):  # it has already ended
                     connection.send(None)
             if dist.is_initialized():
                 dist.destroy_process_group()
             self._reap(END_S)
 
     def kill(self) -> None:
-        """The same, at once, whatever they are at."""
+        """Kill all ranks and leave the process group; does nothing the second time."""
         if self._begin_to_end():
             for process in self._processes:
                 process.kill()
             if dist.is_initialized():
-                # What is regular waits for all ranks on GPUs, and there is no other way to leave without them.
+                # destroy_process_group waits for all ranks on GPUs; only this private function does not.
                 _abort_process_group() if self._cuda else dist.destroy_process_group()
             self._reap(END_S)
 
@@ -245,7 +243,7 @@ class OtherRanks:
 
 
 def _start() -> tuple[subprocess.Popen[bytes], Connection]:
-    """A process that waits for orders at the other end of a pipe. It finds code of one's own where this one does."""
+    """Start a process that waits for orders from a pipe, with this process's module search path."""
     ours, theirs = Pipe()
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     with theirs:

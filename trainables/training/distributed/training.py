@@ -1,4 +1,7 @@
-"""A training on several devices, as all ranks have it and as rank 0 is used."""
+"""A training on several devices: the part common to all ranks, and rank 0.
+
+Shapes: B images of the batch, b those of this rank, D embedding dimensions.
+"""
 
 import gc
 import io
@@ -18,31 +21,27 @@ from trainables.training.distributed.batch import gathered, shares, sum_gradient
 from trainables.training.distributed.ranks import BLAME_S, OtherRanks, RankLost, is_of_group
 from trainables.training.train import Training
 
-# What all ranks of a training have in common: each embeds its share of every batch, and learns as the others do.
-#
-# Shapes: B images of the batch, b those of this rank, D embedding dimensions.
-
 
 class SharedTraining(Training):
-    """A training as one of its ranks sees it, once they have joined torch's default process group."""
+    """A training on one of its ranks, which have joined torch's default process group."""
 
     def __init__(self, spec: TrialSpec, device: torch.device) -> None:
         super().__init__(spec, device)
-        if not spec.model.freeze_bn:  # which takes no statistics
-            take_common_statistics(self._model, device)
+        if not spec.model.freeze_bn:  # frozen batch normalisation computes no statistics
+            take_common_statistics(self.model, device)
         self._wrapped: DistributedDataParallel | None = None
         self._wrapped_for: set[int] = set()
 
     def _network(self) -> nn.Module:
-        """The network whose gradients are summed over the ranks, for the parameters that learn in this epoch.
+        """Return the network wrapped to sum gradients over the ranks, for the parameters that learn in this epoch.
 
-        It begins with rank 0's parameters and buffers on all ranks.
+        Wrapping copies rank 0's parameters and buffers to all ranks.
         """
-        learning = {id(parameter) for parameter in self._model.parameters() if parameter.requires_grad}
+        learning = {id(parameter) for parameter in self.model.parameters() if parameter.requires_grad}
         if self._wrapped is None or learning != self._wrapped_for:
             self._wrapped = None
-            gc.collect()  # what it has hooked to the parameters goes with it
-            self._wrapped = DistributedDataParallel(self._model, static_graph=True)
+            gc.collect()  # which removes its hooks from the parameters
+            self._wrapped = DistributedDataParallel(self.model, static_graph=True)
             self._wrapped.register_comm_hook(None, sum_gradients)
             self._wrapped_for = learning
         return self._wrapped
@@ -56,8 +55,8 @@ class SharedTraining(Training):
         return _shares(batch)[dist.get_rank()]
 
     def _embeddings(self, images: Tensor, batch: int) -> Tensor:
-        """On rank 0 those of the whole batch, see :func:`gathered`."""
-        with autocast(self._device, self._config.precision):
+        """Embed this rank's share; on rank 0 return the embeddings of the whole batch, see :func:`gathered`."""
+        with autocast(self.device, self._config.precision):
             embeddings_bD: Tensor = self._network()(images)
         return gathered(embeddings_bD, [rows.stop - rows.start for rows in _shares(batch)])
 
@@ -66,14 +65,12 @@ def _shares(batch: int) -> list[slice]:
     return shares(batch, dist.get_world_size())
 
 
-# Rank 0 of a training on several devices, which is used as a training on one is.
-
-
 class FirstRank(SharedTraining):
-    """A training whose batches are shared with other processes, which live until it has ended or is forgotten.
+    """Rank 0 of a training, with the interface of a training on one device.
 
-    They are started with its first epoch. What is random is drawn as one process draws it, but for what the network
-    draws itself, such as dropout. Its results are those of one process up to rounding.
+    The processes of the other ranks start with its first epoch and end with the training or its garbage collection.
+    Random draws are those of one process, except the network's own, such as dropout. Results equal those of one process
+    up to rounding.
     """
 
     def __init__(self, spec: TrialSpec, devices: Sequence[torch.device]) -> None:
@@ -83,11 +80,11 @@ class FirstRank(SharedTraining):
         super().__init__(spec, devices[0])
 
     def run_epoch(self) -> EpochRecord:
-        """As :meth:`Training.run_epoch`.
+        """Train the next epoch as :meth:`Training.run_epoch` does.
 
         Raises:
-            RankLost: one of the other processes died, or does not answer.
-            Exception: what one of them raised.
+            RankLost: one of the other processes died or does not answer.
+            Exception: one of them raised it.
         """
         try:
             record = super().run_epoch()
@@ -99,7 +96,7 @@ class FirstRank(SharedTraining):
         return record
 
     def _kill_others(self, error: BaseException) -> None:
-        """End them; where one of them failed before this rank did, raise why."""
+        """Kill the other processes; if one of them failed before this rank did, raise its error."""
         if self._others is None:
             return
         of_group = is_of_group(error)
@@ -114,15 +111,15 @@ class FirstRank(SharedTraining):
     def _started(self) -> OtherRanks:
         if self._others is None:
             state = io.BytesIO()
-            torch.save(self._optimizer.state_dict(), state)
+            torch.save(self.optimizer.state_dict(), state)
             self._others = OtherRanks(self.spec, self._devices, state.getvalue())
             self._end_others = weakref.finalize(self, self._others.end)
         return self._others
 
     def _batches(self, epoch: int) -> Iterable[Tensor]:
-        """Drawn at once and sent to the others, so that a sampler of one's own cannot deal them different ones."""
+        """Draw all batches and send them to the other ranks, so that they agree for any user-defined sampler."""
         batches = list(super()._batches(epoch))
-        learning_rates = [group["lr"] for group in self._optimizer.param_groups]
+        learning_rates = [group["lr"] for group in self.optimizer.param_groups]
         self._started().train(epoch, [batch.tolist() for batch in batches], learning_rates)
         return batches
 

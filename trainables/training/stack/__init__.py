@@ -1,4 +1,7 @@
-"""Several small trainings in one: a GPU that is idle beside one network computes those of many at once."""
+"""Stacks: small trainings computed together by ``torch.func.vmap``, to use a GPU that one network leaves idle.
+
+``key`` says which trainings may share a stack, ``together`` trains one, ``networks`` computes its networks and losses.
+"""
 
 from typing import TYPE_CHECKING
 

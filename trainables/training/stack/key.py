@@ -1,4 +1,4 @@
-"""Which trainings may be in one stack, known without torch."""
+"""Rules on which trainings may share a stack; torch is not imported."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
@@ -10,15 +10,12 @@ from trainables.models.backbones import BACKBONES
 from trainables.spec import TrialSpec
 from trainables.training.config import Schedule, TrainingConfig
 
-_OWN = TrainingConfig()
-"""In place of what each member of a stack has for itself."""
-
 
 def why_not_stacked(*, loss: str, backbone: str, sampler: str, folds: int = 0) -> str | None:
-    """The sentence on why trainings with these parts cannot be in a stack; None: they can.
+    """Return why trainings with these parts cannot be stacked, or None if they can.
 
-    What the tables name was tried (``tests/trainables/training/stack/``); what one brings along may draw at random,
-    keep a state of its own or wait for the device, and a stack would not show it.
+    Built-in parts are tested in stacks (``tests/trainables/training/test_stack_contract.py``). A user-defined part may
+    draw random numbers, keep state or synchronise with the device, and a stack would silently give other results.
     """
     for kind, name, table in (
         ("loss", loss, LOSSES),
@@ -26,24 +23,25 @@ def why_not_stacked(*, loss: str, backbone: str, sampler: str, folds: int = 0) -
         ("batch sampler", sampler, BATCH_SAMPLERS),
     ):
         if name not in table:
-            return f"the {kind} {name!r} is none of {', '.join(table)}, and others were not tried in a stack"
+            return f"the {kind} {name!r} is not among those tested in stacks ({', '.join(table)})"
     if folds:
         return f"a training of {folds} folds is several trainings, one after the other"
     return None
 
 
 def stack_key(spec: TrialSpec) -> Hashable | None:
-    """Trainings whose keys are equal may be in one stack; None: in none.
+    """Return a key that is equal for trainings that may share a stack; None if ``spec`` cannot be stacked.
 
-    The members' seeds, epochs and real numbers may differ (learning rates, decay, the bound of gradients, schedules and
-    the loss's margins and scales). What decides shapes or the way of computing may not: whole numbers and words among
+    Members may differ in seeds, epochs and real numbers (learning rates, decay, gradient bound, schedule, and the
+    loss's margins and scales). They may not differ in what determines shapes or code paths: integers and strings among
     the loss's hyperparameters, the network, the batches, the classes.
     """
     config = spec.training
     if why_not_stacked(loss=spec.loss, backbone=spec.model.backbone, sampler=config.sampler, folds=len(spec.folds)):
         return None
+    default = TrainingConfig()
     shared = replace(
-        config, epochs=_OWN.epochs, lr=_OWN.lr, head_lr=None, proxy_lr=None, weight_decay=_OWN.weight_decay,
+        config, epochs=default.epochs, lr=default.lr, head_lr=None, proxy_lr=None, weight_decay=default.weight_decay,
         schedule=Schedule(), warmup_epochs=0, clip_grad=None,
     )  # fmt: skip
     return (
@@ -60,7 +58,7 @@ def stack_key(spec: TrialSpec) -> Hashable | None:
 
 
 def _shared(hyperparameters: Mapping[str, Any]) -> Hashable:
-    """What is left of hyperparameters without the values of real numbers."""
+    """Return the hyperparameters with the values of real numbers removed."""
     return tuple(
         (name, float if type(value) is float else (type(value), value))
         for name, value in sorted(hyperparameters.items())

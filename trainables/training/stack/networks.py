@@ -1,6 +1,9 @@
-"""The networks and losses of several trainings, computed at once."""
+"""Networks and losses of several trainings, computed at once.
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+Shapes: M members, B images of a batch, D embedding dimensions, T steps.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,25 +15,16 @@ from trainables.losses import Loss
 from trainables.losses.base import Used
 from trainables.models.embedding import autocast
 
-# The networks of several trainings as one: their tensors side by side, and one call for all.
-#
-# Shapes: M members, B images a batch, D embedding dimensions.
-
 Tensors = dict[str, Tensor]
 
 
-def tensors_of(module: nn.Module) -> Iterable[tuple[str, Tensor]]:
-    """The parameters and buffers by name, those that no checkpoint keeps too."""
-    yield from module.named_parameters()
-    yield from module.named_buffers()
-
-
 def stacked(modules: Sequence[nn.Module], learning: Mapping[nn.Parameter, Tensor]) -> Tensors:
-    """The members' tensors by name, each [M, …]: those of ``learning``, and copies of all others.
+    """Return the members' parameters and buffers by name, each stacked to [M, …].
 
-    ``learning`` maps parameters of the first member to the stacks of them.
+    ``learning`` maps parameters of the first member to existing stacks, which are used as they are; the others are
+    copied.
     """
-    members = [dict(tensors_of(module)) for module in modules]
+    members = [{**dict(module.named_parameters()), **dict(module.named_buffers())} for module in modules]
     return {
         name: learning[tensor]  # type: ignore[index]
         if tensor in learning
@@ -41,13 +35,13 @@ def stacked(modules: Sequence[nn.Module], learning: Mapping[nn.Parameter, Tensor
 
 @torch.no_grad()
 def write_buffers_back(stack: Tensors, member: int, module: nn.Module) -> None:
-    """Give a member's module what the steps have made of its buffers, such as the running statistics."""
+    """Copy a member's buffers, such as running statistics, from the stack back to its module."""
     for name, buffer in module.named_buffers():
         buffer.copy_(stack[name][member])
 
 
 class SideBySide(nn.Module):
-    """Networks of one form as one: images [B, 3, H, W] to the embeddings [B, M, D] of all."""
+    """M networks of one architecture as one module, from images [B, 3, H, W] to embeddings [B, M, D]."""
 
     def __init__(self, networks: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -65,7 +59,7 @@ class SideBySide(nn.Module):
 
 
 def embeddings(network: nn.Module, stack: Tensors, images_MB3HW: Tensor, precision: str) -> Tensor:
-    """The embeddings [M, B, D] of each member's images by its own tensors in the form of ``network``."""
+    """Embed each member's images by its own tensors in the architecture of ``network``; return [M, B, D]."""
 
     def of_member(tensors: Tensors, images_B3HW: Tensor) -> Tensor:
         embeddings_BD: Tensor = functional_call(network, tensors, (images_B3HW,))
@@ -76,16 +70,11 @@ def embeddings(network: nn.Module, stack: Tensors, images_MB3HW: Tensor, precisi
     return embeddings_MBD
 
 
-# The losses of several trainings: in one computation where their shapes allow it, else one after the other.
-#
-# Shapes: M members, B images a batch, D embedding dimensions.
-
-
 class LossesTogether:
-    """The losses of M members as one computation, each with its own real numbers.
+    """The losses of M members in one vectorised computation; they need static shapes.
 
-    These are attributes of the loss, as it keeps its margin and scale. While it computes, the first member's loss has
-    a 0-dim tensor in place of each of them.
+    Members may differ in the loss's attributes of type float, such as margin and scale. During the computation these
+    attributes of the first member's loss are replaced by 0-dim tensors.
     """
 
     def __init__(self, losses: Sequence[Loss], device: torch.device) -> None:
@@ -100,7 +89,7 @@ class LossesTogether:
         self._members = len(losses)
 
     def __call__(self, stack: Tensors, embeddings_MBD: Tensor, labels_MB: Tensor) -> Tensor:
-        """The losses [M] of a batch of each member."""
+        """Return the losses [M] of a batch of each member."""
 
         def of_member(tensors: Tensors, numbers: Tensors, embeddings_BD: Tensor, labels_B: Tensor) -> Any:
             with _attributes(self._loss, numbers):
@@ -117,7 +106,7 @@ class LossesTogether:
         return losses_M
 
     def used(self) -> list[list[Used | None]]:
-        """What each member's loss has used of each batch so far."""
+        """Return, for each member, what its loss has used of each batch so far."""
         if self._unit is None:
             return [[] for _ in range(self._members)]
         counts_MT = torch.stack(self._counts, dim=1).tolist()
@@ -125,15 +114,15 @@ class LossesTogether:
 
 
 class LossesInTurn:
-    """The losses of M members one after the other, each with the random numbers that it draws alone."""
+    """The losses of M members, one after the other, each with its own random state as in a separate training."""
 
     def __init__(self, losses: Sequence[Loss], seeds: Sequence[int], device: torch.device) -> None:
         self._losses = losses
         self._devices = [device] if device.type == "cuda" else []
-        self._states = [self._after(seed) for seed in seeds]
+        self._states = [self._seeded(seed) for seed in seeds]
         self._used: list[list[Used | None]] = [[] for _ in losses]
 
-    def _after(self, seed: int) -> list[Tensor]:
+    def _seeded(self, seed: int) -> list[Tensor]:
         with torch.random.fork_rng(self._devices):
             torch.manual_seed(seed)
             return self._state()
@@ -142,7 +131,7 @@ class LossesInTurn:
         return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self._devices)]
 
     def __call__(self, stack: Tensors, embeddings_MBD: Tensor, labels_MB: Tensor) -> Tensor:
-        """The losses [M] of a batch of each member."""
+        """Return the losses [M] of a batch of each member."""
         values = []
         with torch.random.fork_rng(self._devices):
             for member, loss in enumerate(self._losses):
@@ -157,12 +146,13 @@ class LossesInTurn:
         return torch.stack(values)
 
     def used(self) -> list[list[Used | None]]:
-        """What each member's loss has used of each batch so far."""
+        """Return, for each member, what its loss has used of each batch so far."""
         return self._used
 
 
 @contextmanager
 def _attributes(loss: Loss, values: Tensors) -> Iterator[None]:
+    """Replace attributes of ``loss`` temporarily."""
     own = {name: vars(loss)[name] for name in values}
     vars(loss).update(values)
     try:

@@ -1,4 +1,7 @@
-"""Several trainings as one, from the first step of an epoch to the last."""
+"""The epochs of a stack of trainings.
+
+Shapes: M members, B images of a batch, S pixels a side, D embedding dimensions, N images of a view, T steps.
+"""
 
 import logging
 import time
@@ -8,8 +11,8 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from trainables.data.augment import AUGMENTATIONS, Frame
-from trainables.data.loading import Images, cut
+from trainables.data.augment import AUGMENTATIONS
+from trainables.data.loading import cut
 from trainables.losses.base import Used, summed
 from trainables.models.embedding import embed
 from trainables.spec import EpochRecord, derived_seed
@@ -24,102 +27,17 @@ from trainables.training.stack.networks import (
 )
 from trainables.training.train import Trained, Training, raise_if_diverged
 
-# The batches of several trainings that learn from the same images, loaded as one.
-#
-# Shapes: M members, B images a batch, S the images' side.
-
-
-def load_together(
-    images: Images,
-    indices_MB: Tensor,
-    augmentation: str,
-    frame: Frame,
-    *,
-    device: torch.device,
-    generators: Sequence[torch.Generator],
-) -> Tensor:
-    """A batch of each member, float32 [M, B, 3, S, S], as :func:`load` gives it with the member's generator."""
-    indices = indices_MB.flatten()
-    crops = AUGMENTATIONS[augmentation](images.sizes(indices), frame, generators)
-    return cut(images, indices, crops, device).unflatten(0, indices_MB.shape)
-
-
-# Several trainings as one, from the first step of an epoch to the last.
-#
-# Shapes: M members, B images a batch, T steps.
-
-
-class Together:
-    """Trainings of one :func:`stack_key` in the epochs ``epochs``, of at most ``steps`` steps.
-
-    The members' own tensors stay as they are until :meth:`write_back`.
-    """
-
-    def __init__(self, trainings: Sequence[Training], epochs: Sequence[int], *, steps: int) -> None:
-        self._parts = [training.parts for training in trainings]
-        specs = [training.spec for training in trainings]
-        first, self._config = self._parts[0], specs[0].training
-        self._network, self._images, self._device = first.model, first.images, first.device
-        seeds = [derived_seed(spec.seed, epoch, "torch") for spec, epoch in zip(specs, epochs)]
-        self._generators = [
-            torch.Generator().manual_seed(derived_seed(spec.seed, epoch, "augment"))
-            for spec, epoch in zip(specs, epochs)
-        ]
-        clips = [spec.training.clip_grad for spec in specs]
-        self._optimizer = StackedOptimizer([part.optimizer for part in self._parts], clips)
-        learning = dict(self._optimizer.learning())
-        self._of_network = stacked([part.model for part in self._parts], learning)
-        members = [part.loss for part in self._parts]
-        self._of_loss = stacked(members, learning)
-        self._losses = (
-            LossesTogether(members, self._device)
-            if first.loss.static_shapes
-            else LossesInTurn(members, seeds, self._device)
-        )
-        self._optimizer.begin(steps)
-
-    def labels(self, indices_TMB: Tensor) -> Tensor:
-        """The labels [T, M, B] of each member's images, on the device: sent once for all steps."""
-        labels = [part.labels_N[indices_TMB[:, member]] for member, part in enumerate(self._parts)]
-        return torch.stack(labels, dim=1).to(self._device)
-
-    def step(self, indices_MB: Tensor, labels_MB: Tensor) -> Tensor:
-        """Each member learns from its images; the losses [M] on the device."""
-        images = load_together(
-            self._images, indices_MB, self._config.augment, self._config.frame,
-            device=self._device, generators=self._generators,
-        )  # fmt: skip
-        embeddings_MBD = embeddings(self._network, self._of_network, images, self._config.precision)
-        losses_M = self._losses(self._of_loss, embeddings_MBD, labels_MB)
-        self._optimizer.step(losses_M)
-        return losses_M.detach()
-
-    def used(self) -> list[list[Used | None]]:
-        """What each member's loss has used of each batch so far."""
-        return self._losses.used()
-
-    def write_back(self, member: int) -> None:
-        """Give a member's parameters, buffers and optimiser what the steps have made of them."""
-        self._optimizer.write_back(member)
-        write_buffers_back(self._of_network, member, self._parts[member].model)
-        write_buffers_back(self._of_loss, member, self._parts[member].loss)
-
-
-# The next epoch of several trainings, together.
-#
-# Shapes: M members, B images a batch, D embedding dimensions, T steps of an epoch.
-
 logger = logging.getLogger(__name__)
 
 
 def run_epochs(trainings: Sequence[Training]) -> list[EpochRecord | Exception]:
-    """Train the next epoch of each, all of which have the same :func:`stack_key` and more to train.
+    """Train the next epoch of each training; all have the same :func:`stack_key` and are not finished.
 
-    Each comes to what :meth:`Training.run_epoch` would bring it to, but for rounding: its weights, its record and its
-    checkpoints. What that would raise stands in the place of the record, and touches no other member.
+    Weights, records and checkpoints equal those of :meth:`Training.run_epoch` up to rounding. An error of one member is
+    returned instead of its record and does not affect the others.
 
-    Members whose backbone is still frozen are a stack of their own. A stack that fails as a whole, such as one for
-    which the device has not enough memory, is trained in halves.
+    Members whose backbone is still frozen form a stack of their own. A stack that fails as a whole, for example for
+    lack of device memory, is split into halves.
     """
     results: dict[int, EpochRecord | Exception] = {}
     order = sorted(range(len(trainings)), key=lambda number: trainings[number].warming_up)
@@ -135,44 +53,23 @@ def _run(trainings: Sequence[Training]) -> list[EpochRecord | Exception]:
         return [_result(trainings[0], start, None)]
     try:
         outcomes = _train(trainings)
-    except Exception as error:  # nothing of it is in the members yet
+    except Exception as error:  # the members are unchanged: results are written back last
         logger.warning(
-            "%d trainings cannot go on as one stack (%s: %s); they go on in halves.",
+            "A stack of %d trainings failed (%s: %s); it is split into halves.",
             len(trainings), type(error).__name__, error,
         )  # fmt: skip
         outcomes = None
-    if outcomes is None:  # here, where the failure's frames and their tensors are gone
+    if outcomes is None:  # outside of the handler, whose traceback keeps the tensors of the failed stack alive
         middle = len(trainings) // 2
         return [*_run(trainings[:middle]), *_run(trainings[middle:])]
     embedded = _embedded([t for t, outcome in zip(trainings, outcomes) if isinstance(outcome, Trained)])
     return [_result(training, start, outcome, embedded.get(training)) for training, outcome in zip(trainings, outcomes)]
 
 
-def _embedded(trainings: Sequence[Training]) -> dict[Training, list[Tensor]]:
-    """The embeddings of what validates, by training: on a GPU, where each network alone would leave it idle.
-
-    On a CPU, where it gains nothing, each embeds for itself, bit for bit as whoever uses its model later.
-    """
-    if len(trainings) < 2 or trainings[0].parts.device.type == "cpu":
-        return {}
-    return dict(zip(trainings, embedded_together(trainings)))
-
-
-def embedded_together(trainings: Sequence[Training]) -> list[list[Tensor]]:
-    """Of each training the embeddings of ``validated_views``, float32 on the CPU: see :func:`embed`."""
-    config, device = trainings[0].spec.training, trainings[0].parts.device
-    networks = SideBySide([training.parts.model for training in trainings])
-    batch, precision = config.embedding_batch, config.precision
-    views = [
-        embed(networks, view, config.frame, batch_size=batch, device=device, precision=precision)
-        for view in trainings[0].validated_views
-    ]
-    return [[view_NMD[:, member].contiguous() for view_NMD in views] for member in range(len(trainings))]
-
-
 def _result(
     training: Training, start: float, outcome: Trained | Exception | None, embedded: Sequence[Tensor] | None = None
 ) -> EpochRecord | Exception:
+    """Finish a member's epoch; without an ``outcome``, train it separately."""
     try:
         if outcome is None:
             return training.run_epoch()
@@ -182,9 +79,9 @@ def _result(
 
 
 def _train(trainings: Sequence[Training]) -> list[Trained | Exception]:
-    """Take all steps of an epoch, and give the members what came of them; what alone would have diverged is left."""
+    """Take all steps of an epoch, and write the results back to the members that have not diverged."""
     epochs = [training.begin_epoch() for training in trainings]
-    batches = [list(training.parts.sampler.batches(epoch)) for training, epoch in zip(trainings, epochs)]
+    batches = [list(training.sampler.batches(epoch)) for training, epoch in zip(trainings, epochs)]
     indices_TMB = torch.stack([torch.stack(of_step) for of_step in zip(*batches, strict=True)])
     together = Together(trainings, epochs, steps=len(indices_TMB))
     steps = zip(indices_TMB, together.labels(indices_TMB))
@@ -201,3 +98,88 @@ def _train(trainings: Sequence[Training]) -> list[Trained | Exception]:
         loss = values_MT[member].mean().item()
         outcomes.append(Trained(loss=loss, batches=len(indices_TMB), used=summed(used), together=len(trainings)))
     return outcomes
+
+
+class Together:
+    """The steps of a stack of trainings in the epochs ``epochs``, at most ``steps`` of them.
+
+    The members' own tensors are unchanged until :meth:`write_back`.
+    """
+
+    def __init__(self, trainings: Sequence[Training], epochs: Sequence[int], *, steps: int) -> None:
+        self._trainings = trainings
+        specs = [training.spec for training in trainings]
+        first, self._config = trainings[0], specs[0].training
+        self._network, self._images, self._device = first.model, first.train_view, first.device
+        seeds = [derived_seed(spec.seed, epoch, "torch") for spec, epoch in zip(specs, epochs)]
+        self._generators = [
+            torch.Generator().manual_seed(derived_seed(spec.seed, epoch, "augment"))
+            for spec, epoch in zip(specs, epochs)
+        ]
+        clips = [spec.training.clip_grad for spec in specs]
+        self._optimizer = StackedOptimizer([training.optimizer for training in trainings], clips)
+        learning = dict(self._optimizer.learning())
+        self._of_network = stacked([training.model for training in trainings], learning)
+        members = [training.loss for training in trainings]
+        self._of_loss = stacked(members, learning)
+        self._losses = (
+            LossesTogether(members, self._device)
+            if first.loss.static_shapes
+            else LossesInTurn(members, seeds, self._device)
+        )
+        self._optimizer.begin(steps)
+
+    def labels(self, indices_TMB: Tensor) -> Tensor:
+        """Return the labels [T, M, B] of each member's images, sent to the device once for all steps."""
+        labels = [training.labels_N[indices_TMB[:, member]] for member, training in enumerate(self._trainings)]
+        return torch.stack(labels, dim=1).to(self._device)
+
+    def step(self, indices_MB: Tensor, labels_MB: Tensor) -> Tensor:
+        """Train each member on its images, and return the losses [M] on the device."""
+        images_MB3SS = self._load(indices_MB)
+        embeddings_MBD = embeddings(self._network, self._of_network, images_MB3SS, self._config.precision)
+        losses_M = self._losses(self._of_loss, embeddings_MBD, labels_MB)
+        self._optimizer.step(losses_M)
+        return losses_M.detach()
+
+    def _load(self, indices_MB: Tensor) -> Tensor:
+        """Load a batch of each member, float32 [M, B, 3, S, S], with its own generator for the augmentation."""
+        indices = indices_MB.flatten()
+        augmentation = AUGMENTATIONS[self._config.augment]
+        crops = augmentation(self._images.sizes(indices), self._config.frame, self._generators)
+        return cut(self._images, indices, crops, self._device).unflatten(0, indices_MB.shape)
+
+    def used(self) -> list[list[Used | None]]:
+        """Return, for each member, what its loss has used of each batch so far."""
+        return self._losses.used()
+
+    def write_back(self, member: int) -> None:
+        """Copy a member's parameters, buffers and optimizer state from the stack back to it."""
+        self._optimizer.write_back(member)
+        write_buffers_back(self._of_network, member, self._trainings[member].model)
+        write_buffers_back(self._of_loss, member, self._trainings[member].loss)
+
+
+# The embeddings of the validation images.
+
+
+def _embedded(trainings: Sequence[Training]) -> dict[Training, list[Tensor]]:
+    """Embed the validation images of all members at once, on a GPU that one network would leave idle.
+
+    On a CPU nothing is gained, and each network embeds alone, bit for bit as in later use of its model.
+    """
+    if len(trainings) < 2 or trainings[0].device.type == "cpu":
+        return {}
+    return dict(zip(trainings, embedded_together(trainings)))
+
+
+def embedded_together(trainings: Sequence[Training]) -> list[list[Tensor]]:
+    """Return, for each training, the embeddings of its ``validated_views``, float32 on the CPU; see :func:`embed`."""
+    config, device = trainings[0].spec.training, trainings[0].device
+    networks = SideBySide([training.model for training in trainings])
+    batch, precision = config.embedding_batch, config.precision
+    views = [
+        embed(networks, view, config.frame, batch_size=batch, device=device, precision=precision)
+        for view in trainings[0].validated_views
+    ]
+    return [[view_NMD[:, member].contiguous() for view_NMD in views] for member in range(len(trainings))]

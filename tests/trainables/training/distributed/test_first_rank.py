@@ -1,4 +1,4 @@
-"""A training whose batches two processes share is the training of one process, and ends when one of them does."""
+"""A training shared by two processes equals that of one, and ends when either of them dies."""
 
 import gc
 import os
@@ -33,7 +33,7 @@ PROGRAM = "trainables.training.distributed.other_rank"
 
 
 class FailsBeside(nn.Module):
-    """A network of one's own with batch normalisation, which fails in every process but the first."""
+    """A user-defined network with batch normalisation that fails in every process except the first."""
 
     features = 4
 
@@ -55,7 +55,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
 
 @pytest.fixture
 def spec(images: StoreSpec, tmp_path: Path) -> TrialSpec:
-    """Batches of 15 images, which two processes cannot halve; the backbone learns from the second epoch on."""
+    """Return a spec with odd batches of 15 images, whose backbone learns from the second epoch on."""
     spec = small_spec(images, tmp_path, epochs=3)
     training = replace(spec.training, batch_size=15, warmup_epochs=1)
     return replace(
@@ -65,7 +65,7 @@ def spec(images: StoreSpec, tmp_path: Path) -> TrialSpec:
 
 @pytest.fixture
 def double() -> Iterator[None]:
-    """Trainings in float64, where rounding hides nothing."""
+    """Train in float64, where rounding hides no errors."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
@@ -73,7 +73,7 @@ def double() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nobody_is_left() -> Iterator[None]:
-    """A test leaves no process and no process group."""
+    """Check that a test leaves no process and no process group."""
     yield
     gc.collect()
     assert wait_for(lambda: not children(os.getpid()), 30)
@@ -81,7 +81,7 @@ def nobody_is_left() -> Iterator[None]:
 
 
 def children(parent: int) -> list[int]:
-    """The processes of other ranks that ``parent`` has."""
+    """Return the ids of the other ranks' processes, children of ``parent``."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -115,7 +115,7 @@ def assert_equal_trainings(found: Any, expected: Any, tolerance: float) -> None:
         assert record["metrics"] == pytest.approx(other["metrics"], abs=tolerance)
         assert record["batches"] == other["batches"]
         assert record.get("used") == other.get("used")
-    for part in ("_model", "_loss"):
+    for part in ("model", "loss"):
         for (name, value), other in zip(
             getattr(found, part).state_dict().items(), getattr(expected, part).state_dict().values(), strict=True
         ):
@@ -137,7 +137,7 @@ def assert_equal_trainings(found: Any, expected: Any, tolerance: float) -> None:
 def test_two_processes_train_as_one(
     spec: TrialSpec, loss: str, hyperparameters: dict[str, Any], freeze_bn: bool
 ) -> None:
-    """Losses, metrics, what was used, weights, statistics and proxies after three epochs."""
+    """Losses, metrics, used pairs, weights, statistics and proxies agree after three epochs."""
     model = replace(spec.model, freeze_bn=freeze_bn)
     spec = replace(spec, loss=loss, hyperparameters=hyperparameters, model=model)
     alone = trained(Training(replace(spec, directory=f"{spec.directory}-alone"), CPU))
@@ -146,8 +146,8 @@ def test_two_processes_train_as_one(
     assert len(children(os.getpid())) == 1
     assert_equal_trainings(trained(together), alone, 1e-9)
     moved = (
-        alone._model.state_dict()["backbone.blocks.0.weight"]
-        - Training(replace(spec, directory=f"{spec.directory}-fresh"), CPU)._model.state_dict()[
+        alone.model.state_dict()["backbone.blocks.0.weight"]
+        - Training(replace(spec, directory=f"{spec.directory}-fresh"), CPU).model.state_dict()[
             "backbone.blocks.0.weight"
         ]
     )
@@ -165,7 +165,7 @@ def test_in_float32_they_differ_by_rounding(spec: TrialSpec) -> None:
 
 @pytest.mark.usefixtures("double")
 def test_a_resumed_one_goes_on_equal(spec: TrialSpec) -> None:
-    """Begun by two, gone on with by one, ended by two: the optimiser's state goes to all."""
+    """Begun by two processes, resumed by one, finished by two: all ranks get the optimizer's state."""
     alone = trained(Training(replace(spec, directory=f"{spec.directory}-alone"), CPU))
     for devices in (TWO, (CPU,)):
         training = begin(spec, *devices)
@@ -193,12 +193,12 @@ def test_folds_are_shared_too(spec: TrialSpec) -> None:
 def test_a_killed_rank_ends_the_training_at_once(spec: TrialSpec) -> None:
     training = FirstRank(spec, TWO)
     training.run_epoch()
-    training._loss.register_forward_hook(lambda *_: os.kill(children(os.getpid())[0], signal.SIGKILL))
+    training.loss.register_forward_hook(lambda *_: os.kill(children(os.getpid())[0], signal.SIGKILL))
     start = time.monotonic()
     with pytest.raises(RankLost, match="The process of rank 1 of 2 died"):
         training.run_epoch()
     assert time.monotonic() - start < 60
-    assert len(training.records) == 1, "an epoch that broke off is none"
+    assert len(training.records) == 1, "an interrupted epoch does not count"
 
 
 @pytest.mark.slow
@@ -234,7 +234,7 @@ def test_a_diverged_training_ends_all(spec: TrialSpec) -> None:
 
 
 def test_a_training_that_is_forgotten_ends_the_others(spec: TrialSpec) -> None:
-    """As a trial that is pruned is."""
+    """A pruned trial is dropped this way."""
     training = FirstRank(spec, TWO)
     training.run_epoch()
     assert children(os.getpid())
@@ -250,7 +250,7 @@ def test_a_batch_of_fewer_images_than_processes_is_refused(spec: TrialSpec) -> N
 
 @pytest.mark.slow
 def test_who_ends_with_rank_0_leaves_nobody(spec: TrialSpec, tmp_path: Path) -> None:
-    """A worker that is killed, as Ray kills one."""
+    """Ray kills workers this way."""
     program = """
 import pickle, sys, torch
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every loss, with the network's batches shared by two processes: its value and all gradients are one process's."""
+"""Every loss has the same value and gradients when two processes share the batches."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ Results = dict[str, tuple[list[float], nn.Module, Loss]]
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
-    """What rank 0, this process, has of every loss."""
+    """Return the results of every loss on rank 0, which is this process."""
     file = str(tmp_path_factory.mktemp("ranks") / "store")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     other = subprocess.Popen([sys.executable, "-m", "support.two_ranks", file], env=environment)

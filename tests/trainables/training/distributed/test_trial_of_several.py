@@ -1,4 +1,4 @@
-"""A Ray Tune trial that has several devices: it reports as one does, and a rank that dies ends it as its own death."""
+"""A Ray Tune trial on several devices reports like one on one device, and dies with any of its ranks."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def trial(tmp_path: Path) -> Iterator[TrainingTrial]:
-    """A trial of two devices, without its actor."""
+    """Return a trial on two devices, without its actor."""
     trial = TrainingTrial.__new__(TrainingTrial)
     trial._devices, trial._attempts = [CPU, CPU], {}
     spec = small_spec(drawn_images(tmp_path), tmp_path, epochs=3)
@@ -43,7 +43,7 @@ def test_it_reports_its_epochs_and_ends_with_a_rank_that_dies(trial: TrainingTri
 
 
 def test_a_trial_that_is_ended_leaves_nobody(trial: TrainingTrial) -> None:
-    """As where it is pruned: the actor takes the next trial, on the same GPUs."""
+    """After pruning, the actor takes the next trial on the same GPUs."""
     trial.step()
     (attempt,) = trial._attempts.values()
     training = attempt.training
