@@ -29,7 +29,7 @@ from rich.table import Table
 from torch import Tensor
 
 from spaces.search_space import search_space
-from spaces.space import Configuration
+from spaces.space import Params
 from trainables.data import DATASETS
 from trainables.data.split import ClassSplit, make_split
 from trainables.data.store.spec import StoreSpec
@@ -170,18 +170,18 @@ def measured(spec: TrialSpec, images: Images) -> Found:
     )
 
 
-def configurations(loss: str) -> list[Configuration]:
+def configurations(loss: str) -> list[Params]:
     """Return the default, and random configurations from the ranges of the loss and the learning rate."""
     space = search_space(loss, TRAINING, {}, LEARNING_RATES)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     return [space.default, *(space.suggest(study.ask()) for _ in range(CONFIGURATIONS - 1))]
 
 
-def spec_of(loss: str, configuration: Configuration, seed: int, images: Images, directory: str) -> TrialSpec:
+def spec_of(loss: str, configuration: Params, seed: int, images: Images, directory: str) -> TrialSpec:
     """Return the spec of a configuration with the ``seed``-th seed, without validation."""
     return TrialSpec(
         loss=loss,
-        hyperparameters=configuration.hyperparameters,
+        hyperparameters=configuration.loss,
         model=ModelConfig(),
         training=TrainingConfig(epochs=TRAINING.epochs, image_size=TRAINING.image_size, **configuration.training),
         images=images.store,

@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 
 from optuna.trial import FrozenTrial, TrialState
 
-from spaces.space import Configuration, Value
+from spaces.space import Params, Value
 from trainables.spec import EpochRecord
 
 # The epochs of a trial, as its user attributes hold them: ``epoch:<n>``, of a fold ``epoch:<fold>:<n>``.
@@ -46,14 +46,14 @@ def epochs_trained(trials: "Iterable[FrozenTrial]") -> int:
 # The configurations of a study's trials, as their user attribute ``params`` holds them, pinned values too.
 
 
-def configuration_of(trial: FrozenTrial) -> Configuration:
+def configuration_of(trial: FrozenTrial) -> Params:
     """What ``trial`` proposed."""
-    return Configuration(trial.user_attrs["params"])
+    return Params(trial.user_attrs["params"])
 
 
 def by_configuration(trials: Sequence[FrozenTrial]) -> list[list[FrozenTrial]]:
     """``trials`` with equal parameters together, in the order of each configuration's first trial."""
-    groups: dict[Configuration, list[FrozenTrial]] = {}
+    groups: dict[Params, list[FrozenTrial]] = {}
     for trial in trials:
         groups.setdefault(configuration_of(trial), []).append(trial)
     return list(groups.values())

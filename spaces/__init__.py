@@ -1,1 +1,1 @@
-"""What may be searched: declared ranges, with the papers' defaults as trial 0."""
+"""Search spaces: declared ranges, with the papers' defaults as trial 0."""

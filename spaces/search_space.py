@@ -1,4 +1,8 @@
-"""The space of one loss in one search: declared, then overridden by the search file."""
+"""The search space of one loss in one search: its declared space, overridden by the search file.
+
+:func:`search_space` combines a loss's declared space with the ``space`` section of a search file;
+:class:`SearchSpace` proposes params from it; :func:`override` applies one entry of the section to one parameter.
+"""
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -10,15 +14,13 @@ from optuna import Trial
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from spaces.losses import declared_space
-from spaces.space import PREFIX, Configuration, Parameter, Space, Value, on_step, steps
+from spaces.space import PREFIX, Parameter, Params, Space, Value, on_step, steps
 from trainables.losses import LOSSES, LossPart, loss_part, loss_row
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.training.config import TrainingConfig
 
-# What of a training may be searched beside the loss: the ``space.training`` section of a search file.
-
 TRAINING = "training"
-"""What stands beside the losses' names in ``space``, and beside the hyperparameters of each."""
+"""Key of the training's parameters in ``space`` (for all losses) and in ``space.<loss>`` (for one)."""
 
 _Range = FloatDistribution | IntDistribution
 
@@ -30,12 +32,178 @@ SEARCHABLE: dict[str, _Range] = {
     "clip_grad": FloatDistribution(1e-3, 1e3, log=True),
     "warmup_epochs": IntDistribution(0, 1000),
 }
+"""Searchable fields of the training section."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSpace:
+    """Parameters searched for one loss: the loss's own, then the training's as ``training.<name>``."""
+
+    parameters: Space
+    declared: Space
+
+    @property
+    def clipped(self) -> tuple[str, ...]:
+        """Parameters of trial 0 whose declared default is excluded by the search file."""
+        return tuple(name for name, value in self.default.items() if value != self.declared[name].default)
+
+    @property
+    def default(self) -> Params:
+        """Params of trial 0: the papers' defaults, or the nearest values that the search file allows."""
+        return self.complete({})
+
+    def complete(self, values: Mapping[str, Value]) -> Params:
+        """Return ``values`` with defaults for missing parameters, without parameters that do not exist for them."""
+        result: dict[str, Value] = {}
+        for name, parameter in self.parameters.items():
+            if parameter.exists(result):
+                result[name] = values.get(name, parameter.default)
+        return Params(result)
+
+    def suggest(self, trial: Trial) -> Params:
+        """Suggest every parameter that exists given the values suggested before it."""
+        values: dict[str, Value] = {}
+        for name, parameter in self.parameters.items():
+            if parameter.exists(values):
+                values[name] = _suggest(trial, name, parameter)
+        return Params(values)
+
+    @property
+    def searched(self) -> Space:
+        """Parameters that can exist and have more than one value."""
+        return {
+            name: entry
+            for name, entry in self.parameters.items()
+            if not entry.distribution.single() and True in self._presence(name)
+        }
+
+    @property
+    def conditional(self) -> tuple[str, ...]:
+        """Searched parameters that exist only in some trials."""
+        return tuple(name for name in self.searched if False in self._presence(name))
+
+    def _presence(self, name: str) -> set[bool]:
+        """Return {True} if a parameter always exists, {False} if never, both if it depends on others."""
+        found = {True}
+        for other, values in self.parameters[name].when.items():
+            matches = {choice in values for choice in steps(self.parameters[other].distribution) or ()}
+            upstream = self._presence(other)
+            found = {a and b and c for a in found for b in matches for c in upstream}
+        return found
+
+
+def _suggest(trial: Trial, name: str, parameter: Parameter) -> Value:
+    distribution = parameter.distribution
+    if isinstance(distribution, CategoricalDistribution):
+        return trial.suggest_categorical(name, distribution.choices)
+    if isinstance(distribution, IntDistribution):
+        return trial.suggest_int(
+            name, distribution.low, distribution.high, step=distribution.step, log=distribution.log
+        )
+    assert isinstance(distribution, FloatDistribution)
+    return trial.suggest_float(name, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
+
+
+def search_space(
+    loss: str | LossPart,
+    training: TrainingConfig,
+    wishes: Mapping[str, Any],
+    training_wishes: Mapping[str, Any],
+    *,
+    checked: bool = True,
+) -> SearchSpace:
+    """Return the search space of ``loss``, a part, a name or an import path.
+
+    A training parameter is searched only if a wish names it, and the proxies' learning rate only if there are proxies.
+
+    Args:
+        loss: the loss.
+        training: the training section, for the defaults of training parameters.
+        wishes: ``space.<loss>`` of the search file; its key ``training`` holds wishes for this loss only.
+        training_wishes: ``space.training`` of the search file.
+        checked: build the loss with each wished value, which imports torch. False for a search already accepted.
+
+    Raises:
+        Mistakes: unknown names, values outside a domain, malformed ranges; all of them at once.
+    """
+    part = loss_part(loss) if isinstance(loss, str) else loss
+
+    def refuse_loss(name: str, value: Value) -> None:
+        if checked:
+            _build(part, {name: value})
+
+    def refuse_training(name: str, value: Value) -> None:
+        replace(training, **{name: value})  # type: ignore[arg-type]
+
+    declared = declared_space(part)
+    known = training_space(training, part.key)
+    own = wishes.get(TRAINING, {})
+    if not isinstance(own, Mapping):
+        raise Mistakes(f"space.{part.name}.{TRAINING} must be keys and values, such as {{lr: …}}; it is {own!r}.")
+    asked = {name: wish for name, wish in training_wishes.items() if name in known or name not in SEARCHABLE}
+    of_loss_alone = {name: wish for name, wish in wishes.items() if name != TRAINING}
+    mistakes: list[str] = []
+    of_loss = _override_all(part.name, declared, of_loss_alone, declared, refuse_loss, mistakes)
+    of_training = _override_all(TRAINING, known, asked, SEARCHABLE, refuse_training, mistakes)
+    of_training |= _override_all(f"{part.name}.{TRAINING}", known, own, known, refuse_training, mistakes)
+    raise_if_any(mistakes)
+    declared_training = {name: parameter for name, parameter in known.items() if name in of_training}
+    return SearchSpace(
+        parameters={**declared, **of_loss, **_prefixed({name: of_training[name] for name in declared_training})},
+        declared={**declared, **_prefixed(declared_training)},
+    )
+
+
+def _build(part: LossPart, params: Mapping[str, Value]) -> None:
+    """Build the loss at its smallest size, so that it rejects values outside its domain."""
+    loss = LOSSES[part.key]
+    try:
+        loss(num_classes=2, embedding_dim=2, **params)
+    except ValueError:
+        raise
+    except Exception as error:
+        if part.path is None and not isinstance(error, MemoryError | RuntimeError):
+            raise
+        if part.path is None:  # PyTorch raises RuntimeError if memory runs out
+            raise Mistakes(f"{dict(params)} cannot be built ({error}); give smaller values.") from error
+        raise Mistakes(f"{part.path} raises {type(error).__name__}: {error}; fix its constructor.") from error
+
+
+def _prefixed(space: Space) -> Space:
+    return {PREFIX + name: parameter for name, parameter in space.items()}
+
+
+def _override_all(
+    section: str,
+    declared: Space,
+    wishes: Mapping[str, Any],
+    known: Iterable[str],
+    refuse: Callable[[str, Value], None],
+    mistakes: list[str],
+) -> dict[str, Parameter]:
+    """Return the parameters of ``declared`` named in ``wishes``, overridden; a name not in ``known`` is a mistake."""
+    names = list(known)
+    mistakes += [
+        f"space.{section}.{name}: there is no such hyperparameter to search; there are {', '.join(names)}."
+        for name in wishes
+        if name not in names
+    ]
+    parameters = {}
+    for name in wishes:
+        if name in declared:
+            try:
+                parameters[name] = override(
+                    declared[name], wishes[name], name=f"{section}.{name}", refuse=partial(refuse, name)
+                )
+            except Mistakes as error:
+                mistakes += error.sentences
+    return parameters
 
 
 def training_space(training: TrainingConfig, loss: str) -> Space:
-    """What may be searched of ``training`` under ``loss``, a name or import path; defaults are what ``training`` says.
+    """Return the searchable training parameters for ``loss`` (name or import path), with defaults from ``training``.
 
-    A loss without proxies has no learning rate for them, and gradients that are not clipped have no bound.
+    ``proxy_lr`` is omitted for a loss without proxies, and ``clip_grad`` if gradients are not clipped.
     """
     defaults = {
         "lr": training.lr,
@@ -53,29 +221,27 @@ def training_space(training: TrainingConfig, loss: str) -> Space:
 
 
 def _parameter(declared: _Range, default: float) -> Parameter:
-    """The declared range, wide enough for the default; a logarithm has no 0, so that the default is the lowest then."""
+    """Widen the declared range to include the default; on a log scale a default of 0 becomes the lower end."""
     low = declared.low if declared.log and default <= 0 else min(declared.low, default)
     high = max(declared.high, default)
     distribution = type(declared)(low, high, log=declared.log)  # type: ignore[arg-type]
     return Parameter(distribution=distribution, default=max(low, default), source="the training section")
 
 
-# A search file's word on a declared parameter: it restricts, pins or widens it.
-
 RANGE_KEYS = ("low", "high", "step", "log")
 MOST_STEPS = 1_000_000
-"""Samplers that go over steps make a list of them."""
+"""Limit on the steps of a range, since grid-like samplers list them."""
 
 
 def override(parameter: Parameter, wish: Any, *, name: str, refuse: Callable[[Value], None]) -> Parameter:
-    """``parameter`` as the search file wishes it: a range, a list of choices, or one value.
+    """Return ``parameter`` restricted, fixed or widened by ``wish``: a range, a list of choices, or one value.
 
-    ``refuse`` raises ``ValueError`` for a value outside the hyperparameter's domain; it is asked about every choice
-    and both ends of a range. The declared default stays, or becomes the nearest value that is allowed; a printed grid
-    gives way to the wish's own steps or choices.
+    ``refuse`` raises ``ValueError`` for a value outside the parameter's domain; it is called with every choice, or both
+    ends of a range. The default becomes the nearest allowed value; a paper's grid is replaced by the wish's steps or
+    choices.
 
     Raises:
-        Mistakes: the wish cannot be understood or leaves the domain.
+        Mistakes: the wish is malformed or leaves the domain.
     """
     distribution: BaseDistribution
     ends: tuple[Value, ...]
@@ -133,7 +299,7 @@ def _range(declared: BaseDistribution, wish: Mapping[str, Any], name: str) -> Fl
     if whole and not all(float(number).is_integer() for number in numbers_given):
         raise Mistakes(f"space.{name}: low, high and step must be whole numbers; it is {dict(wish)}.")
     try:
-        with warnings.catch_warnings(record=True) as changed:  # Optuna would move the end of the range
+        with warnings.catch_warnings(record=True) as changed:  # Optuna moves the end of a range with a warning
             warnings.simplefilter("always")
             found = _distribution(bounds["low"], bounds["high"], log=log, step=step, whole=whole)
     except ValueError as error:
@@ -164,7 +330,7 @@ def _is_number(value: object) -> bool:
 
 
 def nearest(distribution: BaseDistribution, value: Value) -> Value:
-    """What ``distribution`` can propose nearest to ``value``: its first choice where nearness means nothing."""
+    """Return the value of ``distribution`` nearest to ``value``; its first choice (or low) if not comparable."""
     if isinstance(distribution, CategoricalDistribution):
         if value in distribution.choices:
             return value
@@ -179,173 +345,6 @@ def nearest(distribution: BaseDistribution, value: Value) -> Value:
     inside = min(max(value, distribution.low), distribution.high)
     if not distribution.step:
         return inside
-    steps = round((inside - distribution.low) / distribution.step)
-    snapped = min(distribution.low + steps * distribution.step, distribution.high)
+    count = round((inside - distribution.low) / distribution.step)
+    snapped = min(distribution.low + count * distribution.step, distribution.high)
     return int(snapped) if isinstance(distribution, IntDistribution) else on_step(snapped)
-
-
-# The space of one loss in one search: declared, then as the search file wants it; and its way into Optuna.
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchSpace:
-    """What is searched for one loss: the loss's parameters, then the training's under ``training.<name>``."""
-
-    parameters: Space
-    declared: Space
-
-    @property
-    def clipped(self) -> tuple[str, ...]:
-        """The parameters of trial 0 whose paper default the search file excludes."""
-        return tuple(name for name, value in self.default.items() if value != self.declared[name].default)
-
-    @property
-    def default(self) -> Configuration:
-        """Trial 0: the papers' defaults, or the nearest values that the search file allows."""
-        return self.complete({})
-
-    def complete(self, values: Mapping[str, Value]) -> Configuration:
-        """``values`` with the defaults of what else exists beside them, and without what does not."""
-        result: dict[str, Value] = {}
-        for name, parameter in self.parameters.items():
-            if parameter.exists(result):
-                result[name] = values.get(name, parameter.default)
-        return Configuration(result)
-
-    def suggest(self, trial: Trial) -> Configuration:
-        """Ask ``trial`` for every parameter that exists beside the values proposed before it."""
-        values: dict[str, Value] = {}
-        for name, parameter in self.parameters.items():
-            if parameter.exists(values):
-                values[name] = _suggest(trial, name, parameter)
-        return Configuration(values)
-
-    @property
-    def searched(self) -> Space:
-        """The parameters that can exist and can take more than one value."""
-        return {
-            name: entry
-            for name, entry in self.parameters.items()
-            if not entry.distribution.single() and True in self._presence(name)
-        }
-
-    @property
-    def conditional(self) -> tuple[str, ...]:
-        """The searched parameters that exist in some trials only."""
-        return tuple(name for name in self.searched if False in self._presence(name))
-
-    def _presence(self, name: str) -> set[bool]:
-        """Whether a parameter exists: always, never, or both."""
-        found = {True}
-        for other, values in self.parameters[name].when.items():
-            matches = {choice in values for choice in steps(self.parameters[other].distribution) or ()}
-            upstream = self._presence(other)
-            found = {a and b and c for a in found for b in matches for c in upstream}
-        return found
-
-
-def _suggest(trial: Trial, name: str, parameter: Parameter) -> Value:
-    distribution = parameter.distribution
-    if isinstance(distribution, CategoricalDistribution):
-        return trial.suggest_categorical(name, distribution.choices)
-    if isinstance(distribution, IntDistribution):
-        return trial.suggest_int(
-            name, distribution.low, distribution.high, step=distribution.step, log=distribution.log
-        )
-    assert isinstance(distribution, FloatDistribution)
-    return trial.suggest_float(name, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
-
-
-def search_space(
-    loss: str | LossPart,
-    training: TrainingConfig,
-    wishes: Mapping[str, Any],
-    training_wishes: Mapping[str, Any],
-    *,
-    checked: bool = True,
-) -> SearchSpace:
-    """The space of ``loss`` under a search file's ``space.<loss>``, whose ``training`` is for it alone, and
-    ``space.training``.
-
-    ``loss`` is a part, a name or an import path. Values that are wished for are tried on the class of the loss, which
-    imports torch; for a search that was accepted before, ``checked=False`` leaves that out.
-
-    A training parameter is searched only where it is asked for, and the proxies' learning rate only where there are
-    proxies.
-
-    Raises:
-        Mistakes: unknown names, values outside a domain, ranges that are none; all of them at once.
-    """
-
-    part = loss_part(loss) if isinstance(loss, str) else loss
-
-    def refuse_loss(name: str, value: Value) -> None:
-        if checked:
-            _build(part, {name: value})
-
-    def refuse_training(name: str, value: Value) -> None:
-        replace(training, **{name: value})  # type: ignore[arg-type]
-
-    declared = declared_space(part)
-    known = training_space(training, part.key)
-    own = wishes.get(TRAINING, {})
-    if not isinstance(own, Mapping):
-        raise Mistakes(f"space.{part.name}.{TRAINING} must be keys and values, such as {{lr: …}}; it is {own!r}.")
-    asked = {name: wish for name, wish in training_wishes.items() if name in known or name not in SEARCHABLE}
-    of_loss_alone = {name: wish for name, wish in wishes.items() if name != TRAINING}
-    mistakes: list[str] = []
-    of_loss = _override_all(part.name, declared, of_loss_alone, declared, refuse_loss, mistakes)
-    of_training = _override_all(TRAINING, known, asked, SEARCHABLE, refuse_training, mistakes)
-    of_training |= _override_all(f"{part.name}.{TRAINING}", known, own, known, refuse_training, mistakes)
-    raise_if_any(mistakes)
-    declared_training = {name: parameter for name, parameter in known.items() if name in of_training}
-    return SearchSpace(
-        parameters={**declared, **of_loss, **_prefixed({name: of_training[name] for name in declared_training})},
-        declared={**declared, **_prefixed(declared_training)},
-    )
-
-
-def _build(part: LossPart, hyperparameters: Mapping[str, Value]) -> None:
-    """Build the loss as small as can be: it refuses what lies outside its domain."""
-    loss = LOSSES[part.key]
-    try:
-        loss(num_classes=2, embedding_dim=2, **hyperparameters)
-    except ValueError:
-        raise
-    except Exception as error:
-        if part.path is None and not isinstance(error, MemoryError | RuntimeError):
-            raise
-        if part.path is None:  # PyTorch's way to say that memory is short
-            raise Mistakes(f"{dict(hyperparameters)} cannot be built ({error}); give smaller values.") from error
-        raise Mistakes(f"{part.path} raises {type(error).__name__}: {error}; mend its constructor.") from error
-
-
-def _prefixed(space: Space) -> Space:
-    return {PREFIX + name: parameter for name, parameter in space.items()}
-
-
-def _override_all(
-    section: str,
-    declared: Space,
-    wishes: Mapping[str, Any],
-    known: Iterable[str],
-    refuse: Callable[[str, Value], None],
-    mistakes: list[str],
-) -> dict[str, Parameter]:
-    """Those of ``declared`` that ``wishes`` name, as they wish; a wish for what is not ``known`` is a mistake."""
-    names = list(known)
-    mistakes += [
-        f"space.{section}.{name}: there is no such hyperparameter to search; there are {', '.join(names)}."
-        for name in wishes
-        if name not in names
-    ]
-    parameters = {}
-    for name in wishes:
-        if name in declared:
-            try:
-                parameters[name] = override(
-                    declared[name], wishes[name], name=f"{section}.{name}", refuse=partial(refuse, name)
-                )
-            except Mistakes as error:
-                mistakes += error.sentences
-    return parameters

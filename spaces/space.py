@@ -1,4 +1,4 @@
-"""Declared search spaces: parameters, their ranges, defaults and conditions."""
+"""Declared search spaces: parameters with their ranges, defaults and conditions, and a trial's params."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -7,26 +7,22 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-# The value of a hyperparameter.
-
 Value = bool | int | float | str | None
+"""A value of a parameter."""
 
 
 def value_text(value: Value) -> str:
-    """A value as tables show it: four digits of a float."""
+    """Return a value as shown in tables: floats with four significant digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-# A declared search space: what may be searched, where its default comes from, and when it exists.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """One hyperparameter that may be searched.
+    """One searchable hyperparameter.
 
-    ``distribution`` is Optuna's own, so that range, step, log and choices have one home. ``when`` maps another
-    parameter of the same space to the values for which this one exists (PNP's ``alpha`` only for variant Dq).
-    ``paper_grid`` is the grid that a paper went over, in its order, where that is not the distribution's own.
+    ``distribution`` is Optuna's: range, step, log and choices. ``when`` maps another parameter of the same space to the
+    values for which this one exists (PNP's ``alpha`` only for variant Dq). ``paper_grid`` is the grid searched in a
+    paper, in its order, if it differs from the distribution's.
     """
 
     distribution: BaseDistribution
@@ -37,12 +33,12 @@ class Parameter:
 
     def __post_init__(self) -> None:
         if not self.contains(self.default):
-            raise ValueError(f"The default {self.default!r} lies outside {self.distribution}: widen the range.")
+            raise ValueError(f"The default {self.default!r} is outside {self.distribution}: widen the range.")
         if outside := [value for value in self.paper_grid if not self.contains(value)]:
-            raise ValueError(f"The values {outside} of paper_grid lie outside {self.distribution}: widen the range.")
+            raise ValueError(f"The values {outside} of paper_grid are outside {self.distribution}: widen the range.")
 
     def contains(self, value: Value) -> bool:
-        """Whether ``value`` is one that the distribution can propose (steps are not asked for)."""
+        """Return True if ``value`` is within the distribution, ignoring its steps."""
         distribution = self.distribution
         if isinstance(distribution, CategoricalDistribution):
             return value in distribution.choices
@@ -52,20 +48,20 @@ class Parameter:
 
     @property
     def grid(self) -> tuple[Value, ...] | None:
-        """The values to go over one by one: as printed, else every choice or step; None where a range has no steps."""
+        """Values of a grid search: the paper's, or every choice or step; None for a continuous range."""
         return self.paper_grid or steps(self.distribution)
 
     def exists(self, others: Mapping[str, Value]) -> bool:
-        """Whether this parameter exists beside the values ``others`` of its space."""
+        """Return True if this parameter exists, given the values of the others in its space."""
         return all(others.get(name) in values for name, values in self.when.items())
 
 
 Space = Mapping[str, Parameter]
-"""A loss's space: its hyperparameters by name, each parameter after those that its ``when`` names."""
+"""Parameters by name, each after those that its ``when`` names."""
 
 
 def steps(distribution: BaseDistribution) -> tuple[Value, ...] | None:
-    """Every value of ``distribution`` in order; None where it is continuous."""
+    """Return every value of ``distribution`` in order; None if it is continuous."""
     if isinstance(distribution, CategoricalDistribution):
         return distribution.choices
     if isinstance(distribution, IntDistribution):
@@ -80,19 +76,17 @@ def steps(distribution: BaseDistribution) -> tuple[Value, ...] | None:
 
 
 def on_step(value: float) -> float:
-    """A value on a step without the dust of binary fractions: 0.3 and not 0.30000000000000004."""
+    """Round a stepped value to 12 digits: 0.3 and not 0.30000000000000004."""
     return round(value, 12)
 
 
-# What a trial proposes: a value for every parameter that exists in its space.
-
 PREFIX = "training."
-"""How the parameters of the training are told from those of the loss."""
+"""Prefix of training parameters in a space, to distinguish them from those of the loss."""
 
 
-@dataclass(frozen=True, eq=False)  # equal to what maps the same names to the same values
-class Configuration(Mapping[str, Value]):
-    """Values by name: those of the loss, and those of the training as ``training.<name>``."""
+@dataclass(frozen=True, eq=False)  # equality is the Mapping's
+class Params(Mapping[str, Value]):
+    """A trial's params: values by name, those of the training as ``training.<name>``."""
 
     values_by_name: Mapping[str, Value]
 
@@ -109,11 +103,11 @@ class Configuration(Mapping[str, Value]):
         return hash(frozenset(self.values_by_name.items()))
 
     @property
-    def hyperparameters(self) -> dict[str, Value]:
-        """What the loss is built with."""
+    def loss(self) -> dict[str, Value]:
+        """Keyword arguments of the loss."""
         return {name: value for name, value in self.items() if not name.startswith(PREFIX)}
 
     @property
     def training(self) -> dict[str, Any]:
-        """Fields of the training's settings."""
+        """Fields of the training section."""
         return {name.removeprefix(PREFIX): value for name, value in self.items() if name.startswith(PREFIX)}

@@ -56,7 +56,7 @@ def measured_trainings(plan: Plan, directory: str) -> dict[str, TrialSpec]:
         default = plan.spaces[loss].default
         specs[loss] = TrialSpec(
             loss=config.loss(loss).key,
-            hyperparameters=default.hyperparameters,
+            hyperparameters=default.loss,
             model=config.model,
             training=replace(config.training_of(loss), **default.training),
             images=images,

@@ -121,7 +121,7 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         training |= {"epochs": epochs, "warmup_epochs": min(warmup, epochs)}
     spec = TrialSpec(
         loss=config.loss(loss).key,
-        hyperparameters=configuration.hyperparameters,
+        hyperparameters=configuration.loss,
         model=config.model,
         training=replace(settings, **training),
         images=plan.images,

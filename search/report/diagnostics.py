@@ -16,7 +16,7 @@ from search.report.results import Detectable, Finding, NoiseSummary, PruningAudi
 from search.report.statistics import minimum_detectable_difference
 from search.selection import finalists
 from search.trials import by_configuration, configuration_of, epochs_of, mean_value
-from spaces.space import Configuration, Parameter, Space, Value
+from spaces.space import Parameter, Params, Space, Value
 from trainables.losses import LOSSES
 from trainables.training.config import TrainingConfig
 
@@ -204,9 +204,9 @@ def diagnose(
 
 
 def _allowed(loss: str, training: TrainingConfig, name: str, value: Value) -> bool:
-    configuration = Configuration({name: value})
+    configuration = Params({name: value})
     try:
-        LOSSES[loss](num_classes=2, embedding_dim=2, **configuration.hyperparameters)
+        LOSSES[loss](num_classes=2, embedding_dim=2, **configuration.loss)
         replace(training, **configuration.training)
     except ValueError:
         return False

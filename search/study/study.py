@@ -17,7 +17,7 @@ from search.study.sampler import Sampler
 from search.study.storage.driver import DriverStorage
 from search.trials import TrialValue, configuration_of, record_key, record_keys
 from spaces.search_space import SearchSpace
-from spaces.space import Configuration, Value
+from spaces.space import Params, Value
 from trainables.spec import EpochRecord
 
 # A study as its sampler sees it: what cannot be trained is a bad configuration, and not an unknown one.
@@ -131,7 +131,7 @@ class LossStudy:
         self._seen = SeenStudy(name, storage, as_worst=sampler is not None and sampler.models_complete)
         self.set_attributes({key: value for key, value in attributes.items() if self.attributes().get(key) != value})
         self._rule = pruner.rule(name)
-        self._first_with: dict[Configuration, int] = {}
+        self._first_with: dict[Params, int] = {}
         for trial in self.trials():
             self._take(trial)
 

@@ -18,7 +18,7 @@ from search.config.recipes import campaigns, read_campaign, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.config.yaml_file import read_yaml
 from search.plan.checks.parts import spaces_of
-from spaces.space import Configuration
+from spaces.space import Params
 from trainables.losses import loss_row
 from trainables.training.config import TrainingConfig
 
@@ -31,7 +31,7 @@ class Run:
 
     config: SearchConfig
     loss: str
-    configuration: Configuration
+    configuration: Params
 
     @property
     def training(self) -> TrainingConfig:

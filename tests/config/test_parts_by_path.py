@@ -154,7 +154,7 @@ LOSSES: list[tuple[list[Any], str]] = [
     (["LAB.broken:CircleLoss"], "LAB.broken raises RuntimeError: half written"),
     (["LAB.needy:CircleLoss"], "needs the module not_installed_anywhere"),
     (["LAB.parts:NoLoss"], "must be a class that derives from trainables.losses.base.Loss"),
-    (["LAB.parts:Spaceless"], "must say in a class attribute space what may be searched"),
+    (["LAB.parts:Spaceless"], "must declare its search space in a class attribute space"),
     (["LAB.parts:MPA"], "losses: LAB.parts:MPA would be called mpa, which is the name of a built-in loss"),
     (["LAB.parts:Misnamed"], "losses: LAB.parts:Misnamed would be called 'a/b', which cannot name a folder"),
     ([{"name": "mpa", "part": "LAB.parts:CircleLoss"}], "would be called mpa, which is the name of a built-in loss"),

@@ -202,7 +202,7 @@ def test_proxies_of_the_thesis_learn_at_the_printed_rate(loss: str, printed: flo
 @pytest.mark.parametrize("recipe", PAPERS)
 def test_trial_0_of_every_loss_builds(recipe: str, plan: Callable[..., Plan]) -> None:
     for loss, space in plan(recipe).spaces.items():
-        hyperparameters = space.default.hyperparameters
+        hyperparameters = space.default.loss
         LOSSES[loss](num_classes=3, embedding_dim=4, **hyperparameters)
 
 

@@ -1,4 +1,4 @@
-"""The checks of a part: every row passes, and what is broken is said in a sentence and never raised."""
+"""The checks of a part: built-in parts pass, and broken parts give a sentence instead of an exception."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ OWN = "support.own_parts"
 
 
 def wrong(name: str, **options: object) -> dict[str, str]:
-    """What is asked and not so, and its sentence."""
+    """Return the failed checks with their sentences."""
     outcomes = list(check_part(name, options, image_size=32))
     assert all(outcome.ok == (outcome.sentence == "") for outcome in outcomes)
     return {outcome.what: outcome.sentence for outcome in outcomes if not outcome.ok}

@@ -1,4 +1,4 @@
-"""A search file's word on a space: it restricts, pins or widens, and says what became of the papers' default."""
+"""Overrides of a declared space by a search file, and the resulting defaults."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def test_the_contract_s_example() -> None:
     assert found.default["training.lr"] == 2e-3
     assert found.clipped == ("proxies_per_class",)  # the paper's 10 is not among the choices
     assert found.default["proxies_per_class"] == 8
-    assert found.default.hyperparameters["scale"] == 32
+    assert found.default.loss["scale"] == 32
     assert found.default.training == {"lr": 2e-3}
 
 

@@ -1,4 +1,4 @@
-"""Every declared space is of its loss: complete, buildable at its default and at every end."""
+"""Contract of the declared spaces: one for each loss, with a row for each of its params."""
 
 import inspect
 
@@ -15,9 +15,10 @@ def test_one_space_a_loss() -> None:
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_every_hyperparameter_has_a_row(name: str) -> None:
+def test_every_param_has_a_row(name: str) -> None:
     arguments = set(inspect.signature(LOSSES[name].__init__).parameters) - {"self"}
     assert set(SPACES[name]) == arguments - OUTPUT_CONVENTIONS
+    assert set(SPACES[name]) == set(LOSSES.rows[name].defaults)
 
 
 @pytest.mark.parametrize("name", SPACES)

@@ -1,6 +1,6 @@
-"""Which pairs and triplets of a batch are trained on. Choosing them has no gradient.
+"""Mining of pairs and triplets in a batch, without gradients.
 
-Random choices draw from torch's generator of the device, which a training seeds.
+Random choices use torch's default generator of the device, which a training seeds.
 
 Shapes: B batch, T triplets, P pairs.
 """
@@ -10,26 +10,26 @@ from collections.abc import Callable
 import torch
 
 Triplets = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-"""Anchor, positive and negative of each triplet, as positions in the batch [T]."""
+"""Anchors, positives and negatives, as positions in the batch [T]."""
 
 Miner = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Triplets]
-"""From S_BB and the masks of positives and negatives [B, B] to triplets."""
+"""Function from S_BB and the masks of positives and negatives [B, B] to triplets."""
 
 
 def _less(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Strictly less by more than rounding: duplicates are as similar to an anchor, wherever they are in the batch."""
+    """Return left < right by more than rounding, so that duplicates tie wherever they are in the batch."""
     return left < right - 8 * torch.finfo(left.dtype).eps
 
 
 def all_triplets(similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor) -> Triplets:
-    """Every anchor with each positive and each negative."""
+    """Return each anchor with each positive and each negative."""
     anchor_P, positive_P = same_BB.nonzero(as_tuple=True)
     pair_T, negative_T = different_BB[anchor_P].nonzero(as_tuple=True)
     return anchor_P[pair_T], positive_P[pair_T], negative_T
 
 
 def semi_hard(similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor) -> Triplets:
-    """For each anchor and positive the most similar n with S_an < S_ap (Psomas, eq. 2.20); none, no triplet."""
+    """Return for each anchor and positive the most similar n with S_an < S_ap, if any (Psomas, eq. 2.20)."""
     anchor_P, positive_P = same_BB.nonzero(as_tuple=True)
     rows_PB = similarities_BB[anchor_P]
     below_PB = different_BB[anchor_P] & _less(rows_PB, rows_PB.gather(1, positive_P[:, None]))
@@ -37,7 +37,7 @@ def semi_hard(similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB
 
 
 def hard(similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor) -> Triplets:
-    """For each anchor its least similar positive and most similar negative (Psomas, eq. 2.18-2.19)."""
+    """Return for each anchor its least similar positive and most similar negative (Psomas, eq. 2.18-2.19)."""
     anchor_P = (same_BB.any(1) & different_BB.any(1)).nonzero().flatten()
     rows_PB = similarities_BB[anchor_P]
     positive_P = rows_PB.masked_fill(~same_BB[anchor_P], torch.inf).argmin(1)
@@ -46,22 +46,22 @@ def hard(similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: tor
 
 
 def uniform(similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor) -> Triplets:
-    """For each anchor and positive one of the anchor's negatives, all equally likely."""
+    """Sample for each anchor and positive one of the anchor's negatives uniformly."""
     return _sampled(torch.zeros_like(similarities_BB), same_BB, different_BB)
 
 
 def distance_weighted(embedding_dim: int, cutoff: float = 0.5, farthest: float = 1.4) -> Miner:
-    """For each anchor and positive a negative, likely in inverse proportion to how common its distance is.
+    """Return a miner that samples for each anchor and positive a negative, weighted by its distance.
 
-    On a sphere of D dimensions distances have the density q(d) ∝ d^{D−2} (1 − d²/4)^{(D−3)/2}; a negative is drawn
-    with weight 1/q(max(d, cutoff)), and none from beyond ``farthest`` while there are nearer ones (Wu et al.,
-    Sampling Matters in Deep Embedding Learning, section 3, and their code for the two bounds).
+    On the unit sphere in D dimensions distances have the density q(d) ∝ d^{D−2} (1 − d²/4)^{(D−3)/2}. A negative is
+    drawn with weight 1/q(max(d, cutoff)), and only from within ``farthest`` if any is that near (Wu et al., Sampling
+    Matters in Deep Embedding Learning, section 3, and their code for the two bounds).
     """
 
     def mine(similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor) -> Triplets:
         squares_BB = (2 - 2 * similarities_BB).clamp(min=cutoff**2)
         near_BB = squares_BB < farthest**2
-        # opposite points have density 0, which would give them all the weight
+        # antipodal points have density 0, which would give them infinite weight
         remainder_BB = (1 - squares_BB / 4).clamp(min=1e-8)
         log_density_BB = (embedding_dim - 2) / 2 * squares_BB.log() + (embedding_dim - 3) / 2 * remainder_BB.log()
         some_near_B1 = (near_BB & different_BB).any(1, keepdim=True)
@@ -71,7 +71,7 @@ def distance_weighted(embedding_dim: int, cutoff: float = 0.5, farthest: float =
 
 
 def _sampled(log_weights_BB: torch.Tensor, same_BB: torch.Tensor, allowed_BB: torch.Tensor) -> Triplets:
-    """A negative for each pair, drawn with the weights given: the largest of log weight + Gumbel noise."""
+    """Sample a negative for each pair by weight: the largest of log weight + Gumbel noise."""
     anchor_P, positive_P = same_BB.nonzero(as_tuple=True)
     noise_PB = -torch.empty_like(log_weights_BB[anchor_P]).exponential_().log()
     return _best(anchor_P, positive_P, log_weights_BB[anchor_P] + noise_PB, allowed_BB[anchor_P])
@@ -80,7 +80,7 @@ def _sampled(log_weights_BB: torch.Tensor, same_BB: torch.Tensor, allowed_BB: to
 def _best(
     anchor_P: torch.Tensor, positive_P: torch.Tensor, scores_PB: torch.Tensor, allowed_PB: torch.Tensor
 ) -> Triplets:
-    """The allowed sample of the highest score for each pair that has one."""
+    """Return the allowed sample with the highest score for each pair that has one."""
     negative_P = scores_PB.masked_fill(~allowed_PB, -torch.inf).argmax(1)
     some_P = allowed_PB.any(1)
     return anchor_P[some_P], positive_P[some_P], negative_P[some_P]
@@ -93,16 +93,16 @@ MINERS: dict[str, Callable[[int], Miner]] = {
     "distance_weighted": distance_weighted,
     "uniform": lambda embedding_dim: uniform,
 }
-"""Miners of triplets by name, for embeddings of D dimensions."""
+"""Triplet miners by name, each built for D dimensions."""
 
 
 def informative_pairs(
     similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor, epsilon: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Multi-Similarity's mining: the masks of the positives and negatives that are kept.
+    """Return masks of the informative positives and negatives, as mined by Multi-Similarity.
 
-    Kept are positives with S_ip < max_n S_in + epsilon and negatives with S_in > min_p S_ip − epsilon; an anchor
-    without positives or without negatives keeps none.
+    These are positives with S_ip < max_n S_in + epsilon and negatives with S_in > min_p S_ip − epsilon. An anchor
+    without positives or without negatives has no informative pairs.
     """
     similarities_BB = similarities_BB.detach()
     hardest_negative_B1 = similarities_BB.masked_fill(~different_BB, -torch.inf).amax(1, keepdim=True)

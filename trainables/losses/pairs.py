@@ -1,4 +1,7 @@
-"""Losses over pairs and triplets of a batch."""
+"""Losses over pairs and triplets of a batch; equations and defaults are in their rows of ``LOSSES``.
+
+Shapes: B batch, D embedding, A anchors, T triplets, P positive pairs.
+"""
 
 import math
 from typing import Any
@@ -14,6 +17,7 @@ from trainables.losses.base import (
     Used,
     choice,
     cosines,
+    declared,
     log1p_sum_exp,
     masked_logsumexp,
     real,
@@ -24,22 +28,14 @@ from trainables.losses.base import (
 from trainables.losses.mining import MINERS, distance_weighted, informative_pairs
 from trainables.mistakes import raise_if_any
 
-# Contrastive: samples of a class are drawn together, those of two classes pushed below a margin.
-#
-# Shapes: B batch, D embedding.
 
-
+@declared("contrastive")
 class Contrastive(Loss):
-    """Σ_{i<j} −S_ij for two samples of a class and [S_ij − margin]₊ for samples of two classes.
-
-    The margin is a cosine. Source: Psomas, Metric Learning: A Deep Dive, eq. 2.15 and Table 4.
-    """
+    """S_ij is the cosine similarity, and so is the margin; the default margin is from Psomas, Table 4."""
 
     static_shapes = True
 
-    def __init__(
-        self, *, num_classes: int, embedding_dim: int, margin: float = 0.5, reduction: Reduction = "mean"
-    ) -> None:
+    def __init__(self, *, num_classes: int, embedding_dim: int, margin: float, reduction: Reduction = "mean") -> None:
         raise_if_any(
             [
                 *sizes(num_classes, embedding_dim),
@@ -59,25 +55,17 @@ class Contrastive(Loss):
         return reduced(terms_BB.triu(1).sum(), pairs, self.reduction)
 
 
-# Triplet: an anchor's positive must be more similar than its negative, by a margin.
-#
-# Shapes: B batch, D embedding, A anchors, T triplets.
-
-
+@declared("triplet")
 class Triplet(Loss):
-    """Σ over the triplets that ``mining`` finds of [S_an − S_ap + margin]₊.
-
-    ``reduction="mean"`` divides by the number of triplets found, those of loss 0 too. Source: Psomas, Metric
-    Learning: A Deep Dive, eq. 2.17 to 2.20 and Table 4.
-    """
+    """``mining`` selects the triplets; ``reduction="mean"`` divides by their number, zero terms included."""
 
     def __init__(
         self,
         *,
         num_classes: int,
         embedding_dim: int,
-        margin: float = 0.1,
-        mining: str = "semi_hard",
+        margin: float,
+        mining: str,
         reduction: Reduction = "mean",
     ) -> None:
         raise_if_any(
@@ -98,27 +86,23 @@ class Triplet(Loss):
         return reduced(terms_T.sum(), len(terms_T), self.reduction)
 
     def terms(self, similarities_AB: torch.Tensor, same_AB: torch.Tensor, different_AB: torch.Tensor) -> torch.Tensor:
-        """The loss of each triplet that is mined for some anchors, whose positives and negatives two masks tell."""
+        """Return the loss of each triplet mined for some anchors, given masks of their positives and negatives."""
         anchor_T, positive_T, negative_T = self._mine(similarities_AB.detach(), same_AB, different_AB)
         return (similarities_AB[anchor_T, negative_T] - similarities_AB[anchor_T, positive_T] + self.margin).relu()
 
-
-# Margin: pairs on the wrong side of a learned boundary, or too near it.
-#
-# Shapes: B batch, D embedding, T triplets.
 
 DISTANCES = ("euclidean", "similarity")
 MARGIN_MINING = ("distance_weighted", "all")
 
 
+@declared("margin")
 class Margin(Loss):
-    """Σ over pairs of [margin + I·(D_ij − beta)]₊, I = +1 for samples of a class and −1 for those of two.
+    """D = √(2 − 2S) (``distance="euclidean"``), or −S compared with −beta (``distance="similarity"``).
 
-    D = √(2 − 2S) (``distance="euclidean"``), or −S against −beta (``distance="similarity"``). Mining "all" sums
-    every pair i < j; "distance_weighted" sums each anchor with each positive and with a negative drawn for it,
-    where the paper's code leaves pairs of loss 0 out of the mean and this keeps them. The boundary ``beta`` is
-    learned. Source: Wu et al., Sampling Matters in Deep Embedding Learning; Psomas, Metric Learning: A Deep Dive,
-    eq. 2.23 (where a printed I of 0 leaves negatives without a gradient) and Table 4.
+    Mining "all" sums every pair i < j. "distance_weighted" sums each anchor with each positive and with a negative
+    sampled for it; the paper's code excludes zero terms from the mean, and this keeps them. The boundary ``beta`` is
+    learned. In Psomas's eq. 2.23 I is printed as 0 for negatives, which would leave them without a gradient; defaults
+    are from Table 4.
     """
 
     beta_lr = 5e-5  # Psomas, Table 4
@@ -128,10 +112,10 @@ class Margin(Loss):
         *,
         num_classes: int,
         embedding_dim: int,
-        margin: float = 0.5,
-        beta: float = 1.2,
-        distance: str = "euclidean",
-        mining: str = "distance_weighted",
+        margin: float,
+        beta: float,
+        distance: str,
+        mining: str,
         reduction: Reduction = "mean",
     ) -> None:
         raise_if_any(
@@ -151,7 +135,7 @@ class Margin(Loss):
         self.static_shapes = mining == "all"
 
     def parameter_groups(self, proxy_lr: float | None) -> list[dict[str, Any]]:
-        """Beta, at its own learning rate and without decay, which would pull the boundary to 0."""
+        """Return one group: beta, with its own learning rate and no weight decay, which would pull it to 0."""
         return [{"params": [self.beta], "lr": self.beta_lr, "weight_decay": 0.0}]
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
@@ -170,29 +154,24 @@ class Margin(Loss):
         return reduced((pull_T + push_T).sum(), 2 * len(anchor_T), self.reduction)
 
     def _beyond(self, similarities_BB: torch.Tensor) -> torch.Tensor:
-        """How far apart two samples are beyond the boundary; negative within it."""
+        """Return the signed distance of each pair from the boundary, negative inside it."""
         if self.distance == "similarity":
             return self.beta - similarities_BB
-        # equal embeddings: the root has no gradient at 0, and rounding may go below
+        # for equal embeddings: the root has no gradient at 0, and rounding may be negative
         floor = torch.finfo(similarities_BB.dtype).eps
         return (2 - 2 * similarities_BB).clamp(min=floor).sqrt() - self.beta
 
 
-# N-pair: every positive of an anchor against every negative, in one logarithm.
-#
-# Shapes: B batch, D embedding.
-
-
+@declared("npair")
 class NPair(Loss):
-    """1/B Σ_i log(1 + Σ_{j∈P_i, k∈N_i} e^{S_ik−S_ij}) + l2/B Σ_i ‖x_i‖².
+    """The last term limits the lengths of embeddings before normalisation.
 
-    The last term holds the embeddings' lengths before normalisation. An anchor without a positive or without a
-    negative gives 0. Source: Psomas, Metric Learning: A Deep Dive, eq. 2.22 and Table 4.
+    An anchor without a positive or without a negative gives 0. The default is from Psomas, Table 4.
     """
 
     static_shapes = True
 
-    def __init__(self, *, num_classes: int, embedding_dim: int, l2: float = 0.02) -> None:
+    def __init__(self, *, num_classes: int, embedding_dim: int, l2: float) -> None:
         raise_if_any([*sizes(num_classes, embedding_dim), *real("l2", l2, at_least=0)])
         super().__init__()
         self.l2 = l2
@@ -200,29 +179,24 @@ class NPair(Loss):
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         similarities_BB = cosines(embeddings_BD)
         same_BB, different_BB = same_and_different(labels_B)
-        # the double sum is the product of a sum over positives and one over negatives
+        # the double sum is a sum over positives times a sum over negatives
         logits_B = masked_logsumexp(-similarities_BB, same_BB, 1) + masked_logsumexp(similarities_BB, different_BB, 1)
         lengths = embeddings_BD.square().sum(1).mean()
         return softplus(logits_B, threshold=40).mean() + self.l2 * lengths
 
 
-# Lifted structure: an anchor's positives against its negatives, each as a soft maximum.
-#
-# Shapes: B batch, D embedding.
-
 LIFTED_MINING = ("all", "hard")
 EPSILON = 0.1
 
 
+@declared("lifted_structure")
 class LiftedStructure(Loss):
-    """Σ_i [log Σ_{p∈P_i} e^{margin−S_ip} + log Σ_{n∈N_i} e^{S_in}]₊.
+    """An anchor without a positive or without a negative gives 0; ``reduction="mean"`` divides by all anchors.
 
-    An anchor without a positive or without a negative gives 0; ``reduction="mean"`` divides by all anchors.
-
-    Mining "all" sums every pair, as eq. 2.21; "hard" the informative ones (:func:`informative_pairs`, epsilon 0.1).
-    Psomas, Table 5, has "hard" here and for Multi-Similarity, where it means those pairs. The code of that loss's
+    Mining "all" sums every pair, as eq. 2.21; "hard" only the informative ones (:func:`informative_pairs`, epsilon
+    0.1). Psomas, Table 5, has "hard" here and for Multi-Similarity, where it means those pairs. The code of that loss's
     authors (Deep_Metric) mines them for both losses, and that of Sampling Wisely for this one, with this epsilon.
-    Source: Psomas, Metric Learning: A Deep Dive, eq. 2.21 and Tables 4 and 5.
+    The default margin is from Psomas, Table 4.
     """
 
     static_shapes = True
@@ -232,8 +206,8 @@ class LiftedStructure(Loss):
         *,
         num_classes: int,
         embedding_dim: int,
-        margin: float = 0.5,
-        mining: str = "all",
+        margin: float,
+        mining: str,
         reduction: Reduction = "mean",
     ) -> None:
         raise_if_any(
@@ -259,17 +233,12 @@ class LiftedStructure(Loss):
         return reduced((pull_B + push_B).relu().sum(), len(labels_B), self.reduction)
 
 
-# Multi-Similarity: positives and negatives of an anchor, each weighed among their likes.
-#
-# Shapes: B batch, D embedding.
-
-
+@declared("multi_similarity")
 class MultiSimilarity(Loss):
-    """1/B Σ_i {1/α log[1 + Σ_{p∈P_i} e^{−α(S_ip−margin)}] + 1/β log[1 + Σ_{n∈N_i} e^{β(S_in−margin)}]}.
+    """α is ``pos_scale`` and β ``neg_scale``.
 
-    α is ``pos_scale`` and β ``neg_scale``. With an ``epsilon`` only informative pairs are summed
-    (:func:`informative_pairs`); ``None`` sums all. Source: Psomas, Metric Learning: A Deep Dive, eq. 2.24 and
-    Table 4.
+    With an ``epsilon`` only informative pairs are summed (:func:`informative_pairs`); with None all pairs. Defaults are
+    from Psomas, Table 4.
     """
 
     static_shapes = True
@@ -279,10 +248,10 @@ class MultiSimilarity(Loss):
         *,
         num_classes: int,
         embedding_dim: int,
-        margin: float = 0.5,
-        pos_scale: float = 2.0,
-        neg_scale: float = 50.0,
-        epsilon: float | None = 0.1,
+        margin: float,
+        pos_scale: float,
+        neg_scale: float,
+        epsilon: float | None,
     ) -> None:
         raise_if_any(
             [
@@ -308,19 +277,11 @@ class MultiSimilarity(Loss):
         return (pull_B / self.pos_scale + push_B / self.neg_scale).mean()
 
 
-# Angular: the angle at a negative of the triangle that it makes with a positive pair.
-#
-# Shapes: B batch, D embedding, P positive pairs.
-
-
+@declared("angular")
 class Angular(Loss):
-    """mean over positive pairs of log(1 + Σ_n e^{4 tan²(angle) (x_a + x_p)·x_n − 2(1 + tan²(angle)) x_a·x_p}).
+    """The angle is in degrees. The mean is over all positive pairs of the batch, N are the samples of other classes."""
 
-    n are the samples of other classes; the angle in degrees. Source: Wang et al., Deep Metric Learning with
-    Angular Loss (2017), eq. 7 and 8, over all positive pairs of the batch.
-    """
-
-    def __init__(self, *, num_classes: int, embedding_dim: int, angle: float = 45.0) -> None:
+    def __init__(self, *, num_classes: int, embedding_dim: int, angle: float) -> None:
         raise_if_any([*sizes(num_classes, embedding_dim), *real("angle", angle, above=0, below=90)])
         super().__init__()
         self.angle = angle
@@ -328,7 +289,7 @@ class Angular(Loss):
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         similarities_BB = cosines(embeddings_BD)
         same_BB, different_BB = same_and_different(labels_B)
-        # each pair once: the term is the same from both ends
+        # each pair once: the term is symmetric
         anchor_P, positive_P = same_BB.triu(1).nonzero(as_tuple=True)
         square = math.tan(math.radians(self.angle)) ** 2
         both_PB = similarities_BB.index_select(0, anchor_P) + similarities_BB.index_select(0, positive_P)

@@ -1,4 +1,7 @@
-"""Losses with one proxy a class: Proxy-NCA, Proxy-Anchor and ProxyPush."""
+"""Losses with one proxy a class; equations and defaults are in their rows of ``LOSSES``.
+
+Shapes: B batch, D embedding, C classes, V the length of a proxy or of its similarities to the batch.
+"""
 
 import torch
 
@@ -7,6 +10,7 @@ from trainables.losses.base import (
     ProxyLoss,
     Reduction,
     choice,
+    declared,
     log1p_sum_exp,
     promoted,
     real,
@@ -16,25 +20,14 @@ from trainables.losses.base import (
 )
 from trainables.mistakes import raise_if_any
 
-# Cosine similarities to proxies, and among those of a class, without ever storing normalised proxies.
-#
-# With tens of thousands of proxies a normalised copy and its gradient cost as much as the matrix products themselves.
-# Here the products take the proxies as they are; lengths and radial gradients are set right on the small matrices.
-#
-# Shapes: B batch, D embedding, C classes, K proxies a class.
 
-
-# Proxy-NCA: every sample is drawn to its proxy against all others.
-#
-# Shapes: B batch, D embedding, C classes.
-
-
+@declared("proxy_nca")
 class ProxyNCA(ProxyLoss):
-    """Σ_i −log e^{S_iy} / Σ_{c≠y} e^{S_ic}, S_ic = w_c·x_i and y the sample's class.
+    """S_ic is the cosine similarity of x_i and the proxy w_c; y is the sample's class.
 
-    The sample's own proxy is not in the denominator, so that the loss may be negative. With a single class there
-    is no other proxy and no term: the loss is 0. The sum over the samples is printed, and in eq. 2.28 its derivative;
-    by default it is their mean (:data:`Reduction`). Source: Psomas, Metric Learning: A Deep Dive, eq. 2.27.
+    The sample's own proxy is not in the denominator, so the loss can be negative. With a single class there is no other
+    proxy and no term: the loss is 0. The paper prints the sum over the samples, and its derivative in eq. 2.28; the
+    default is their mean (:data:`Reduction`).
     """
 
     static_shapes = True
@@ -46,10 +39,10 @@ class ProxyNCA(ProxyLoss):
 
     @staticmethod
     def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> torch.Tensor:
-        """N(0, 1/D), of a length about 1.
+        """Return proxies from N(0, 1/D), of length about 1.
 
-        The authors released no code, and their paper has no initialisation. This is that of the PyTorch code which
-        Sampling Wisely follows (dichotomies/proxy-nca): a deviation of 1/8, said to be for length 1, at 64 dimensions.
+        The authors released no code, and their paper gives no initialisation. This is that of the PyTorch code which
+        Sampling Wisely follows (dichotomies/proxy-nca): a standard deviation of 1/8 at 64 dimensions, for length 1.
         """
         return embedding_dim**-0.5 * torch.randn(num_classes, proxies_per_class, embedding_dim)
 
@@ -63,21 +56,17 @@ class ProxyNCA(ProxyLoss):
         return reduced((others_B - own_B).sum(), len(labels_B), self.reduction)
 
 
-# Proxy-Anchor: every proxy pulls the batch's samples of its class and pushes all others.
-#
-# Shapes: B batch, D embedding, C classes.
-
-
+@declared("proxy_anchor")
 class ProxyAnchor(ProxyLoss):
-    """mean_{W⁺} log(1 + Σ_{x∈X_w⁺} e^{−scale(S−margin)}) + mean_W log(1 + Σ_{x∈X_w⁻} e^{scale(S+margin)}).
+    """W⁺ are the proxies of the classes in the batch, W all proxies.
 
-    W⁺ are the proxies of the classes in the batch, W all of them; X_w⁺ the batch's samples of w's class, X_w⁻
-    the others. Margin in cosines. Source: Psomas, Metric Learning: A Deep Dive, eq. 2.31 and Table 4.
+    X⁺ are the batch's samples of a proxy's class, X⁻ the others. The margin is a cosine; defaults are from Psomas,
+    Table 4.
     """
 
     static_shapes = True
 
-    def __init__(self, *, num_classes: int, embedding_dim: int, margin: float = 0.1, scale: float = 32.0) -> None:
+    def __init__(self, *, num_classes: int, embedding_dim: int, margin: float, scale: float) -> None:
         raise_if_any(
             [
                 *sizes(num_classes, embedding_dim),
@@ -96,9 +85,9 @@ class ProxyAnchor(ProxyLoss):
 def pull_to_proxies(
     similarities_BC: torch.Tensor, labels_B: torch.Tensor, *, margin: float, scale: float
 ) -> torch.Tensor:
-    """The first term: the mean over the classes of the batch of log(1 + Σ_{x∈X⁺} e^{−scale(S−margin)}).
+    """Return Proxy-Anchor's first term, the mean over the batch's classes of log(1 + Σ_{X⁺} e^{−scale(S−margin)}).
 
-    A class's logarithm stands at its first sample: to list the classes would make a device wait.
+    A class's logarithm is counted at its first sample, since listing the classes would synchronise with the device.
     """
     other_BB = labels_B[:, None] != labels_B
     logits_BB = -scale * (similarities_BC.gather(1, labels_B.expand(len(labels_B), -1)) - margin)
@@ -110,25 +99,21 @@ def pull_to_proxies(
 def anchored_at_proxies(
     similarities_BC: torch.Tensor, labels_B: torch.Tensor, *, margin: float, scale: float
 ) -> torch.Tensor:
-    """Both terms, from any similarity of samples and classes (also that of the multi-proxy losses)."""
+    """Return Proxy-Anchor's two terms for any similarity of samples to classes (MPA has a soft one)."""
     push_BC = (scale * (similarities_BC + margin)).scatter(1, labels_B[:, None], -torch.inf)
     push = log1p_sum_exp(push_BC, 0).mean()
     return pull_to_proxies(similarities_BC, labels_B, margin=margin, scale=scale) + push
 
 
-# Proxy-Anchor's pull towards proxies, and a push of the proxies from each other.
-#
-# Shapes: B batch, D embedding, C classes.
-
 SIMILARITIES = ("proxy", "data")
 
 
+@declared("proxy_push")
 class ProxyPush(ProxyLoss):
-    """mean_{W⁺} log(1 + Σ_{x∈X_w⁺} e^{−scale(S−margin)}) + mean_W log(1 + Σ_{w⁻} e^{scale(s(w,w⁻)+margin)}).
+    """Proxy-Anchor's pull to the proxies, and a push of each proxy w from every other class's proxy w⁻.
 
-    w⁻ is every other class's proxy; s(w,w⁻) is w·w⁻ (``similarity="proxy"``) or Σ_x (w·x)(x·w⁻) over the batch
-    (``similarity="data"``), a sum that grows with the batch. Source: Psomas, Metric Learning: A Deep Dive,
-    eq. 6.1 and 6.2, which gives neither margin nor scale nor how the proxies begin: they are Proxy-Anchor's.
+    s(w,w⁻) is w·w⁻ (``similarity="proxy"``) or Σ_x (w·x)(x·w⁻) over the batch (``similarity="data"``), a sum that grows
+    with the batch. Margin, scale and initial proxies are Proxy-Anchor's, since the thesis gives none.
     """
 
     static_shapes = True
@@ -138,9 +123,9 @@ class ProxyPush(ProxyLoss):
         *,
         num_classes: int,
         embedding_dim: int,
-        similarity: str = "proxy",
-        margin: float = 0.1,
-        scale: float = 32.0,
+        similarity: str,
+        margin: float,
+        scale: float,
     ) -> None:
         raise_if_any(
             [

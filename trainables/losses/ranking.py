@@ -1,4 +1,7 @@
-"""Losses over the ranking of a batch: PNP, Smooth-AP and top-k precision."""
+"""Losses over the ranking of a batch; equations and defaults are in their rows of ``LOSSES``.
+
+Shapes: B batch (each sample is a query), D embedding, P pairs of a query and one of its positives, Q queries.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +15,7 @@ from trainables.losses.base import (
     Used,
     choice,
     cosines,
+    declared,
     real,
     reduced,
     same_and_different,
@@ -20,14 +24,10 @@ from trainables.losses.base import (
 )
 from trainables.mistakes import raise_if_any
 
-# How far others rank before a query's positives: the smooth ranks that PNP and Smooth-AP are made of.
-#
-# Shapes: B batch (every sample a query), P pairs of a query and one of its positives.
-
 
 @dataclass(frozen=True, kw_only=True)
 class PositivePairs:
-    """Every (query, positive) of a batch, the positive's smooth rank, and how the pairs average."""
+    """Every (query, positive) pair of a batch, with smooth counts of the samples ranked before the positive."""
 
     negatives_before_P: torch.Tensor
     positives_before_P: torch.Tensor | None
@@ -35,7 +35,7 @@ class PositivePairs:
     positives_B: torch.Tensor
 
     def mean_of_query_means(self, values_P: torch.Tensor) -> torch.Tensor:
-        """The mean over a query's positives, then over the queries that have one (0 when none has)."""
+        """Return the mean over a query's positives, then over the queries that have any (0 if there are none)."""
         queries = (self.positives_B > 0).sum().clamp(min=1)
         return (values_P / self.positives_B[self.query_P]).sum() / queries
 
@@ -43,14 +43,14 @@ class PositivePairs:
 def positive_pairs(
     similarities_BB: torch.Tensor, labels_B: torch.Tensor, *, temperature: float, among_positives: bool
 ) -> PositivePairs:
-    """R(i) = Σ_j σ((s_j − s_i)/temperature) for each positive i of each query (PNP, eq. 2 and 3).
+    """Compute R(i) = Σ_j σ((s_j − s_i)/temperature) for each positive i of each query (PNP, eq. 2 and 3).
 
-    ``negatives_before_P`` sums over the query's negatives; ``positives_before_P``, where asked for, over its
-    other positives. The query itself is neither.
+    ``negatives_before_P`` sums over the query's negatives, ``positives_before_P`` over its other positives (None
+    without ``among_positives``). The query itself is neither.
     """
     same_BB, different_BB = same_and_different(labels_B)
     query_P, positive_P = same_BB.nonzero(as_tuple=True)
-    # Rows are repeated by index_select, whose backward adds in parallel where that of indexing does not.
+    # index_select, because its backward adds in parallel, unlike that of indexing
     rows_PB = similarities_BB.index_select(0, query_P)
     ahead_PB = ((rows_PB - rows_PB.gather(1, positive_P[:, None])) / temperature).sigmoid()
     positives_before_P = None
@@ -65,32 +65,27 @@ def positive_pairs(
     )
 
 
-# PNP: penalise the negatives that a query ranks before its positives, and nothing else.
-#
-# Shapes: B batch, D embedding, P pairs of a query and one of its positives.
-
 VARIANTS: dict[str, Callable[[torch.Tensor, float, float], torch.Tensor]] = {
     "O": lambda before, bound, alpha: before,
     "Iu": lambda before, bound, alpha: (1 + before) * before.log1p(),
     "Ib": lambda before, bound, alpha: (bound * before - (bound * before).log1p()) / bound**2,
     "Ds": lambda before, bound, alpha: before.log1p(),
-    # 1 − (1+R)^−alpha, without losing the small R that a good ranking has
+    # 1 − (1+R)^−alpha, accurate for the small R of a good ranking
     "Dq": lambda before, bound, alpha: -(-alpha * before.log1p()).expm1(),
 }
-"""What each variant makes of R, the negatives before a positive: f(R, bound, alpha)."""
+"""Penalty of each PNP variant, as a function of R (negatives before a positive), bound and alpha."""
 
 
+@declared("pnp")
 class PNP(Loss):
-    """mean over queries, and over a query's positives i, of f(R_i), R_i = Σ_{n∈N} σ((s_n − s_i)/temperature).
+    """f by ``variant``: O: R; Iu: (1+R) log(1+R); Ib: (bR − log(1+bR))/b²; Ds: log(1+R); Dq: 1 − (1+R)^−alpha.
 
-    f by variant: O: R; Iu: (1+R) log(1+R); Ib: (bR − log(1+bR))/b² with b = ``bound``; Ds: log(1+R);
-    Dq: 1 − (1+R)^−alpha. The query is no positive of itself, and a query without positives counts nowhere.
+    b is ``bound``. The query is not its own positive, and a query without positives is ignored.
 
-    Iu is eq. 7, which the authors' code has too. Eq. 6, printed as its derivative, is that of another function:
-    log(1+R) belongs to (1+R) log(1+R) − R, and eq. 7 has 1 + log(1+R). So at R = 0 Iu has O's derivative and not, as
-    the text says of it, none: its gradient does not fade as a ranking gets right, which Ib's does, and no learning
-    rate makes up for that.
-    Source: Li et al., Rethinking the Optimization of Average Precision, eq. 2-13.
+    Iu is eq. 7, as in the authors' code. Eq. 6, printed as its derivative, belongs to another function: log(1+R) is the
+    derivative of (1+R) log(1+R) − R, and that of eq. 7 is 1 + log(1+R). So at R = 0 Iu has O's derivative and not 0, as
+    the text claims: unlike Ib's, its gradient does not vanish as a ranking becomes correct, and no learning rate
+    compensates for that.
     """
 
     def __init__(
@@ -98,10 +93,10 @@ class PNP(Loss):
         *,
         num_classes: int,
         embedding_dim: int,
-        variant: str = "Dq",
-        temperature: float = 0.01,
-        bound: float = 4.0,
-        alpha: float = 4.0,
+        variant: str,
+        temperature: float,
+        bound: float,
+        alpha: float,
     ) -> None:
         raise_if_any(
             [
@@ -120,24 +115,18 @@ class PNP(Loss):
         return pairs.mean_of_query_means(self.penalty(pairs.negatives_before_P))
 
     def penalty(self, negatives_before: torch.Tensor) -> torch.Tensor:
-        """f(R) of each R, in any shape."""
+        """Return f(R), elementwise."""
         return VARIANTS[self.variant](negatives_before, self.bound, self.alpha)
 
 
-# Smooth-AP: one minus the average precision, its ranks made smooth.
-#
-# Shapes: B batch, D embedding, P pairs of a query and one of its positives.
-
-
+@declared("smooth_ap")
 class SmoothAP(Loss):
-    """mean over queries, and over a query's positives i, of 1 − (1 + R(i,P)) / (1 + R(i,P) + R(i,N)).
+    """R(i,·) sums over the query's other positives P or its negatives N.
 
-    R(i,·) = Σ_j σ((s_j − s_i)/temperature) over the query's other positives P or its negatives N. The query is no
-    positive of itself, and a query without positives counts nowhere. Source: Li et al., Rethinking the
-    Optimization of Average Precision, eq. 3 and 4.
+    The query is not its own positive, and a query without positives is ignored.
     """
 
-    def __init__(self, *, num_classes: int, embedding_dim: int, temperature: float = 0.01) -> None:
+    def __init__(self, *, num_classes: int, embedding_dim: int, temperature: float) -> None:
         raise_if_any([*sizes(num_classes, embedding_dim), *real("temperature", temperature, above=0)])
         super().__init__()
         self.temperature = temperature
@@ -149,25 +138,20 @@ class SmoothAP(Loss):
 
     @staticmethod
     def penalty(positives_before: torch.Tensor, negatives_before: torch.Tensor) -> torch.Tensor:
-        """R(i,N) / (1 + R(i,P) + R(i,N)) of each R(i,P) and R(i,N), in any shape."""
+        """Return R(i,N) / (1 + R(i,P) + R(i,N)), elementwise."""
         return negatives_before / (1 + positives_before + negatives_before)
 
 
-# Top-k precision: the samples at the wrong side of the k-th rank, and no others.
-#
-# Shapes: B batch (every sample a query), D embedding, Q queries.
-
-
+@declared("topk_precision")
 class TopKPrecision(Loss):
-    """Σ over queries of Σ_{i∈N} ŝ_i − Σ_{i∈P} ŝ_i, ŝ = s + margin for negatives.
+    """P and N are a query's positives and negatives that are misplaced in the ranking by ŝ.
 
-    P and N are a query's positives and negatives misplaced in the ranking by ŝ. An ideal first k holds the first
-    min(k, n₊) positives and, where n₊ < k (case 1 of the paper, else case 2), the first k − n₊ negatives. In both
-    cases ŝ over N less ŝ over P is ŝ over the first k less ŝ over the ideal k. A query without positives gives 0.
-    Algorithm 1 sums over the queries; by default it is the mean over all of them (:data:`Reduction`), and the authors'
-    code averages too. Against the sum, the decay of their Adam would weigh B times less. P and N are equally many, and
-    |N| over all queries is the number of triplets used, as in the paper's section 4.5. Source: Lu et al., Sampling
-    Wisely, eq. 4-10.
+    The ideal first k are the first min(k, n₊) positives and, if n₊ < k (case 1 of the paper, otherwise case 2), the
+    first k − n₊ negatives. In both cases Σ_N ŝ − Σ_P ŝ is the sum of ŝ over the first k minus that over the ideal first
+    k. A query without positives gives 0. Algorithm 1 sums over the queries; the default is the mean over all of them
+    (:data:`Reduction`), as in the authors' code. With the sum, weight decay in their Adam would weigh B times less.
+    P and N have the same size, and |N| over all queries is the number of triplets used, as in the paper's section
+    4.5.
     """
 
     static_shapes = True
@@ -177,8 +161,8 @@ class TopKPrecision(Loss):
         *,
         num_classes: int,
         embedding_dim: int,
-        margin: float = 0.1,
-        k: int = 5,
+        margin: float,
+        k: int,
         reduction: Reduction = "mean",
     ) -> None:
         raise_if_any(
@@ -197,7 +181,7 @@ class TopKPrecision(Loss):
         return reduced(terms_B.sum(), len(terms_B), self.reduction)
 
     def terms(self, similarities_QB: torch.Tensor, same_QB: torch.Tensor, different_QB: torch.Tensor) -> torch.Tensor:
-        """The loss of each query [Q], whose positives and negatives two masks tell."""
+        """Return the loss of each query [Q], given masks of its positives and negatives."""
         scores_QB = torch.where(different_QB, similarities_QB + self.margin, similarities_QB)
         candidates_QB = same_QB | different_QB
         with torch.no_grad():

@@ -1,28 +1,26 @@
-"""Softmax losses: softmax over proxies, ArcFace and SoftTriple."""
+"""Softmax losses over proxies; equations and defaults are in their rows of ``LOSSES``.
+
+Shapes: B batch, D embedding, C classes.
+"""
 
 import math
 
 import torch
 from torch.nn.functional import cross_entropy
 
-from trainables.losses.base import REDUCTIONS, ProxyLoss, Reduction, choice, promoted, real, sizes
+from trainables.losses.base import REDUCTIONS, ProxyLoss, Reduction, choice, declared, promoted, real, sizes
 from trainables.losses.mpa import MultiProxyLoss
 from trainables.mistakes import raise_if_any
-
-# Softmax over the similarities to one proxy a class.
-#
-# Shapes: B batch, D embedding, C classes.
 
 SIMILARITIES = ("cosine", "dot")
 
 
+@declared("softmax")
 class Softmax(ProxyLoss):
-    """Σ_i −log e^{scale·S_iy} / Σ_c e^{scale·S_ic}, y the sample's class; no bias.
+    """S_ic is the cosine of w_c and x_i (``similarity="cosine"``) or w_c·x_i (``similarity="dot"``); no bias.
 
-    S_ic is the cosine of w_c and x_i (``similarity="cosine"``), or w_c·x_i with both as long as they are
-    (``similarity="dot"``), as a network's last layer has it. Eq. 2.26 is the latter at scale 1: only ArcFace is said to
-    normalise both. At scale 1 cosines leave every class likely, so the loss stays high: log(1 + (C−1)/e²) or more.
-    Source: Psomas, Metric Learning: A Deep Dive, eq. 2.26.
+    "dot" normalises neither, as in a network's last layer; it is eq. 2.26 at scale 1, since the thesis normalises only
+    in ArcFace. At scale 1 cosines leave every class likely, so the loss stays high: log(1 + (C−1)/e²) or more.
     """
 
     static_shapes = True
@@ -32,8 +30,8 @@ class Softmax(ProxyLoss):
         *,
         num_classes: int,
         embedding_dim: int,
-        similarity: str = "cosine",
-        scale: float = 1.0,
+        similarity: str,
+        scale: float,
         reduction: Reduction = "mean",
     ) -> None:
         raise_if_any(
@@ -49,7 +47,7 @@ class Softmax(ProxyLoss):
 
     @staticmethod
     def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> torch.Tensor:
-        """Uniform in ±1/√D: those of torch's linear layer, which a softmax is usually made of."""
+        """Return proxies uniform in ±1/√D, as the weights of torch's linear layer."""
         bound = embedding_dim**-0.5
         return torch.empty(num_classes, proxies_per_class, embedding_dim).uniform_(-bound, bound)
 
@@ -61,18 +59,13 @@ class Softmax(ProxyLoss):
         return cross_entropy(self.scale * similarities_BC, labels_B, reduction=self.reduction)
 
 
-# ArcFace: a softmax whose own class must win by an angle.
-#
-# Shapes: B batch, D embedding, C classes.
-
-
+@declared("arcface")
 class ArcFace(ProxyLoss):
-    """Σ_i −log e^{scale·cos(θ_y+margin)} / (e^{scale·cos(θ_y+margin)} + Σ_{c≠y} e^{scale·cos θ_c}).
+    """θ_c is the angle of the sample to w_c, y the sample's class, and the margin is in degrees.
 
-    θ_c is the angle of the sample and w_c, y its class, the margin in degrees. Where θ_y + margin exceeds 180°,
-    the cosine would rise again: there it is cos θ_y − margin·sin(margin), as in ArcFace's own code. The sum over the
-    samples is printed; by default it is their mean (:data:`Reduction`), as in that code. Source: Psomas, Metric
-    Learning: A Deep Dive, eq. 2.29 and Table 4.
+    Beyond θ_y + margin = 180° the cosine would increase again: there it is replaced by cos θ_y − margin·sin(margin), as
+    in ArcFace's own code. The thesis prints the sum over the samples; the default is their mean (:data:`Reduction`), as
+    in that code. Defaults are from Psomas, Table 4.
     """
 
     static_shapes = True
@@ -82,8 +75,8 @@ class ArcFace(ProxyLoss):
         *,
         num_classes: int,
         embedding_dim: int,
-        margin: float = 28.6,
-        scale: float = 64.0,
+        margin: float,
+        scale: float,
         reduction: Reduction = "mean",
     ) -> None:
         raise_if_any(
@@ -102,7 +95,7 @@ class ArcFace(ProxyLoss):
 
     @staticmethod
     def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> torch.Tensor:
-        """N(0, 0.01²), as in the code of ArcFace's authors (InsightFace)."""
+        """Return proxies from N(0, 0.01²), as in the code of ArcFace's authors (InsightFace)."""
         return 0.01 * torch.randn(num_classes, proxies_per_class, embedding_dim)
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
@@ -112,25 +105,20 @@ class ArcFace(ProxyLoss):
         return cross_entropy(self.scale * cosines_BC.scatter(1, own_B1, harder_B1), labels_B, reduction=self.reduction)
 
     def _harder(self, cosine: torch.Tensor) -> torch.Tensor:
-        """cos(θ + margin), and the fallback beyond 180°."""
-        # cos(θ+m) by the addition theorem: acos has no gradient at ±1, and neither has the sine's root at 0
+        """Return cos(θ + margin), with the replacement beyond 180°."""
+        # cos(θ+m) by the addition theorem: acos has no gradient at ±1, nor has the sine's root at 0
         sine = (1 - cosine.square()).clamp(min=torch.finfo(cosine.dtype).eps).sqrt()
         shifted = cosine * self._cosine - sine * self._sine
         return torch.where(cosine > -self._cosine, shifted, cosine - self._drop)
 
 
-# SoftTriple: a softmax over classes of several proxies each.
-#
-# Shapes: B batch, D embedding, C classes.
-
-
+@declared("soft_triple")
 class SoftTriple(MultiProxyLoss):
-    """Σ_i −log e^{scale(S_iy−margin)} / (e^{scale(S_iy−margin)} + Σ_{c≠y} e^{scale·S_ic}) + tau·R.
+    """S and R are those of :class:`MultiProxyLoss`; y is the sample's class.
 
-    S and R as in :class:`MultiProxyLoss`; y is the sample's class. Saeki et al., eq. 4, and Psomas, eq. 2.30, print
-    the sum over the samples; by default it is their mean (:data:`Reduction`). R is an average either way, so beside
-    the mean tau·R weighs B times more than in eq. 4. SoftTriple's own code has the mean, with the default's tau.
-    Source: Saeki et al., Multi Proxy Anchor Family Loss, eq. 1-4; scale from Psomas, Table 4.
+    Saeki et al., eq. 4, and Psomas, eq. 2.30, print the sum over the samples; the default is their mean
+    (:data:`Reduction`). R is an average in both cases, so with the mean tau·R weighs B times more than in eq. 4.
+    SoftTriple's own code has the mean, with this default of tau. The default scale is from Psomas, Table 4.
     """
 
     static_shapes = True
@@ -140,11 +128,11 @@ class SoftTriple(MultiProxyLoss):
         *,
         num_classes: int,
         embedding_dim: int,
-        proxies_per_class: int = 10,
-        margin: float = 0.1,
-        scale: float = 20.0,
-        gamma: float = 0.1,
-        tau: float = 0.2,
+        proxies_per_class: int,
+        margin: float,
+        scale: float,
+        gamma: float,
+        tau: float,
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__(
@@ -161,7 +149,7 @@ class SoftTriple(MultiProxyLoss):
 
     @staticmethod
     def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> torch.Tensor:
-        """Uniform in ±1/√(C·K), as in the code of SoftTriple's authors (idstcv/SoftTriple)."""
+        """Return proxies uniform in ±1/√(C·K), as in the code of SoftTriple's authors (idstcv/SoftTriple)."""
         bound = (num_classes * proxies_per_class) ** -0.5
         return torch.empty(num_classes, proxies_per_class, embedding_dim).uniform_(-bound, bound)
 

@@ -12,7 +12,7 @@ from search.plan.search import COPIED_FROM
 from search.stages import Stage
 from search.study import PRUNERS, pruning_sentence
 from search.trials import TrialValue, by_fold, configuration_of, epochs_of, record_key, record_keys
-from spaces.space import Configuration
+from spaces.space import Params
 from trainables.metrics import metric_name
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
 
@@ -96,7 +96,7 @@ def _attribute_problems(records: Records, loss: str, stage: Stage) -> Iterator[s
 
 def _trial_problems(records: Records, loss: str, stage: Stage, trials: Sequence[FrozenTrial]) -> Iterator[str]:
     name = records.name_of(loss, stage)
-    first_with: dict[Configuration, int] = {}
+    first_with: dict[Params, int] = {}
     for trial in trials:
         what = f"{name} trial {trial.number}"
         if trial.state == TrialState.WAITING:

@@ -1,10 +1,11 @@
-"""What holds of every loss in the table.
+"""Contract of every loss in the table.
 
 Shapes: B batch, D embedding.
 """
 
 import inspect
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from trainables.mistakes import Mistakes
 
 C, D = 12, 16
 RANDOM: dict[str, dict[str, Any]] = {"margin": {"mining": "all"}}
-"""Hyperparameters that take the chance out of a loss."""
+"""Params that make a loss deterministic."""
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -26,20 +27,29 @@ def test_every_loss_keeps_the_contract(name: str) -> None:
     assert [outcome for outcome in check_loss(name) if not outcome.ok] == []
 
 
-def built(name: str, classes: int = C, dimensions: int = D, **hyperparameters: Any) -> Loss:
+def built(name: str, classes: int = C, dimensions: int = D, **params: Any) -> Loss:
     torch.manual_seed(0)
-    return LOSSES[name](num_classes=classes, embedding_dim=dimensions, **RANDOM.get(name, {}), **hyperparameters)
+    return LOSSES[name](num_classes=classes, embedding_dim=dimensions, **RANDOM.get(name, {}), **params)
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_loss_says_where_it_is_from(name: str) -> None:
+def test_a_loss_names_its_paper_and_equation(name: str) -> None:
     loss, row = LOSSES[name], loss_row(name)
     assert row.paper
     assert row.equation
     assert "\n" not in row.equation
     assert loss.__doc__
-    assert "Source" in loss.__doc__
+    head, _, notes = loss.__doc__.partition("\n\n")
+    assert head == f"{row.paper}: {row.equation}"
+    assert notes
     assert "Shapes:" in (inspect.getmodule(loss).__doc__ or "")
+
+
+def test_losses_that_share_a_constructor_share_defaults() -> None:
+    shared: dict[object, Mapping[str, object]] = {}
+    for name in LOSSES:
+        defaults = LOSSES.rows[name].defaults
+        assert shared.setdefault(LOSSES[name].__init__, defaults) == defaults, name
 
 
 def test_the_boundary_keeps_its_own_learning_rate() -> None:
@@ -70,8 +80,8 @@ def test_permuting_the_batch_changes_nothing(name: str, data: st.DataObject) -> 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_only_directions_count(name: str) -> None:
-    hyperparameters = {"l2": 0.0} if name == "npair" else {}
-    loss = built(name, **hyperparameters).double()
+    params = {"l2": 0.0} if name == "npair" else {}
+    loss = built(name, **params).double()
     embeddings_BD, labels_B = torch.randn(10, D, dtype=torch.float64), torch.arange(10) % 3
     lengths_B1 = torch.rand(10, 1, dtype=torch.float64) + 0.1
     assert loss(lengths_B1 * embeddings_BD, labels_B).item() == pytest.approx(loss(embeddings_BD, labels_B).item())
@@ -79,7 +89,7 @@ def test_only_directions_count(name: str) -> None:
 
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("wrong", [True, "two", None, math.nan, math.inf, -math.inf, -1e9, [1.0], {}, 1j])
-def test_a_wrong_hyperparameter_is_a_sentence(name: str, wrong: Any) -> None:
+def test_a_wrong_param_is_a_sentence(name: str, wrong: Any) -> None:
     allowed = {("multi_similarity", "epsilon"): None}
     for argument in inspect.signature(LOSSES[name].__init__).parameters:
         if argument == "self" or (wrong is None and (name, argument) in allowed):
@@ -91,7 +101,7 @@ def test_a_wrong_hyperparameter_is_a_sentence(name: str, wrong: Any) -> None:
         assert repr(wrong) in sentence
 
 
-def test_all_wrong_hyperparameters_are_told_at_once() -> None:
+def test_all_wrong_params_are_reported_at_once() -> None:
     with pytest.raises(Mistakes) as caught:
         LOSSES["mpa"](num_classes=0, embedding_dim=D, margin=-1, scale="32", gamma=0, tau=True, proxies_per_class=2.0)
     assert [sentence.split()[0] for sentence in caught.value.sentences] == [
@@ -105,7 +115,7 @@ def test_all_wrong_hyperparameters_are_told_at_once() -> None:
     assert caught.value.sentences[2] == "margin must be a finite number of at least 0, not -1: give one that is."
 
 
-def test_an_unknown_hyperparameter_is_refused() -> None:
+def test_an_unknown_param_is_refused() -> None:
     with pytest.raises(TypeError, match="temperatur"):
         LOSSES["pnp"](num_classes=C, embedding_dim=D, temperatur=0.1)
 

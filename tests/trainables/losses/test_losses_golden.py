@@ -1,4 +1,4 @@
-"""Values and gradients of the papers' formulas, computed elsewhere by plain loops in float64 (golden.json).
+"""Values and gradients of the losses against golden.json, computed independently by plain loops in float64.
 
 Shapes: B batch, D embedding, C classes, K proxies a class.
 """
@@ -28,21 +28,21 @@ def proxies_of(name: str) -> torch.Tensor:
     return proxies if proxies.ndim == 3 else proxies[:, None]
 
 
-def built(name: str, proxies: str | None = None, **hyperparameters: Any) -> Loss:
-    """The loss in float64 with the proxies of golden.json, which are of another number than the classes met."""
+def built(name: str, proxies: str | None = None, **params: Any) -> Loss:
+    """Build a loss in float64 with the proxies of golden.json, some of classes that are not in the batch."""
     dimensions = EMBEDDINGS_BD.shape[1]
     if proxies is None:
-        return LOSSES[name](num_classes=6, embedding_dim=dimensions, **hyperparameters).double()
+        return LOSSES[name](num_classes=6, embedding_dim=dimensions, **params).double()
     proxies_CKD = proxies_of(proxies)
     if proxies_CKD.shape[1] > 1:
-        hyperparameters["proxies_per_class"] = proxies_CKD.shape[1]
-    loss = LOSSES[name](num_classes=len(proxies_CKD), embedding_dim=dimensions, **hyperparameters).double()
+        params["proxies_per_class"] = proxies_CKD.shape[1]
+    loss = LOSSES[name](num_classes=len(proxies_CKD), embedding_dim=dimensions, **params).double()
     loss.proxies.data = proxies_CKD
     return loss
 
 
 def close(actual: torch.Tensor, expected: Any, relative: float = 1e-6) -> None:
-    """Equal to a relative error, for a gradient relative to its largest entry."""
+    """Check equality up to a relative error; for a gradient, relative to its largest entry."""
     expected = torch.as_tensor(expected, dtype=torch.float64).reshape(actual.shape)
     assert (actual - expected).abs().max() <= relative * expected.abs().max().clamp(min=1e-12)
 
@@ -53,7 +53,7 @@ def close(actual: torch.Tensor, expected: Any, relative: float = 1e-6) -> None:
 def test_value_and_gradients(case: dict[str, Any], permuted: bool, length: float) -> None:
     loss = built(case["loss"], case["proxies"], **case["hyperparameters"])
     order_B = PERMUTATION_B if permuted else torch.arange(len(LABELS_B))
-    # only the directions count, so that a longer embedding has a gradient that is as much smaller
+    # only directions matter, so an embedding 3 times as long has a gradient 3 times as small
     embeddings_BD = (length * EMBEDDINGS_BD)[order_B].requires_grad_()
     value = loss(embeddings_BD, LABELS_B[order_B])
     value.backward()
@@ -74,7 +74,7 @@ def test_centre_regulariser() -> None:
 
 @pytest.mark.parametrize("figure", ["fig2", "fig3"])
 def test_topk_examples_of_the_paper(figure: str) -> None:
-    """The figures rank candidates for one query; the query lies so that its similarities are theirs."""
+    """Recompute the rankings of the paper's figures, with a query placed to have their similarities."""
     example = GOLDEN["topk_examples"][figure]
     scores = torch.tensor(example["s_hat"], dtype=torch.float64)
     relevant = torch.tensor(example["y"], dtype=torch.bool)
@@ -86,7 +86,7 @@ def test_topk_examples_of_the_paper(figure: str) -> None:
     labels = torch.cat((torch.zeros(1), torch.where(relevant, 0, torch.arange(1, len(scores) + 1)))).long()
     loss = TopKPrecision(num_classes=12, embedding_dim=11, margin=0.0, k=example["k"], reduction="sum")
     whole = loss(torch.cat((query, candidates)), labels)
-    # every candidate is a query too; without the first query's own label all that it contributes is gone
+    # every candidate is a query too: subtract the losses of the others
     labels[0] = 99
     others = _queries_but_first(loss, torch.cat((query, candidates)), torch.cat((torch.zeros(1), labels[1:])).long())
     assert (whole - others).item() == pytest.approx(example["value"])
@@ -132,18 +132,14 @@ SINGLETONS = {
 
 @pytest.mark.parametrize("name", ONE_CLASS)
 def test_one_class(name: str) -> None:
-    value, hyperparameters = ONE_CLASS[name]
-    assert built(name, **hyperparameters)(EMBEDDINGS_BD[:4], LABELS_B[:4]).item() == pytest.approx(
-        value, rel=1e-6, abs=1e-12
-    )
+    value, params = ONE_CLASS[name]
+    assert built(name, **params)(EMBEDDINGS_BD[:4], LABELS_B[:4]).item() == pytest.approx(value, rel=1e-6, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", SINGLETONS)
 def test_singletons(name: str) -> None:
-    value, hyperparameters = SINGLETONS[name]
-    assert built(name, **hyperparameters)(EMBEDDINGS_BD[::4], LABELS_B[::4]).item() == pytest.approx(
-        value, rel=1e-6, abs=1e-12
-    )
+    value, params = SINGLETONS[name]
+    assert built(name, **params)(EMBEDDINGS_BD[::4], LABELS_B[::4]).item() == pytest.approx(value, rel=1e-6, abs=1e-12)
 
 
 def test_mpa_with_one_proxy_is_proxy_anchor() -> None:
@@ -154,7 +150,7 @@ def test_mpa_with_one_proxy_is_proxy_anchor() -> None:
 
 
 def test_arcface_beyond_180_degrees() -> None:
-    """θ + margin > π: the cosine would rise again, and the linear fallback goes on falling."""
+    """Beyond θ + margin = π the cosine would increase again; its replacement keeps decreasing."""
     edge = EDGES["arcface_theta_plus_margin_over_pi"]
     loss = built("arcface", "W1", margin=28.6)
     value = loss(torch.tensor([edge["x"]], dtype=torch.float64), torch.tensor([_class_of(edge)]))

@@ -1,4 +1,4 @@
-"""Every loss against its formula in plain float64 loops, on batches that no formula likes.
+"""Every loss against its formula in plain float64 loops, on degenerate batches.
 
 Shapes: B batch, D embedding, C classes, K proxies a class.
 """
@@ -34,7 +34,7 @@ BATCHES = {
 
 
 def similarities(x: torch.Tensor, y: torch.Tensor) -> Matrix:
-    """Cosines to twelve digits, so that those of duplicates are equal."""
+    """Compute cosines, rounded to twelve digits so that those of duplicates are equal."""
     rows, columns = x.tolist(), y.tolist()
     return [
         [round(sum(a * b for a, b in zip(u, v)) / (math.hypot(*u) * math.hypot(*v)), 12) for v in columns] for u in rows
@@ -42,7 +42,7 @@ def similarities(x: torch.Tensor, y: torch.Tensor) -> Matrix:
 
 
 def products(x: torch.Tensor, y: torch.Tensor) -> Matrix:
-    """Of vectors as long as they are."""
+    """Compute the dot product of two vectors, not normalised."""
     return [[sum(a * b for a, b in zip(u, v)) for v in y.tolist()] for u in x.tolist()]
 
 
@@ -51,7 +51,7 @@ def mean(terms: list[float]) -> float:
 
 
 def others(labels: list[int], i: int) -> tuple[list[int], list[int]]:
-    """The positives and the negatives of i."""
+    """Return the positives and the negatives of i."""
     others = [j for j in range(len(labels)) if j != i]
     return [j for j in others if labels[j] == labels[i]], [j for j in others if labels[j] != labels[i]]
 
@@ -76,7 +76,7 @@ def triplet(s: Matrix, y: list[int], margin: float, mining: str) -> float:
 
 
 def informative(s: Matrix, i: int, pairs: tuple[list[int], list[int]], epsilon: float) -> tuple[list[int], list[int]]:
-    """Those positives that are not clearly above, and negatives not clearly below, the other side's hardest."""
+    """Return the positives and negatives within epsilon of the other side's hardest."""
     positives, negatives = pairs
     hardest_negative = max((s[i][n] for n in negatives), default=-math.inf)
     hardest_positive = min((s[i][p] for p in positives), default=math.inf)
@@ -163,7 +163,7 @@ def smooth_ap(s: Matrix, y: list[int], temperature: float) -> float:
 
 
 def topk_precision(s: Matrix, y: list[int], margin: float, k: int) -> float:
-    """As the paper states it: two cases, and sets of misplaced samples."""
+    """Compute the loss as the paper states it: two cases, and sets of misplaced samples."""
     terms = []
     for q in range(len(y)):
         positives, negatives = others(y, q)
@@ -240,13 +240,11 @@ EMBEDDING_LOSSES: list[tuple[str, dict[str, Any], Callable[[torch.Tensor, Matrix
 
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize(
-    ("name", "hyperparameters", "formula"), EMBEDDING_LOSSES, ids=lambda v: str(v) if not callable(v) else ""
+    ("name", "params", "formula"), EMBEDDING_LOSSES, ids=lambda v: str(v) if not callable(v) else ""
 )
-def test_losses_of_embeddings(
-    name: str, hyperparameters: dict[str, Any], formula: Callable[..., float], batch: str
-) -> None:
+def test_losses_of_embeddings(name: str, params: dict[str, Any], formula: Callable[..., float], batch: str) -> None:
     embeddings_BD, labels_B = BATCHES[batch]
-    loss = LOSSES[name](num_classes=C, embedding_dim=D, **hyperparameters).double()
+    loss = LOSSES[name](num_classes=C, embedding_dim=D, **params).double()
     expected = formula(embeddings_BD, similarities(embeddings_BD, embeddings_BD), labels_B.tolist())
     # beta is stored in float32, and equal embeddings are √eps apart
     assert loss(embeddings_BD, labels_B).item() == pytest.approx(expected, rel=1e-9, abs=1e-7)
@@ -342,12 +340,10 @@ ONE_PROXY: list[tuple[str, dict[str, Any], Callable[[torch.Tensor, torch.Tensor,
 
 
 @pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(("name", "hyperparameters", "formula"), ONE_PROXY, ids=lambda v: str(v) * (not callable(v)))
-def test_losses_of_one_proxy(
-    name: str, hyperparameters: dict[str, Any], formula: Callable[..., float], batch: str
-) -> None:
+@pytest.mark.parametrize(("name", "params", "formula"), ONE_PROXY, ids=lambda v: str(v) * (not callable(v)))
+def test_losses_of_one_proxy(name: str, params: dict[str, Any], formula: Callable[..., float], batch: str) -> None:
     embeddings_BD, labels_B = BATCHES[batch]
-    loss = LOSSES[name](num_classes=C, embedding_dim=D, **hyperparameters).double()
+    loss = LOSSES[name](num_classes=C, embedding_dim=D, **params).double()
     expected = formula(embeddings_BD, loss.proxies[:, 0].detach(), labels_B.tolist())
     assert loss(embeddings_BD, labels_B).item() == pytest.approx(expected, rel=1e-9)
 

@@ -1,4 +1,4 @@
-"""What losses say that they used of a batch, counted by plain loops over its samples.
+"""Counts of pairs, triplets and samples that losses report, against plain loops.
 
 Shapes: B batch, D embedding.
 """
@@ -30,7 +30,7 @@ def similarities(x: torch.Tensor) -> Matrix:
 
 
 def others(labels: list[int], i: int) -> tuple[list[int], list[int]]:
-    """The positives and the negatives of i."""
+    """Return the positives and the negatives of i."""
     rest = [j for j in range(len(labels)) if j != i]
     return [j for j in rest if labels[j] == labels[i]], [j for j in rest if labels[j] != labels[i]]
 
@@ -78,7 +78,7 @@ def informative(s: Matrix, y: list[int]) -> int:
 
 
 def misplaced(k: int) -> Count:
-    """Lu et al.: case 1 (eq. 6 and 7) and case 2 (eq. 9 and 10), in which P and N are equally many."""
+    """Count misplaced samples (Lu et al., case 1: eq. 6-7, case 2: eq. 9-10), P and N of the same size."""
 
     def count(s: Matrix, y: list[int]) -> int:
         found = 0
@@ -118,8 +118,8 @@ COUNTS: dict[str, tuple[str, dict[str, Any], str, Count]] = {
 }
 
 
-def built(name: str, **hyperparameters: Any) -> Loss:
-    return LOSSES[name](num_classes=6, embedding_dim=D, **hyperparameters).double()
+def built(name: str, **params: Any) -> Loss:
+    return LOSSES[name](num_classes=6, embedding_dim=D, **params).double()
 
 
 @pytest.mark.parametrize("case", COUNTS)
@@ -129,9 +129,9 @@ def built(name: str, **hyperparameters: Any) -> Loss:
 @example(labels=[1], seed=0)
 @given(labels=st.lists(st.integers(0, 4), min_size=1, max_size=16), seed=st.integers(0, 10_000))
 def test_a_loss_counts_what_loops_count(case: str, labels: list[int], seed: int) -> None:
-    name, hyperparameters, unit, count = COUNTS[case]
+    name, params, unit, count = COUNTS[case]
     embeddings_BD, labels_B = batch_of(labels, seed)
-    loss = built(name, **hyperparameters)
+    loss = built(name, **params)
     loss(embeddings_BD, labels_B)
     assert loss.used is not None
     assert loss.used.unit == unit

@@ -1,4 +1,4 @@
-"""Miners find what they say, and nothing of the wrong class.
+"""Miners return the pairs and triplets of their definition.
 
 Shapes: B batch, T triplets.
 """
@@ -44,7 +44,7 @@ def test_triplets_are_triplets(name: str, labels: list[int], seed: int) -> None:
 
 
 def drawn(miner: object, similarities_BB: torch.Tensor, times: int = 4000) -> Counter[int]:
-    """How often each of the negatives 2, 3, … of anchor 0 is drawn; 0 and 1 are the only positive pair."""
+    """Count the draws of each negative 2, 3, … of anchor 0; 0 and 1 are the only positive pair."""
     torch.manual_seed(0)
     masks = same_and_different(torch.tensor([0, 0, *range(1, len(similarities_BB) - 1)]))
     counts: Counter[int] = Counter()
@@ -61,7 +61,7 @@ def test_uniform_draws_every_negative_alike() -> None:
 
 
 def test_distance_weighted_draws_in_inverse_proportion_to_density() -> None:
-    """Wu et al.: q(d) ∝ d^{D−2} (1 − d²/4)^{(D−3)/2}, d not below the cutoff, none beyond 1.4."""
+    """Compare with q(d) ∝ d^{D−2} (1 − d²/4)^{(D−3)/2} (Wu et al.), d at least the cutoff and at most 1.4."""
     similarities_BB = torch.eye(7)
     similarities_BB[0, 2:] = torch.tensor([0.95, 0.5, 0.4, 0.3, -0.5])
     counts = drawn(distance_weighted(8), similarities_BB)

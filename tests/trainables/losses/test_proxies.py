@@ -1,4 +1,4 @@
-"""Where a loss's proxies begin.
+"""Initial proxies of each loss.
 
 Shapes: C classes, K proxies a class, D embedding.
 """
@@ -15,8 +15,8 @@ from trainables.losses.base import ProxyLoss
 
 C, D = 50, 512
 
-# Of each entry of the proxies: the deviation, and the largest value, where there is one. One kind of draw a line, with
-# what the authors' code calls; K is 1 but for the losses of several proxies, which have 10.
+# standard deviation and bound of each entry of the proxies, with the call in the authors' code; K is 1, and 10 for
+# losses with several proxies
 BEGINNINGS: dict[str, tuple[float, float]] = {
     "softmax": (1 / math.sqrt(3 * D), 1 / math.sqrt(D)),  # nn.Linear(D, C)
     "proxy_nca": (1 / math.sqrt(D), math.inf),  # torch.randn(C, 64) / 8
@@ -43,7 +43,7 @@ def test_proxies_begin_as_the_authors_have_them(name: str) -> None:
     assert proxies_CKD.mean().abs() < 4 * deviation / math.sqrt(proxies_CKD.numel())
     assert proxies_CKD.std().item() == pytest.approx(deviation, rel=0.02)
     assert proxies_CKD.abs().max().item() <= largest
-    # a uniform draw of this many comes near its bound, a normal one passes 3 deviations
+    # of this many values the largest is near the bound if uniform, and beyond 3 deviations if normal
     assert proxies_CKD.abs().max().item() > min(0.99 * largest, 3 * deviation)
 
 
@@ -56,6 +56,6 @@ def test_proxies_begin_as_the_authors_have_them(name: str) -> None:
     ],
 )
 def test_the_draw_is_torchs(name: str, authors: Callable[[], torch.Tensor]) -> None:
-    """The same quantiles as what the authors' code calls gives: their draw, and not only its width."""
+    """Compare quantiles with those of the call in the authors' code, so that the distribution is checked too."""
     ours, theirs = (values.quantile(torch.linspace(0.05, 0.95, 19)) for values in (beginning(name), authors()))
     assert (ours - theirs).abs().max() < 0.03 * theirs.max()
