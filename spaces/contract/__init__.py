@@ -1,1 +1,1 @@
-"""What is asked of every part, built-in or one's own: the checks behind ``holdout check`` and the contract tests."""
+"""Contract tests of parts, built-in or user-defined, as `holdout check` runs them."""

@@ -1,4 +1,4 @@
-"""Contracts of data sets and batch samplers."""
+"""Contracts of data sets and batch samplers, built-in or user-defined."""
 
 import pickle
 from collections.abc import Iterator, Mapping
@@ -15,11 +15,9 @@ from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.samplers import BatchSampler
 from trainables.mistakes import raise_if_any
 
-# What is asked of a data set, built-in or one's own.
-
 
 def check_dataset(dataset: str | Dataset, options: Mapping[str, Any] | None = None) -> Iterator[CheckOutcome]:
-    """Whether a data set keeps the contract: a made one, or a name or import path and ``options``."""
+    """Check that a data set keeps the contract: an instance, or a name or import path with ``options``."""
 
     def load() -> Mapping[str, Check]:
         if isinstance(dataset, Dataset):
@@ -31,7 +29,7 @@ def check_dataset(dataset: str | Dataset, options: Mapping[str, Any] | None = No
 
 
 def _copy(dataset: Dataset) -> Dataset:
-    """An equal data set that has remembered nothing."""
+    """Return an equal data set with empty caches."""
     return replace(dataset)  # type: ignore[type-var]
 
 
@@ -43,13 +41,13 @@ class _DatasetContract:
 
     def checks(self) -> Mapping[str, Check]:
         return {
-            "It is a frozen dataclass with keywords.": self._dataclass_problem,
-            "Its classes are named without opening an image.": self._unopened_problem,
+            "It is a frozen, keyword-only dataclass.": self._dataclass_problem,
+            "Its classes are listed without opening an image.": self._unopened_problem,
             "Its classes and images are the same each time.": self._names_problem,
             "Its identity is the same in every process.": self._identity_problem,
             "Its images are uint8 RGB, and the same each time.": self._images_problem,
-            "Its published halves are classes that it has.": self._halves_problem,
-            "Its superclasses are of every class.": self._superclasses_problem,
+            "Its published halves are disjoint and of its classes.": self._halves_problem,
+            "Its superclasses cover every class.": self._superclasses_problem,
             "Its test subsets are of its published test classes.": self._subsets_problem,
         }
 
@@ -60,9 +58,9 @@ class _DatasetContract:
     def _dataclass_problem(self) -> str:
         kind = type(self._dataset)
         if not is_dataclass(kind) or not kind.__dataclass_params__.frozen:
-            return "Its class is no frozen dataclass: put @dataclass(frozen=True, kw_only=True) over it."
+            return "Its class is not a frozen dataclass: decorate it with @dataclass(frozen=True, kw_only=True)."
         positional = [entry.name for entry in fields(kind) if not entry.kw_only]
-        return f"{', '.join(positional)} can be given without a name: add kw_only=True." if positional else ""
+        return f"Fields that are not keyword-only: {', '.join(positional)}; add kw_only=True." if positional else ""
 
     def _unopened_problem(self) -> str:
         opened = AssertionError("classes() opens images")
@@ -72,45 +70,45 @@ class _DatasetContract:
             except AssertionError as error:
                 if error is not opened:
                     raise
-                return "classes() opens images: it has to name them by their files or lists alone."
+                return "classes() opens images: list them by file names or lists only."
         return ""
 
     def _names_problem(self) -> str:
         classes = self._dataset.classes()
         if not classes:
-            return "classes() names no class."
+            return "classes() is empty."
         if list(classes.items()) != list(_copy(self._dataset).classes().items()):
-            return "classes() gives other classes or another order when it is asked again: sort them."
+            return "classes() of an equal data set has other classes or another order: sort them."
         keys = self._keys
         if len(set(keys)) != len(keys):
-            return f"{len(keys) - len(set(keys))} image keys come more than once: a key names one image."
+            return f"Duplicate image keys: {len(keys) - len(set(keys))}; a key names one image."
         strings = all(isinstance(name, str) for name in (*classes, *keys))
         return "" if strings else "Names of classes and images must be strings."
 
     def _identity_problem(self) -> str:
         identity = self._dataset.identity()
         if not isinstance(identity, str) or not identity:
-            return f"identity() must be a text that says which data this is; it is {identity!r}."
+            return f"identity() must be a non-empty string that identifies the data; it is {identity!r}."
         sent: Dataset = pickle.loads(pickle.dumps(self._dataset))
         for other in (_copy(self._dataset), sent):
             if other.identity() != identity:
-                return f"identity() is {identity!r}, and {other.identity()!r} of an equal data set."
+                return f"identity() is {identity!r}, and {other.identity()!r} for an equal data set."
         return "" if sent.classes() == self._dataset.classes() else "Sent to another process, it has other classes."
 
     def _images_problem(self) -> str:
         for key in {self._keys[0]: None, self._keys[-1]: None}:
             pixels = self._dataset.read(key)
             if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8:
-                return f"read({key!r}) must give a uint8 array; it gives {getattr(pixels, 'dtype', type(pixels))}."
+                return f"read({key!r}) must return a uint8 array, not {getattr(pixels, 'dtype', type(pixels))}."
             if pixels.ndim != 3 or pixels.shape[2] != 3 or 0 in pixels.shape:
-                return f"read({key!r}) must give height × width × 3 (RGB); it gives {pixels.shape}."
+                return f"read({key!r}) must have the shape height × width × 3 (RGB), not {pixels.shape}."
             if not np.array_equal(pixels, self._dataset.read(key)):
-                return f"read({key!r}) gives other pixels when it is asked again."
+                return f"read({key!r}) returns other pixels the second time."
             if damage := self._dataset.damage(key):
-                return f"damage({key!r}) is {damage!r} of an image that read() gives: it has to be None then."
+                return f"damage({key!r}) is {damage!r}, but read() returns the image: it must be None."
             stamp = self._dataset.stamp(key)
             if not isinstance(stamp, str) or stamp != self._dataset.stamp(key):
-                return f"stamp({key!r}) must be a text that changes only when the image does; it is {stamp!r}."
+                return f"stamp({key!r}) must be a string that changes only if the image does; it is {stamp!r}."
         return ""
 
     def _halves_problem(self) -> str:
@@ -119,30 +117,28 @@ class _DatasetContract:
             return ""
         train, test = map(set, halves)
         if both := train & test:
-            return f"{len(both)} classes are in both published halves."
+            return f"Classes in both published halves: {len(both)}."
         unknown = (train | test) - set(self._dataset.classes())
-        return f"{len(unknown)} classes of the published halves are not in classes()." if unknown else ""
+        return f"Classes of the published halves that are not in classes(): {len(unknown)}." if unknown else ""
 
     def _superclasses_problem(self) -> str:
         superclass_of = self._dataset.superclasses()
         if superclass_of is None:
             return ""
         if without := [name for name in self._dataset.classes() if name not in superclass_of]:
-            return f"superclasses() leaves out {len(without)} classes, {without[0]!r} among them: give each its own."
+            return f"Classes missing in superclasses(): {len(without)}, such as {without[0]!r}; give each a superclass."
         same = dict(_copy(self._dataset).superclasses() or {}) == dict(superclass_of)
-        return "" if same else "superclasses() gives others when it is asked again."
+        return "" if same else "superclasses() of an equal data set differ."
 
     def _subsets_problem(self) -> str:
         _, test = self._dataset.published_split() or ((), ())
         for name, classes in self._dataset.test_subsets().items():
             if unknown := set(classes) - set(test):
-                return f"The test subset {name!r} has {len(unknown)} classes that published_split() does not test."
+                return f"Classes of the test subset {name!r} that are not published test classes: {len(unknown)}."
             if not name.isidentifier():
-                return f"The test subset {name!r} must be called by letters, digits and '_', as in recall_at_1-small."
+                return f"The name of the test subset {name!r} must have only letters, digits and '_'."
         return ""
 
-
-# What is asked of a batch sampler, built-in or one's own.
 
 Setting = tuple[list[int], int, int]
 
@@ -153,11 +149,11 @@ SETTINGS: tuple[Setting, ...] = (
     ([8] * 4, 32, 8),
     ([40, 40], 10, 5),
 )
-"""Class sizes, batch size and images a class; those that the sampler's own rule forbids are left out."""
+"""Class sizes, batch size and images a class; settings that the sampler rejects are skipped."""
 
 
 def check_batch_sampler(name: str) -> Iterator[CheckOutcome]:
-    """Whether a batch sampler keeps the contract: a name or an import path."""
+    """Check that a batch sampler (name or import path) keeps the contract."""
     return outcomes_of(lambda: _SamplerContract(name).checks())
 
 
@@ -170,9 +166,9 @@ class _SamplerContract:
 
     def checks(self) -> Mapping[str, Check]:
         return {
-            "It can fill some batches, and says which not.": self._settings_problem,
-            "Its batches hold whole numbers of images, as many as asked for at most.": self._batches_problem,
-            "An epoch has as many batches as its length says.": self._length_problem,
+            "It accepts common batches and rejects impossible ones.": self._settings_problem,
+            "Its batches are int64 tensors of at most the batch size.": self._batches_problem,
+            "An epoch has len() batches.": self._length_problem,
             "Its batches are a function of seed and epoch.": self._function_problem,
             "Seeds and epochs differ.": self._difference_problem,
         }
@@ -181,7 +177,7 @@ class _SamplerContract:
         return [setting for setting in SETTINGS if not self._class.problems(*setting)]
 
     def _sampler(self, setting: Setting, seed: int = 0) -> tuple[BatchSampler, int]:
-        """The sampler of ``setting``, on labels in no order and with gaps, and the number of images."""
+        """Return a sampler for ``setting`` and its number of images; labels are shuffled and have gaps."""
         sizes, batch_size, images_per_class = setting
         labels_N = torch.tensor([3 * label + 5 for label, size in enumerate(sizes) for _ in range(size)])
         labels_N = labels_N[torch.randperm(len(labels_N), generator=torch.Generator().manual_seed(7))]
@@ -190,27 +186,27 @@ class _SamplerContract:
 
     def _settings_problem(self) -> str:
         if not self._settings():
-            return "Its rule (problems) forbids ordinary batches, such as 20 of 10 classes of 6 images."
+            return "problems() rejects common batches, such as 20 images from 10 classes of 6."
         refused = self._class.problems([2, 2], 0, 1)
-        return "" if refused else "Its rule (problems) has nothing against a batch of 0 images."
+        return "" if refused else "problems() accepts a batch size of 0."
 
     def _batches_problem(self) -> str:
         for setting in self._settings():
             sampler, images = self._sampler(setting)
             for batch_B in sampler.batches(3):
                 if not isinstance(batch_B, torch.Tensor) or batch_B.dtype != torch.int64 or batch_B.ndim != 1:
-                    return f"A batch must be an int64 tensor of image numbers; it is {batch_B!r:.100}."
+                    return f"A batch must be an int64 tensor of image indices; it is {batch_B!r:.100}."
                 if not 0 < len(batch_B) <= setting[1]:
-                    return f"A batch has {len(batch_B)} images where at most {setting[1]} were asked for."
+                    return f"A batch has {len(batch_B)} images; it must have 1 to {setting[1]}."
                 if batch_B.min() < 0 or batch_B.max() >= images:
-                    return f"A batch names image {batch_B.max()} of {images}, which are counted from 0."
+                    return f"A batch has indices {batch_B.min()} to {batch_B.max()}, with {images} images."
         return ""
 
     def _length_problem(self) -> str:
         for setting in self._settings():
             sampler, _ = self._sampler(setting)
             if (count := len(list(sampler.batches(1)))) != len(sampler):
-                return f"An epoch has {count} batches, and len() says {len(sampler)}."
+                return f"An epoch has {count} batches, and len() is {len(sampler)}."
         return ""
 
     def _function_problem(self) -> str:
@@ -220,10 +216,10 @@ class _SamplerContract:
                 torch.manual_seed(noise)
                 sampler, _ = self._sampler(setting)
                 if noise:
-                    list(sampler.batches(1))  # a resumed training has not seen the epochs before
+                    list(sampler.batches(1))  # a resumed training skips this
                 epochs.append(list(sampler.batches(2)))
             if len(epochs[0]) != len(epochs[1]) or not all(map(torch.equal, *epochs)):
-                return "The same seed and epoch give other batches when asked again: draw with self.generator(epoch)."
+                return "The same seed and epoch have other batches the second time: draw with self.generator(epoch)."
         return ""
 
     def _difference_problem(self) -> str:

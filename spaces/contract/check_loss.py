@@ -1,4 +1,4 @@
-"""What is asked of a loss, built-in or one's own.
+"""Contract of a loss, built-in or user-defined.
 
 Shapes: B batch, D embedding.
 """
@@ -21,10 +21,10 @@ from trainables.mistakes import raise_if_any
 CLASSES, DIMENSIONS = 12, 16
 
 SHARP = {"scale": 100.0, "pos_scale": 100.0, "neg_scale": 100.0, "temperature": 0.01, "gamma": 0.01}
-"""Hyperparameters that make exponentials large, for losses that have them."""
+"""Params that make exponentials large."""
 
 GENTLE = {"temperature": 0.2}
-"""Hyperparameters under which a loss bends slowly enough for finite differences."""
+"""Params for which the curvature is low enough for finite differences."""
 
 GIVEN = ("num_classes", "embedding_dim")
 
@@ -37,7 +37,7 @@ MAKES = {
 
 
 def check_loss(loss: str | LossPart) -> Iterator[CheckOutcome]:
-    """Whether a loss keeps the contract: a name, an import path, or a part of a search. Nothing is raised."""
+    """Check that a loss (name, import path, or part of a search) keeps the contract. Nothing is raised."""
     return outcomes_of(lambda: _LossContract(loss).checks())
 
 
@@ -55,7 +55,7 @@ class _LossContract:
     def checks(self) -> Mapping[str, Check]:
         precisions = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
         return {
-            "Its space names its hyperparameters.": self._space_problem,
+            "Its space names its params.": self._space_problem,
             "Its defaults build.": self._default_problem,
             "Both ends of every range and every choice build.": self._ends_problem,
             "Its parameters are learned, each at a learning rate.": self._groups_problem,
@@ -64,23 +64,23 @@ class _LossContract:
                 for dtype, words in precisions.items()
             },
             "It is finite for embeddings that have collapsed.": self._collapsed_problem,
-            "It is finite for embeddings that are its proxies.": self._proxies_problem,
+            "It is finite for embeddings parallel to its proxies.": self._proxies_problem,
             **{
                 f"It is finite and attached to the graph for a batch of {make}.": partial(self._make_problem, labels)
                 for make, labels in MAKES.items()
             },
-            "The order of a batch means nothing.": self._order_problem,
+            "It does not depend on the order of a batch.": self._order_problem,
             "Half precision is computed in float32.": self._half_problem,
-            "Labels may be of any whole type.": self._labels_problem,
-            "It is saved and loaded whole.": self._state_problem,
-            "What it says that it used is pairs, triplets or samples.": self._used_problem,
+            "Labels may be of any integer type.": self._labels_problem,
+            "Its state_dict is complete.": self._state_problem,
+            "It reports used pairs, triplets or samples.": self._used_problem,
             "Its gradients agree with finite differences.": self._gradient_problem,
         }
 
     def _built(
-        self, hyperparameters: Mapping[str, Any] | None = None, *, classes: int = CLASSES, dimensions: int = DIMENSIONS
+        self, params: Mapping[str, Any] | None = None, *, classes: int = CLASSES, dimensions: int = DIMENSIONS
     ) -> Loss:
-        return self._class(num_classes=classes, embedding_dim=dimensions, **(hyperparameters or {}))
+        return self._class(num_classes=classes, embedding_dim=dimensions, **(params or {}))
 
     def _space_problem(self) -> str:
         if absent := [name for name in GIVEN if name not in self._arguments]:
@@ -90,7 +90,7 @@ class _LossContract:
         seen: set[str] = set()
         for name, parameter in self._space.items():
             if later := set(parameter.when) - seen:
-                return f"{name} exists only beside {', '.join(sorted(later))}, which must come before it in the space."
+                return f"{name} depends on {', '.join(sorted(later))}, which must come before it in the space."
             seen.add(name)
         return ""
 
@@ -104,7 +104,7 @@ class _LossContract:
                 try:
                     self._built({name: value})
                 except Exception as error:
-                    return f"{name} = {value!r} lies in its space and raises {type(error).__name__}: {error}."
+                    return f"{name} = {value!r} is in its space and raises {type(error).__name__}: {error}."
         return ""
 
     def _groups_problem(self) -> str:
@@ -112,9 +112,9 @@ class _LossContract:
         groups = loss.parameter_groups(self._proxy_lr)
         learned = [id(parameter) for group in groups for parameter in group["params"]]
         if sorted(learned) != sorted(id(parameter) for parameter in loss.parameters()):
-            return f"parameter_groups gives {len(learned)} parameters, and the loss has {len(list(loss.parameters()))}."
+            return f"parameter_groups has {len(learned)} parameters, and the loss has {len(list(loss.parameters()))}."
         if not all(group["lr"] > 0 for group in groups):
-            return "A group of parameter_groups has no positive learning rate: give lr."
+            return "A group of parameter_groups has no positive learning rate: set its lr."
         if self._proxy_lr is None:
             return ""
         proxies = getattr(loss, "proxies", None)
@@ -122,7 +122,7 @@ class _LossContract:
             return "It has a proxy_lr, and no parameter proxies of shape [classes, proxies a class, dimensions]."
         (first, *_), (other, *_) = groups, loss.parameter_groups(0.5)
         if first["lr"] != self._proxy_lr or other["lr"] != 0.5:
-            return "parameter_groups does not give its proxies the learning rate that it is given."
+            return "parameter_groups does not pass its argument proxy_lr to its proxies as lr."
         return ""
 
     def _sharp_problem(self, dtype: torch.dtype) -> str:
@@ -136,11 +136,11 @@ class _LossContract:
         for dtype in (torch.float32, torch.bfloat16):
             for value in (1.0, 0.0, -3e-5):
                 if problem := finite_problem(loss, torch.full((384, 64), value, dtype=dtype), labels_B):
-                    return f"Where all embeddings are {value} in {dtype}: {problem}"
+                    return f"If all embeddings are {value} in {dtype}: {problem}"
         return ""
 
     def _proxies_problem(self) -> str:
-        """Similarities of exactly ±1, where angles and roots have no gradient."""
+        """Check similarities of exactly ±1, where angles and roots have no gradient."""
         loss = self._built()
         embeddings_BD = torch.randn(CLASSES, DIMENSIONS)
         for parameter in loss.parameters():
@@ -153,10 +153,10 @@ class _LossContract:
         return finite_problem(self._built(), torch.randn(len(labels), DIMENSIONS), torch.tensor(labels))
 
     def _order_problem(self) -> str:
-        hyperparameters = self._without_chance()
-        if hyperparameters is None:
-            return ""  # it draws at random whatever it is built with, so that no two values can be compared
-        loss = self._built(hyperparameters).double()
+        params = self._without_chance()
+        if params is None:
+            return ""  # always random, so no two values can be compared
+        loss = self._built(params).double()
         for batch in range(2, 15):
             embeddings_BD = torch.randn(batch, DIMENSIONS, dtype=torch.float64)
             labels_B = torch.randint(0, 6, (batch,))
@@ -171,12 +171,12 @@ class _LossContract:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             inside = _value(loss, embeddings_BD, labels_B)
         if plain.dtype != torch.float32:
-            return f"Of embeddings in bfloat16 it gives {plain.dtype}: override compute, and not forward."
+            return f"For embeddings in bfloat16 it is {plain.dtype}: override compute, not forward."
         for value, where in ((plain, "in bfloat16"), (inside, "inside autocast")):
             if not torch.allclose(value, _value(loss, embeddings_BD.float(), labels_B), rtol=1.3e-6, atol=1e-5):
-                return f"It gives another value {where} than in float32: override compute, and not forward."
+                return f"Its value {where} differs from that in float32: override compute, not forward."
         dtype = _value(loss.double(), embeddings_BD.double(), labels_B).dtype
-        return "" if dtype == torch.float64 else f"Of embeddings in float64 it gives {dtype}: keep their type."
+        return "" if dtype == torch.float64 else f"For embeddings in float64 it is {dtype}: keep their dtype."
 
     def _labels_problem(self) -> str:
         loss = self._built()
@@ -200,7 +200,7 @@ class _LossContract:
             return f"Its attribute used is {used!r}: leave it None, or set a Used of {', '.join(get_args(Unit))}."
         count = torch.as_tensor(used.count)
         if count.shape != () or count.is_floating_point() or count.requires_grad:
-            return f"The count in its attribute used is {used.count!r}: give a whole number, or a 0-dim tensor of one."
+            return f"The count in its attribute used is {used.count!r}: give an integer, or an integer 0-dim tensor."
         return ""
 
     def _gradient_problem(self) -> str:
@@ -214,10 +214,10 @@ class _LossContract:
             fast_mode=True,
             raise_exception=False,
         )
-        return "" if agree else "Its gradient is not that of its value: see what is detached or rounded."
+        return "" if agree else "Its gradient is not that of its value: check for detached or rounded tensors."
 
     def _accepted(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Those of ``values`` that are hyperparameters of this loss and lie in their domains."""
+        """Return the ``values`` that this loss accepts as params."""
         accepted = {}
         for name in values.keys() & self._arguments.keys():
             try:
@@ -228,7 +228,7 @@ class _LossContract:
         return accepted
 
     def _without_chance(self) -> dict[str, Value] | None:
-        """Hyperparameters under which the loss draws nothing at random; None where there are none."""
+        """Return params for which the loss is deterministic, None if there are none."""
         choices = [
             {name: choice}
             for name, parameter in self._space.items()
@@ -236,11 +236,11 @@ class _LossContract:
             for choice in parameter.distribution.choices
         ]
         embeddings_BD, labels_B = torch.randn(24, DIMENSIONS), torch.arange(24) % 6
-        for hyperparameters in [{}, *choices]:
-            loss = self._built(hyperparameters)
+        for params in [{}, *choices]:
+            loss = self._built(params)
             values = {_value(loss, embeddings_BD, labels_B, seed=seed).item() for seed in range(3)}
             if len(values) == 1:
-                return hyperparameters
+                return params
         return None
 
 
@@ -252,24 +252,24 @@ def _ends(parameter: Parameter) -> tuple[Value, ...]:
 
 
 def _value(loss: Loss, embeddings_BD: torch.Tensor, labels_B: torch.Tensor, seed: int = 0) -> torch.Tensor:
-    """The loss of a batch, with the same draws each time."""
+    """Return the loss of a batch, with torch seeded."""
     torch.manual_seed(seed)
     value: torch.Tensor = loss(embeddings_BD, labels_B)
     return value
 
 
 def finite_problem(loss: Loss, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> str:
-    """What is wrong with the value or the gradients of a batch, if anything."""
+    """Check that the value and the gradients of a batch are finite."""
     embeddings_BD = embeddings_BD.clone().requires_grad_()
     value = loss(embeddings_BD, labels_B)
     if value.shape != ():
-        return f"The loss has the shape {list(value.shape)}: give one number a batch."
+        return f"The loss has the shape {list(value.shape)}: return a scalar."
     if not value.isfinite():
         return f"The loss is {value.item()}."
     if value.requires_grad:
         value.backward()
     if embeddings_BD.grad is None:
-        return "The loss is not attached to the graph: its value must be computed from the embeddings in any batch."
+        return "The loss is not attached to the graph: compute its value from the embeddings for any batch."
     if not embeddings_BD.grad.isfinite().all():
         return "The gradient of the embeddings is not finite."
     if not all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in loss.parameters()):
@@ -278,15 +278,15 @@ def finite_problem(loss: Loss, embeddings_BD: torch.Tensor, labels_B: torch.Tens
 
 
 def order_problem(loss: Loss, embeddings_BD: torch.Tensor, labels_B: torch.Tensor, order_B: torch.Tensor) -> str:
-    """What changes when a batch of float64 comes in another order, if anything."""
+    """Check that permuting a float64 batch changes neither value nor gradients."""
     first, second = embeddings_BD.clone().requires_grad_(), embeddings_BD[order_B].requires_grad_()
     value, permuted = loss(first, labels_B), loss(second, labels_B[order_B])
     if not torch.allclose(value, permuted, rtol=1e-9, atol=1e-9):
-        return f"The loss is {value.item()}, and {permuted.item()} when the batch comes in another order."
+        return f"The loss is {value.item()}, and {permuted.item()} with the batch in another order."
     value.backward()
     permuted.backward()
     assert first.grad is not None
     assert second.grad is not None
     if not torch.allclose(second.grad, first.grad[order_B], rtol=1e-6, atol=1e-7):
-        return "The gradient changes when the batch comes in another order."
+        return "The gradient changes with the batch in another order."
     return ""

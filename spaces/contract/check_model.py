@@ -1,4 +1,7 @@
-"""Contracts of backbones and metrics."""
+"""Contracts of backbones and metrics, built-in or user-defined.
+
+Shapes: B batch, H and W pixels, N images, D embedding, C classes.
+"""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -16,18 +19,14 @@ from trainables.models.config import ModelConfig
 from trainables.models.embedding import EmbeddingModel
 from trainables.parts import is_own
 
-# What is asked of a backbone, built-in or one's own.
-#
-# Legend: B images; H, W pixels; F features.
-
 
 def check_backbone(name: str, image_size: int = 224) -> Iterator[CheckOutcome]:
-    """Whether a network keeps the contract for images of ``image_size`` pixels: a name or an import path."""
+    """Check that a backbone (name or import path) keeps the contract for images of ``image_size`` pixels."""
     return outcomes_of(lambda: _BackboneContract(name, image_size).checks())
 
 
 class _BackboneContract:
-    """The checks of one network."""
+    """The checks of one backbone."""
 
     def __init__(self, name: str, image_size: int) -> None:
         self._name, self._size = name, image_size
@@ -36,12 +35,12 @@ class _BackboneContract:
     def checks(self) -> Mapping[str, Check]:
         size = self._size
         return {
-            "Its input is described by three numbers each.": self._input_problem,
+            "Its mean and scale are three numbers each.": self._input_problem,
             "It builds a module, the same from the same seed.": self._build_problem,
             f"Images of {size} pixels become maps of its features.": self._shape_problem,
-            "Every parameter that learns has a gradient.": self._gradient_problem,
-            "An image is embedded alike alone and in a batch.": self._batch_problem,
-            "It is saved and loaded whole.": self._state_problem,
+            "Every trainable parameter has a gradient.": self._gradient_problem,
+            "An image has the same embedding alone and in a batch.": self._batch_problem,
+            "Its state_dict is complete.": self._state_problem,
         }
 
     def _images_B3HW(self) -> Tensor:
@@ -62,7 +61,7 @@ class _BackboneContract:
             return f"It must build a torch.nn.Module; it builds {networks[0]!r}."
         first, second = (network.state_dict() for network in networks)
         same = first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-        return "" if same else "Built twice from the same seed, it has other weights: draw them with torch."
+        return "" if same else "Built twice from the same seed, its weights differ: draw them with torch."
 
     def _shape_problem(self) -> str:
         network = self._model.backbone
@@ -86,7 +85,7 @@ class _BackboneContract:
         model = self._model.train()
         model(self._images_B3HW()).square().sum().backward()
         without = [name for name, p in model.backbone.named_parameters() if p.requires_grad and p.grad is None]
-        return f"{len(without)} parameters have no gradient, the first is {without[0]}." if without else ""
+        return f"Without a gradient: {len(without)} of its parameters, first {without[0]}." if without else ""
 
     @torch.no_grad()
     def _batch_problem(self) -> str:
@@ -95,7 +94,7 @@ class _BackboneContract:
         together = model(images)
         alone = torch.cat([model(image[None]) for image in images])
         close = (together - alone).abs().max() <= 1e-3 * together.abs().max()
-        return "" if close else "In evaluation an image's embedding depends on the batch that it is in."
+        return "" if close else "In evaluation mode an image's embedding depends on the rest of its batch."
 
     def _state_problem(self) -> str:
         first, second = self._model, self._new_model()
@@ -103,16 +102,11 @@ class _BackboneContract:
         images = self._images_B3HW()
         with torch.no_grad():
             same = torch.equal(first.eval()(images), second.eval()(images))
-        return "" if same else "A part of it is not in its state_dict."
-
-
-# What is asked of a metric, built-in or one's own.
-#
-# Shapes: N images, D embedding.
+        return "" if same else "Some of its state is not in its state_dict."
 
 
 def check_metric(name: str) -> Iterator[CheckOutcome]:
-    """Whether a metric keeps the contract: a name such as ``recall_at_1``, or an import path."""
+    """Check that a metric (a name such as ``recall_at_1``, or an import path) keeps the contract."""
     return outcomes_of(lambda: _MetricContract(name).checks())
 
 
@@ -133,9 +127,9 @@ class _MetricContract:
     def checks(self) -> Mapping[str, Check]:
         return {
             "It is a finite number.": self._number_problem,
-            "It is the same each time.": self._again_problem,
-            "The order of images means nothing.": self._order_problem,
-            "It leaves embeddings and labels as they are.": self._untouched_problem,
+            "It is deterministic.": self._again_problem,
+            "It does not depend on the order of images.": self._order_problem,
+            "It does not modify embeddings and labels.": self._untouched_problem,
         }
 
     def _value(self, order_N: torch.Tensor) -> float:
@@ -145,21 +139,21 @@ class _MetricContract:
 
     def _number_problem(self) -> str:
         value = self._value(torch.arange(60))
-        return "" if math.isfinite(value) else f"Of 60 images of 12 classes it is {value}."
+        return "" if math.isfinite(value) else f"For 60 images of 12 classes it is {value}."
 
     def _again_problem(self) -> str:
         first, second = (self._value(torch.arange(60)) for _ in range(2))
-        return "" if first == second else f"It is {first}, and then {second} of the same embeddings."
+        return "" if first == second else f"It is {first}, then {second} for the same embeddings."
 
     def _order_problem(self) -> str:
         if self._name in CLUSTERING or self._name in SUPERCLASSES:
-            return ""  # k-means begins from a seeded choice of rows, and another order is another choice
+            return ""  # k-means starts from a seeded choice of rows, which depends on their order
         first, second = self._value(torch.arange(60)), self._value(torch.randperm(60))
         close = math.isclose(first, second, rel_tol=1e-5, abs_tol=1e-6)
-        return "" if close else f"It is {first}, and {second} when the images come in another order."
+        return "" if close else f"It is {first}, and {second} with the images in another order."
 
     def _untouched_problem(self) -> str:
         before = self._embeddings_ND.clone(), self._labels_N.clone()
         evaluate(self._embeddings_ND, self._labels_N, [self._name], superclasses_N=self._labels_N // 3)
         same = all(map(torch.equal, before, (self._embeddings_ND, self._labels_N)))
-        return "" if same else "It changes the embeddings or labels that it is given: work on a copy."
+        return "" if same else "It modifies its embeddings or labels: work on a copy."

@@ -1,4 +1,4 @@
-"""The checks of any part, whose kind is found from what it is."""
+"""Contract of any part: find its kind and run its checks."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,10 +21,10 @@ LOSS, DATASET, BACKBONE, BATCH_SAMPLER, METRIC = "loss", "data set", "backbone",
 
 
 def kind_of(name: str) -> str:
-    """What a part is: a loss, a data set, a backbone, a batch sampler or a metric.
+    """Return the kind of a part, given by name or import path.
 
     Raises:
-        Mistakes: there is no such part, or it is none of these.
+        Mistakes: there is no such part, or it is of no known kind.
     """
     if name.partition(":")[0] in LIBRARIES:
         return BACKBONE
@@ -43,7 +43,7 @@ def kind_of(name: str) -> str:
         return METRIC
     known = [*(row for table in tables.values() for row in table), *METRICS]
     raise Mistakes(
-        f"There is no part {name!r}{suggestion(name, known)}: name a row of a table, or give the import path of your "
+        f"There is no part {name!r}{suggestion(name, known)}: name a built-in part, or give the import path of your "
         "own, such as mylab.losses:CircleLoss."
     )
 
@@ -67,12 +67,12 @@ def _kind_of_own(path: str) -> str:
 def check_part(
     name: str, options: Mapping[str, Any] | None = None, *, image_size: int | None = None
 ) -> Iterator[CheckOutcome]:
-    """Whether a part keeps the contract of its kind.
+    """Check that a part keeps the contract of its kind.
 
     Args:
-        name: a row of a table, or an import path.
-        options: those of a data set, as in a search file.
-        image_size: of the images that a backbone is given; 224 by default.
+        name: name of a built-in part, or an import path.
+        options: a data set's options, as in a search file.
+        image_size: size of a backbone's images in pixels, 224 by default.
     """
     kind = ""
 

@@ -1,4 +1,4 @@
-"""What came of one check of a part."""
+"""Outcomes of the checks of a part."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ import torch
 from trainables.mistakes import Mistakes
 
 Check = Callable[[], str]
-"""A check gives the sentence on what is wrong, and an empty one where nothing is."""
+"""A check returns a sentence that describes the problem, or an empty string."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOutcome:
-    """``what`` was asked of a part, whether it is so, and where it is not a ``sentence`` that says what is wrong."""
+    """Outcome of one check: the requirement ``what``, and a ``sentence`` that describes the problem if not ``ok``."""
 
     what: str
     ok: bool
@@ -21,20 +21,20 @@ class CheckOutcome:
 
 
 def outcome_of(what: str, check: Check) -> CheckOutcome:
-    """Run one check. A part that raises has failed it; nothing is raised here, and no random number is used up."""
+    """Run one check. An exception is a failed check, and the state of random generators is restored."""
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             sentence = check()
     except Mistakes as error:
         sentence = " ".join(error.sentences)
-    except Exception as error:  # somebody's part may raise anything
+    except Exception as error:  # a user's part may raise anything
         sentence = f"It raises {type(error).__name__}: {error}."
     return CheckOutcome(what=what, ok=not sentence, sentence=sentence)
 
 
 def outcomes_of(load: Callable[[], Mapping[str, Check]]) -> Iterator[CheckOutcome]:
-    """Load a part, which gives its checks, and run them one after the other."""
+    """Load a part, which returns its checks, then run them in order."""
     checks: dict[str, Check] = {}
 
     def can_be_loaded() -> str:

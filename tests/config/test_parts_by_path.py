@@ -182,7 +182,7 @@ def test_a_wrong_loss_is_one_sentence_beside_the_other_mistakes(
 OTHERS: list[tuple[str, dict[str, Any], str]] = [
     ("metrics", {"validation": ["LAB.parts:hubnes"]}, "LAB.parts has no hubnes (did you mean hubness?)"),
     ("metrics", {"test": ["LAB.parts:NoLoss"]}, "must be a function of embeddings [N, D] and labels [N]"),
-    ("metrics", {"validation": ["map", "LAB.parts:map"]}, "bears the name of 'map'"),
+    ("metrics", {"validation": ["map", "LAB.parts:map"]}, "has the name of 'map'"),
     ("search", {"objective": "LAB.broken:hubness"}, "LAB.broken raises RuntimeError: half written"),
     ("training", {"sampler": "LAB.parts:hubness", "batch_size": 20}, "must be a class that derives from"),
     ("training", {"sampler": "LAB.parts:Odd", "batch_size": 20}, "training: An odd batch is needed: give 21."),

@@ -136,7 +136,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"training": {"sampler": "balance"}}, "training: sampler must be one of"),
     ({"training": {"batch_size": 100000}}, "training: A balanced batch of 100000"),
     ({"model": {"backbone": "resnet51"}}, "resnet51"),
-    ({"model": {"weights": "/nonexistent.pt"}}, "model.weights is '/nonexistent.pt', no file"),
+    ({"model": {"weights": "/nonexistent.pt"}}, "model.weights is '/nonexistent.pt', not a file"),
     ({"model": {"backbone": "resnet18", "weights": "imagenet"}}, "The ImageNet weights of resnet18 are not on this"),
     ({"dataset": {"name": "folder", "root": "/nonexistent"}}, "'/nonexistent', which does not exist"),
     ({"dataset": {"name": "glyph"}}, "did you mean glyphs?"),

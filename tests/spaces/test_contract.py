@@ -37,33 +37,33 @@ def test_a_good_part_of_one_s_own(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "sentences"),
     [
-        ("WithoutSpace", {"loaded": "must say in a class attribute space .* and has none: write such as `space = "}),
+        ("WithoutSpace", {"loaded": "must declare its search space .* it has none. Write for example `space = "}),
         (
             "Ordered",
             {
                 "order": "another order",
                 "attached to the graph for a batch of one class": "not attached to the graph",
-                "finite differences": "see what is detached or rounded",
+                "finite differences": "check for detached or rounded tensors",
             },
         ),
-        ("Raising", {"bfloat16": "IndexError: out of sorts", "order": "IndexError", "saved": ""}),
+        ("Raising", {"bfloat16": "IndexError: out of sorts", "order": "IndexError", "state_dict": ""}),
         (
             "ShortRange",
-            {"names": "bend, which its constructor does not take", "ends": r"power = -1\.0 lies in its space"},
+            {"names": "bend, which its constructor does not take", "ends": r"power = -1\.0 is in its space"},
         ),
-        ("CountingWrong", {"used is pairs": "give a whole number, or a 0-dim tensor of one"}),
+        ("CountingWrong", {"reports used pairs": "give an integer, or an integer 0-dim tensor"}),
         ("Proxies", {"learned": "names no learning rate for its proxies"}),
         ("Misfit", {"maps of": r"must become maps \[2, 7, h, w\]; they become \[2, 5, 4, 4\]"}),
         (
             "Misgrouped",
             {
-                "superclasses": "leaves out 4 classes, 'grey-4' among them",
-                "subsets": r"The test subset 'few' has 4 classes that published_split\(\) does not test",
+                "superclasses": r"Classes missing in superclasses\(\): 4, such as 'grey-4'",
+                "subsets": "Classes of the test subset 'few' that are not published test classes: 4",
             },
         ),
         ("InOrder", {"differ": "the same batches"}),
-        ("first_row", {"order": "when the images come in another order"}),
-        ("map_at_r", {"finite": "bears the name of 'map_at_r'"}),
+        ("first_row", {"order": "with the images in another order"}),
+        ("map_at_r", {"finite": "has the name of 'map_at_r'"}),
         ("NOT_A_PART", {"loaded": "neither a loss, a data set"}),
         ("Nothing", {"loaded": "has no Nothing"}),
     ],

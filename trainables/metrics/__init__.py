@@ -1,4 +1,4 @@
-"""What embeddings are scored by: retrieval, clustering and distances, each metric by name in ``METRICS``."""
+"""Metrics of embeddings: retrieval, clustering and distances, each by name in ``METRICS``."""
 
 from typing import TYPE_CHECKING
 

@@ -1,26 +1,25 @@
-"""Metrics of clusters and distances: k-means, NMI, F1, and distances within and between classes."""
+"""Metrics of clusters and distances: k-means, NMI, F1, and distances within and between classes.
+
+Shapes: N images, D embedding, C clusters or classes, R images that are assigned again.
+"""
 
 import torch
 from torch.nn.functional import pad
 
 from trainables.metrics.ranking import GRID, ROUNDING, checked, nearest
 
-# k-means from a seeded choice of images: the same clusters on every device, with faiss and without.
-#
-# A search in float32 finds the nearest centre. Where a second one is no farther but for its rounding, all are compared
-# again in float64, so that no device, thread or block size can change a cluster.
-#
-# Shapes: N images, D embedding, C clusters, R images that are assigned again.
-
-_ITERATIONS = 25  # faiss's own default
-
+_ITERATIONS = 25  # faiss's default
 _BLOCK_NUMBERS = 2**25
+_ROWS = 16384
 
 
 def kmeans(unit_ND: torch.Tensor, clusters: int, *, seed: int) -> torch.Tensor:
-    """The cluster of each image [N], after 25 iterations of Lloyd's or when no image changes its cluster any more.
+    """Compute the cluster of each image [N] with Lloyd's algorithm, from a seeded choice of images.
 
-    A cluster that has lost all its images stays where it was.
+    It stops after 25 iterations or when no image changes its cluster. The centre of an empty cluster does not move.
+
+    Clusters are the same on every device, with or without faiss: nearest centres are found in float32, and images with
+    a second centre as near up to rounding are compared again in float64.
     """
     start_C = torch.randperm(len(unit_ND), generator=torch.Generator().manual_seed(seed))[:clusters]
     centres_CD = unit_ND[start_C.to(unit_ND.device)].double()
@@ -47,10 +46,10 @@ def _means(unit_ND: torch.Tensor, clusters_N: torch.Tensor, centres_CD: torch.Te
 def _assigned(
     unit_ND: torch.Tensor, centres_CD: torch.Tensor, clusters_N: torch.Tensor, moved_C: torch.Tensor
 ) -> torch.Tensor:
-    """The nearest centre of each image, where ``clusters_N`` were nearest before the centres ``moved_C`` moved.
+    """Return the nearest centre of each image, given the nearest ones before the centres ``moved_C`` moved.
 
-    An image whose centre stayed only asks those that moved: it was nearer than the others before. After some
-    iterations few move, so that all together cost about four passes and not 26.
+    An image whose centre did not move is compared only with centres that did. After some iterations few move, so that
+    all iterations cost about four passes instead of 26.
     """
     again_N = moved_C[clusters_N]
     stayed_R = (~again_N).nonzero().flatten()
@@ -65,7 +64,7 @@ def _assigned(
 
 
 def _nearest_centre(unit_RD: torch.Tensor, centres_CD: torch.Tensor) -> torch.Tensor:
-    """The nearest centre [R], of equally near ones the first."""
+    """Return the nearest centre [R], the first if several are equally near."""
     closeness_R2, found_R2 = nearest(*_with_norm(unit_RD, centres_CD), min(2, len(centres_CD)))
     nearest_R = found_R2[:, 0].clone()
     close_R = (closeness_R2[:, 0] - closeness_R2[:, -1] <= ROUNDING).nonzero().flatten()
@@ -77,21 +76,16 @@ def _nearest_centre(unit_RD: torch.Tensor, centres_CD: torch.Tensor) -> torch.Te
 
 
 def _with_norm(unit_RD: torch.Tensor, centres_CD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Float32 rows whose inner products are x·c − |c|²/2, which is largest for the nearest centre.
+    """Return float32 rows whose inner products are x·c − |c|²/2, largest for the nearest centre.
 
-    They have four columns more, three of them zero: a GPU multiplies rows of an odd length more slowly.
+    They have four additional columns, three of them zero, since a GPU multiplies rows of an odd length more slowly.
     """
     half_norms_C1 = centres_CD.square().sum(1, keepdim=True) / 2
     return pad(unit_RD, (0, 4), value=1), pad(torch.cat((centres_CD, -half_norms_C1), 1).float(), (0, 3))
 
 
-# How well k-means on the embeddings finds the classes again.
-#
-# Shapes: N images, D embedding, C classes and as many clusters.
-
-
 def clustering_metrics(embeddings_ND: torch.Tensor, labels_N: torch.Tensor, *, seed: int = 0) -> dict[str, float]:
-    """``nmi`` and pairwise ``f1`` (Song et al. 2016) of k-means on the unit vectors, begun from ``seed``.
+    """Compute ``nmi`` and pairwise ``f1`` (Song et al. 2016) of k-means on the unit vectors.
 
     Example: classes aabb, clusters 1112: nmi = .344, f1 = 2·(1/3)(1/2)/(1/3 + 1/2) = .4.
 
@@ -102,13 +96,12 @@ def clustering_metrics(embeddings_ND: torch.Tensor, labels_N: torch.Tensor, *, s
 
 
 def superclass_agreement(superclasses_N: torch.Tensor, clusters_N: torch.Tensor) -> dict[str, float]:
-    """``nmi_super`` and ``f1_super``: the agreement of clusters, as many as superclasses, with the superclasses."""
+    """Compute ``nmi_super`` and ``f1_super``, the agreement of superclasses with as many clusters."""
     return {f"{name}_super": value for name, value in agreement(superclasses_N, clusters_N).items()}
 
 
 def clusters_of(embeddings_ND: torch.Tensor, labels_N: torch.Tensor, *, seed: int = 0) -> torch.Tensor:
-    """The cluster of each image, int64 [N] beside its label, by k-means on the unit vectors with as many clusters as
-    classes.
+    """Compute the cluster of each image, int64 [N] on the labels' device, with as many clusters as classes.
 
     Raises:
         Mistakes: no embeddings, not finite, or labels of another number.
@@ -119,7 +112,7 @@ def clusters_of(embeddings_ND: torch.Tensor, labels_N: torch.Tensor, *, seed: in
 
 
 def agreement(labels_N: torch.Tensor, clusters_N: torch.Tensor) -> dict[str, float]:
-    """``nmi`` and ``f1`` of two partitions of the same images, whatever the parts' numbers."""
+    """Compute ``nmi`` and ``f1`` of two partitions of the same images, given by any integer labels."""
     cell_N = labels_N.unique(return_inverse=True)[1] * len(clusters_N) + clusters_N.unique(return_inverse=True)[1]
     counts = [part.unique(return_counts=True)[1].double() for part in (labels_N, clusters_N, cell_N)]
     of_labels, of_clusters, of_cells = (_entropy(sizes) for sizes in counts)
@@ -137,15 +130,8 @@ def _entropy(sizes: torch.Tensor) -> float:
     return -(shares * shares.log()).sum().item()
 
 
-# How dense classes are and how far apart: mean cosine distances within and between them (Roth et al. 2020).
-#
-# Shapes: N images, D embedding, C classes.
-
-_ROWS = 16384
-
-
 def distance_metrics(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> dict[str, float]:
-    """``dists_intra``, ``dists_inter`` and ``dists_ratio``; NaN where there are no two to compare.
+    """Compute ``dists_intra``, ``dists_inter`` and ``dists_ratio`` (Roth et al. 2020); NaN without a pair to compare.
 
     Example: unit vectors at 0° and 90° of class a and at 180° of class b: intra = 1 − cos 90° = 1, inter =
     1 − cos 135° = 1.707.
@@ -157,16 +143,16 @@ def distance_metrics(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> dic
 
 
 def distances_of(intra_C: torch.Tensor, inter_C: torch.Tensor) -> dict[str, float]:
-    """The metrics, from each class's distances as :func:`class_distances` gives them."""
+    """Compute the metrics from the result of :func:`class_distances`."""
     within, between = intra_C[~intra_C.isnan()].mean().item(), inter_C.mean().item()
     ratio = within / between if between else float("nan")
     return {"dists_intra": within, "dists_inter": between, "dists_ratio": ratio}
 
 
 def class_distances(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The mean distance within each class, and from its mean to those of the other classes: float64 [C].
+    """Compute the mean cosine distance within each class, and from its mean to the other classes' means: float64 [C].
 
-    NaN of a class of one image, and where there is one class.
+    The first is NaN for a class of one image, the second if there is only one class.
 
     Raises:
         Mistakes: no embeddings, not finite, or labels of another number.
@@ -179,7 +165,7 @@ def class_distances(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tupl
         unit_BD = torch.nn.functional.normalize(rows_BD.double())
         sums_CD.index_add_(0, class_B, unit_BD)
         squares_C.index_add_(0, class_B, unit_BD.square().sum(1))
-    # 1 − the mean of x_i·x_j over i ≠ j, from Σ x and Σ x·x: Σ_{i≠j} x_i·x_j = |Σ x|² − Σ x·x.
+    # Σ_{i≠j} x_i·x_j = |Σ x|² − Σ x·x
     intra_C = 1 - (sums_CD.square().sum(1) - squares_C) / (sizes_C * (sizes_C - 1))
     intra_C[sizes_C < 2] = float("nan")
     means_CD = torch.nn.functional.normalize(sums_CD)

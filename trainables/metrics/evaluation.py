@@ -1,4 +1,7 @@
-"""Metrics by name, computed with one neighbour search for all of them."""
+"""Metrics by name, computed with one neighbour search for all of them.
+
+Shapes: N images, D embedding, Q queries of a block, K ranks, C classes.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -36,17 +39,6 @@ from trainables.metrics.table import (
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.parts import is_own
 
-# Any metrics by name, with one neighbour search for all of them.
-#
-# Shapes: N images, D embedding, Q queries of a block.
-
-
-def _score_and_depth(name: str, depth_r: int, depth_whole: int) -> tuple[str, int]:
-    """A retrieval metric's row and how many ranks it reads."""
-    if name in AT_R:
-        return name, depth_r
-    return split_at_k(name) or (name, depth_whole)
-
 
 def evaluate(
     embeddings_ND: torch.Tensor,
@@ -59,16 +51,19 @@ def evaluate(
     queries: int | None = None,
     superclasses_N: torch.Tensor | None = None,
 ) -> dict[str, float]:
-    """The metrics called ``names``, in their order; "all" is :func:`all_metrics` of ``ks``.
+    """Compute metrics by name, in the order of ``names``.
 
-    One's own metric is named by its import path, and its value by its function.
-
-    Of ``queries``, the first so many images are the queries of the retrieval metrics, and the others stand in the
-    gallery alone; all other metrics are of the queries. None: every image is a query.
-
-    ``exclude_singletons`` leaves out of the retrieval metrics the queries whose class has no other image,
-    which otherwise count as misses; ``seed`` is that of k-means. ``superclasses_N`` is the superclass of each image,
-    which ``nmi_super`` and ``f1_super`` need.
+    Args:
+        embeddings_ND: embeddings of any length.
+        labels_N: class of each image.
+        names: metrics, or import paths of user-defined ones, whose values are named after their functions; "all" for
+            :func:`all_metrics` of ``ks``.
+        ks: values of k for "all".
+        exclude_singletons: ignore queries whose class has no other image; otherwise they count as misses.
+        seed: seed of k-means.
+        queries: use only the first ``queries`` images as queries and the others only as gallery. All other metrics are
+            computed on the queries. None for every image.
+        superclasses_N: superclass of each image, for ``nmi_super`` and ``f1_super``.
 
     Raises:
         Mistakes: an unknown name, an import path without a metric, no embeddings, not finite, labels of another
@@ -90,7 +85,7 @@ def evaluate(
     if not DISTANCES.keys().isdisjoint(names):
         values |= distance_metrics(embeddings_ND, labels_N)
     if own:
-        on_cpu = checked(embeddings_ND.cpu(), labels_N.cpu())  # one's own may know nothing of GPUs
+        on_cpu = checked(embeddings_ND.cpu(), labels_N.cpu())  # user-defined metrics need not support GPUs
         values |= {name: float(score(*on_cpu)) for name, score in own.items()}
     return {metric_name(name): values[name] for name in names}
 
@@ -102,10 +97,9 @@ def retrieval_metrics(
     *,
     exclude_singletons: bool = False,
 ) -> dict[str, float]:
-    """Every retrieval metric, for each k of ``ks`` where it has one.
+    """Compute all retrieval metrics, with every image as a query against all others.
 
-    Each image is a query against all others. This includes ``map``, which ranks all images for each query;
-    :func:`evaluate` computes what is named.
+    This includes ``map``, which ranks all images for each query; :func:`evaluate` computes only those named.
 
     Raises:
         Mistakes: a k below 1, no embeddings, not finite, or labels of another number.
@@ -121,10 +115,10 @@ def per_query_metrics(
     ks: Sequence[int] = KS,
     queries: int | None = None,
 ) -> dict[str, torch.Tensor]:
-    """The score of each query in the retrieval metrics called ``names``: float64 [queries], whose means are theirs.
+    """Compute the score of each query in retrieval metrics: float64 [queries], whose mean is the metric.
 
-    "all" is every retrieval metric, those of the first k ranks for each of ``ks``. The first ``queries`` images are
-    queries, None: all.
+    "all" is every retrieval metric, those of the first k ranks for each of ``ks``. The first ``queries`` images are the
+    queries, None for all.
 
     Raises:
         Mistakes: a name of no retrieval metric, no embeddings, not finite, or labels of another number.
@@ -132,7 +126,7 @@ def per_query_metrics(
     names = retrieval_names(ks) if names == "all" else tuple(names)
     if wrong := [name for name in names if not is_retrieval(name)]:
         raise Mistakes(
-            f"{', '.join(wrong)} cannot be scored by query: name some of {', '.join((*AT_K, *AT_R, *WHOLE))}."
+            f"{', '.join(wrong)} cannot be scored by query: name metrics among {', '.join((*AT_K, *AT_R, *WHOLE))}."
         )
     embeddings_ND, labels_N = checked(embeddings_ND, labels_N)
     queries = len(labels_N) if queries is None else queries
@@ -147,8 +141,15 @@ def per_query_metrics(
     return scores
 
 
+def _score_and_depth(name: str, depth_r: int, depth_whole: int) -> tuple[str, int]:
+    """Return a retrieval metric's row and the number of ranks that it reads."""
+    if name in AT_R:
+        return name, depth_r
+    return split_at_k(name) or (name, depth_whole)
+
+
 def _positives(labels_N: torch.Tensor) -> torch.Tensor:
-    """R [N]: how many other images each image's class has."""
+    """Return R [N], the number of other images in each image's class."""
     _, class_N, sizes_C = labels_N.unique(return_inverse=True, return_counts=True)
     return sizes_C[class_N] - 1
 
@@ -165,9 +166,7 @@ def _means(
     return {name: score_N[keep_N].mean().item() for name, score_N in scores.items()}
 
 
-# What metrics are made of, image by image or class by class: from these alone they can be computed once more.
-#
-# Shapes: N images.
+# Parts of metrics by image or class, from which the metrics can be recomputed without embeddings.
 
 CLUSTERS = "clusters"
 SUPERCLASS, CLUSTERS_SUPER = "superclass", "clusters_super"
@@ -180,10 +179,10 @@ def metric_parts(
     names: Sequence[str],
     superclasses_N: torch.Tensor | None = None,
 ) -> dict[str, torch.Tensor]:
-    """The parts of those of the metrics ``names`` that have any, which one's own have not.
+    """Compute the parts of metrics; user-defined ones have none.
 
-    Of a retrieval metric, under its name, the score of each query; of clustering the cluster of each image, and where
-    superclasses are asked for, of each image its superclass and its cluster among as many; of the distances those
+    A retrieval metric's part is the score of each query, under its name. Clustering has the cluster of each image, and
+    with superclasses also the superclass and the cluster among as many clusters as superclasses. Distances have those
     within and from each class.
 
     Raises:
@@ -201,7 +200,7 @@ def metric_parts(
 
 
 def from_parts(parts: Mapping[str, torch.Tensor], labels_N: torch.Tensor, names: Sequence[str]) -> dict[str, float]:
-    """The metrics ``names``, as far as they have parts."""
+    """Compute the metrics ``names`` that have parts."""
     values = {name: parts[name].mean().item() for name in names if is_retrieval(name)}
     if not CLUSTERING.keys().isdisjoint(names):
         values |= agreement(labels_N, parts[CLUSTERS])

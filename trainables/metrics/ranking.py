@@ -1,4 +1,8 @@
-"""The exact ranking of a gallery for every query, and the checks of embeddings."""
+"""Exact ranking of a gallery for every query, and checks of a metric's input.
+
+Shapes: N images of the gallery (the first of them are the queries), D embedding, Q queries of a block, K ranks,
+M pairs, R positives of a query, G groups of duplicates.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,13 +13,9 @@ import torch
 from trainables.metrics.table import superclass_metrics
 from trainables.mistakes import Mistakes, raise_if_any
 
-# What every metric asks of its input.
-#
-# Shapes: N images, D embedding.
-
 
 def checked(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The embeddings detached and the labels beside them, on one device.
+    """Return the embeddings detached, and the labels on their device.
 
     Raises:
         Mistakes: no embeddings, not finite, or labels of another number.
@@ -31,7 +31,7 @@ def checked(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tuple[torch.
         mistakes.append(f"{rows} of {len(embeddings_ND)} embeddings are not finite: the training diverged.")
     if labels_N.shape != embeddings_ND.shape[:1]:
         mistakes.append(
-            f"Labels must be one an embedding, not of shape {tuple(labels_N.shape)} beside"
+            f"Labels must be one per embedding; they have shape {tuple(labels_N.shape)} and the embeddings"
             f" {tuple(embeddings_ND.shape)}: give {len(embeddings_ND)}."
         )
     raise_if_any(mistakes)
@@ -39,42 +39,40 @@ def checked(embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> tuple[torch.
 
 
 def checked_superclasses(names: Sequence[str], superclasses_N: torch.Tensor | None) -> torch.Tensor:
-    """The superclass of each image, on the CPU, for those of the metrics ``names`` that need it.
+    """Return the superclass of each image, on the CPU.
 
     Raises:
-        Mistakes: there are none.
+        Mistakes: ``superclasses_N`` is None.
     """
     if superclasses_N is None:
         raise Mistakes(
-            f"{', '.join(superclass_metrics(names))} compares clusters with superclasses, and none are given: give the"
+            f"{', '.join(superclass_metrics(names))} compares clusters with superclasses, and there are none: give the"
             " superclass of each image."
         )
     return superclasses_N.cpu()
 
 
-# The bare search for the most similar rows, on the device where they lie.
-#
-# Shapes: N gallery, D embedding, Q queries, K nearest.
+# Approximate search: the most similar rows in float32.
 
 ROUNDING = 4e-6
-"""Two float32 similarities of unit vectors farther apart than this are in their true order."""
+"""Float32 similarities of unit vectors that differ by more than this are in their true order."""
 
 GRID = 2.0**40
-"""Similarities in float64 are compared in steps of 2⁻⁴⁰, far above its rounding, so that ties are ties."""
+"""Float64 similarities are rounded to steps of 2⁻⁴⁰, far above rounding errors, so that ties are exact."""
 
 _BLOCK_BYTES = 2**28
 
 
 def faiss_for(device: torch.device) -> ModuleType | None:
-    """faiss where it searches among rows on ``device``; None where torch does.
+    """Return faiss, with torch's number of threads, if it should search on ``device``; None if torch should.
 
-    On a CPU faiss is the faster one, and is missing only on a machine that does nothing but train. It takes as many
-    threads as torch was given. On a GPU torch searches, which is always there; ``make bench-gpu`` times both.
+    On a CPU faiss is faster; it may be missing on a machine that only trains. On a GPU torch searches, which is always
+    installed; ``make bench-gpu`` times both.
     """
     if device.type != "cpu":
         return None
     try:
-        import faiss  # by the first search of a process
+        import faiss  # late: only a process that searches needs it
     except ModuleNotFoundError:
         return None
     faiss.omp_set_num_threads(torch.get_num_threads())
@@ -82,9 +80,9 @@ def faiss_for(device: torch.device) -> ModuleType | None:
 
 
 def nearest(queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The k largest inner products of each query and their gallery rows, both [Q, K], largest first.
+    """Return the k largest inner products of each query and their gallery rows, both [Q, K], largest first.
 
-    All float32 and on one device. What is no farther apart than :data:`ROUNDING` comes in any order.
+    Inputs are float32 on one device. Products closer than :data:`ROUNDING` are in any order.
     """
     if faiss := faiss_for(gallery_ND.device):
         index = faiss.IndexFlatIP(gallery_ND.shape[1])
@@ -103,9 +101,9 @@ def _nearest_by_torch(queries_QD: torch.Tensor, gallery_ND: torch.Tensor, k: int
 
 @contextmanager
 def full_float32() -> Iterator[None]:
-    """Matrix products and convolutions in full float32, whatever the training allows.
+    """Disable TF32 in matrix products and convolutions, whatever the training allows.
 
-    A GPU's TF32, which torch allows for convolutions unless told otherwise, has ten bits: it would reorder neighbours.
+    TF32, which torch allows for convolutions by default, has a mantissa of ten bits and would reorder neighbours.
     """
     products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("highest")
@@ -117,35 +115,30 @@ def full_float32() -> Iterator[None]:
         torch.backends.cudnn.allow_tf32 = convolutions
 
 
-# The exact ranking of the gallery for every query: by cosine similarity in float64, ties by index.
-#
-# A search in float32 finds the candidates. Where two of them lie closer than its rounding and only one is
-# relevant, their similarities are computed again in float64, so that no block size, thread or device can change a
-# score.
-#
-# Shapes: N images of the gallery (the first of them are the queries), D embedding, Q queries of a block, K ranks, M
-# pairs.
+# Exact ranking.
 
 _INDICES = 2**20
-"""Beside 41 bits of similarity a key of 64 holds an index below this."""
+"""Limit of an index, so that it fits with 41 bits of similarity into a key of 64 bits."""
 
 _LAST = torch.iinfo(torch.int64).min
-"""Below every key."""
+"""A key below all others."""
 
 _COUNTED = 16
-"""Positives of a query up to which counting their ranks is faster than sorting: .08 ms each against 1.8 for 60,000."""
+"""Most positives per query for which counting their ranks beats sorting (.08 ms each, 1.8 ms to sort 60,000)."""
 
 _SPARE = 8
-"""Candidates beyond those asked for, which settle nearly all ties at the boundary."""
+"""Additional candidates, which resolve nearly all ties at the last rank."""
 
 _BLOCK_QUERIES = 8192
 _BLOCK_RANKS = 2**23
 
 
 class Gallery:
-    """N labelled embeddings, of which any is ranked against all others.
+    """N labelled embeddings, each ranked against all others by cosine similarity in float64, ties by index.
 
-    Itself is left out by its index, so that a duplicate of a query stays in its ranking.
+    A float32 search finds the candidates. If two are closer than its rounding and only one of them is relevant, their
+    similarities are recomputed in float64, so that no block size, thread or device can change a score. A query is
+    excluded from its ranking by index, so a duplicate of it is not.
     """
 
     def __init__(self, embeddings_ND: torch.Tensor, labels_N: torch.Tensor) -> None:
@@ -158,10 +151,9 @@ class Gallery:
         return len(self.labels_N)
 
     def relevance(self, depth: int, queries: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Blocks of the first ``queries`` images: their numbers [Q], and which of their K = depth nearest are of their
-        class.
+        """Yield blocks of the first ``queries`` images: indices [Q], and relevance of their K = depth nearest [Q, K].
 
-        Ranks that the gallery does not have are not relevant.
+        Ranks beyond the size of the gallery are not relevant.
         """
         ranks = min(depth, len(self) - 1)
         block = max(min(_BLOCK_QUERIES, _BLOCK_RANKS // depth), 1)
@@ -170,13 +162,13 @@ class Gallery:
             yield queries_Q, torch.nn.functional.pad(relevant_QK, (0, depth - ranks))
 
     def neighbours(self, queries_Q: torch.Tensor, k: int) -> torch.Tensor:
-        """The indices of the k nearest of some queries, int64 [Q, K]; K is less than k where there are fewer others."""
+        """Return the indices of the k nearest of some queries, int64 [Q, K]; K is below k in a smaller gallery."""
         ranks = min(k, len(self) - 1)
         parts = [self._neighbours(block_Q, ranks) for block_Q in queries_Q.split(_BLOCK_QUERIES)]
         return torch.cat(parts) if parts else queries_Q.new_zeros((0, ranks))
 
     def whole_relevance(self, queries_Q: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """As :meth:`relevance` for some queries and all ranks."""
+        """Yield blocks as :meth:`relevance`, for some queries and all ranks."""
         for block_Q in queries_Q.split(max(_BLOCK_RANKS // len(self), 1)):
             yield block_Q, self._full_relevance(block_Q, len(self) - 1)
 
@@ -201,7 +193,7 @@ class Gallery:
         if 2 * candidates >= len(self):
             return self._full_relevance(queries_Q, ranks)
         similarities_QK, rows_QK = nearest(self._unit_ND[queries_Q], self._unit_ND, candidates)
-        # What was not fetched may tie with the last rank asked for, which itself pushes to column `ranks`.
+        # images beyond the candidates may tie with the last rank, in column `ranks` because of the query itself
         open_Q = similarities_QK[:, ranks] - similarities_QK[:, -1] <= ROUNDING
         similarities_QK = similarities_QK.masked_fill(rows_QK == queries_Q[:, None], -torch.inf)
         similarities_QK, order_QK = similarities_QK.sort(descending=True)
@@ -212,11 +204,11 @@ class Gallery:
         return relevant_QK
 
     def _settled(self, queries_Q: torch.Tensor, similarities_QK: torch.Tensor, rows_QK: torch.Tensor) -> torch.Tensor:
-        """Relevance in the exact order, from candidates in the order of float32."""
+        """Return relevance in the exact order, from candidates in the order of float32."""
         relevant_QK = self.labels_N[rows_QK] == self.labels_N[queries_Q][:, None]
         close_QK = similarities_QK[:, :-1] - similarities_QK[:, 1:] <= ROUNDING
         run_QK = torch.nn.functional.pad((~close_QK).cumsum(1), (1, 0))
-        # The order within a run of near ties matters only where some of it is relevant and some is not.
+        # order matters only within runs of near ties that are partly relevant
         length_QK = torch.zeros_like(run_QK).scatter_add_(1, run_QK, torch.ones_like(run_QK))
         hits_QK = torch.zeros_like(run_QK).scatter_add_(1, run_QK, relevant_QK.long())
         mixed_QK = ((hits_QK > 0) & (hits_QK < length_QK)).gather(1, run_QK)
@@ -227,7 +219,7 @@ class Gallery:
     def _resorted(
         self, queries_Q: torch.Tensor, run_QK: torch.Tensor, rows_QK: torch.Tensor, mixed_QK: torch.Tensor
     ) -> torch.Tensor:
-        """Relevance in the order of runs, within them of exact similarity where mixed, then of index."""
+        """Return relevance sorted by run, within mixed runs by exact similarity, then by index."""
         query_M, column_M = mixed_QK.nonzero(as_tuple=True)
         exact_QK = torch.zeros(rows_QK.shape, dtype=torch.float64, device=rows_QK.device)
         exact_QK[query_M, column_M] = self._exact_pairs(queries_Q[query_M], rows_QK[query_M, column_M])
@@ -250,14 +242,14 @@ class Gallery:
         return torch.nn.functional.normalize(raw.double())
 
     def _full_relevance(self, queries_Q: torch.Tensor, ranks: int) -> torch.Tensor:
-        """The first ranks of the whole ranking, from all similarities in float64."""
+        """Return relevance of the first ranks, from all similarities in float64."""
         parts = []
         for queries, keys_QN in self._full_keys(queries_Q):
             parts.append(_relevance_of_keys(keys_QN, self.labels_N == self.labels_N[queries][:, None])[:, :ranks])
         return torch.cat(parts)
 
     def _full_keys(self, queries_Q: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Blocks of queries with the :meth:`_keys` of all images, of which a query's own is the last."""
+        """Yield blocks of queries with the :meth:`_keys` of all images; a query's own is ``_LAST``."""
         if self._exact is None:
             self._exact = self._unit64(self._raw_ND), _first_of_duplicates(self._raw_ND)
         unit_ND, first_N = self._exact
@@ -269,17 +261,17 @@ class Gallery:
             yield queries, self._keys(exact_QN, rows_N).scatter_(1, queries[:, None], _LAST)
 
     def _keys(self, exact_QK: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """Similarity on the grid and index in one whole number, the largest of which ranks first."""
+        """Combine rounded similarity and index into one integer, the largest of which ranks first."""
         assert len(self) < _INDICES
         return exact_QK.long() * _INDICES + (len(self) - 1 - rows)
 
 
 def _relevance_of_keys(keys_QN: torch.Tensor, same_QN: torch.Tensor) -> torch.Tensor:
-    """Relevance [Q, N] in the order of falling keys, all different; the query itself has the least."""
+    """Return relevance [Q, N] by descending key; keys are distinct, and the query's own is the smallest."""
     most = int(same_QN.sum(1).max()) - 1
     if most > _COUNTED:
         return same_QN.gather(1, keys_QN.sort(descending=True).indices)
-    # with few positives their ranks are counted sooner than all is sorted; missing ones land on the query's last rank
+    # for few positives counting their ranks is faster than sorting; missing ones get the query's own last rank
     positive_QR = keys_QN.masked_fill(~same_QN, _LAST).topk(most).values
     relevant_QN = torch.zeros_like(same_QN)
     for rank in range(most):
@@ -289,9 +281,9 @@ def _relevance_of_keys(keys_QN: torch.Tensor, same_QN: torch.Tensor) -> torch.Te
 
 
 def _first_of_duplicates(raw_ND: torch.Tensor) -> torch.Tensor | None:
-    """For each row the first that equals it; None where all differ.
+    """Return the first equal row of each row, or None if all are distinct.
 
-    A matrix product may round equal rows differently, by their position in it.
+    A matrix product may round equal rows differently, depending on their position.
     """
     _, group_N = raw_ND.unique(dim=0, return_inverse=True)
     groups = int(group_N.max()) + 1

@@ -1,6 +1,6 @@
-"""Retrieval metrics of one query's ranking. Means over queries are taken elsewhere.
+"""Retrieval metrics of each query's ranking; :mod:`trainables.metrics.evaluation` averages them over queries.
 
-The worked examples are the ranking [1, 0, 1, 0] (1 is an image of the query's class) with R = 2.
+The examples are for the ranking [1, 0, 1, 0] (1 is an image of the query's class) with R = 2.
 
 Shapes: Q queries, K ranks.
 """
@@ -14,14 +14,14 @@ import torch
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """What the metrics see: whether each ranked image is relevant [Q, K], and R [Q], how many there are."""
+    """Relevance of each ranked image [Q, K], and the number R of relevant images [Q]."""
 
     relevant_QK: torch.Tensor
     positives_Q: torch.Tensor
 
     @cached_property
     def hits_QK(self) -> torch.Tensor:
-        """Relevant images among the first i."""
+        """Number of relevant images among the first i."""
         return self.relevant_QK.cumsum(1)
 
     @cached_property
@@ -35,27 +35,27 @@ def _ranks(like_QK: torch.Tensor) -> torch.Tensor:
 
 
 def _per_positive(total_Q: torch.Tensor, ranking: Ranking) -> torch.Tensor:
-    """``total_Q`` / R, and a miss where the class has no other image."""
+    """Return ``total_Q`` / R, 0 if the class has no other image."""
     return total_Q / ranking.positives_Q.clamp(min=1)
 
 
 def recall_at_k(ranking: Ranking, k: int) -> torch.Tensor:
-    """Whether anything relevant is among the k nearest. Example: recall_at_1 = 1."""
+    """Return 1 if any of the k nearest is relevant, else 0. Example: recall_at_1 = 1."""
     return (ranking.hits_QK[:, k - 1] > 0).double()
 
 
 def precision_at_k(ranking: Ranking, k: int) -> torch.Tensor:
-    """The part of the k nearest that is relevant. Example: precision_at_4 = 2/4."""
+    """Return the relevant fraction of the k nearest. Example: precision_at_4 = 2/4."""
     return ranking.hits_QK[:, k - 1].double() / k
 
 
 def map_at_k(ranking: Ranking, k: int) -> torch.Tensor:
-    """The precision at each hit among the k nearest, summed over k. Example: map_at_4 = (1/1 + 2/3)/4 = .417."""
+    """Return the sum of precisions at hits among the k nearest, / k. Example: map_at_4 = (1/1 + 2/3)/4 = .417."""
     return ranking.precision_at_hits_QK[:, :k].sum(1) / k
 
 
 def ndcg_at_k(ranking: Ranking, k: int) -> torch.Tensor:
-    """The discounted gain of the k nearest, over that of the best ranking.
+    """Return the discounted cumulative gain of the k nearest, / that of the ideal ranking.
 
     Example: ndcg_at_4 = (1/log2 2 + 1/log2 4)/(1/log2 2 + 1/log2 3) = .920.
     """
@@ -66,20 +66,20 @@ def ndcg_at_k(ranking: Ranking, k: int) -> torch.Tensor:
 
 
 def map_at_r(ranking: Ranking, k: int) -> torch.Tensor:
-    """The precision at each hit among the R nearest, summed over R. Example: (1/1)/2 = .5."""
+    """Return the sum of precisions at hits among the R nearest, / R. Example: (1/1)/2 = .5."""
     within_QK = _ranks(ranking.relevant_QK) <= ranking.positives_Q[:, None]
     return _per_positive((ranking.precision_at_hits_QK * within_QK).sum(1), ranking)
 
 
 def r_precision(ranking: Ranking, k: int) -> torch.Tensor:
-    """The part of the R nearest that is relevant. Example: 1/2."""
+    """Return the relevant fraction of the R nearest. Example: 1/2."""
     last_Q1 = (ranking.positives_Q - 1).clamp(min=0)[:, None]
     hits_Q = ranking.hits_QK.gather(1, last_Q1)[:, 0] * (ranking.positives_Q > 0)
     return _per_positive(hits_Q.double(), ranking)
 
 
 def mean_average_precision(ranking: Ranking, k: int) -> torch.Tensor:
-    """The precision at each hit of the whole ranking, summed over R. Example: (1/1 + 2/3)/2 = .833."""
+    """Return the sum of precisions at all hits, / R. Example: (1/1 + 2/3)/2 = .833."""
     return _per_positive(ranking.precision_at_hits_QK.sum(1), ranking)
 
 
@@ -94,4 +94,4 @@ SCORES: dict[str, Score] = {
     "r_precision": r_precision,
     "map": mean_average_precision,
 }
-"""Every retrieval metric; the formulas stand in the table."""
+"""Every retrieval metric; formulas are in :mod:`trainables.metrics.table`."""

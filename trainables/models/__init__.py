@@ -1,4 +1,4 @@
-"""Backbones, pooling and the embedding network made of them."""
+"""Backbones, pooling and the embedding network that combines them."""
 
 from typing import TYPE_CHECKING
 

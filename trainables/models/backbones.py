@@ -1,4 +1,4 @@
-"""Backbones by name."""
+"""Backbones by name: networks from images to feature maps. Importing this module does not import torch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-# What is known of a backbone before it is built.
-
 Colour = tuple[float, float, float]
 
 IMAGENET_MEAN: Colour = (0.485, 0.456, 0.406)
@@ -22,24 +20,24 @@ IMAGENET_SCALE: Colour = (0.229, 0.224, 0.225)
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """Weights that somebody publishes at ``address``, and the name of the ``file`` they are kept in here."""
+    """Published weights: their ``address``, and the name of the local ``file``."""
 
     address: str
     file: str
 
 
 def published(address: str) -> Published:
-    """Weights that are kept under the name they are published by."""
+    """Return published weights whose local file has the name in ``address``."""
     return Published(address=address, file=address.rsplit("/", 1)[1])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Backbone:
-    """``build()`` gives a fresh module from images [B, 3, H, W] to maps [B, ``features``, h, w].
+    """Description of a network: ``build()`` returns a new module from images [B, 3, H, W] to maps [B, F, h, w].
 
-    The module wants images in 0 … 1 less ``mean``, over ``scale`` (both red, green, blue), and then the channels as
-    blue, green, red where ``bgr`` says so. ``imagenet`` are its ImageNet weights, where somebody publishes them.
-    ``numbers`` says how many its state holds (weights and running statistics), where that is known before it is built.
+    ``features`` is F. The module's input is (image − ``mean``) / ``scale`` for images in 0 … 1 and both in the order
+    red, green, blue, then with the channels reversed if ``bgr``. ``imagenet`` are its published ImageNet weights, if
+    any. ``numbers`` is the size of its state (weights and running statistics), if known before it is built.
     """
 
     summary: str
@@ -52,41 +50,8 @@ class Backbone:
     numbers: int | None = None
 
 
-# A network of one's own, by its import path.
-
-AS_THEY_ARE = {"mean": (0.0, 0.0, 0.0), "scale": (1.0, 1.0, 1.0)}  # images stay in 0 … 1
-
-
-def own_backbone(path: str) -> Backbone:
-    """What the network at ``path`` says of itself: a :class:`Backbone`, or a class or function that builds a module.
-
-    The latter has an attribute ``features``, the channels of its maps, and may have ``mean``, ``scale`` and ``bgr``;
-    without them its images stay in 0 … 1.
-
-    Raises:
-        Mistakes: it is not there, cannot be called, or does not say its features.
-    """
-    part: Any = load_part(path, kind="backbone")
-    if isinstance(part, Backbone):
-        return part
-    features = getattr(part, "features", None)
-    if not callable(part) or type(features) is not int or features < 1:
-        raise Mistakes(
-            f"The backbone {path!r} must be a class or function that builds a module, with an attribute features, the "
-            f"number of its channels, such as `features = 128`; it is {part!r:.100} and features is {features!r}."
-        )
-    mean, scale = (tuple(getattr(part, name, default)) for name, default in AS_THEY_ARE.items())
-    summary = (part.__doc__ or plain_name(part)).splitlines()[0]
-    return Backbone(
-        summary=summary, build=part, features=features, mean=mean, scale=scale, bgr=getattr(part, "bgr", False)
-    )
-
-
-# The networks that turn images into feature maps, by name.
-
-
 def _built_by(path: str, *arguments: str) -> "Callable[[], nn.Module]":
-    """Builds a network out of a module that is imported then: torch and torchvision take seconds."""
+    """Return a function that imports ``path`` late (torch and torchvision take seconds) and calls it."""
 
     def build() -> "nn.Module":
         network: nn.Module = load_part(path, kind="backbone")(*arguments)
@@ -126,7 +91,7 @@ BACKBONES: dict[str, Backbone] = {
         scale=IMAGENET_SCALE,
         imagenet=published("https://download.pytorch.org/models/resnet50-0676ba61.pth"),
     ),
-    # Its weights come from TensorFlow, where images were scaled to -1 … 1. The auxiliary classifiers are left out.
+    # weights from TensorFlow, where images were scaled to -1 … 1; without the auxiliary classifiers
     "googlenet": Backbone(
         summary="GoogLeNet (Szegedy et al., 2015), from torchvision: with batch normalisation, 3×3 instead of 5×5",
         build=_torchvision("googlenet"),
@@ -141,7 +106,7 @@ BACKBONES: dict[str, Backbone] = {
         build=_built_by("trainables.models.networks:BNInception"),
         features=1024,
         numbers=10_290_341,
-        mean=(128 / 255, 117 / 255, 104 / 255),  # 0 … 255 less this is all that Caffe does
+        mean=(128 / 255, 117 / 255, 104 / 255),  # Caffe subtracts a mean from 0 … 255 and does not scale
         scale=(1 / 255, 1 / 255, 1 / 255),
         bgr=True,
         imagenet=published("http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"),
@@ -162,11 +127,11 @@ LIBRARIES: dict[str, str] = {
     "torchvision": "trainables.models.library_networks:torchvision_backbone",
     "timm": "trainables.models.library_networks:timm_backbone",
 }
-"""What describes any network of a library, by the library's name."""
+"""Path of the function that describes any network of a library, by the library's name."""
 
 
 def backbone_problems(name: str) -> list[str]:
-    """The sentence on a name that is neither a row's nor one with a colon; nothing is imported."""
+    """Return an error for a name that is neither built-in nor has a colon. Nothing is imported."""
     if name in BACKBONES or is_own(name):
         return []
     others = ", ".join(f"{library}:NAME" for library in LIBRARIES)
@@ -178,7 +143,7 @@ def backbone_problems(name: str) -> list[str]:
 
 @cache
 def backbone(name: str) -> Backbone:
-    """The row of :data:`BACKBONES`, what ``torchvision:NAME`` or ``timm:NAME`` is, or one's own by its import path.
+    """Return a built-in backbone, ``torchvision:NAME``, ``timm:NAME``, or a user-defined one by its import path.
 
     Raises:
         Mistakes: there is no such network, or the library is not installed.
@@ -190,4 +155,32 @@ def backbone(name: str) -> Backbone:
         describe: Any = load_part(LIBRARIES[library])
         found: Backbone = describe(network)
         return found
-    return BACKBONES[name] if name in BACKBONES else own_backbone(name)
+    return BACKBONES[name] if name in BACKBONES else _own_backbone(name)
+
+
+def _own_backbone(path: str) -> Backbone:
+    """Load a user-defined backbone: a :class:`Backbone`, or a class or function that builds a module.
+
+    The latter has an attribute ``features``, the channels of its maps, and may have ``mean``, ``scale`` and ``bgr``;
+    by default images stay in 0 … 1.
+
+    Raises:
+        Mistakes: there is nothing at ``path``, it is not callable, or has no ``features``.
+    """
+    part: Any = load_part(path, kind="backbone")
+    if isinstance(part, Backbone):
+        return part
+    features = getattr(part, "features", None)
+    if not callable(part) or type(features) is not int or features < 1:
+        raise Mistakes(
+            f"The backbone {path!r} must be a class or function that builds a module, with an attribute features, the "
+            f"number of its channels, such as `features = 128`; it is {part!r:.100} and features is {features!r}."
+        )
+    return Backbone(
+        summary=(part.__doc__ or plain_name(part)).splitlines()[0],
+        build=part,
+        features=features,
+        mean=tuple(getattr(part, "mean", (0.0, 0.0, 0.0))),
+        scale=tuple(getattr(part, "scale", (1.0, 1.0, 1.0))),
+        bgr=getattr(part, "bgr", False),
+    )

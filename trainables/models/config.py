@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-# Pooling by name: ``POOLING[name]()`` is a layer from maps [B, F, h, w] to vectors [B, F].
-
 _ROWS = {
     "avg": PartRow(path="trainables.models.networks:Average"),
     "max": PartRow(path="trainables.models.networks:Maximum"),
@@ -23,17 +21,15 @@ _ROWS = {
 }
 
 POOLING: "PartTable[Callable[[], nn.Module], PartRow]" = PartTable("pooling", _ROWS)
-
-
-# Which network embeds: the ``model`` section of a search file.
+"""Pooling by name: ``POOLING[name]()`` is a layer from maps [B, F, h, w] to vectors [B, F]."""
 
 IMAGENET = "imagenet"
 MOST_DIMENSIONS = 65_536
-"""Of an embedding; the papers have 2,048 at most, and the last layer grows with them."""
+"""Limit of an embedding's dimensions, which the last layer grows with; the papers have 2,048 at most."""
 
 
 def no_imagenet_weights(backbone: str) -> str:
-    """The sentence on a backbone for which nobody publishes ImageNet weights."""
+    """Return the error for a backbone without published ImageNet weights."""
     return (
         f"model.weights is {IMAGENET!r}, but {backbone} has no ImageNet weights. "
         "Use null, a file, or a backbone that has them (`holdout backbones`)."
@@ -42,13 +38,12 @@ def no_imagenet_weights(backbone: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """One embedding network.
+    """The ``model`` section of a search file: one embedding network.
 
-    ``backbone`` is a row of ``BACKBONES``, ``torchvision:NAME``, ``timm:NAME`` or an import path; what comes after a
-    colon is looked up when the network is built. ``weights`` initialises it: ``None``
-    (random), ``"imagenet"``, or a file (``.safetensors``, or what ``torch.save`` wrote of a state dict). ``freeze_bn``
-    keeps its batch normalisation as it was initialised; ``layer_norm`` normalises the pooled features before the
-    embedding layer.
+    ``backbone`` is a row of ``BACKBONES``, ``torchvision:NAME``, ``timm:NAME`` or an import path; names after a colon
+    are resolved when the network is built. ``weights`` initialises it: None (random), ``"imagenet"``, or a file
+    (``.safetensors``, or a state dict saved by ``torch.save``). ``freeze_bn`` freezes its batch normalisation as
+    initialised; ``layer_norm`` normalises the pooled features before the embedding layer.
     """
 
     backbone: str = "convnet"

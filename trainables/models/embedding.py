@@ -1,4 +1,7 @@
-"""The embedding network: a backbone, and a head that pools and projects."""
+"""The embedding network: a backbone, and a head that pools and projects.
+
+Shapes: B batch, N images, H and W pixels, D embedding.
+"""
 
 from functools import cache
 
@@ -14,25 +17,14 @@ from trainables.models.backbones import backbone
 from trainables.models.config import POOLING, ModelConfig
 from trainables.models.weights import load_weights, weights_file
 
-# The network that is trained: a backbone, and a head that pools and projects.
-#
-# Legend: B images; H, W pixels; F features of the backbone; D embedding dimensions.
-
-
-def _projection(features: int, embedding_dim: int) -> nn.Linear:
-    layer = nn.Linear(features, embedding_dim)
-    nn.init.kaiming_normal_(layer.weight, mode="fan_out")  # as in Proxy-Anchor's code
-    nn.init.zeros_(layer.bias)
-    return layer
-
 
 class EmbeddingModel(nn.Module):
-    """Images [B, 3, H, W] in 0 … 1 → embeddings [B, D], not normalised.
+    """Network from images [B, 3, H, W] in 0 … 1 to embeddings [B, D], not normalised.
 
-    ``backbone`` and ``head`` (pooling, layer norm where asked for, projection) hold all its parameters.
+    ``backbone`` and ``head`` (pooling, optional layer norm, projection) hold all its parameters.
 
     Raises:
-        Mistakes: the initial weights are not there or belong to another network.
+        Mistakes: the initial weights are missing or belong to another network.
     """
 
     mean: Tensor
@@ -55,12 +47,12 @@ class EmbeddingModel(nn.Module):
             self._frozen = []
         for module in self._frozen:
             module.requires_grad_(False)
-        # A CPU's convolutions are up to 1.4 times as fast with it, and a GPU's faster too.
+        # convolutions are up to 1.4 times as fast on a CPU, and faster on a GPU too
         self.to(memory_format=torch.channels_last)
         self.train()
 
     def train(self, mode: bool = True) -> "EmbeddingModel":
-        """As any module's, but frozen batch normalisation keeps the statistics it was initialised with."""
+        """Set the training mode, except for frozen batch normalisation, which stays in evaluation mode."""
         super().train(mode)
         for module in self._frozen:
             module.eval()
@@ -73,13 +65,15 @@ class EmbeddingModel(nn.Module):
         return embeddings_BD
 
 
-# What a network makes of images: the one way for validation, the test, and whoever uses the model.
-#
-# Shapes: N images, D embedding dimensions.
+def _projection(features: int, embedding_dim: int) -> nn.Linear:
+    layer = nn.Linear(features, embedding_dim)
+    nn.init.kaiming_normal_(layer.weight, mode="fan_out")  # as in Proxy-Anchor's code
+    nn.init.zeros_(layer.bias)
+    return layer
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """bfloat16 where it is asked for, or where it is free (CUDA); float32 elsewhere."""
+    """Return an autocast context: bfloat16 for ``bfloat16``, or for ``auto`` on CUDA; otherwise float32."""
     bfloat16 = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=bfloat16)
 
@@ -88,14 +82,16 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
 def embed(
     network: nn.Module, images: Images, frame: Frame, *, batch_size: int, device: torch.device, precision: str
 ) -> Tensor:
-    """Raw embeddings of all images, [N, D] float32 on ``device``, each resized and cropped at its centre.
+    """Compute raw embeddings of all images, [N, D] float32 on ``device``, each resized and cropped at its centre.
+
+    Validation, the test and inference all use this function.
 
     Args:
-        network: images [B, 3, H, W] in 0 … 1 to embeddings [B, D]; it is put into evaluation mode.
-        images: decoded.
-        frame: how they are cut.
-        batch_size: so many at once. Another batch may change last bits.
-        device: where the network is.
+        network: from images [B, 3, H, W] in 0 … 1 to embeddings [B, D]; it is set to evaluation mode.
+        images: decoded images.
+        frame: their resizing and cropping.
+        batch_size: images per batch. It may change the last bits of results.
+        device: device of the network.
         precision: ``float32`` (on a GPU without TF32), ``bfloat16``, or ``auto`` for bfloat16 on CUDA.
     """
     network.eval()
@@ -108,15 +104,14 @@ def embed(
     return torch.cat(chunks)
 
 
-# Does a network work? Asked before anything is created, since every trial would fail alike.
-
-
 @cache  # the searches of a campaign share their networks
 def smoke_test(config: ModelConfig, image_size: int) -> None:
-    """Build the network, with its initial weights, and embed one black image of ``image_size`` pixels.
+    """Build the network with its initial weights and embed one black image of ``image_size`` pixels.
+
+    A search does this before it creates anything, since a network that does not work fails every trial.
 
     Raises:
-        Mistakes: the weights are not there or do not fit, or the network cannot take images of this size.
+        Mistakes: the weights are missing or do not fit, or the network does not accept images of this size.
     """
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
         model = EmbeddingModel(config).eval()
@@ -124,5 +119,5 @@ def smoke_test(config: ModelConfig, image_size: int) -> None:
             model(torch.zeros(1, 3, image_size, image_size))
         except (RuntimeError, AssertionError) as error:
             raise Mistakes(
-                f"training.image_size is {image_size}, and {config.backbone} cannot take such images: {error}"
+                f"training.image_size is {image_size}, and {config.backbone} does not accept such images: {error}"
             ) from error

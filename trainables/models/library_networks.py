@@ -14,37 +14,38 @@ from torchvision.models.feature_extraction import create_feature_extractor, get_
 from trainables.mistakes import Mistakes, suggestion
 from trainables.models.backbones import Backbone, Published, published
 
-# torchvision's classification networks without what follows their last maps, under torchvision's parameter names.
+# torchvision: networks up to their last maps, with torchvision's parameter names.
 
-# What comes after the last maps has one of these names in every family: pooling, or the classifier of those that
-# have none at the top (SqueezeNet, MaxViT, vision transformers).
 HEADS = ("avgpool", "adaptive_avg_pool2d", "mean", "classifier", "heads")
+"""Node that follows the last maps in every family: pooling, or the classifier of networks without pooling there
+(SqueezeNet, MaxViT, vision transformers)."""
 
-# Trained on images scaled to -1 … 1; torchvision's own networks turn ImageNet's mean and scale into that on the way in.
 INCEPTIONS = ("googlenet", "inception_v3")
+"""Networks trained on images scaled to -1 … 1, which torchvision's versions compute from ImageNet's mean and scale."""
+
 OUTPUT = "maps"
 
 
 def network(name: str) -> nn.Module:
-    """The whole network with random weights, and without the auxiliary classifiers that Inceptions trained with."""
+    """Build the whole network with random weights, without the auxiliary classifiers of Inceptions."""
     options: dict[str, Any] = {"aux_logits": False, "init_weights": True} if name in INCEPTIONS else {}
     whole: nn.Module = models.get_model(name, weights=None, **options)
     return whole
 
 
 def _before_the_head(nodes: list[str]) -> str:
-    """The last node whose output is still maps, or the class token of a vision transformer."""
+    """Return the last node whose output is maps, or the class token of a vision transformer."""
     return next(node for node, follower in pairwise(nodes) if follower.split(".")[0] in HEADS)
 
 
 def _as_maps(module: nn.Module, images: tuple[Tensor], outputs: dict[str, Tensor]) -> Tensor:
-    """The extractor's output; a vision transformer's vector [B, F] is a map of one position, [B, F, 1, 1]."""
+    """Return the extractor's maps; a vision transformer's vectors [B, F] become maps of one position, [B, F, 1, 1]."""
     maps = outputs[OUTPUT]
     return maps[:, :, None, None] if maps.ndim == 2 else maps
 
 
 def trunk(name: str) -> nn.Module:
-    """The network ``name`` up to its last maps [B, F, h, w]."""
+    """Build the network ``name`` up to its last maps [B, F, h, w]."""
     whole = network(name)
     train, evaluation = (_before_the_head(nodes) for nodes in get_graph_node_names(whole))
     extractor = create_feature_extractor(
@@ -55,23 +56,22 @@ def trunk(name: str) -> nn.Module:
 
 
 def torchvision_backbone(name: str) -> Backbone:
-    """What is known of torchvision's network ``name``; its number of features is found by a run without values.
+    """Describe torchvision's network ``name``; a forward pass on the meta device gives the number of features.
 
     Raises:
-        Mistakes: it is none of the classification networks.
+        Mistakes: there is no classification network of this name.
     """
     known = models.list_models(module=models)
     if name not in known:
         reason = (
-            "which classifies no images and so has no one last map; use a classification network"
+            "which is not a classification network and has no single last map; use a classification network"
             if name in models.list_models()
             else f"which torchvision does not have{suggestion(name, known)}"
         )
         raise Mistakes(f"model.backbone is 'torchvision:{name}', {reason}.")
     weights = models.get_model_weights(name).DEFAULT
     transforms = weights.transforms()
-    # A model's weights depend on the trial's seed, and not on what was asked before.
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):  # a trial's weights depend only on its seed
         extractor = trunk(name).eval().to("meta")
     maps = extractor(torch.empty(1, 3, *2 * transforms.crop_size, device="meta"))
     middle = name in INCEPTIONS
@@ -85,7 +85,7 @@ def torchvision_backbone(name: str) -> Backbone:
     )
 
 
-# timm's networks without their classifier, under timm's parameter names. timm is installed apart.
+# timm, an optional dependency: networks without their classifier, with timm's parameter names.
 
 Hook = Callable[[nn.Module, tuple[Tensor], Tensor], Tensor]
 
@@ -116,7 +116,7 @@ def _build(name: str, hook: Hook) -> nn.Module:
 
 
 def _output(name: str, sides: tuple[int, int], *, pooled: bool) -> tuple[int, ...]:
-    """The shape of what comes out for one image, found without computing values."""
+    """Return the shape of the output for one image, from a forward pass on the meta device."""
     network = _network(name, pooled=pooled).eval().to("meta")
     shape: tuple[int, ...] = network(torch.empty(1, 3, *sides, device="meta")).shape
     return shape
@@ -130,10 +130,10 @@ def _published(settings: Mapping[str, Any]) -> Published | None:
 
 
 def timm_backbone(name: str) -> Backbone:
-    """What is known of timm's network ``name``, with or without a tag for its weights (``resnet18.tv_in1k``).
+    """Describe timm's network ``name``, with or without a tag for its weights (``resnet18.tv_in1k``).
 
-    Networks that end in maps give them. What ends in a row of tokens, as most transformers do, is pooled by timm in
-    its own way to a vector, a map of one position.
+    A network that ends in maps returns them. One that ends in a sequence of tokens, as most transformers, is pooled by
+    timm to a vector, returned as a map of one position.
 
     Raises:
         Mistakes: timm is not installed, or has no such network.
@@ -147,8 +147,7 @@ def timm_backbone(name: str) -> Backbone:
         raise Mistakes(f"model.backbone is 'timm:{name}', which timm does not have{suggestion(name, known)}.")
     settings = timm.get_pretrained_cfg(name).to_dict()
     sides = settings["input_size"][1:]
-    # A model's weights depend on the trial's seed, and not on what was asked before.
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):  # a trial's weights depend only on its seed
         features = _output(name, sides, pooled=True)[1]
         shape = _output(name, sides, pooled=False)
     hook: Hook = _one_position

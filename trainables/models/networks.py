@@ -1,4 +1,7 @@
-"""Our own networks and pooling layers: ConvNet, BN-Inception, and pooling from maps to vectors."""
+"""Networks and pooling layers: ConvNet, BN-Inception, and pooling from maps to vectors.
+
+Shapes: B images, F channels, h and w height and width of a map.
+"""
 
 from itertools import pairwise
 
@@ -6,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-# A small network for small images: seconds on a CPU.
+# ConvNet.
 
 WIDTHS = (32, 32, 64, 128)
 
@@ -17,10 +20,11 @@ def _block(inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1) -> li
 
 
 class ConvNet(nn.Module):
-    """Four blocks of convolution, batch normalisation and ReLU, each halving the sides: [B, 128, H/16, W/16].
+    """A small network for small images, which trains in seconds on a CPU: [B, 3, H, W] → [B, 128, H/16, W/16].
 
-    The first block strides and the others pool, so that nothing is computed at full resolution. Weights lie
-    channels-last, and so then do the activations, where a CPU's convolutions are fastest.
+    Four blocks of convolution, batch normalisation and ReLU each halve the sides. The first block has a stride and the
+    others pool, so that nothing is computed at full resolution. Weights, and therefore activations, are channels-last,
+    for which convolutions are fastest on a CPU.
     """
 
     def __init__(self) -> None:
@@ -35,15 +39,11 @@ class ConvNet(nn.Module):
         return maps
 
 
-# BN-Inception (Ioffe & Szegedy, ICML 2015): the Caffe variant with 1024 features that metric learning uses.
-#
-# Layers bear the names that they have in Caffe, under which the usual ImageNet weights are published. The blocks 3c and
-# 4e halve the sides: their convolutions stride, and their pooling is passed on as it is.
-#
-# Legend: B images; F channels; h, w height and width of a map.
+# BN-Inception.
 
-# Channels: 1×1; 3×3 reduced, 3×3; double 3×3 reduced, both of it; the pooled input projected. A 0 is left out.
 Widths = tuple[int, int, int, int, int, int]
+"""Channels of a block: 1×1; 3×3 reduced, 3×3; double 3×3 reduced, both double 3×3; pool projection. 0 for no layer."""
+
 BLOCKS: dict[str, Widths] = {
     "3a": (64, 64, 64, 64, 96, 32),
     "3b": (64, 64, 96, 64, 96, 64),
@@ -56,11 +56,16 @@ BLOCKS: dict[str, Widths] = {
     "5a": (352, 192, 320, 160, 224, 128),
     "5b": (352, 192, 320, 192, 224, 128),
 }
-MAX_POOLED = "5b"  # the other blocks that keep their sides average
+MAX_POOLED = "5b"  # the other blocks that keep the sides use average pooling
 
 
 class BNInception(nn.Module):
-    """[B, 3, H, W] → [B, 1024, H/32, W/32], sides rounded up."""
+    """BN-Inception (Ioffe & Szegedy, ICML 2015): [B, 3, H, W] → [B, 1024, H/32, W/32], sides rounded up.
+
+    This is the Caffe variant with 1024 features that is common in metric learning. Layers have their Caffe names, under
+    which the usual ImageNet weights are published. The blocks 3c and 4e halve the sides: their convolutions have a
+    stride, and their pooling has no projection.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +84,7 @@ class BNInception(nn.Module):
         self.add_module(f"{name}_bn", nn.BatchNorm2d(outputs))
 
     def _block(self, name: str, inputs: int, widths: Widths) -> int:
-        """Add a block's layers; the number of channels that come out of it."""
+        """Add a block's layers and return its number of output channels."""
         single, reduced, triple, double_reduced, double, projected = widths
         stride = 1 if single else 2
         if single:
@@ -109,7 +114,8 @@ class BNInception(nn.Module):
             branches = [self._run(maps_BFhw, f"{block}_1x1"), *branches, self._run(pooled, f"{block}_pool_proj")]
         else:
             odd_height, odd_width = (side % 2 for side in maps_BFhw.shape[2:])
-            even = functional.pad(maps_BFhw, (0, odd_width, 0, odd_height), mode="replicate")  # as convolutions round
+            # pad to even sides, so that pooling rounds as the strided convolutions do
+            even = functional.pad(maps_BFhw, (0, odd_width, 0, odd_height), mode="replicate")
             branches.append(self.halve(even))
         return torch.cat(branches, dim=1)
 
@@ -121,37 +127,37 @@ class BNInception(nn.Module):
         return maps_BFhw
 
 
-# From a feature map to a feature vector: [B, F, h, w] → [B, F].
+# Pooling: [B, F, h, w] → [B, F].
 
-SMALLEST = 1e-6  # of an activation, so that a power of it has a gradient
+SMALLEST = 1e-6  # lower bound of activations, so that their powers have a gradient
 
 
 class Average(nn.Module):
-    """The mean over positions."""
+    """Mean over positions."""
 
     def forward(self, maps: Tensor) -> Tensor:
         return maps.mean(dim=(2, 3))
 
 
 class Maximum(nn.Module):
-    """The largest over positions."""
+    """Maximum over positions."""
 
     def forward(self, maps: Tensor) -> Tensor:
         return maps.amax(dim=(2, 3))
 
 
 class AverageAndMaximum(nn.Module):
-    """Their sum, as in Proxy-Anchor's code (Kim et al., CVPR 2020)."""
+    """Mean plus maximum over positions, as in Proxy-Anchor's code (Kim et al., CVPR 2020)."""
 
     def forward(self, maps: Tensor) -> Tensor:
         return maps.mean(dim=(2, 3)) + maps.amax(dim=(2, 3))
 
 
 class GeneralizedMean(nn.Module):
-    """GeM (Radenović et al., TPAMI 2019, eq. 2): (mean over positions of x^p)^(1/p), of x ≥ 1e-6.
+    """GeM (Radenović et al., TPAMI 2019, eq. 2): (mean over positions of x^p)^(1/p), with x clamped to 1e-6 or more.
 
-    ``p`` begins at 3, and either learns or stays ("cubic", as Multi Proxy Anchor pools). Powers are taken in float32
-    and relative to the map's largest value, so that none of them overflows or vanishes.
+    ``p`` is 3 initially, and either learned or fixed ("cubic", as in Multi Proxy Anchor). Powers are computed in
+    float32 and relative to the map's maximum, so that none overflows or underflows.
     """
 
     def __init__(self, *, learned: bool) -> None:
@@ -160,16 +166,16 @@ class GeneralizedMean(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         values = maps.to(torch.promote_types(maps.dtype, torch.float32)).clamp(min=SMALLEST)
-        largest = values.detach().amax(dim=(2, 3), keepdim=True)  # cancels, and so does its gradient
+        largest = values.detach().amax(dim=(2, 3), keepdim=True)  # cancels out, in the gradient too
         means = (values / largest).pow(self.p).mean(dim=(2, 3))
         return means.pow(1 / self.p) * largest[:, :, 0, 0]
 
 
 def fixed_gem() -> GeneralizedMean:
-    """GeM whose exponent stays."""
+    """Return GeM with a fixed exponent."""
     return GeneralizedMean(learned=False)
 
 
 def learned_gem() -> GeneralizedMean:
-    """GeM whose exponent learns."""
+    """Return GeM with a learned exponent."""
     return GeneralizedMean(learned=True)

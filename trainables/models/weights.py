@@ -1,6 +1,6 @@
 """Initial weights of a backbone, from a file.
 
-Nothing is downloaded here: trials start on many machines at once, and often without a way out.
+Nothing is downloaded: trials start on many machines at once, often without internet access.
 """
 
 import importlib
@@ -18,9 +18,9 @@ from trainables.models.config import IMAGENET, ModelConfig, no_imagenet_weights
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-SHOWN = 5
+SHOWN = 5  # names in an error
 
-# Names in published files that the networks have since given up: DenseNet's, and those of vision transformers.
+# outdated parameter names in published files: DenseNet's, and those of vision transformers
 FORMER_NAMES = (
     (re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12]\.)"), r"\1\2"),
     (re.compile(r"\.mlp\.linear_1\."), ".mlp.0."),
@@ -29,24 +29,24 @@ FORMER_NAMES = (
 
 
 def weights_path(weights: Published) -> Path:
-    """Where published weights are looked for: where torchvision keeps them too, by the rule of ``torch.hub``."""
+    """Return the local path of published weights, in the cache directory of ``torch.hub``, as torchvision's."""
     cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
     home = os.environ.get("TORCH_HOME", f"{cache}/torch")
     return Path(home, "hub", "checkpoints", weights.file).expanduser()
 
 
 def weights_file(config: ModelConfig) -> Path | None:
-    """The file that initialises the backbone, if any.
+    """Return the file with initial weights, None for random ones.
 
     Raises:
-        Mistakes: it is not there; for ImageNet weights, what to fetch and where to put it.
+        Mistakes: the file is missing; for ImageNet weights the error says what to download and where to put it.
     """
     if config.weights is None:
         return None
     if config.weights != IMAGENET:
         path = Path(config.weights)
         if not path.is_file():
-            raise Mistakes(f"model.weights is {config.weights!r}, no file. Give a file, 'imagenet' or null.")
+            raise Mistakes(f"model.weights is {config.weights!r}, not a file. Give a file, 'imagenet' or null.")
         return path
     imagenet = backbone(config.backbone).imagenet
     if imagenet is None:
@@ -54,14 +54,13 @@ def weights_file(config: ModelConfig) -> Path | None:
     path = weights_path(imagenet)
     if not path.is_file():
         raise Mistakes(
-            f"The ImageNet weights of {config.backbone} are not on this machine. "
-            f"Fetch {imagenet.address} and put it at {path}."
+            f"The ImageNet weights of {config.backbone} are not on this machine. Download {imagenet.address} to {path}."
         )
     return path
 
 
 def _tensors(path: Path) -> "dict[str, Tensor]":
-    import torch  # here, since `holdout backbones` asks this module where weights lie
+    import torch  # late: `holdout backbones` uses this module without torch
 
     if path.suffix == ".safetensors":
         try:
@@ -73,8 +72,8 @@ def _tensors(path: Path) -> "dict[str, Tensor]":
         read = partial(torch.load, map_location="cpu", weights_only=True)
     try:
         content = read(path)
-    except Exception as error:  # what is no pickle at all makes the unpickler stumble anywhere
-        reason = (str(error) or "the file is cut off").splitlines()[0]
+    except Exception as error:  # a file that is not a pickle may raise anything in the unpickler
+        reason = (str(error) or "the file is truncated").splitlines()[0]
         raise Mistakes(f"The weights in {path} cannot be read: {reason}") from error
     if not isinstance(content, Mapping) or not all(isinstance(value, torch.Tensor) for value in content.values()):
         raise Mistakes(f"{path} does not hold named tensors. Save a network's state_dict() and nothing else.")
@@ -82,17 +81,17 @@ def _tensors(path: Path) -> "dict[str, Tensor]":
 
 
 def load_weights(backbone: "nn.Module", path: Path) -> None:
-    """Fill ``backbone`` from a file of named tensors. Others there, such as a classifier's, are left out.
+    """Load the weights of ``backbone`` from a file of named tensors; others, such as a classifier's, are ignored.
 
     Raises:
-        Mistakes: the file cannot be read, or lacks tensors of the backbone, or holds them in other shapes.
+        Mistakes: the file cannot be read, or tensors of the backbone are missing or have another shape.
     """
     found = {_present_name(name): tensor for name, tensor in _tensors(path).items()}
     state = backbone.state_dict()
-    # Whole numbers, such as counts of batches and tables of indices, are the network's own and never learnt.
+    # integer tensors, such as batch counters and index tables, are kept: they are never learned
     needed = {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}
     for name in needed.keys() & found.keys():
-        if found[name].shape == (1, *needed[name].shape):  # so are vectors stored that were ported from Caffe
+        if found[name].shape == (1, *needed[name].shape):  # vectors converted from Caffe
             found[name] = found[name][0]
     missing = [name for name in needed if name not in found]
     other = [

@@ -118,9 +118,9 @@ def test_clusterings_are_computed_once_more_from_their_parts() -> None:
 def test_superclasses_have_to_be_given() -> None:
     embeddings_ND, labels_N = blobs(4, 3)
     for compute in (evaluate, metric_parts):
-        with pytest.raises(Mistakes, match="nmi_super compares clusters with superclasses, and none are given"):
+        with pytest.raises(Mistakes, match="nmi_super compares clusters with superclasses, and there are none"):
             compute(embeddings_ND, labels_N, ["nmi", "nmi_super"])
-    with pytest.raises(Mistakes, match="Labels must be one an embedding"):
+    with pytest.raises(Mistakes, match="Labels must be one per embedding"):
         evaluate(embeddings_ND, labels_N, ["f1_super"], superclasses_N=labels_N[:5])
     assert not set(SUPERCLASSES) & set(all_metrics())  # they are asked for by name
 

@@ -221,7 +221,7 @@ def test_every_formula_has_an_example(score: Any) -> None:
         (torch.zeros(0, 3), torch.zeros(0), "Embeddings must be N rows of D numbers, not of shape (0, 3)"),
         (torch.tensor([[1.0, math.nan], [1, 1]]), torch.zeros(2), "1 of 2 embeddings are not finite"),
         (torch.tensor([[1.0, math.inf], [1, 1]]), torch.zeros(2), "1 of 2 embeddings are not finite"),
-        (torch.ones(3, 2), torch.zeros(2), "Labels must be one an embedding"),
+        (torch.ones(3, 2), torch.zeros(2), "Labels must be one per embedding"),
     ],
 )
 @pytest.mark.parametrize("name", ["recall_at_1", "nmi", "dists_intra"])

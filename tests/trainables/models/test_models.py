@@ -159,7 +159,7 @@ def test_imagenet_weights_are_never_downloaded(tmp_path: Path, monkeypatch: pyte
     path = tmp_path / "hub" / "checkpoints" / Path(address).name
     with pytest.raises(Mistakes) as mistake:
         EmbeddingModel(config)
-    assert f"Fetch {address} and put it at {path}." in str(mistake.value)
+    assert f"Download {address} to {path}." in str(mistake.value)
     path.parent.mkdir(parents=True)
     state = resnet18_file(path)
     assert weights_file(config) == path
@@ -190,7 +190,7 @@ def test_files_that_are_no_weights_are_named(tmp_path: Path) -> None:
         path.write_bytes(content) if isinstance(content, bytes) else torch.save(content, path)
         with pytest.raises(Mistakes, match=words):
             load_weights(BACKBONES["convnet"].build(), path)
-    with pytest.raises(Mistakes, match=r"nowhere\.pth', no file"):
+    with pytest.raises(Mistakes, match=r"nowhere\.pth', not a file"):
         EmbeddingModel(ModelConfig(weights=str(tmp_path / "nowhere.pth")))
 
 

@@ -131,7 +131,7 @@ def test_torchvision_is_imported_where_it_is_needed_and_not_before() -> None:
             r"convnet, .*, timm:NAME or .*; it is 'resnet51' \(did you mean resnet50\?\)",
         ),
         ("torchvision:resnet51", r"which torchvision does not have \(did you mean resnet50\?\)"),
-        ("torchvision:fcn_resnet50", "which classifies no images and so has no one last map"),
+        ("torchvision:fcn_resnet50", "which is not a classification network and has no single last map"),
         ("torchvisoin:vgg11", "no module torchvisoin is found"),
     ],
 )
@@ -150,7 +150,7 @@ def test_timm_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sizes_that_a_network_cannot_take_are_found_before_training() -> None:
     smoke_test(ModelConfig(), 32)
     for name, side in (("convnet", 8), ("torchvision:vit_b_32", 64)):
-        with pytest.raises(Mistakes, match=f"training.image_size is {side}, and {name} cannot take such images"):
+        with pytest.raises(Mistakes, match=f"training.image_size is {side}, and {name} does not accept such images"):
             smoke_test(ModelConfig(backbone=name), side)
 
 
@@ -161,7 +161,7 @@ def test_imagenet_weights_of_any_network_are_never_downloaded(tmp_path: Path, mo
         assert imagenet is not None
         with pytest.raises(Mistakes) as mistake:
             EmbeddingModel(ModelConfig(backbone=name, weights="imagenet"))
-        assert f"Fetch {imagenet.address} and put it at {weights_path(imagenet)}." in str(mistake.value)
+        assert f"Download {imagenet.address} to {weights_path(imagenet)}." in str(mistake.value)
         assert weights_path(imagenet).is_relative_to(tmp_path)
 
 
