@@ -1,11 +1,11 @@
-"""A loss of one's own: Circle loss, with its space.
+"""A user-defined loss: Circle loss, with its search space.
 
 In a search file, with the repository's root on ``PYTHONPATH``:
 
     losses: [proxy_anchor, "examples.circle_loss:CircleLoss"]
     space: {circle_loss: {margin: {low: 0.2, high: 0.4}}}
 
-``holdout check examples.circle_loss:CircleLoss`` says whether it keeps what every loss keeps.
+``holdout check examples.circle_loss:CircleLoss`` runs the contract tests of every loss on it.
 
 Shapes: B batch, D embedding.
 """
@@ -22,11 +22,10 @@ from trainables.mistakes import raise_if_any
 
 
 class CircleLoss(Loss):
-    """mean over anchors of log(1 + Σ_n e^{scale·α_n(S_n−margin)} · Σ_p e^{−scale·α_p(S_p−1+margin)}).
+    """Circle loss (Sun et al., CVPR 2020, eq. 6-8) of each anchor in the batch; ``equation`` gives the formula.
 
-    α_n = [S_n + margin]₊ and α_p = [1 + margin − S_p]₊ weigh each similarity by how far it is from its optimum. They
-    take part in the gradient here, where the authors' code holds them constant. An anchor without a positive or
-    without a negative gives 0. Source: Sun et al., Circle Loss (CVPR 2020), eq. 6 to 8, for each anchor of the batch.
+    [S + margin]₊ and [1 + margin − S]₊ weight each similarity by its distance from the optimum. Here they have a
+    gradient; the authors' code detaches them. An anchor without a positive or without a negative gives 0.
     """
 
     paper = "Circle loss (Sun et al. 2020, eq. 6-8)"

@@ -1,10 +1,10 @@
-"""A network of one's own: two layers of strided convolution.
+"""A user-defined network: two layers of strided convolution.
 
 In a search file, with the repository's root on ``PYTHONPATH``:
 
     model: {backbone: "examples.tiny_network:TinyNetwork", embedding_dim: 32}
 
-``holdout check examples.tiny_network:TinyNetwork`` says whether it keeps what every backbone keeps.
+``holdout check examples.tiny_network:TinyNetwork`` runs the contract tests of every backbone on it.
 """
 
 import torch
@@ -15,7 +15,7 @@ class TinyNetwork(nn.Module):
     """Two strided convolutions: images [B, 3, H, W] → maps [B, 48, H/8, W/8]."""
 
     features = 48
-    mean = (0.5, 0.5, 0.5)  # images of 0 … 1 come as -1 … 1
+    mean = (0.5, 0.5, 0.5)  # scales images from 0 … 1 to -1 … 1
     scale = (0.5, 0.5, 0.5)
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""``python -m examples.papers``: what it lists, writes and refuses."""
+"""The command ``python -m examples.papers``: its list, its files and its errors."""
 
 from pathlib import Path
 from xml.etree import ElementTree
@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from examples.papers.__main__ import main
-from examples.papers.table import FIGURES
+from examples.papers.figures import FIGURES
 
 
 def test_every_figure_is_listed(capsys: pytest.CaptureFixture[str]) -> None:

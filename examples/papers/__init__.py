@@ -1,1 +1,1 @@
-"""The analytic figures of the papers, drawn with this project's own losses."""
+"""Analytic figures of the papers, drawn with this project's own losses."""

@@ -3,9 +3,8 @@
 import argparse
 from pathlib import Path
 
-from examples.papers.picture import SUFFIXES, picture
-from examples.papers.table import FIGURES
-from search.cli.output import rendered
+from examples.papers.figures import FIGURES, SUFFIXES, picture
+from search.cli.output import rendered, show, show_line
 from search.report.text_table import TextTable
 from trainables.files import write_whole
 
@@ -23,16 +22,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--to", type=Path, metavar="FILE", help=f"the file to write: {' or '.join(SUFFIXES)}")
     given = parser.parse_args(arguments)
     if given.figure is None:
-        print(rendered([listed()]))
+        show(rendered([listed()]), None, as_json=False)
         return
     if given.to is None or given.to.suffix not in SUFFIXES:
         parser.error(f"--to must name a {' or '.join(SUFFIXES)} file; it is {given.to}")
+    if not given.to.parent.is_dir():
+        parser.error(f"--to {given.to} is in a folder that does not exist; create it, or name another file")
     content, shown = picture(given.figure, given.to.suffix)
     try:
         write_whole(given.to, lambda file: file.write(content))
     except OSError as error:
         parser.error(f"--to {given.to} cannot be written ({error.strerror or error})")
-    print(shown.finding, rendered([shown.table]), given.to, sep="\n")
+    show_line(shown.finding)
+    show(rendered([shown.table]), None, as_json=False)
+    show_line(str(given.to))
 
 
 if __name__ == "__main__":

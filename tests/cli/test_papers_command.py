@@ -14,8 +14,7 @@ from support.commands import holdout_here, plain
 from support.cost import AFFORDABLE, images_seen
 from support.trees import make_tree
 
-from examples.papers.picture import SUFFIXES
-from examples.papers.table import FIGURES
+from examples.papers.figures import FIGURES, SUFFIXES
 from search.campaigns.prepare import read_campaign_plans
 from search.campaigns.tables import comparable
 from search.cli.main import app

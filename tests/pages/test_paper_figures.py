@@ -1,4 +1,4 @@
-"""The papers' figures: their numbers against closed forms, loops and the papers' print, and their files.
+"""Figures of the papers: numbers against closed forms, loops and the papers' own, and the files written.
 
 Shapes: P points, N candidates or points.
 """
@@ -15,31 +15,31 @@ import torch
 from matplotlib.figure import Figure
 from PIL import Image
 
-from examples.papers import pnp_6
-from examples.papers.picture import SUFFIXES, picture
-from examples.papers.pnp_1 import pnp_1, surface
-from examples.papers.pnp_3 import PRINTED, built, named, pnp_3
-from examples.papers.pnp_5 import ap_slope, pnp_5
-from examples.papers.sampling_1 import (
+from examples.papers import pnp_toy
+from examples.papers.figures import FIGURES, SUFFIXES, Shown, picture
+from examples.papers.pnp import PRINTED, ap_slope, built, curve, named, pnp_1, pnp_3, pnp_5, surface
+from examples.papers.pnp_toy import POINTS, embedded, network, points, trained
+from examples.papers.sampling import (
+    FIG_2,
+    FIG_3,
     NAMES,
     SAME_N,
+    WorkedRanking,
     descended,
     precision,
+    sampling_2,
     start,
     top_k_terms,
     triplet_terms,
+    worked,
 )
-from examples.papers.slopes import curve
-from examples.papers.table import FIGURES, Shown
-from examples.papers.toy import POINTS, embedded, network, points, trained
-from examples.papers.worked_ranking import FIG_2, FIG_3, Ranking, sampling_2, worked
 from search.report.drawing import style
 from trainables.losses.ranking import VARIANTS
 
 AT = [0.0, 0.01, 0.5, 1.0, 3.0, 40.0]
 B, ALPHA = 2.5, 3.0
 
-# f and its derivative by hand, of R alone
+# f(R) and its derivative, derived by hand
 CLOSED: dict[str, tuple[Callable[[float], float], Callable[[float], float]]] = {
     "O": (lambda r: r, lambda r: 1.0),
     "Iu": (lambda r: (1 + r) * math.log(1 + r), lambda r: 1 + math.log(1 + r)),
@@ -64,7 +64,7 @@ def test_a_variant_and_its_derivative(variant: str) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_loss_of_a_batch_is_what_is_drawn(variant: str) -> None:
-    """Both samples of the class, at 0° and at 60°, have three negatives between them, so R is 3 for each."""
+    """Three negatives are between the two samples of the class, at 0° and 60°, so R is 3 for both."""
     degrees = torch.tensor([0.0, 60.0, 1.0, 2.0, 3.0], dtype=torch.float64)
     embeddings = torch.stack((degrees.deg2rad().cos(), degrees.deg2rad().sin()), dim=1)
     value = built(variant, bound=B, alpha=ALPHA, temperature=1e-4)(embeddings, torch.tensor([0, 0, 1, 2, 3]))
@@ -103,8 +103,8 @@ def test_average_precision_and_its_derivatives() -> None:
         (FIG_3, 0.8 + 0.65 - (0.55 + 0.53), {0.8, 0.65}, {0.55, 0.53}),
     ],
 )
-def test_a_worked_ranking(ranking: Ranking, loss: float, negatives: set[float], positives: set[float]) -> None:
-    """The losses and the sets that the captions print; the triplets by loops."""
+def test_a_worked_ranking(ranking: WorkedRanking, loss: float, negatives: set[float], positives: set[float]) -> None:
+    """Compare with the losses and sets in the captions; triplets are recomputed by loops."""
     assert set(ranking.printed) >= negatives | positives
     found = worked(ranking)
     topk = found[f"top-{ranking.k} precision"]
@@ -187,7 +187,7 @@ def test_files_of_both_kinds(name: str) -> None:
     assert root.attrib["viewBox"] == f"0 0 {row.width} {row.height}"
     texts = "".join(root.itertext())
     assert row.source in texts
-    assert "var(" not in svg  # colours of a page that is not there
+    assert "var(" not in svg  # no colours from a page's style sheet
     with Image.open(io.BytesIO(contents[".png"][0])) as image:
         assert image.size == (2 * row.width, 2 * row.height)
         assert image.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
@@ -196,8 +196,8 @@ def test_files_of_both_kinds(name: str) -> None:
 
 
 def test_the_toy_is_drawn_with_every_variant(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With two seeds, since each trains five networks."""
-    monkeypatch.setattr(pnp_6, "SEEDS", (4, 5))
+    """Use two seeds, since each trains five networks."""
+    monkeypatch.setattr(pnp_toy, "SEEDS", (4, 5))
     content, said = picture("pnp-6", ".svg")
     texts = "".join(ElementTree.fromstring(content.decode()).itertext())
     for title in ("training and test data", "before training", *(named(built(variant)) for variant in VARIANTS)):
@@ -207,7 +207,7 @@ def test_the_toy_is_drawn_with_every_variant(monkeypatch: pytest.MonkeyPatch) ->
     train, _ = points(4)
     unit_N2 = embedded(trained(built("Ib"), train, 4), train)
     within = [1 - (one @ one.T)[~torch.eye(150, dtype=torch.bool)].mean().item() for one in unit_N2.split(150)]
-    scored = pnp_6.scores(trained(built("Ib"), train, 4), train)
+    scored = pnp_toy.scores(trained(built("Ib"), train, 4), train)
     assert scored["dists_intra"] == pytest.approx(np.mean(within), abs=1e-5)
     mean, deviation = map(float, rows["PNP-Ib, b = 4"][2].split("\n±"))
     assert abs(mean - scored["dists_intra"]) == pytest.approx(deviation / 2**0.5, abs=1.5e-3)

@@ -1,54 +1,136 @@
-"""PNP's toy before training and after it with each variant, on the circle.
+"""PNP's toy, Fig. 6: a network on points of the plane, before training and after it with each variant.
 
-Shapes: N points; 2 is (x, y).
+The paper names the network, the embedding, the classes and their samples. Where the classes are, and how the network is
+trained, follows the code of Roth et al., Revisiting Training Strategies and Generalization Performance in Deep Metric
+Learning (2020). There classes are line segments. Training classes follow each other on the diagonal, so that one
+direction of the plane separates them; of the test classes two are vertical and two horizontal, so that it takes both.
+
+Shapes: N points; B points of a batch; 2 is (x, y), of the plane or of an embedding.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import torch
+from torch import nn
 
-from examples.papers.pnp_3 import built, named
-from examples.papers.table import Shown
-from examples.papers.toy import (
-    BATCH,
-    LEARNING_RATE,
-    POINTS,
-    STEPS,
-    Points,
-    embedded,
-    network,
-    one_thread,
-    points,
-    trained,
-)
+from examples.papers.figures import Shown
+from examples.papers.pnp import built, named
 from search.report.drawing import COLOURS, FAINT
 from search.report.text_table import TextTable
+from trainables.losses.base import Loss, unit
 from trainables.losses.ranking import VARIANTS
 from trainables.metrics.evaluation import evaluate
+from trainables.training.optimizers import Adam
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from torch import nn
 
-SEEDS: Final = tuple(range(10))
-"""The first one's networks are drawn: the paper's seed."""
-METRICS: Final = ("map_at_r", "nmi", "dists_intra", "dists_inter")
-BEFORE: Final = "before training"
-_RING: Final = 0.09
-"""Between the circles on which the picture has the classes, so that one does not hide another."""
+POINTS: Final = 150
+"""Points of a class, as in section "Performance of Different PNP Variants"."""
+HIDDEN: Final = 30
+LEARNING_RATE, BATCH, STEPS = 0.03, 24, 200  # Roth et al., in their code
+
+_TRAIN: Final = (
+    ((0.1, 0.1), (0.3, 0.3)),
+    ((0.35, 0.35), (0.55, 0.55)),
+    ((0.6, 0.6), (0.8, 0.8)),
+    ((0.85, 0.85), (1.05, 1.05)),
+)
+_TEST: Final = (
+    ((0.2, 0.2), (0.2, 0.4)),
+    ((0.2, 0.55), (0.2, 0.85)),
+    ((0.4, 0.2), (0.6, 0.2)),
+    ((0.7, 0.2), (0.9, 0.2)),
+)
+"""The two ends of each class."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points:
+    """Points of the plane with their classes."""
+
+    places_N2: torch.Tensor
+    labels_N: torch.Tensor
+
+
+def points(seed: int) -> tuple[Points, Points]:
+    """Draw training and test points uniformly from each class's line segment."""
+    draws = np.random.default_rng(seed)
+    return _drawn(_TRAIN, draws), _drawn(_TEST, draws)
+
+
+def _drawn(lines: tuple[tuple[tuple[float, float], tuple[float, float]], ...], draws: np.random.Generator) -> Points:
+    places = [np.array(low) + draws.random((POINTS, 1)) * (np.array(high) - low) for low, high in lines]
+    return Points(
+        places_N2=torch.tensor(np.concatenate(places), dtype=torch.float32),
+        labels_N=torch.arange(len(lines)).repeat_interleave(POINTS),
+    )
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run torch with one thread: with several, tensors this small take ten times as long in synchronisation."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def network(seed: int) -> nn.Module:
+    """Build the untrained network: two layers of 30 units, and an embedding of two dimensions."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            nn.Linear(2, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 2)
+        )
 
 
 @one_thread()
-def scores(model: "nn.Module", some: Points) -> dict[str, float]:
-    """What the embeddings of some points are worth."""
+def trained(loss: Loss, train: Points, seed: int) -> nn.Module:
+    """Train the network of ``seed`` on batches drawn from all classes."""
+    model = network(seed)
+    optimizer = Adam(model.parameters(), lr=LEARNING_RATE)
+    draws = torch.Generator().manual_seed(seed)
+    for _ in range(STEPS):
+        batch_B = torch.randperm(len(train.labels_N), generator=draws)[:BATCH]
+        value = loss(model(train.places_N2[batch_B]), train.labels_N[batch_B])
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+    return model
+
+
+def embedded(model: nn.Module, some: Points) -> torch.Tensor:
+    """Compute the embeddings of points, normalised to the unit circle [N, 2]."""
+    with torch.no_grad():
+        return unit(model(some.places_N2))
+
+
+# The figure.
+
+SEEDS: Final = tuple(range(10))
+"""Seeds of the table; the networks of the first one, the paper's, are drawn."""
+METRICS: Final = ("map_at_r", "nmi", "dists_intra", "dists_inter")
+BEFORE: Final = "before training"
+_RING: Final = 0.09
+"""Distance between the circles on which classes are drawn, so that they do not overlap."""
+
+
+@one_thread()
+def scores(model: nn.Module, some: Points) -> dict[str, float]:
+    """Compute the metrics of the embeddings of points."""
     return evaluate(embedded(model, some), some.labels_N, METRICS)
 
 
-def trainings(seeds: Sequence[int]) -> Mapping[str, list["nn.Module"]]:
-    """The networks before training and after it with each variant, one a seed."""
+def trainings(seeds: Sequence[int]) -> Mapping[str, list[nn.Module]]:
+    """Train a network with each variant and seed; the untrained ones are under ``BEFORE``."""
     data = {seed: points(seed)[0] for seed in seeds}
     made = {BEFORE: [network(seed) for seed in seeds]}
     for variant in VARIANTS:
@@ -58,7 +140,7 @@ def trainings(seeds: Sequence[int]) -> Mapping[str, list["nn.Module"]]:
 
 
 def pnp_6(figure: "Figure") -> Shown:
-    """The points of the plane, and where the networks put them."""
+    """Draw the points of the plane, and their embeddings by each network."""
     train, test = points(SEEDS[0])
     made = trainings(SEEDS)
     panels = figure.subplots(2, 4).ravel()
@@ -79,7 +161,7 @@ def pnp_6(figure: "Figure") -> Shown:
 
 
 Found = Mapping[str, list[dict[str, dict[str, float]]]]
-"""By network, a seed's metrics by part."""
+"""Metrics by network, seed, part and name."""
 
 
 def _values(found: Found, called: str, part: str, metric: str) -> np.ndarray:
@@ -146,7 +228,7 @@ def _plane(axes: "Axes", train: Points, test: Points) -> None:
 def _circles(
     axes: "Axes", train_N2: torch.Tensor, train_N: torch.Tensor, test_N2: torch.Tensor, test_N: torch.Tensor
 ) -> None:
-    """The training classes on the circle of length 1, each test class on a larger one of its own."""
+    """Draw the training classes on the unit circle, and each test class on a larger circle."""
     from matplotlib.patches import Circle
 
     axes.add_patch(Circle((0, 0), 1, fill=False, edgecolor=FAINT, linewidth=0.6))
