@@ -228,7 +228,7 @@ class _LossContract:
         return accepted
 
     def _without_chance(self) -> dict[str, Value] | None:
-        """Return params for which the loss is deterministic, None if there are none."""
+        """Return params for which the loss is deterministic, or None."""
         choices = [
             {name: choice}
             for name, parameter in self._space.items()

@@ -35,7 +35,7 @@ class PositivePairs:
     positives_B: torch.Tensor
 
     def mean_of_query_means(self, values_P: torch.Tensor) -> torch.Tensor:
-        """Return the mean over a query's positives, then over the queries that have any (0 if there are none)."""
+        """Return the mean over a query's positives, then over the queries that have any (0 without any)."""
         queries = (self.positives_B > 0).sum().clamp(min=1)
         return (values_P / self.positives_B[self.query_P]).sum() / queries
 

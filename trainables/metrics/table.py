@@ -94,7 +94,7 @@ def superclass_metrics(names: Sequence[str]) -> list[str]:
 
 
 def largest_k(names: Sequence[str]) -> int:
-    """Return the largest k in the ``names`` of metrics, 0 if there is none."""
+    """Return the largest k in the ``names`` of metrics, 0 without any."""
     return max((found[1] for name in names if (found := split_at_k(split_subset(name)[0]))), default=0)
 
 

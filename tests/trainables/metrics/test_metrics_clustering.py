@@ -56,7 +56,7 @@ def test_separate_classes_are_found(with_faiss: bool, monkeypatch: pytest.Monkey
 
 
 def lloyd(unit_ND: torch.Tensor, clusters: int, seed: int) -> torch.Tensor:
-    """Plain k-means in float64: 25 times all images ask all centres, and once more."""
+    """Compute k-means in float64: 25 iterations over all images and centres, and a last assignment."""
     start = torch.randperm(len(unit_ND), generator=torch.Generator().manual_seed(seed))[:clusters]
     unit_ND = unit_ND.double()
     centres_CD = unit_ND[start]
@@ -77,7 +77,7 @@ def _nearest(unit_ND: torch.Tensor, centres_CD: torch.Tensor) -> torch.Tensor:
 def test_kmeans_is_plain_kmeans(
     images: int, clusters: int, dimensions: int, with_faiss: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where images are equal and equally near to several centres: in two dimensions there are few places."""
+    """Include duplicates and images equally near to several centres, which are common in two dimensions."""
     if not with_faiss:
         monkeypatch.setitem(sys.modules, "faiss", None)
     generator = torch.Generator().manual_seed(0)
@@ -91,7 +91,7 @@ def test_as_many_clusters_as_images() -> None:
 
 
 def test_superclasses_are_found_again_by_as_many_clusters() -> None:
-    """Twelve classes of three kinds: k-means looks for three clusters, and scikit-learn compares them."""
+    """Compare three clusters of twelve classes in three superclasses with scikit-learn."""
     embeddings_ND, labels_N = blobs(12, 20)
     superclasses_N = labels_N % 3 + 4
     unit_ND = torch.nn.functional.normalize(embeddings_ND.double()).float()
@@ -122,7 +122,7 @@ def test_superclasses_have_to_be_given() -> None:
             compute(embeddings_ND, labels_N, ["nmi", "nmi_super"])
     with pytest.raises(Mistakes, match="Labels must be one per embedding"):
         evaluate(embeddings_ND, labels_N, ["f1_super"], superclasses_N=labels_N[:5])
-    assert not set(SUPERCLASSES) & set(all_metrics())  # they are asked for by name
+    assert not set(SUPERCLASSES) & set(all_metrics())  # only by name
 
 
 @settings(max_examples=30, deadline=None)

@@ -34,7 +34,7 @@ TIES = GOLDEN["tie_set"]
 
 @pytest.mark.parametrize("row", GOLDEN["table3"], ids=lambda row: "".join(map(str, row["ranking"])))
 def test_table_3_of_the_mpa_paper(row: dict[str, Any]) -> None:
-    """Percent to the printed digit; R is 4 in all rows."""
+    """Compare percentages to the printed digit; R is 4 in all rows."""
     ranking = Ranking(relevant_QK=torch.tensor([row["ranking"]]).bool(), positives_Q=torch.tensor([4]))
     for name, printed in row["printed"].items():
         at_k = name.replace("@10", "_at_k")
@@ -44,7 +44,7 @@ def test_table_3_of_the_mpa_paper(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("exclude", [False, True])
 def test_ties_rank_by_index(exclude: bool) -> None:
-    """Vectors of ±1 have many equal similarities, and some are duplicates of each other."""
+    """Return vectors of ±1, which have many equal similarities and some duplicates."""
     embeddings_ND = torch.tensor(TIES["x_pm1"], dtype=torch.float32)
     values = retrieval_metrics(embeddings_ND, torch.tensor(TIES["y"]), (1, 2, 4, 8, 10), exclude_singletons=exclude)
     expected = TIES["values"]["valid_queries" if exclude else "all_queries_singletons_as_0"]
@@ -55,7 +55,7 @@ def test_ties_rank_by_index(exclude: bool) -> None:
 
 
 def naive(embeddings_ND: torch.Tensor, labels: list[int], name: str) -> list[float]:
-    """One metric of every query, from its definition."""
+    """Compute one metric of every query from its definition."""
     rows = torch.nn.functional.normalize(embeddings_ND.double()).tolist()
     scores = []
     for q in range(len(rows)):
@@ -95,7 +95,7 @@ def clustered(labels: list[int], seed: int = 0, duplicates: bool = True) -> torc
     seed=st.integers(0, 1000),
 )
 def test_further_images_stand_in_the_gallery_alone(labels: list[int], others: list[int], seed: int) -> None:
-    """They are among the neighbours, and no queries; metrics of no ranking know nothing of them."""
+    """Check images that are only in the gallery: neighbours, not queries, and ignored by other metrics."""
     embeddings_ND = clustered([*labels, *others], seed)
     every = torch.tensor([*labels, *others])
     names = ("recall_at_1", "map_at_3", "map_at_r", "map")
@@ -109,7 +109,7 @@ def test_further_images_stand_in_the_gallery_alone(labels: list[int], others: li
 
 
 def test_further_images_may_be_many() -> None:
-    """More than are ranked whole: the float32 search sees them."""
+    """Use more images than are ranked exhaustively, so that the float32 search is used."""
     labels = [0, 0, 1, 1, 1, *[2 + n % 9 for n in range(200)]]
     embeddings_ND = clustered(labels)
     expected = naive(embeddings_ND, labels, "map_at_r")[:5]
@@ -134,7 +134,7 @@ LARGE_LABELS = torch.arange(600) % 97
 
 @pytest.fixture(scope="module")
 def large() -> torch.Tensor:
-    """More images than one candidate list, with duplicates across classes and embeddings a rounding apart."""
+    """Return more images than candidates, with duplicates across classes and embeddings that differ by rounding."""
     embeddings_ND = clustered(LARGE_LABELS.tolist(), duplicates=False)
     embeddings_ND[100:140] = embeddings_ND[7]
     embeddings_ND[200:260] = embeddings_ND[11:71]

@@ -1,4 +1,4 @@
-"""Networks of torchvision and timm against those libraries' own, and the names they go by."""
+"""Networks of torchvision and timm against those libraries' own outputs and names."""
 
 import importlib.util
 import subprocess
@@ -28,7 +28,7 @@ def random_images(side: int) -> Tensor:
 
 
 def entering(part: str) -> Callable[[Any, Tensor], Tensor]:
-    """What the library's whole network gives to its part of that name."""
+    """Return a function that computes the input of ``part`` in the library's whole network."""
 
     def run(whole: nn.Module, images: Tensor) -> Tensor:
         seen: list[Tensor] = []
@@ -90,7 +90,7 @@ def test_every_family_of_torchvision(name: str, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_inceptions_scale_their_input_as_torchvision_does() -> None:
-    """torchvision's GoogLeNet is fed ImageNet's mean and scale, and undoes them itself."""
+    """torchvision's GoogLeNet takes images with ImageNet's mean and scale and converts them itself."""
     model = EmbeddingModel(ModelConfig(backbone="googlenet")).eval()
     theirs = torchvision.models.googlenet(weights=None, aux_logits=False, init_weights=False, transform_input=True)
     theirs.load_state_dict(model.backbone.state_dict(), strict=False)
