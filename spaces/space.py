@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+if TYPE_CHECKING:  # a value and its text are used where Optuna is missing
+    from optuna.distributions import BaseDistribution
 
 Value = bool | int | float | str | None
 """A value of a parameter."""
@@ -25,7 +26,7 @@ class Parameter:
     paper, in its order, if it differs from the distribution's.
     """
 
-    distribution: BaseDistribution
+    distribution: "BaseDistribution"
     default: Value
     source: str
     when: Mapping[str, tuple[Value, ...]] = field(default_factory=lambda: MappingProxyType({}))
@@ -39,6 +40,8 @@ class Parameter:
 
     def contains(self, value: Value) -> bool:
         """Return True if ``value`` is within the distribution, ignoring its steps."""
+        from optuna.distributions import CategoricalDistribution
+
         distribution = self.distribution
         if isinstance(distribution, CategoricalDistribution):
             return value in distribution.choices
@@ -60,8 +63,10 @@ Space = Mapping[str, Parameter]
 """Parameters by name, each after those that its ``when`` names."""
 
 
-def steps(distribution: BaseDistribution) -> tuple[Value, ...] | None:
+def steps(distribution: "BaseDistribution") -> tuple[Value, ...] | None:
     """Return every value of ``distribution`` in order; None if it is continuous."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
     if isinstance(distribution, CategoricalDistribution):
         return distribution.choices
     if isinstance(distribution, IntDistribution):
