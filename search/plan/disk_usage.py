@@ -14,7 +14,7 @@ from search.plan.runs import RunFolder, find_runs, stored_config, stored_split
 from search.secrets import without_password
 from trainables.data.augment import Frame, short_side_needed
 from trainables.data.store.cache import is_used, last_used, limit_of
-from trainables.data.store.spec import INDEX
+from trainables.data.store.contents import INDEX
 from trainables.files import as_path
 from trainables.mistakes import Mistakes
 from trainables.storage import AnyPath, existing, within

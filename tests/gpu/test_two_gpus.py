@@ -18,7 +18,7 @@ from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
 from trainables.training.config import TrainingConfig
 from trainables.training.cross_validation import begin
-from trainables.training.distributed.ranks import RankLost
+from trainables.training.distributed import RankLost
 from trainables.training.distributed.training import FirstRank
 
 pytestmark = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="it needs two GPUs")

@@ -14,8 +14,7 @@ import torch
 from support.small_model import SmallModel, small_model
 
 import holdout
-from trainables.data.store.contents import read_contents
-from trainables.data.store.spec import ARRAYS
+from trainables.data.store.contents import ARRAYS, read_contents
 from trainables.inference.embedder import Embedder
 from trainables.inference.index.description import DESCRIPTION, PATHS, VECTORS
 from trainables.inference.index.image_index import ImageIndex

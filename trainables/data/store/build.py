@@ -20,8 +20,7 @@ from trainables.data.dataset import Dataset
 from trainables.data.images import Unreadable, cannot_be_read, fitted, identified, open_file, resized_shape, unreadable
 from trainables.data.sets.folders import RootedDataset
 from trainables.data.store.cache import DRAFT, InUse, make_room
-from trainables.data.store.contents import image_digest
-from trainables.data.store.spec import ARRAYS, FORMAT, INDEX, PIXELS
+from trainables.data.store.contents import ARRAYS, FORMAT, INDEX, PIXELS, image_digest
 from trainables.files import write_json, write_whole
 from trainables.mistakes import Mistakes
 from trainables.storage import OUTAGES, DiskFull, StorageFailure, is_full

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 from zipfile import BadZipFile
 
 import numpy as np
 
-from trainables.data.store.spec import ARRAYS, FORMAT, INDEX, PIXELS
 from trainables.mistakes import Mistakes
+
+if TYPE_CHECKING:
+    pass
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -98,3 +101,9 @@ def content_digest(by_class: Mapping[str, list[str]]) -> str:
 def named_digest(by_class: Mapping[str, list[str]]) -> str:
     """Return the SHA-256 (hex) of all images and the names of their classes."""
     return hashlib.sha256(json.dumps(by_class, sort_keys=True).encode()).hexdigest()
+
+
+FORMAT = 3
+
+
+PIXELS, ARRAYS, INDEX = "pixels.bin", "arrays.npz", "index.json"

@@ -22,9 +22,6 @@ from trainables.data.dataset import Dataset
 if TYPE_CHECKING:
     from trainables.data.store.view import Store
 
-FORMAT = 3
-PIXELS, ARRAYS, INDEX = "pixels.bin", "arrays.npz", "index.json"
-
 
 @dataclass(frozen=True, kw_only=True)
 class StoreSpec:

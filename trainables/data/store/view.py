@@ -17,8 +17,7 @@ from torch import Tensor
 
 from trainables.data.dataset import Dataset
 from trainables.data.store.cache import InUse
-from trainables.data.store.contents import read_contents
-from trainables.data.store.spec import PIXELS
+from trainables.data.store.contents import PIXELS, read_contents
 from trainables.metrics.table import superclass_metrics
 from trainables.mistakes import Mistakes, listed
 

@@ -19,8 +19,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _abort_process_group
 
-from trainables.mistakes import Failure
 from trainables.spec import TrialSpec
+from trainables.training.distributed import RankLost
 
 PATIENCE_S = 600.0
 """Timeout for a rank that does not reach a collective operation."""
@@ -28,10 +28,6 @@ PATIENCE_S = 600.0
 END_S = 10.0
 BLAME_S = 5.0
 """Time for a failed rank's error to arrive: the others notice first that it is gone."""
-
-
-class RankLost(Failure):
-    """A rank's process that died or did not answer."""
 
 
 # Messages: orders to the other ranks (Begin, TrainEpoch, None to exit), and their answers (Done, Failed).

@@ -17,8 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 from trainables.mistakes import Mistakes
 from trainables.models.embedding import autocast
 from trainables.spec import EpochRecord, TrialSpec
+from trainables.training.distributed import RankLost
 from trainables.training.distributed.batch import gathered, shares, sum_gradients, take_common_statistics
-from trainables.training.distributed.ranks import BLAME_S, OtherRanks, RankLost, is_of_group
+from trainables.training.distributed.ranks import BLAME_S, OtherRanks, is_of_group
 from trainables.training.train import Training
 
 

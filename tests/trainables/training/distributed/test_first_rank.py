@@ -23,7 +23,7 @@ from trainables.data.store.spec import StoreSpec
 from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
 from trainables.training.cross_validation import CrossValidation, begin
-from trainables.training.distributed.ranks import RankLost
+from trainables.training.distributed import RankLost
 from trainables.training.distributed.training import FirstRank
 from trainables.training.train import Diverged, Training
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from support.small_training import drawn_images, small_spec
 
-from trainables.training.distributed.ranks import RankLost
+from trainables.training.distributed import RankLost
 from trainables.training.distributed.training import FirstRank
 from trainables.trial import TrainingTrial
 
