@@ -53,7 +53,7 @@ FILES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob(
 
 @cache
 def imported(path: Path, *, running: bool = False) -> set[str]:
-    """Return the full names of the modules that a file imports anywhere; ``running`` leaves out those for types alone."""
+    """Return the full names of all modules that a file imports; ``running`` leaves out imports for types."""
     nodes: list[ast.AST] = [ast.parse(path.read_text())]
     names: set[str] = set()
     while nodes:
