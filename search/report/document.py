@@ -58,7 +58,13 @@ def environment() -> "Environment":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     found = Environment(loader=FileSystemLoader(_ASSETS), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    found.filters |= {"as_json": _as_json, "data_url": _data_url, "drawn_in": _drawn_in, "hash_source": _hash_source}
+    found.filters |= {
+        "as_json": _as_json,
+        "data_url": _data_url,
+        "drawn_in": _drawn_in,
+        "hash_source": _hash_source,
+        "with_code": _with_code,
+    }
     return found
 
 
@@ -85,6 +91,13 @@ def _hash_source(script: str) -> str:
 
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return Markup(f"'sha256-{digest}'")
+
+
+def _with_code(sentence: str) -> str:
+    """Return an escaped sentence with the text between backticks as code."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
 
 
 def _data_url(photograph: Photograph) -> str:

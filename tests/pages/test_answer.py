@@ -23,7 +23,7 @@ def sentences(runs: Path, means: Means) -> Sequence[str]:
 def test_the_best_loss_comes_first_with_those_not_significantly_different(tmp_path: Path) -> None:
     means = {"mpa": (0.5, 0.6), "pnp": (0.3, 0.35), "margin": (0.6, 0.6), "triplet": (0.3, 0.35)}
     first, rest, corrected, *of_losses = sentences(tmp_path, means)
-    assert first.startswith(("Of 4 losses, mpa has", "Of 4 losses, margin has"))
+    assert first.startswith(("Of 4 tuned losses, mpa has", "Of 4 tuned losses, margin has"))
     assert "has the highest mean map_at_r on the test classes, 0.5" in first
     assert first.endswith(("; margin is not significantly different.", "; mpa is not significantly different."))
     assert rest == "Losses that are not compared below do not differ significantly."
@@ -37,7 +37,7 @@ def test_the_best_loss_comes_first_with_those_not_significantly_different(tmp_pa
 
 def test_a_loss_that_beats_every_other_is_named(tmp_path: Path) -> None:
     first, _, second, *_ = sentences(tmp_path, {"mpa": (0.5, 0.7), "pnp": (0.3, 0.35)})
-    assert first.startswith("Of 2 losses, mpa has the highest mean map_at_r on the test classes, 0.6")
+    assert first.startswith("Of 2 tuned losses, mpa has the highest mean map_at_r on the test classes, 0.6")
     assert first.endswith(", and beats every other.")
     assert second.startswith("mpa: ")
 

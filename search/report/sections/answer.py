@@ -44,10 +44,9 @@ def _best(comparison: Comparison, tested: Sequence[Row]) -> Iterator[str]:
     means = {row.key: row.test[metric].mean for row in tested if row.test}
     best = max(tested, key=lambda row: means[row.key])
     of_best = _others(comparison, best)
-    sentence = (
-        f"Of {len(tested)} losses, {loss_label(comparison, best.search, best.loss)} has the highest mean {metric} on "
-        f"the test classes, {means[best.key]:.4f}"
-    )
+    label = loss_label(comparison, best.search, best.loss)
+    sentence = f"Of {len(tested)} tuned losses, {label} has the highest mean {metric} on the test classes, "
+    sentence += f"{means[best.key]:.4f}"
     if same := [pair for pair in of_best if not pair.differ]:
         verb = "is" if len(same) == 1 else "are"
         sentence += f"; {_names(comparison, same, best)} {verb} not significantly different"
@@ -147,12 +146,12 @@ def _openings(folders: Sequence[RunFolder]) -> TextTable:
     found = [opening for opening in Ledger(folders[0].openings).openings() if opening.id in scored]
     return TextTable(
         title="Scored openings of the test classes",
-        header=("time", "search", "configurations", "reason"),
+        header=("time", "search", "reason", "configurations"),
         rows=tuple(
-            (opening.time, opening.search, str(sum(opening.configurations.values())), opening.reason)
+            (opening.time, opening.search, opening.reason, str(sum(opening.configurations.values())))
             for opening in found
         ),
-        labels=2,
+        labels=3,
     )
 
 
@@ -187,7 +186,7 @@ def again(searches: Sequence[StoredSearch], campaign: Path | None = None) -> Sec
                 title="Searches",
                 header=("search", "command", "split", "frozen choice", "seed"),
                 rows=tuple(_row(search) for search in searches),
-                labels=1,
+                labels=2,
             ),
         ),
         files=tuple((str(file.relative_to(file.parents[1])), file.read_text()) for file in files),

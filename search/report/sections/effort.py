@@ -81,8 +81,8 @@ def best_by_cost(searches: Sequence[StoredSearch], summaries: Sequence[Summary])
         name="best-by-cost",
         title="Best value by cost",
         finding=(
-            f"{label} has the highest value, {last.value:.4f}, reached after {last.epochs} of its {len(hours)} epochs "
-            "(optimistic: the more trials, the more so)."
+            f"{label} has the highest value, {last.value:.4f}, reached after {last.epochs} of its "
+            f"{counted(len(hours), 'epoch')}. The best value of a search is optimistic, more so with more trials."
         ),
         picture=plotted(traces, layout),
         table=TextTable(
@@ -109,10 +109,10 @@ def _hours(search: StoredSearch, loss: str) -> list[float]:
 # The epochs of complete, pruned and failed trials, and of the later stages.
 
 _PARTS = {
-    "search, complete": (COLOURS[0], ""),
-    "search, pruned": (FAINT, "//"),
-    "search, failed": (BAD, "xx"),
-    "search, running": (COLOURS[5], ".."),
+    "search (complete)": (COLOURS[0], ""),
+    "search (pruned)": (FAINT, "//"),
+    "search (failed)": (BAD, "xx"),
+    "search (running)": (COLOURS[5], ".."),
     "confirmation": (COLOURS[2], ""),
     "final": (COLOURS[3], "\\\\"),
     "noise and audit": (COLOURS[4], ".."),
@@ -160,7 +160,7 @@ def epochs_by_outcome(searches: Sequence[StoredSearch]) -> Figure | None:
 def _epochs(search: StoredSearch, loss: str) -> dict[str, int]:
     parts = dict.fromkeys(_PARTS, 0)
     for trial in search.trials(loss):
-        parts[f"search, {_state(trial)}"] += epochs_trained([trial])
+        parts[f"search ({_state(trial)})"] += epochs_trained([trial])
     for stage, part in _STAGES.items():
         parts[part] += epochs_trained(search.trials(loss, stage))
     return parts

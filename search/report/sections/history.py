@@ -167,9 +167,11 @@ def _finding(searched: SearchedLoss, ended: int, total: int) -> str:
         return f"{spent}, without a value of {searched.objective}."
     best, default = searched.summary.anytime[-1], searched.summary.default.value
     which = "the default" if best.trial == DEFAULT else f"trial {best.trial}"
-    reached = f"{which} reached the highest {searched.objective}, {best.value:.4f}, at epoch {best.epochs:,}"
     compared = "" if default is None or best.trial == DEFAULT else f" (default: {default:.4f})"
-    return f"{spent}; {reached}{compared}."
+    return (
+        f"{spent}; {which} reached the highest {searched.objective}, {best.value:.4f}{compared}, after "
+        f"{counted(best.epochs, 'epoch')} of the search."
+    )
 
 
 # Outcomes of the trials.

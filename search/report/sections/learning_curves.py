@@ -56,7 +56,7 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
         picture=plotted(
             traces,
             {
-                "xaxis": {"title": {"text": searched.unit}},
+                "xaxis": {"title": {"text": searched.unit}, "dtick": 1 if searched.steps <= 20 else None},
                 "yaxis": {"title": {"text": searched.objective}},
                 "shapes": [vertical(rung) for rung in searched.rungs],
                 "updatemenus": _filters(len(trials), ranks),

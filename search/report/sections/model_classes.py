@@ -16,6 +16,7 @@ from search.report.drawing import (
     PLOT_MARKS,
     Figure,
     Plot,
+    counted,
     drawn,
     label_rows,
     legend_below,
@@ -106,10 +107,10 @@ def class_dots(
 
 def _dots_finding(classes: int, pairs: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]) -> str:
     counts = [
-        f"{label} on {int((tuned_C > default_C).sum())} and {int((tuned_C < default_C).sum())}"
+        f"{label} better on {int((tuned_C > default_C).sum())}, worse on {int((tuned_C < default_C).sum())}"
         for label, (default_C, tuned_C) in pairs.items()
     ]
-    return f"Test classes (of {classes:,}) on which tuned is better and worse than the default: {'; '.join(counts)}."
+    return f"Tuned against default on {counted(classes, 'test class', 'test classes')}: {'; '.join(counts)}."
 
 
 def _plot(

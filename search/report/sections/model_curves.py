@@ -109,10 +109,9 @@ def distances(comparison: Comparison, test: RankedTest) -> Figure | None:
         name=DISTANCES,
         title="Distances within and between classes",
         finding=(
-            f"{labels[best]} separates classes best: the two distributions overlap by {shared[best]:.1%}, with median "
-            f"distances of {distance_quantile(counts[best][0], 0.5):.3f} within and "
-            f"{distance_quantile(counts[best][1], 0.5):.3f} between classes; {labels[worst]} overlaps most, by "
-            f"{shared[worst]:.1%}."
+            f"The two distributions overlap least for {labels[best]} ({shared[best]:.1%}, with median distances of "
+            f"{distance_quantile(counts[best][0], 0.5):.3f} within and {distance_quantile(counts[best][1], 0.5):.3f} "
+            f"between classes) and most for {labels[worst]} ({shared[worst]:.1%})."
         ),
         picture=canvas.drawing,
         table=TextTable(
@@ -170,8 +169,8 @@ def precision_recall(comparison: Comparison, test: RankedTest) -> Figure | None:
         name=PRECISION_RECALL,
         title="Precision over recall",
         finding=(
-            f"Mean precision over all recalls is highest for {labels[best]}, {areas[best].mean:.4f}, and lowest for "
-            f"{labels[worst]}, {areas[worst].mean:.4f}."
+            f"Mean precision over all recalls is highest for {labels[best]} ({areas[best].mean:.4f}) and lowest for "
+            f"{labels[worst]} ({areas[worst].mean:.4f})."
         ),
         picture=canvas.drawing,
         table=TextTable(
@@ -239,9 +238,9 @@ def roc(comparison: Comparison, test: RankedTest) -> Figure | None:
         name=ROC,
         title="ROC of same-class pairs",
         finding=(
-            f"{labels[best]} has the largest area under the ROC curve, {areas[best].mean:.4f}, {labels[worst]} the "
-            f"smallest, {areas[worst].mean:.4f}; at a false positive rate of 1% they find {found[best][1]:.1%} and "
-            f"{found[worst][1]:.1%} of the same-class pairs."
+            f"The area under the ROC curve is largest for {labels[best]} ({areas[best].mean:.4f}) and smallest for "
+            f"{labels[worst]} ({areas[worst].mean:.4f}); at a false positive rate of 1% they find {found[best][1]:.1%} "
+            f"and {found[worst][1]:.1%} of the same-class pairs."
         ),
         picture=canvas.drawing,
         table=TextTable(

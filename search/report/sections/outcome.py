@@ -79,8 +79,8 @@ def _finding(comparison: Comparison, tested: list[tuple[Row, SeedInterval]], met
     best, entry = max(tested, key=lambda found: found[1].mean)
     worst, least = min(tested, key=lambda found: found[1].mean)
     return (
-        f"The mean {metric} is highest for {row_label(comparison, best)}, {entry.mean:.4f}, and lowest for "
-        f"{row_label(comparison, worst)}, {least.mean:.4f}."
+        f"The mean {metric} is highest for {row_label(comparison, best)} ({entry.mean:.4f}) and lowest for "
+        f"{row_label(comparison, worst)} ({least.mean:.4f})."
     )
 
 
