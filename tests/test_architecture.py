@@ -27,8 +27,8 @@ ROOMS: dict[str, set[str]] = {
     "engines": {"capacity", "ray_jobs", "ray_nodes", "ray_session", "ray_tune"},
     "report": {
         "anytime", "comparison", "comparison_tables", "document", "drawing", "formats", "live.app", "models", "pairs",
-        "results", "sections.answer", "sections.effort", "sections.mosaic", "sections.searched", "statistics",
-        "summary", "text_table",
+        "results", "sections.answer", "sections.effort", "sections.mosaic", "statistics", "summary",
+        "text_table", "trial_page",
     },
     "driver": {
         "doctor", "models", "pipeline", "progress_view", "removal", "stages", "start", "start_up", "submission",

@@ -6,17 +6,26 @@ from itertools import pairwise
 
 from search.campaigns.cells import METRIC, ROLE, Cell, unit
 from search.config.campaign import LOSS
-from search.report.drawing import COLOURS, FAINT, INK, Figure, colours_of, drawn, marks_of
+from search.report.drawing import (
+    COLOURS,
+    FAINT,
+    INK,
+    Figure,
+    colours_of,
+    counted,
+    drawn,
+    label_rows,
+    legend_below,
+    marks_of,
+)
 from search.report.formats import RANKS, RANKS_BESIDE, ranks_beside
 from search.report.statistics import LEVEL, Tournament
 from search.report.text_table import NOTHING, TextTable
 from search.stages import Role
 
-# The cells of a campaign's table as numbers behind a picture.
-
 
 def cell_table(cells: Sequence[Cell]) -> TextTable:
-    """A row a cell: its coordinates, our mean and deviation, and the paper's number."""
+    """Return a row per cell: coordinates, mean and deviation, seeds, and the published number."""
     keys = list(cells[0].coordinates) if cells else []
     return TextTable(
         title="",
@@ -31,7 +40,6 @@ def cell_table(cells: Sequence[Cell]) -> TextTable:
             for cell in cells
         ),
         labels=len(keys),
-        notes=(),
     )
 
 
@@ -40,18 +48,18 @@ def _number(value: float | None, cell: Cell) -> str:
     return NOTHING if value is None else f"{scale * value:.{2 if scale > 1 else 3}f}"
 
 
-# A metric against what the campaign varied, where that is a number: K, α, b, the share of validation classes.
+# A metric against a numeric axis of the campaign: K, α, b, the share of validation classes.
 
 _LABEL = re.compile(r"(?P<group>.*?)[-_ ]?(?P<number>\d+(?:\.\d+)?)")
 
 Lines = dict[str, list[tuple[float, Cell]]]
-"""For each line's name its cells, in the order of their numbers."""
+"""Cells with their numbers by line, sorted by number."""
 
 
 def against_number(cells: Sequence[Cell], axis: str, metric: str) -> Figure | None:
-    """Mean and deviation of ``metric`` along ``axis``, a line a loss and setting, the paper's values hollow.
+    """Plot mean and deviation of ``metric`` along ``axis``, a line per loss and setting, published values hollow.
 
-    Labels like ``alpha-1`` and ``alpha-2`` are a line called ``alpha``. None where the labels are no numbers.
+    Labels such as ``alpha-1`` and ``alpha-2`` form a line ``alpha``. Returns None unless the labels are numbers.
     """
     measured = [cell for cell in cells if cell.coordinates[METRIC] == metric and cell.mean is not None]
     lines = _lines(measured, axis)
@@ -79,20 +87,20 @@ def against_number(cells: Sequence[Cell], axis: str, metric: str) -> Figure | No
             axes.minorticks_off()
         axes.set_xticks(numbers, [f"{number:g}" for number in numbers])
         axes.set_xlabel(axis, color=FAINT)
-        axes.set_ylabel(f"{metric}{' in per cent' if scale > 1 else ''}")
+        axes.set_ylabel(f"{metric}{' in percent' if scale > 1 else ''}")
         axes.grid(axis="y")
-        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=2)
+        legend_below(axes, 2)
     return Figure(
         name=_plain(name),
         title=f"{metric} against {axis}",
-        finding=" ".join(_said(line, points, scale) for line, points in lines.items()),
+        finding=" ".join(_line_finding(line, points, scale) for line, points in lines.items()),
         picture=canvas.drawing,
         table=cell_table([cell for points in lines.values() for _, cell in points]),
     )
 
 
 def _lines(cells: Sequence[Cell], axis: str) -> Lines:
-    """The cells along ``axis``; none where a label is no number, or no line has three."""
+    """Return the cells along ``axis`` by line; empty if a label is not a number or no line has three cells."""
     found: Lines = {}
     names = _names(cells, axis)
     for cell, name in zip(cells, names, strict=True):
@@ -104,12 +112,12 @@ def _lines(cells: Sequence[Cell], axis: str) -> Lines:
     for points in found.values():
         points.sort(key=lambda point: point[0])
         if any(first == second for (first, _), (second, _) in pairwise(points)):
-            return {}  # what tells these apart is no coordinate
+            return {}  # cells that no coordinate distinguishes
     return found if any(len(points) > 2 for points in found.values()) else {}
 
 
 def _names(cells: Sequence[Cell], axis: str) -> Iterator[str]:
-    """What tells the lines apart: every coordinate beside ``axis`` that has more than one label."""
+    """Yield the line of each cell: its coordinates, except ``axis``, that have more than one label."""
     others = [key for key in (cells[0].coordinates if cells else ()) if key not in (axis, METRIC)]
     shown = [key for key in others if len({cell.coordinates[key] for cell in cells}) > 1]
     for cell in cells:
@@ -120,7 +128,7 @@ def _label(key: str, coordinates: Mapping[str, str]) -> str:
     return coordinates[key] if key in (LOSS, ROLE) else f"{key} {coordinates[key]}"
 
 
-def _said(line: str, points: Sequence[tuple[float, Cell]], scale: float) -> str:
+def _line_finding(line: str, points: Sequence[tuple[float, Cell]], scale: float) -> str:
     best, cell = max(points, key=lambda point: point[1].mean or 0.0)
     first, last = points[0], points[-1]
     return (
@@ -133,15 +141,16 @@ def _plain(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9-]+", "-", name)
 
 
-# A metric of every loss and setting of a campaign as bars, the paper's numbers beside ours.
+# A metric of every loss and setting as bars.
 
 MOST = 40
+"""Number of bars in the figure."""
 
 
 def bars(cells: Sequence[Cell], metric: str) -> Figure | None:
-    """Each row's mean and deviation, tuned ones full and defaults hatched; a diamond is what the paper prints.
+    """Draw each row's mean and deviation, tuned rows filled and defaults hatched; diamonds are published numbers.
 
-    None without a value; of more than forty rows the forty highest are drawn, and all stand in the table.
+    Returns None without a value. The figure has the :data:`MOST` highest rows, the table all of them.
     """
     measured = [cell for cell in cells if cell.coordinates[METRIC] == metric and cell.mean is not None]
     if not measured:
@@ -170,13 +179,10 @@ def bars(cells: Sequence[Cell], metric: str) -> Figure | None:
             )
             if cell.published is not None:
                 axes.plot(scale * cell.published, place, "D", color=COLOURS[1], markersize=5)
-        axes.set_yticks(range(len(shown)), labels)
-        axes.invert_yaxis()
-        axes.set_xlabel(_legend(shown, metric, scale), color=FAINT)
-        axes.grid(axis="x")
+        label_rows(axes, labels, _legend(shown, metric, scale))
     best = shown[0]
     return Figure(
-        name=re.sub(r"[^A-Za-z0-9-]+", "-", name),
+        name=_plain(name),
         title=f"{metric}, all configurations",
         finding=_finding(labels[0], best, measured, metric),
         picture=canvas.drawing,
@@ -186,31 +192,31 @@ def bars(cells: Sequence[Cell], metric: str) -> Figure | None:
 
 def _legend(shown: Sequence[Cell], metric: str, scale: float) -> str:
     roles = {cell.coordinates[ROLE] for cell in shown}
-    said = [f"{metric}{' in per cent' if scale > 1 else ''}", "line: deviation over seeds"]
+    parts = [f"{metric}{' in percent' if scale > 1 else ''}", "line: deviation over seeds"]
     if len(roles) > 1:
-        said.append("full: tuned, hatched: default")
+        parts.append("filled: tuned, hatched: default")
     if any(cell.published is not None for cell in shown):
-        said.append("diamond: published")
-    return "; ".join(said)
+        parts.append("diamond: published")
+    return "; ".join(parts)
 
 
 def _finding(label: str, best: Cell, measured: Sequence[Cell], metric: str) -> str:
     scale = unit(metric)
-    text = f"The highest mean {metric} has {label} with {scale * (best.mean or 0.0):.2f}."
+    text = f"The mean {metric} is highest for {label}, {scale * (best.mean or 0.0):.2f}."
     both = [(cell.mean, cell.published) for cell in measured if cell.mean is not None and cell.published is not None]
     if both:
         gap = sum(mean - published for mean, published in both) / len(both)
-        text += f" Ours differ from the {len(both)} published numbers by {scale * gap:+.2f} on average."
+        text += f" Mean difference from the published values ({counted(len(both), 'value')}): {scale * gap:+.2f}."
     return text
 
 
-# The tournament of losses: their mean ranks, and how far apart two have to be.
+# The tournament of losses.
 
 
 def ranks(tournament: Tournament, role: Role, published: Tournament | None) -> Figure:
-    """Each loss's ranks as ticks and their mean as a dot; the bar below is Nemenyi's critical difference.
+    """Draw each loss's ranks as ticks and their mean as a dot; the bar below is Nemenyi's critical difference.
 
-    A diamond is the mean rank that the ``published`` numbers give.
+    Diamonds are the mean ranks of the ``published`` numbers.
     """
     standings = tournament.standings
     printed = {standing.loss: standing for standing in published.standings} if published else {}
@@ -227,11 +233,9 @@ def ranks(tournament: Tournament, role: Role, published: Tournament | None) -> F
             right = left + tournament.critical_difference
             axes.plot([left, right], [len(standings)] * 2, color=COLOURS[1], linewidth=3)
             axes.annotate("critical difference", (right, len(standings)), xytext=(4, -3), textcoords="offset points")
-        axes.set_yticks(range(len(standings)), [standing.loss for standing in standings])
-        axes.invert_yaxis()
         legend = "; diamond: published" if printed else ""
-        axes.set_xlabel(f"rank in each of {tournament.settings} settings (1 is best){legend}", color=FAINT)
-        axes.grid(axis="x")
+        xlabel = f"rank in each of {counted(tournament.settings, 'setting')} (1 is best){legend}"
+        label_rows(axes, [standing.loss for standing in standings], xlabel)
     return Figure(
         name=name,
         title=f"Tournament, {role.value}",
@@ -251,7 +255,7 @@ def _ranks_finding(tournament: Tournament) -> str:
     first = tournament.standings[0]
     best = f"{first.loss} has the best mean rank, {first.mean:.2f} of {len(tournament.standings)}"
     if tournament.p is None:
-        return f"{best}; {tournament.settings} settings cannot tell whether the losses differ."
+        return f"{best}; too few settings for a test ({tournament.settings})."
     if tournament.p > LEVEL:
-        return f"{best}, but any order is chance (Friedman's p {tournament.p:.3f})."
-    return f"{best}; the losses differ (Friedman's p {tournament.p:.3f})."
+        return f"{best}, but the ranks do not differ significantly (Friedman's p = {tournament.p:.3f})."
+    return f"{best}; the ranks differ significantly (Friedman's p = {tournament.p:.3f})."

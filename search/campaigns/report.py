@@ -11,7 +11,7 @@ from search.config.yaml_file import read_yaml
 from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.stored import stored_search
 from search.report.document import Report, as_html, write_search_report
-from search.report.drawing import Figure, Section
+from search.report.drawing import Figure, Section, pairs_finding
 from search.report.formats import NO_DIFFERENCE, verdict
 from search.report.sections.answer import again
 from search.report.sections.effort import effort
@@ -20,11 +20,9 @@ from search.report.text_table import TextTable
 from trainables.files import reading, write_text
 from trainables.mistakes import Mistakes
 
-# A campaign's study: its table drawn as its paper draws it, the tournament, the trends and the differences.
-
 
 def study(config: CampaignConfig, result: CampaignResult) -> Section:
-    """Every metric against each axis of numbers and as bars, and what of it can be told apart."""
+    """Return the section on a campaign's study: its metrics, tournaments, trends and differences."""
     figures: list[Figure | None] = []
     for metric in config.table.metrics:
         figures += [against_number(result.cells, axis, metric) for axis in config.vary]
@@ -38,10 +36,10 @@ def study(config: CampaignConfig, result: CampaignResult) -> Section:
         title=result.study,
         sentences=(
             *_trends(result),
-            *_pairs(result),
-            *(f"The seal: {told}." for told in result.openings.values()),
+            *([pairs_finding(result.pairs)] if result.pairs else []),
+            *(f"{told[0].upper()}{told[1:]}." for told in result.openings.values()),
             *result.warnings,
-            f"Epochs: {spent.search:,} searching, {spent.confirm:,} confirming, {spent.final:,} for the test.",
+            f"Epochs: {spent.search:,} search, {spent.confirm:,} confirmation, {spent.final:,} final trainings.",
             *(f"Published, {told}." for published in config.published for told in published.told),
         ),
         tables=(
@@ -55,23 +53,16 @@ def study(config: CampaignConfig, result: CampaignResult) -> Section:
 
 
 def _trends(result: CampaignResult) -> list[str]:
-    said = []
+    sentences = []
     for trend in result.trends:
         scale = unit(trend.metric)
         low, high = (scale * end for end in trend.ci95)
         word = NO_DIFFERENCE if not trend.differ else "rises" if trend.change > 0 else "falls"
-        said.append(
+        sentences.append(
             f"{' '.join(trend.coordinates.values())}: along {trend.axis} from {trend.labels[0]} to "
             f"{trend.labels[-1]} {trend.metric} changes by {scale * trend.change:+.2f} [{low:.2f}, {high:.2f}]: {word}."
         )
-    return said
-
-
-def _pairs(result: CampaignResult) -> list[str]:
-    if not result.pairs:
-        return []
-    found = sum(pair.differ for pair in result.pairs)
-    return [f"Pairs that differ in {result.pairs[0].metric} after Holm's correction: {found} of {len(result.pairs)}."]
+    return sentences
 
 
 def _differences(result: CampaignResult) -> TextTable:
@@ -89,15 +80,11 @@ def _differences(result: CampaignResult) -> TextTable:
             for pair in sorted(result.pairs, key=lambda pair: pair.p_holm)
         ),
         labels=1,
-        notes=(),
     )
 
 
-# The report of a campaign: its study, and where its searches' time went.
-
-
 def campaign_report(folder: CampaignFolder) -> Report:
-    """What the campaign's records say, as far as it has come.
+    """Build the report of a campaign, finished or not.
 
     Raises:
         Mistakes: its records cannot be read.
@@ -111,7 +98,7 @@ def campaign_report(folder: CampaignFolder) -> Report:
             result = CampaignResult.model_validate_json(folder.result.read_bytes())
         told = study(config, result)
     else:
-        why = f"the campaign has no result yet; {len(begun)} of its {len(folder.searches())} searches have begun."
+        why = f"Results: there are none yet; {len(begun)} of {len(folder.searches())} searches have started."
         told = Section(name="study", title=config.study, missing=(why,))
     return Report(
         title=config.name,
@@ -121,12 +108,12 @@ def campaign_report(folder: CampaignFolder) -> Report:
 
 
 def write_report(runs: Path, names: Sequence[str], file: Path | None = None) -> Path:
-    """Write the report of one campaign, or of the searches of one split, with these names below ``runs``.
+    """Write the report of one campaign, or of searches that share one split.
 
     Args:
         runs: the runs folder.
-        names: one campaign, or one or more searches.
-        file: where to write it; None: ``report.html`` in the folder of the first name.
+        names: the name of one campaign, or of one or more searches.
+        file: the path to write; None: ``report.html`` in the folder of the first name.
 
     Raises:
         Mistakes: a name does not exist, the searches cannot be compared, or their records cannot be read.
@@ -136,7 +123,7 @@ def write_report(runs: Path, names: Sequence[str], file: Path | None = None) -> 
         return write_search_report(runs, names, file)
     if len(names) > 1:
         raise Mistakes(
-            f"{campaigns[0]} is a campaign, which has a report of its own; give one campaign, or the names of searches."
+            f"{campaigns[0]} is a campaign, which has a separate report; give one campaign, or only searches."
         )
     folder = CampaignFolder(runs, campaigns[0])
     file = file or folder.report

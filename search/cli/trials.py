@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from search.plan.stored import TrialRow
-    from search.report.sections.searched import TrialPage
     from search.report.text_table import TextTable
+    from search.report.trial_page import TrialPage
 
 
 MOST_ROWS = 500
@@ -69,7 +69,7 @@ def show(
     from dataclasses import asdict
 
     from search.plan.stored import stored_search
-    from search.report.sections.searched import trial_page
+    from search.report.trial_page import trial_page
 
     page = trial_page(stored_search(runs, name), loss, number)
     show_result("" if as_json else _page(page), asdict(page), as_json)

@@ -1,4 +1,4 @@
-"""The report of one or more searches as a single HTML file."""
+"""The report of one or more searches as a self-contained HTML file."""
 
 import base64
 import hashlib
@@ -26,15 +26,12 @@ from trainables.files import write_text
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-
-# A report: its sections, and the one file that shows them without anything from anywhere.
-
 _ASSETS = Path(__file__).parent / "assets"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The ``sections`` of a report, in their order."""
+    """A title and the ``sections`` of a report, in order."""
 
     title: str
     subtitle: str
@@ -42,7 +39,7 @@ class Report:
 
 
 def as_html(report: Report) -> str:
-    """The report as one HTML file that needs no other one, and no network."""
+    """Render a report as one HTML file that loads nothing else."""
     plotted = any(isinstance(figure.picture, Plot) for part in report.sections for figure in part.figures)
     return (
         environment()
@@ -57,23 +54,29 @@ def as_html(report: Report) -> str:
 
 @cache
 def environment() -> "Environment":
-    """The templates; all that they show is escaped but what we draw."""
+    """Return the templates; everything except our own drawings is escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     found = Environment(loader=FileSystemLoader(_ASSETS), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    found.filters |= {"as_json": _as_json, "data_url": _data_url, "drawn_in": _drawn_in, "hash_source": _hash_source}
+    found.filters |= {
+        "as_json": _as_json,
+        "data_url": _data_url,
+        "drawn_in": _drawn_in,
+        "hash_source": _hash_source,
+        "with_code": _with_code,
+    }
     return found
 
 
 def _as_json(value: Mapping[str, Any]) -> str:
-    """JSON that may stand in a script element: no text in it ends the element."""
+    """Return JSON for a script element, with ``<`` escaped so that no text can end the element."""
     from markupsafe import Markup
 
     return Markup(json.dumps(value, separators=(",", ":")).replace("<", "\\u003c"))
 
 
 def _drawn_in(drawing: Drawing, figure: str) -> str:
-    """The SVG whose parts are called after the figure: names are shared by all that is on a page."""
+    """Return the SVG with its ids prefixed by the name of the figure, since ids are unique on a page."""
     from markupsafe import Markup
 
     svg = drawing.svg
@@ -83,37 +86,45 @@ def _drawn_in(drawing: Drawing, figure: str) -> str:
 
 
 def _hash_source(script: str) -> str:
-    """By which a content security policy knows ``script``, and lets no other one run, whatever gets into the page."""
+    """Return the hash that lets a content security policy allow this ``script`` and no other."""
     from markupsafe import Markup
 
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return Markup(f"'sha256-{digest}'")
 
 
+def _with_code(sentence: str) -> str:
+    """Return an escaped sentence with the text between backticks as code."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(sentence))))
+
+
 def _data_url(photograph: Photograph) -> str:
+    """Return an image as a data URL."""
     return f"data:{photograph.media_type};base64,{base64.b64encode(photograph.content).decode()}"
 
 
 def plotly_script() -> str:
-    """Plotly's script, which draws what a person hovers over."""
+    """Return Plotly's script, which draws the interactive pictures."""
     from plotly.offline import get_plotlyjs
 
     return str(get_plotlyjs())
 
 
 def shared_file(name: str) -> str:
-    """A style or script that every page has."""
+    """Read a style, script or page from the assets."""
     return (_ASSETS / name).read_text()
 
 
-# The report of one search, or of several of one split.
+# Reports of searches.
 
 
 def search_report(searches: Sequence[StoredSearch]) -> Report:
-    """Everything that the searches' records say, as far as they have come.
+    """Build the report of searches that share one split, finished or not.
 
     Raises:
-        Mistakes: the searches have not the same split, test images or objective, or cannot be read.
+        Mistakes: the searches differ in split, test images or objective, or cannot be read.
     """
     folders = [search.folder for search in searches]
     summaries = [summary_so_far(search) for search in searches]
@@ -121,7 +132,7 @@ def search_report(searches: Sequence[StoredSearch]) -> Report:
     losses = list(dict.fromkeys(loss for search in searches for loss in search.losses))
     return Report(
         title=", ".join(search.name for search in searches),
-        subtitle=f"{', '.join(losses)}: tuned on validation classes by {comparison.objective}, compared on others",
+        subtitle=f"{', '.join(losses)}: tuned by {comparison.objective} on validation classes, tested on others",
         sections=(
             answer(comparison, folders),
             outcome(comparison),
@@ -135,15 +146,15 @@ def search_report(searches: Sequence[StoredSearch]) -> Report:
 def _of_each(
     searches: Sequence[StoredSearch], summaries: Sequence[Summary], comparison: Comparison
 ) -> Iterator[Section]:
-    """What only one search has: each loss, and what its models do."""
+    """Yield the sections of single searches: each loss, and the models."""
     for search, summary in zip(searches, summaries, strict=True):
         own = comparison if len(searches) == 1 else compare([search.folder], [summary])
         for section in (*(loss_section(search, summary, loss) for loss in search.losses), models_section(search, own)):
-            yield section if len(searches) == 1 else _called_after(search.name, section)
+            yield section if len(searches) == 1 else _prefixed(search.name, section)
 
 
-def _called_after(search: str, section: Section) -> Section:
-    """The section with names and titles that no other search's has."""
+def _prefixed(search: str, section: Section) -> Section:
+    """Return the section with names and titles that are unique among the searches."""
     prefix = re.sub(r"[^A-Za-z0-9]+", "-", search)
     return replace(
         section,
@@ -154,12 +165,12 @@ def _called_after(search: str, section: Section) -> Section:
 
 
 def write_search_report(runs: Path, names: Sequence[str], file: Path | None = None) -> Path:
-    """Write the report of the searches with these names below ``runs``, which share one split.
+    """Write the report of searches that share one split.
 
     Args:
         runs: the runs folder.
-        names: one or more searches.
-        file: where to write it; None: ``report.html`` in the folder of the first search.
+        names: the names of one or more searches.
+        file: the path to write; None: ``report.html`` in the folder of the first search.
 
     Raises:
         Mistakes: a search does not exist, they cannot be compared, or their records cannot be read.

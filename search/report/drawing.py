@@ -1,4 +1,4 @@
-"""Figures: what one consists of, its colours, and how it is drawn with Matplotlib or Plotly."""
+"""Parts of a report, and the drawing of its figures with Matplotlib or Plotly."""
 
 import io
 import json
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from search.plan.stored import StoredSearch
 from search.report.formats import loss_label
-from search.report.results import Comparison, Row
+from search.report.results import Comparison, Pair, Row
 from search.report.text_table import TextTable
 from search.stages import Role
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-# A picture with what it shows in words and the numbers behind it.
+# Sections and figures.
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A still picture: SVG whose colours a page may set through its CSS variables."""
+    """A static SVG picture; the page sets its colours through CSS variables."""
 
     svg: str
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A picture to hover over and to zoom into: a figure in Plotly's JSON, ``height`` pixels high."""
+    """An interactive picture: a figure in Plotly's JSON, ``height`` pixels high."""
 
     figure: Mapping[str, Any]
     height: int = 380
@@ -39,7 +39,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Photograph:
-    """A still picture of pixels: a WebP or PNG file, with its size in pixels."""
+    """A WebP or PNG file with its size in pixels."""
 
     content: bytes
     media_type: str
@@ -49,9 +49,9 @@ class Photograph:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One picture. ``finding`` says in a sentence what it shows, and ``table`` has its numbers.
+    """A picture, a one-sentence ``finding``, and a ``table`` of its numbers.
 
-    ``name`` is its own in a report: letters, digits and hyphens. A ``wide`` figure needs the whole width of a page.
+    ``name`` is unique in a report: letters, digits and hyphens. A ``wide`` figure takes the full width of the page.
     """
 
     name: str
@@ -64,9 +64,9 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of a report. ``sentences`` are its text, ``missing`` says what is not there and why.
+    """A part of a report.
 
-    ``files`` are shown as they are, each with its name.
+    ``sentences`` are its text, ``missing`` says what is not shown and why, ``files`` are pairs of name and content.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Section:
     files: tuple[tuple[str, str], ...] = ()
 
 
-# The colours and marks of every picture, chosen to be told apart in light and dark, and without seeing colours.
+# Colours and marks, distinguishable on light and dark pages and by colour-blind readers.
 
 INK: Final = "#1f2328"
 FAINT: Final = "#8b949e"
@@ -86,7 +86,7 @@ LINE: Final = "#d0d7de"
 GOOD: Final = "#1a7f5a"
 BAD: Final = "#c2410c"
 
-# Okabe and Ito's palette, of middle brightness where theirs is too light for a white or too dark for a black page.
+# Okabe and Ito's palette, adjusted in brightness to contrast with both white and black.
 COLOURS: Final = (
     "#0072b2",
     "#d55e00",
@@ -115,19 +115,19 @@ PLOT_MARKS: Final = (
 
 
 def colours_of(labels: Sequence[str]) -> dict[str, str]:
-    """A colour for each label, the same one wherever it is drawn; they repeat after ten."""
+    """Return a colour for each label; colours repeat after ten."""
     return {label: COLOURS[position % len(COLOURS)] for position, label in enumerate(dict.fromkeys(labels))}
 
 
 def marks_of(labels: Sequence[str]) -> dict[str, str]:
-    """A mark of Matplotlib for each label, as :func:`colours_of`."""
+    """Return a Matplotlib mark for each label; marks repeat after ten."""
     return {label: MARKS[position % len(MARKS)] for position, label in enumerate(dict.fromkeys(labels))}
 
 
-# Still pictures: Matplotlib's SVG, with text as text and colours that the page around it may set.
+# Static pictures: Matplotlib's SVG, with text kept as text.
 
 WIDTH: Final = 460
-"""Pixels that every drawing is wide: it is read as it is on a telephone, and several stand beside each other."""
+"""Width of every drawing in pixels: readable on a phone, and several fit next to each other."""
 
 _VARIABLES: Final[Mapping[str, str]] = {INK: "--ink", FAINT: "--faint", LINE: "--line"}
 _STYLE: Final[Any] = {
@@ -135,7 +135,7 @@ _STYLE: Final[Any] = {
     "font.family": "sans-serif",
     "font.size": 10,
     "text.color": INK,
-    "text.parse_math": False,  # a class may be called $x$
+    "text.parse_math": False,  # a class name may be $x$
     "axes.edgecolor": LINE,
     "axes.labelcolor": INK,
     "axes.titlesize": 10,
@@ -154,7 +154,7 @@ _STYLE: Final[Any] = {
 
 
 class Canvas:
-    """The axes to draw on, and afterwards the ``drawing``."""
+    """The ``axes`` to draw on, and the finished ``drawing``."""
 
     axes: "Axes"
     drawing: Drawing
@@ -162,21 +162,21 @@ class Canvas:
 
 @contextmanager
 def style(name: str) -> Iterator[None]:
-    """The look of every still picture, in which it has to be drawn and written.
+    """Set Matplotlib's style while a picture is drawn and saved.
 
-    ``name`` is the figure's, so that the names inside are its own and the same figure is the same text.
+    The figure's ``name`` seeds the identifiers in the SVG, so that the same figure always gives the same text.
     """
     import matplotlib
 
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}), warnings.catch_warnings():
-        # The text stays text, which whoever reads it has fonts for; and names of classes are not for the terminal.
+        # Text stays text and the browser has the fonts; the warning would print class names on the terminal.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 
 
 @contextmanager
 def drawn(name: str, height: int) -> Iterator[Canvas]:
-    """A canvas ``height`` pixels high for the figure ``name``; when the block is left, its ``drawing`` is there."""
+    """Yield a canvas ``height`` pixels high for the figure ``name``; leaving the block sets its ``drawing``."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
@@ -192,24 +192,37 @@ def drawn(name: str, height: int) -> Iterator[Canvas]:
 
 
 def _for_pages(svg: str) -> str:
-    """Without what only a file of its own needs, and with CSS variables for the colours of text and lines."""
+    """Strip the parts that only a separate SVG file needs, and replace text and line colours with CSS variables."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'(<(?:g|text)) id="[^"]*"', r"\1", svg)  # Matplotlib names its groups alike in every picture
+    svg = re.sub(r'(<(?:g|text)) id="[^"]*"', r"\1", svg)  # Matplotlib repeats group ids in every picture
     for colour, variable in _VARIABLES.items():
         svg = svg.replace(colour, f"var({variable}, {colour})")
     return svg
 
 
-# Plotly's figures as all sections draw them.
+def label_rows(axes: "Axes", labels: Sequence[str], xlabel: str) -> None:
+    """Label the rows of a chart at y = 0, 1, …, the first one on top, and its x axis."""
+    axes.set_yticks(range(len(labels)), labels)
+    axes.invert_yaxis()
+    axes.set_xlabel(xlabel, color=FAINT)
+    axes.grid(visible=True, axis="x")
+
+
+def legend_below(axes: "Axes", columns: int, y: float = -0.16) -> None:
+    """Put the legend below the x axis; ``y`` is a fraction of the height of the axes."""
+    axes.legend(loc="upper left", bbox_to_anchor=(0, y), ncols=columns)
+
+
+# Interactive pictures: Plotly.
 
 LEGEND_BELOW: Mapping[str, Any] = {"x": 0, "xanchor": "left", "y": -0.2, "yanchor": "top"}
-"""For many lines beside buttons, which stand where the legend does else."""
+"""Place of a legend with many lines, since buttons take the usual one."""
 _CLEAR = "rgba(0,0,0,0)"
 
 
 def plotted(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any], *, height: int = 380) -> Plot:
-    """The ``traces`` over a background that is the page's; fonts and the colours of grids are the page's too."""
+    """Return a plot of ``traces`` with a transparent background; the page sets fonts and grid colours."""
     import plotly.graph_objects as go  # half a second
 
     figure = go.Figure(
@@ -226,7 +239,7 @@ def plotted(traces: Sequence[Mapping[str, Any]], layout: Mapping[str, Any], *, h
 
 
 def buttons(*entries: tuple[str, str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """A row of buttons, each with its label and Plotly's method and arguments; the first one is on."""
+    """Return a row of buttons, each from its label, Plotly's method and arguments; the first one is active."""
     return [
         {
             "type": "buttons",
@@ -236,7 +249,7 @@ def buttons(*entries: tuple[str, str, Sequence[Mapping[str, Any]]]) -> list[dict
             "xanchor": "left",
             "yanchor": "bottom",
             "pad": {"b": 4},
-            # The page's own colour of text cannot be read on Plotly's own colour of a button that is on.
+            # The page's text colour is illegible on Plotly's colour of the active button.
             "font": {"color": COLOURS[0], "size": 11},
             "bordercolor": FAINT,
             "buttons": [{"label": label, "method": method, "args": list(args)} for label, method, args in entries],
@@ -244,28 +257,59 @@ def buttons(*entries: tuple[str, str, Sequence[Mapping[str, Any]]]) -> list[dict
     ]
 
 
+def scatter(name: str, mode: str, x: Sequence[Any], y: Sequence[Any], **more: Any) -> dict[str, Any]:
+    """Return a scatter trace; ``mode`` is Plotly's, such as "lines" or "markers"."""
+    return {"type": "scatter", "name": name, "mode": mode, "x": x, "y": y, **more}
+
+
+def hover_text(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the trace entries that show each point's text on hover."""
+    return {"text": texts, "hovertemplate": "%{text}<extra></extra>"}
+
+
 def vertical(x: float, *, xref: str = "x", yref: str = "paper") -> dict[str, Any]:
-    """A dotted vertical line over the whole height."""
+    """Return a dotted vertical line over the whole height."""
     line = {"color": FAINT, "width": 1, "dash": "dot"}
     return {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "xref": xref, "yref": yref, "line": line}
 
 
 def rounded(value: float) -> float:
-    """Five significant digits: more are no pixels."""
+    """Round to five significant digits, finer than a pixel."""
     return float(f"{value:.5g}")
 
 
-# What the rows of a comparison are called in pictures.
+# Names and wording that figures share.
 
 
 def row_label(comparison: Comparison, row: Row) -> str:
-    """A row: its loss, and whether its configuration is the default or the chosen one."""
+    """Return the row's loss and role, such as "mpa, tuned"."""
     role = "default" if row.role is Role.DEFAULT else "tuned"
     return f"{loss_label(comparison, row.search, row.loss)}, {role}"
 
 
+def loss_styles(comparison: Comparison) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the colours and the marks of all losses by label, the same in every figure of the comparison."""
+    labels = [loss_label(comparison, row.search, row.loss) for row in comparison.rows]
+    return colours_of(labels), marks_of(labels)
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """Return a count with its noun in the right number, such as "1 trial", "2,000 trials" or "3 classes"."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def pairs_finding(pairs: Sequence[Pair]) -> str:
+    """Return a sentence on how many of the pairs differ significantly."""
+    metric, found = pairs[0].metric, sum(pair.differ for pair in pairs)
+    if found == 0:
+        where = "the only pair" if len(pairs) == 1 else f"any of the {len(pairs):,} pairs"
+        return f"No significant difference in {metric} in {where} (Holm)."
+    differ = "differs" if found == 1 else "differ"
+    return f"{found:,} of {counted(len(pairs), 'pair')} {differ} significantly in {metric} (Holm)."
+
+
 def named_losses(searches: Sequence[StoredSearch]) -> Iterator[tuple[str, StoredSearch, str]]:
-    """Every loss of every search, with its label; the search's name is in it where there are several."""
+    """Yield label, search and loss for every loss; labels name the search where there are several."""
     for search in searches:
         for loss in search.losses:
             yield (loss if len(searches) == 1 else f"{search.name}/{loss}"), search, loss

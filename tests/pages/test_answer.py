@@ -1,4 +1,4 @@
-"""The answer of a report, on searches whose records are written by hand."""
+"""The answer of a report, on hand-written records of searches."""
 
 import re
 from collections.abc import Sequence
@@ -20,30 +20,30 @@ def sentences(runs: Path, means: Means) -> Sequence[str]:
     return answer(compare([folder], [stored_summary(folder)]), [folder]).sentences
 
 
-def test_the_best_loss_comes_first_with_those_that_cannot_be_told_from_it(tmp_path: Path) -> None:
+def test_the_best_loss_comes_first_with_those_not_significantly_different(tmp_path: Path) -> None:
     means = {"mpa": (0.5, 0.6), "pnp": (0.3, 0.35), "margin": (0.6, 0.6), "triplet": (0.3, 0.35)}
     first, rest, corrected, *of_losses = sentences(tmp_path, means)
-    assert first.startswith(("Of 4 losses mpa has", "Of 4 losses margin has"))
+    assert first.startswith(("Of 4 tuned losses, mpa has", "Of 4 tuned losses, margin has"))
     assert "has the highest mean map_at_r on the test classes, 0.5" in first
-    assert first.endswith(("; margin cannot be told from it.", "; mpa cannot be told from it."))
-    assert rest == "Where a loss is not named beside another below, the two cannot be told apart."
+    assert first.endswith(("; margin is not significantly different.", "; mpa is not significantly different."))
+    assert rest == "Losses that are not compared below do not differ significantly."
     assert "corrected for all 10 pairs" in corrected
-    said = {sentence.split()[0]: sentence for sentence in of_losses}
-    assert said["mpa"].startswith("mpa tuned beats its default (+")
-    assert said["mpa"].endswith("; beats pnp and triplet.")
-    assert said["margin"].startswith("margin tuned cannot be told from its default (")
-    assert said["pnp"].endswith("; is worse than mpa and margin.")
+    by_loss = {sentence.partition(":")[0]: sentence for sentence in of_losses}
+    assert by_loss["mpa"].startswith("mpa: tuned beats its default (+")
+    assert by_loss["mpa"].endswith("; beats pnp and triplet.")
+    assert by_loss["margin"].startswith("margin: tuned is not significantly different from its default (")
+    assert by_loss["pnp"].endswith("; is worse than mpa and margin.")
 
 
-def test_one_that_beats_every_other_is_said_to(tmp_path: Path) -> None:
+def test_a_loss_that_beats_every_other_is_named(tmp_path: Path) -> None:
     first, _, second, *_ = sentences(tmp_path, {"mpa": (0.5, 0.7), "pnp": (0.3, 0.35)})
-    assert first.startswith("Of 2 losses mpa has the highest mean map_at_r on the test classes, 0.6")
+    assert first.startswith("Of 2 tuned losses, mpa has the highest mean map_at_r on the test classes, 0.6")
     assert first.endswith(", and beats every other.")
-    assert second.startswith("mpa ")
+    assert second.startswith("mpa: ")
 
 
 def test_a_single_pair_is_corrected_for_no_others(tmp_path: Path) -> None:
-    """As of two losses that both keep the paper's default."""
+    """Such as the pair of two losses that both keep the default."""
     made_search(tmp_path, "one", {"mpa": (0.5, 0.6), "pnp": (0.3, 0.35)})
     folder = RunFolder(tmp_path, "one")
     comparison = compare([folder], [stored_summary(folder)])
@@ -56,11 +56,11 @@ def test_a_single_pair_is_corrected_for_no_others(tmp_path: Path) -> None:
 
 def test_one_loss_is_compared_with_its_default_alone(tmp_path: Path) -> None:
     first, *_ = sentences(tmp_path, {"mpa": (0.5, 0.7)})
-    assert first.startswith("mpa tuned beats its default (")
+    assert first.startswith("mpa: tuned beats its default (")
 
 
-def test_the_squares_of_the_pairs_stand_in_the_order_of_the_losses(tmp_path: Path) -> None:
-    """Also of a loss whose default is the best, which has no pair with itself."""
+def test_the_pairs_are_drawn_in_the_order_of_the_losses(tmp_path: Path) -> None:
+    """Including a loss whose default is the best, which has no pair with its default."""
     losses = ["mpa", "margin", "pnp", "triplet"]
     made_search(tmp_path, "one", {loss: (0.3, 0.3 + number / 50) for number, loss in enumerate(losses)})
     folder = RunFolder(tmp_path, "one")
@@ -70,4 +70,4 @@ def test_the_squares_of_the_pairs_stand_in_the_order_of_the_losses(tmp_path: Pat
     assert figure is not None
     assert isinstance(figure.picture, Drawing)
     names = [text for text in re.findall(r">([^<>]+)</text>", figure.picture.svg) if text in losses]
-    assert names == [*losses, *losses], "the columns, then the rows"
+    assert names == [*losses, *losses], "columns, then rows"

@@ -1,4 +1,4 @@
-"""The report, the live page and MLflow in a real browser: nothing complains, everything is drawn, what moves moves."""
+"""The report, the live page and MLflow in a real browser, without errors and with every picture drawn."""
 
 import re
 import shutil
@@ -23,7 +23,7 @@ TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runs folder of a search that is done, with its report."""
+    """The runs folder of a finished search, with its report."""
     folder = tmp_path_factory.mktemp("browser")
     images = draw_folder(folder / "images", classes=14)
     content = small_search(images, training=TRAINING, search={"trials": 10}, final={"seeds": 2})
@@ -39,7 +39,7 @@ def address(runs: Path) -> str:
 
 
 def test_names_of_classes_and_files_are_text(tmp_path: Path) -> None:
-    """Whatever they are, in the report and on the live page; and what got into a report as markup would not run."""
+    """In the report and on the live page; the content security policy also stops injected scripts."""
     images = draw_folder(tmp_path / "images", classes=16)
     for number, folder in enumerate(sorted(images.iterdir())):
         name = ("<img src=x onerror=document.title='owned'>", "{{7*7}}\x1b[2J", "<svg onload=document.title='owned'>")
@@ -69,7 +69,7 @@ def test_names_of_classes_and_files_are_text(tmp_path: Path) -> None:
         page.wait_for_timeout(1000)
         assert "owned" not in page.title()
     report.write_text(re.sub(r"<meta http-equiv=[^>]*>", "", text).replace("<main>", f"<main>{attack}"))
-    with browser_page(1400, ours=False) as page:  # it is the policy that stops it
+    with browser_page(1400, ours=False) as page:  # without the policy the script runs
         page.goto(report.as_uri())
         page.wait_for_function("document.title == 'owned'")
 
@@ -133,13 +133,13 @@ def test_it_prints_with_every_picture(address: str, tmp_path: Path) -> None:
 
 
 def test_the_live_page_moves_while_a_search_runs(tmp_path: Path) -> None:
-    """A real search on a real Ray: its page shows trials, keeps what the reader opened, and ends with the test."""
+    """A real search on Ray: its page shows trials, keeps opened tables, and ends with the test."""
     images = draw_folder(tmp_path / "images", classes=14)
     content = small_search(images, training={**TRAINING, "epochs": 60}, search={"trials": 6}, final={"seeds": 2})
     file, runs = write_search(tmp_path / "small.yaml", content), tmp_path / "runs"
     runs.mkdir()
     said = subprocess.DEVNULL
-    with served(runs) as (_, _, start), browser_page(1000) as page:  # a browser may take longer to begin than a search
+    with served(runs) as (_, _, start), browser_page(1000) as page:  # a browser may take longer to start than a search
         page.goto(start)
         with subprocess.Popen(command("run", file, "--runs", runs), stdout=said, stderr=said) as search:
             try:
@@ -147,13 +147,15 @@ def test_the_live_page_moves_while_a_search_runs(tmp_path: Path) -> None:
                 page.wait_for_selector(".trial circle", timeout=120_000)
                 counts = set()
                 while search.poll() is None:
-                    counts.add(page.locator("#said").inner_text())
+                    counts.add(page.locator("#status").inner_text())
                     time.sleep(1)
                 assert len(counts) > 5
-                page.wait_for_function("document.getElementById('said').innerText.startsWith('tested')", timeout=30_000)
+                page.wait_for_function(
+                    "document.getElementById('status').innerText.startsWith('tested')", timeout=30_000
+                )
                 page.wait_for_selector("#test-map_at_r svg", timeout=60_000)
                 page.locator("#test-map_at_r summary").click()
-                page.wait_for_timeout(12_000)  # the report was asked for again
+                page.wait_for_timeout(12_000)  # the page has fetched the report again
                 assert page.locator("#test-map_at_r details[open]").count() == 1
             finally:
                 end(search)
@@ -161,7 +163,7 @@ def test_the_live_page_moves_while_a_search_runs(tmp_path: Path) -> None:
 
 
 def test_mlflow_shows_the_test_values_on_its_first_page(runs: Path, tmp_path: Path) -> None:
-    """The page that `holdout sync` names has a row a loss with its test value, and a search's run has the report."""
+    """The page that `holdout sync` prints has a row per loss with its test value."""
     shutil.copytree(runs, tmp_path / "runs")
     told = holdout_here("sync", "small", "--runs", tmp_path / "runs")
     link = re.search(r"http://127.0.0.1:5000/(#/\S+)", told.stdout + plain(told.stderr))

@@ -1,4 +1,4 @@
-"""The live page's API, asked of a real server: it says what the studies say, reads only, and keeps to its readers."""
+"""The API of the live page on a real server: it agrees with the studies, is read-only, and checks access."""
 
 import http.client
 import json
@@ -27,7 +27,7 @@ def asked(server: tuple[str, int, str], path: str, method: str = "GET", **header
 
 
 def answered(server: tuple[str, int, str], path: str, method: str = "GET", **headers: str) -> http.client.HTTPResponse:
-    """The answer itself, no redirection followed; the server closes the connection."""
+    """Return the response without following redirects; the server closes the connection."""
     connection = http.client.HTTPConnection("127.0.0.1", server[1], timeout=60)
     connection.request(method, path, headers={**headers, "Connection": "close"})
     return connection.getresponse()
@@ -41,7 +41,7 @@ def told(server: tuple[str, int, str], path: str) -> Any:
 
 @pytest.fixture(scope="module")
 def running(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenedSearch]:
-    """A search that a driver (this process) holds in the middle of its trials, and one that is done."""
+    """A search in the middle of its trials, driven by this process, and a finished one."""
     runs = tmp_path_factory.mktemp("live") / "runs"
     done = small_search(image_folder, name="done", training=TRAINING, losses=["pnp"], search={"trials": 2})
     content = small_search(image_folder, training=TRAINING, search={"trials": 6, "pruner": "median"})
@@ -59,7 +59,7 @@ def server(running: OpenedSearch) -> Iterator[tuple[str, int, str]]:
         yield server
 
 
-def test_all_searches_are_listed_as_status_lists_them(server: tuple[str, int, str], running: OpenedSearch) -> None:
+def test_all_searches_are_listed_as_by_status(server: tuple[str, int, str], running: OpenedSearch) -> None:
     lines = told(server, "/api/searches")
     status = json.loads(holdout_here("status", "--runs", running.plan.folder.runs, "--json").stdout)
     assert [line["name"] for line in lines] == ["done", "small"] == [entry["name"] for entry in status]
@@ -71,7 +71,7 @@ def test_all_searches_are_listed_as_status_lists_them(server: tuple[str, int, st
     assert f"process {os.getpid()}" in lines[1]["driver"]
 
 
-def test_a_running_trial_is_shown_as_far_as_it_is(server: tuple[str, int, str], running: OpenedSearch) -> None:
+def test_a_running_trial_is_shown_with_its_values(server: tuple[str, int, str], running: OpenedSearch) -> None:
     found = told(server, "/api/searches/small")
     wanted = {
         (loss, trial.number): [
@@ -87,7 +87,7 @@ def test_a_running_trial_is_shown_as_far_as_it_is(server: tuple[str, int, str], 
     assert found["slots"] == 2
 
 
-def test_who_nobody_drives_runs_nothing(server: tuple[str, int, str]) -> None:
+def test_a_search_without_a_driver_runs_nothing(server: tuple[str, int, str]) -> None:
     found = told(server, "/api/searches/done")
     assert (found["running"], found["left_s"], found["elapsed_s"]) == ([], None, None)
 
@@ -100,7 +100,7 @@ def test_the_report_so_far_changes_with_the_records(server: tuple[str, int, str]
     assert [entry["name"] for entry in told(server, "/api/searches/done/report")] != []
 
 
-def test_health_names_what_does_not_answer(server: tuple[str, int, str]) -> None:
+def test_health_lists_the_services(server: tuple[str, int, str]) -> None:
     (studies,) = told(server, "/api/searches/small/health")
     assert studies == {"service": "studies", "address": "study.db in the search's folder", "problem": None}
 
@@ -118,25 +118,25 @@ def test_nothing_can_be_written(server: tuple[str, int, str], running: OpenedSea
 @pytest.mark.parametrize(
     "name", ["nothing", "..%2Fruns", "%2e%2e", "<b>", "small%00", "..%5csmall", "a" * 300, "%ff", "a%0d%0ab:c"]
 )
-def test_a_search_that_is_not_there_is_said(server: tuple[str, int, str], name: str) -> None:
+def test_an_unknown_search_is_not_found(server: tuple[str, int, str], name: str) -> None:
     status, text = asked(server, f"/api/searches/{name}")
     assert status == 404
     assert "Traceback" not in text
 
 
-def test_files_are_ours_alone(server: tuple[str, int, str]) -> None:
+def test_only_our_files_are_served(server: tuple[str, int, str]) -> None:
     for name in ("page.js", "style.css", "plotly.js", "live.js", "live.css"):
         assert asked(server, f"/files/{name}")[0] == 200
     for name in ("report.py", "..%2Freport.py", "%2fetc%2fpasswd"):
         assert asked(server, f"/files/{name}")[0] == 404
 
 
-def test_a_page_of_elsewhere_cannot_read_it(server: tuple[str, int, str]) -> None:
-    """A name that resolves to this machine is no way in (DNS rebinding)."""
+def test_other_hosts_names_are_refused(server: tuple[str, int, str]) -> None:
+    """Against DNS rebinding: a foreign name that resolves to this machine."""
     assert asked(server, "/api/searches", Host="example.com")[0] == 400
 
 
-def test_it_answers_at_the_address_that_it_was_given(running: OpenedSearch) -> None:
+def test_it_answers_at_the_given_address(running: OpenedSearch) -> None:
     for host in ("127.0.0.2", "::1"):
         with served(running.plan.folder.runs, "--host", host) as server:
             asking = http.client.HTTPConnection(host, server[1], timeout=60)
@@ -145,7 +145,7 @@ def test_it_answers_at_the_address_that_it_was_given(running: OpenedSearch) -> N
             asking.close()
 
 
-def test_no_page_of_elsewhere_may_hold_it_and_no_name_in_it_runs(server: tuple[str, int, str]) -> None:
+def test_headers_forbid_embedding_and_inline_scripts(server: tuple[str, int, str]) -> None:
     for path in ("/", "/api/searches", "/files/live.js", "/nowhere"):
         headers = answered(server, path).headers
         policy = headers["content-security-policy"]
@@ -155,7 +155,7 @@ def test_no_page_of_elsewhere_may_hold_it_and_no_name_in_it_runs(server: tuple[s
         assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_clients_that_say_nothing_stop_nobody(server: tuple[str, int, str]) -> None:
+def test_idle_clients_do_not_block_others(server: tuple[str, int, str]) -> None:
     idle = []
     for _ in range(100):
         client = socket.create_connection(("127.0.0.1", server[1]))
@@ -184,11 +184,11 @@ def test_another_address_asks_for_a_token(running: OpenedSearch) -> None:
         cookie = answer.headers["set-cookie"]
         assert "HttpOnly" in cookie
         assert "SameSite=strict" in cookie
-        assert cookie.startswith(f"holdout-{server[1]}=")  # two of them on one machine do not take each other's
+        assert cookie.startswith(f"holdout-{server[1]}=")  # servers on one machine keep separate cookies
         assert asked(server, "/", Cookie=cookie.partition(";")[0])[0] == 200
 
 
-def test_mistakes_are_said_in_a_sentence(server: tuple[str, int, str], tmp_path: Path) -> None:
+def test_mistakes_exit_with_a_sentence(server: tuple[str, int, str], tmp_path: Path) -> None:
     assert "There is no runs folder" in plain(holdout_here("serve", "--runs", tmp_path / "no", code=2).stderr)
     taken = holdout_here("serve", "--runs", tmp_path, "--port", str(server[1]), code=2)
-    assert f"127.0.0.1:{server[1]} cannot be listened on" in plain(taken.stderr)
+    assert f"Cannot listen on 127.0.0.1:{server[1]}" in plain(taken.stderr)

@@ -1,4 +1,4 @@
-"""What the report shows of the models, from searches that really were trained and tested."""
+"""The section on the models, of searches that were really trained and tested."""
 
 import io
 import json
@@ -32,7 +32,7 @@ BATCH = {"batch_size": 20, "images_per_class": 5, "image_size": 16}
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A search whose test classes have markup in their names, the last one with one image; not to be changed."""
+    """A read-only search whose test classes have markup in their names; the last one has a single image."""
     folder = tmp_path_factory.mktemp("models")
     root = draw_folder(folder / "images")
     for number in range(8, 16):
@@ -104,7 +104,7 @@ def test_every_figure_can_be_shown(section: Section) -> None:
                 with Image.open(io.BytesIO(content)) as image:
                     assert (image.size, image.format) == ((width, height), "WEBP")
                     assert media_type == "image/webp"
-                    assert image.convert("RGB").getcolors(50) is None, "frames alone, and no thumbnails"
+                    assert image.convert("RGB").getcolors(50) is None, "frames without thumbnails"
 
 
 def test_the_same_records_make_the_same_figures(runs: Path, section: Section) -> None:
@@ -123,12 +123,12 @@ def test_best_and_worst_queries_are_those_of_the_tuned_models(runs: Path, sectio
     for kind, best in (("best", max), ("worst", min)):
         shown = dict.fromkeys(row[0] for row in figure(section, f"gallery-{kind}").table.rows)
         assert len(shown) == 3 == len({label[key] for key in shown})
-        assert {*shown} <= several, "an image alone in its class cannot be found"
+        assert {*shown} <= several, "a single image of a class cannot be found"
         assert score[next(iter(shown))] == best(score[key] for key in several)
 
 
-def test_a_gallery_says_how_many_are_right(runs: Path, section: Section) -> None:
-    """The precision of the first eight is a metric of the test, computed elsewhere."""
+def test_a_gallery_counts_the_correct_images(runs: Path, section: Section) -> None:
+    """Their number is the test metric precision_at_8, computed independently."""
     comparison = comparison_of(runs)
     rows = {f"{row.loss}, {row.role}": per_image(runs, row.loss, row.number)[0] for row in comparison.rows}
     for entry in section.figures:
@@ -158,7 +158,7 @@ def test_class_values_are_the_means_of_their_images(runs: Path, section: Section
     hardest = [row[:2] for row in figure(section, "hardest").table.rows]
     means = {name: np.mean([expected[name, loss, Role.TUNED] for loss in ("proxy_anchor", "pnp")]) for name in names}
     assert [float(value) for _, value in hardest] == pytest.approx(sorted(means.values()), abs=1e-4)
-    assert f"class-15 {ALONE}" == hardest[0][0], "nobody finds an image that is alone"
+    assert f"class-15 {ALONE}" == hardest[0][0], "a single image cannot be found"
 
 
 def test_confusions_are_the_wrong_nearest_neighbours(runs: Path, section: Section) -> None:
@@ -188,7 +188,7 @@ def test_names_that_are_markup_reach_plotly_escaped(section: Section) -> None:
     assert not any("<" in text for text in texts)
 
 
-def test_a_sealed_test_is_said(copied: Path) -> None:
+def test_a_sealed_test_is_reported(copied: Path) -> None:
     (copied / "small" / "test.json").unlink()
     shutil.rmtree(copied / "small" / "test")
     summary = json.loads((copied / "small" / "summary.json").read_text())
@@ -209,7 +209,7 @@ def test_a_sealed_test_is_said(copied: Path) -> None:
         ("thumbnails.npz", {"precision-recall", "roc", "distances", "class-dots", "hardest"}),
     ],
 )
-def test_a_file_that_is_gone_is_said(copied: Path, gone: str, left: set[str]) -> None:
+def test_a_missing_file_is_reported(copied: Path, gone: str, left: set[str]) -> None:
     folder, _ = scored(copied)
     (folder / gone).unlink()
     section = section_of(copied)
@@ -219,7 +219,7 @@ def test_a_file_that_is_gone_is_said(copied: Path, gone: str, left: set[str]) ->
     assert left or not names
 
 
-def test_what_is_kept_counts_as_results_and_goes_with_them(copied: Path) -> None:
+def test_stored_rankings_count_as_results_and_are_removed_with_them(copied: Path) -> None:
     folder, models = scored(copied)
     files = [folder / "thumbnails.npz", *(folder / "retrieval" / model["per_image"] for model in models)]
     assert measure_entry(RunFolder(copied, "small")).tests > sum(file.stat().st_size for file in files)
@@ -228,7 +228,7 @@ def test_what_is_kept_counts_as_results_and_goes_with_them(copied: Path) -> None
 
 
 def test_folds_are_seeds_models(tmp_path: Path, image_folder: Path) -> None:
-    """Two folds of two seeds: four models a configuration, and two independent draws."""
+    """Two folds of two seeds: four models per configuration, and two independent samples."""
     content = small_search(
         image_folder,
         split={"folds": 2},
@@ -246,7 +246,7 @@ def test_folds_are_seeds_models(tmp_path: Path, image_folder: Path) -> None:
     assert figure(section, "gallery-worst").table.rows
 
 
-def test_without_a_metric_of_images_there_are_curves_alone(tmp_path: Path, image_folder: Path) -> None:
+def test_without_a_metric_per_image_there_are_only_curves(tmp_path: Path, image_folder: Path) -> None:
     content = small_search(
         image_folder,
         training={"epochs": 1, **BATCH},

@@ -1,4 +1,4 @@
-"""The report as a file: complete, escaped, of nothing from elsewhere, at every state that a search can be in."""
+"""The report file: complete, escaped and self-contained in every state of a search."""
 
 import json
 import re
@@ -24,7 +24,7 @@ VOID = {"meta", "link", "img", "br", "hr", "input"}
 
 
 class Page(HTMLParser):
-    """What a browser reads of a page: its elements, their text, and whether they are closed in order."""
+    """The elements of a page and their text; raises if they are not closed in order."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def reported(runs: Path, *names: str, code: int = 0) -> str:
 
 
 def checked(text: str) -> Page:
-    """A page that is whole: every figure has a finding and numbers, every name is one element's, all is inside."""
+    """Check that a page is self-contained, that its ids are unique and that every figure has a finding; return it."""
     page = Page(text)
     names = [attributes["id"] for _, attributes in page.elements if attributes.get("id")]
     assert len(names) == len(set(names))
@@ -83,13 +83,13 @@ def checked(text: str) -> Page:
         assert all((entry["aria-label"] or "").endswith(".") for entry in pictures)
     plots = [json.loads(data) for attributes, data in page.scripts if "data-plot" in attributes]
     for plot in plots:
-        graph_objects.Figure(plot)  # refuses what Plotly does not know
+        graph_objects.Figure(plot)  # raises on unknown properties
     return page
 
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Fourteen classes, one of them called what may not become markup."""
+    """Fourteen classes, one of them named like markup."""
     root = draw_folder(tmp_path_factory.mktemp("report") / "images", classes=14)
     (root / "class-13").rename(root / "<b onclick=alert(1)>$x$ & co")
     return root
@@ -97,7 +97,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runs folder of a search that is done; not to be changed."""
+    """The runs folder of a finished search; read-only."""
     runs = tmp_path_factory.mktemp("finished") / "runs"
     content = small_search(images, training=TRAINING, search={"trials": 5}, final={"seeds": 2})
     for search in run_here(runs, [content]):
@@ -107,7 +107,7 @@ def finished(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def runs(finished: Path, tmp_path: Path) -> Path:
-    """A copy that may be changed."""
+    """A copy that tests may change."""
     return Path(shutil.copytree(finished, tmp_path / "runs"))
 
 
@@ -151,8 +151,8 @@ def test_a_search_without_its_test_says_so(images: Path, tmp_path: Path) -> None
     for search in run_here(tmp_path, [content]):
         search.close()
     text = checked(reported(tmp_path, "small")).text
-    assert "Nothing about the test classes: they are sealed" in text
-    assert "No test values" in text
+    assert "Test results: the test classes are sealed" in text
+    assert "Test values: the test classes are sealed" in text
 
 
 @pytest.mark.parametrize("epochs", [0, 1, 4], ids=["no epoch", "one epoch", "one trial and an epoch"])
@@ -161,9 +161,9 @@ def test_a_search_that_has_just_begun(images: Path, tmp_path: Path, epochs: int)
     for search in run_here(tmp_path, [content], epochs=epochs):
         search.close()
     page = checked(reported(tmp_path, "small"))
-    assert "Not here:" in page.text
+    assert "Not shown:" in page.text
     if epochs == 0:
-        assert "No epoch was trained yet." in page.text
+        assert "No epoch has been trained yet." in page.text
 
 
 def test_without_a_complete_trial(opened: Callable[..., OpenedSearch], tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_an_older_summary_is_made_anew(runs: Path) -> None:
 def test_results_that_are_gone(runs: Path) -> None:
     shutil.rmtree(runs / "small/test")
     text = checked(reported(runs, "small")).text
-    assert "Not here:" in text
+    assert "Not shown:" in text
 
 
 def test_checkpoints_that_are_gone(runs: Path) -> None:
@@ -197,7 +197,7 @@ def test_what_is_wrong_is_said(runs: Path) -> None:
 
 
 def test_it_is_made_from_the_records_alone(finished: Path, tmp_path: Path) -> None:
-    """Neither torch nor Ray nor MLflow is imported, so it cannot open the test, and waits for none of them."""
+    """Neither torch nor Ray nor MLflow is imported, so writing it cannot open the test."""
     program = (
         "import sys; from pathlib import Path\n"
         "from search.campaigns.report import write_report\n"

@@ -1,4 +1,4 @@
-"""The section of one loss's search: its figures show what the studies hold, by plain loops over their trials."""
+"""The section of one loss's search, compared with plain loops over the trials of its study."""
 
 import json
 import math
@@ -44,11 +44,11 @@ Opened = Callable[..., OpenedSearch]
 Value = Callable[[RunningTrial, int], float]
 EPOCHS = 8
 FAILURES = {4: "DIVERGED", 6: "OUT_OF_MEMORY", 9: "CODE_ERROR"}
-"""By trial of a loss: the first two fail in their second epoch, the last one before its first."""
+"""Cause by trial: the first two fail in their second epoch, the last one before its first."""
 
 
 def train(stage: QueuedStage, value: Value, failures: dict[int, str], clock: Any) -> None:
-    """A whole stage, two trials an epoch in turn; an epoch ends at each tick of ``clock``."""
+    """Train a stage, two trials at a time, alternating by epoch; an epoch ends at each tick of ``clock``."""
     queue = TrialQueue(only(stage))
     running: list[tuple[RunningTrial, int]] = []
     while True:
@@ -69,7 +69,7 @@ def train(stage: QueuedStage, value: Value, failures: dict[int, str], clock: Any
 
 
 def goodness(job: RunningTrial, epoch: int) -> float:
-    """Best where the scale is 20 or the temperature .01, and not rising in every epoch."""
+    """Return a value that is highest at scale 20 or temperature 0.01, and does not rise in every epoch."""
     found = job.spec.hyperparameters
     distance = abs(math.log(found.get("scale", 20) / 20)) + abs(math.log(found.get("temperature", 0.01) / 0.01))
     return 0.5 - distance / 20 + epoch / 40 - (epoch % 3) / 50 + (job.number % 7) / 500
@@ -77,7 +77,7 @@ def goodness(job: RunningTrial, epoch: int) -> float:
 
 @pytest.fixture(scope="module")
 def chosen(tmp_path_factory: pytest.TempPathFactory, search_made: Opened) -> OpenedSearch:
-    """Two losses of 16 trials, pruned, three of each failed, whose best ones are confirmed and chosen."""
+    """Two losses with 16 trials each, some pruned and three failed; the best are confirmed and chosen."""
     search = search_made(
         tmp_path_factory.mktemp("runs"),
         losses=["proxy_anchor", "pnp"],
@@ -131,7 +131,7 @@ def last_value(trial: FrozenTrial) -> float:
 
 
 def epochs_in_order(trials: list[FrozenTrial]) -> list[tuple[int, float]]:
-    """Trial and value of every epoch in the order in which they ended."""
+    """Return trial and value of every epoch in the order of their ends."""
     every = []
     for trial in trials:
         for key, value in trial.user_attrs.items():
@@ -251,7 +251,7 @@ def test_slices_show_each_hyperparameter(chosen: OpenedSearch) -> None:
             share = math.log(float(best[2]) / 4) / math.log(64 / 4)
             assert layout["xaxis"]["type"] == "log"
             assert [shape["x0"] for shape in layout["shapes"]] == [4, 64]
-            assert f"scale {best[2]} lies at {share:.0%} of its range [4, 64], log" in figure.finding
+            assert f"scale {best[2]}, at {share:.0%} of its range [4, 64], log" in figure.finding
 
 
 def test_parallel_lines_are_the_configurations(chosen: OpenedSearch) -> None:
@@ -279,23 +279,23 @@ def test_parallel_lines_are_the_configurations(chosen: OpenedSearch) -> None:
     assert [place for place, text in told if text == "none"] == [2, 3]
 
 
-def test_the_text_says_what_was_chosen(chosen: OpenedSearch) -> None:
+def test_the_text_names_the_chosen_configuration(chosen: OpenedSearch) -> None:
     section = section_of(chosen, "proxy_anchor")
     text = " ".join(section.sentences)
     number = write_summary(chosen).losses["proxy_anchor"].confirmed.number  # type: ignore[union-attr]
     assert f"trial {number} has the highest shrunken mean" in text
     assert "after epochs 2, 4 the best half goes on" in text
-    assert "Not searched and in no picture: margin=0.1." in text
+    assert "Fixed hyperparameters: margin=0.1." in text
     (table,) = section.tables
     trials = chosen.trials("proxy_anchor", Stage.SEARCH)
-    assert table.header == ("hyperparameter", "default", "chosen", "searched")
+    assert table.header == ("hyperparameter", "default", "chosen", "search range")
     assert table.rows == (("scale", "32", f"{trials[number].params['scale']:.4g}", "[4, 64], log"),)
     assert "margin" not in json.dumps([figure.table.header for figure in section.figures])
-    assert "parallel" not in figures_of(section), "one hyperparameter alone"
+    assert "parallel" not in figures_of(section), "only one hyperparameter"
 
 
 def test_the_text_warns(chosen: OpenedSearch) -> None:
-    """Of a choice no better than the default, of an end before the plan, and of what the study says about itself."""
+    """About a choice no better than the default, an early end, and findings in the study."""
     summary = write_summary(chosen)
     entry = summary.losses["pnp"]
     assert entry.confirmed is not None
@@ -354,7 +354,7 @@ def test_before_the_first_trial_there_is_nothing(opened: Opened) -> None:
     search = opened(losses=["pnp"])
     section = section_of(search, "pnp")
     assert not section.figures
-    assert section.missing == ("No trial has begun yet.",)
+    assert section.missing == ("No trial has started yet.",)
 
 
 def test_a_trial_that_runs_is_shown(opened: Opened) -> None:
@@ -364,7 +364,7 @@ def test_a_trial_that_runs_is_shown(opened: Opened) -> None:
     assert job is not None
     figures = figures_of(section_of(search, "pnp"))
     assert set(figures) == {"ends"}
-    assert figures["ends"].finding == "Of 1 trial: 1 running."
+    assert figures["ends"].finding == "1 trial: 1 running."
     queue.on_trial_result(job, {"records": [record(1, 0.25)], "finished": False})
     section = section_of(search, "pnp")
     assert traces_of(figures_of(section)["learning-curves"])["running"][0]["y"] == [0.25, None]
@@ -376,8 +376,8 @@ def test_one_trial(opened: Opened) -> None:
     train(search_stage(search), goodness, {}, count(1))
     section = section_of(search, "pnp")
     assert set(figures_of(section)) == {"history", "learning-curves", "ends", "slices"}
-    assert section.sentences[0].startswith("Nothing is chosen yet; the best so far is trial 0 with a map_at_r of 0.")
-    assert any("takes 10 trials that reached the same rung; there are 1" in text for text in section.missing)
+    assert section.sentences[0].startswith("Nothing is chosen yet; the best trial so far is 0 with map_at_r 0.")
+    assert any("they need 10 trials at the same rung, and 1 trial has a value" in text for text in section.missing)
 
 
 def test_all_failed(opened: Opened) -> None:
@@ -386,8 +386,8 @@ def test_all_failed(opened: Opened) -> None:
     section = section_of(search, "pnp")
     figures = figures_of(section)
     assert set(figures) == {"history", "ends"}
-    assert figures["history"].finding == "3 trials ended in 0 epochs, none of them with a value of map_at_r."
-    assert figures["ends"].finding == "Of 3 trials: 3 code error."
+    assert figures["history"].finding == "3 trials ended in 0 epochs, without a value of map_at_r."
+    assert figures["ends"].finding == "3 trials: 3 code error."
     assert section.sentences[0] == "Nothing can be chosen: no trial is complete."
 
 
@@ -443,15 +443,15 @@ def test_a_loss_without_hyperparameters(opened: Opened) -> None:
     section = section_of(search, "proxy_nca")
     assert section.name == "loss-proxy-nca"
     assert set(figures_of(section)) == {"history", "learning-curves", "ends"}
-    assert section.missing == ("It has no hyperparameter that varies: there is nothing to compare.",)
+    assert section.missing == ("Figures by hyperparameter: this loss has none that varies.",)
     assert not section.tables
 
 
-# Trials that no loss of ours proposes, as Optuna holds them.
+# Hand-made trials with other hyperparameters.
 
 
 def made_trials(trials: list[FrozenTrial]) -> list[FrozenTrial]:
-    """As they are read back from a study."""
+    """Return the trials as read back from a study."""
     study = optuna.create_study(direction="maximize")
     study.add_trials(trials)
     return study.get_trials()
@@ -460,7 +460,7 @@ def made_trials(trials: list[FrozenTrial]) -> list[FrozenTrial]:
 def made_trial(
     params: dict[str, Any], distributions: dict[str, Any], values: list[float], *, pruned: bool, end: float = 0.0
 ) -> FrozenTrial:
-    """A trial that measured ``values``; its epochs end a second after each other from ``end`` on."""
+    """Make a trial that measured ``values``; its epochs end one second apart, starting at ``end``."""
     records = [
         {**record(epoch, value), "start": end + epoch - 1, "end": end + epoch}
         for epoch, value in enumerate(values, start=1)
@@ -504,7 +504,7 @@ def made_searched(trials: list[FrozenTrial], *, loss: str = "made", steps: int =
 
 
 def halved(seed: int, count: int, noise: float) -> list[FrozenTrial]:
-    """A search by random values under halving in which ``strong`` matters most, ``weak`` a little, ``idle`` nothing."""
+    """Make a random search with halving in which ``strong`` matters most, ``weak`` a little and ``idle`` not at all."""
     generator = np.random.default_rng(seed)
     ranges = {
         "idle": FloatDistribution(0, 1),
@@ -529,7 +529,7 @@ def halved(seed: int, count: int, noise: float) -> list[FrozenTrial]:
 
 
 def test_importances_find_what_matters_among_pruned_trials() -> None:
-    """More often than by the complete trials alone, whatever share of these is called the best."""
+    """More often than from complete trials alone, at any target quantile."""
     with_pruned, alone = 0, Counter[float]()
     for seed in range(20):
         trials = halved(seed, 24, 0.1)
@@ -608,7 +608,7 @@ def test_contours_are_exact_on_a_plane() -> None:
 
 
 def test_markup_stays_text() -> None:
-    """Plotly reads ``<b>`` and ``<a>`` in its texts."""
+    """Plotly interprets ``<b>`` and ``<a>`` in texts."""
     evil = '<a href="https://x.y">$z$</a>'
     ranges = {
         evil: CategoricalDistribution((evil, "<b>", "c")),
@@ -643,7 +643,7 @@ def test_markup_stays_text() -> None:
 
 
 def test_two_thousand_trials_of_thirty_epochs() -> None:
-    """How long they take to draw and how large they get is printed."""
+    """Prints the drawing time and the sizes."""
     generator = np.random.default_rng(0)
     ranges = {
         "variant": CategoricalDistribution(("Ib", "Ds", "Dq")),
@@ -674,4 +674,4 @@ def test_two_thousand_trials_of_thirty_epochs() -> None:
     curves = [trace for found in traces_of(figures["learning_curves"]).values() for trace in found]
     assert len(curves) < 30
     assert sum(y is not None for trace in curves if "customdata" in trace for y in trace["y"]) == 60_000
-    assert "1,800 more trials are left out" in figures["history"].table.notes[0]  # type: ignore[union-attr]
+    assert "1,800 more trials not shown" in figures["history"].table.notes[0]  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""The figure of values by what losses used: its numbers are those of the records, by plain loops."""
+"""The figure of values by pairs or triplets used, compared with plain loops over the records."""
 
 import json
 from collections.abc import Callable
@@ -26,11 +26,11 @@ USED = {
     "topk_precision": lambda number, epoch: {"triplets": 20 - epoch},
     "contrastive": lambda number, epoch: {"pairs": 190},
 }
-"""By loss, what an epoch of a trial used; other losses do not say it."""
+"""Units used in an epoch of a trial, by loss; other losses do not count any."""
 
 
 def value_of(loss: str, number: int, epoch: int) -> float:
-    """Rises with the trial's number, so that the last one is the best, and falls in the last epoch."""
+    """Return a value that rises with the trial's number, so that the last is the best, and falls in the last epoch."""
     start = {"triplet": 0.3, "topk_precision": 0.5, "contrastive": 0.2}.get(loss, 0.4)
     return start + number / 100 + (epoch if epoch < EPOCHS else 1) / 50
 
@@ -111,7 +111,7 @@ def test_the_sentence_and_the_table_hold_the_numbers(search: OpenedSearch) -> No
     ) in figure.finding
     pairs = value_of("contrastive", 1, 3)
     assert (
-        f"contrastive, trial 1, used 760 pairs in 20 iterations (38.0 each) and came to a map_at_r of {pairs:.4f}."
+        f"contrastive, trial 1, used 760 pairs in 20 iterations (38.0 each) and reached a map_at_r of {pairs:.4f}."
     ) in figure.finding
     assert (
         f"With at most 20 iterations the highest map_at_r is {best:.4f} (topk_precision), the lowest {pairs:.4f} "
@@ -125,13 +125,13 @@ def test_the_sentence_and_the_table_hold_the_numbers(search: OpenedSearch) -> No
     assert rows["proxy_anchor, default"][3:5] == ("–", "–")
 
 
-def test_where_no_loss_counts_there_is_no_figure(opened: Opened) -> None:
+def test_no_figure_if_no_loss_counts_units(opened: Opened) -> None:
     search = trained(opened(losses=["proxy_anchor"], search={"trials": 1}, training=TRAINING))
     assert figure_of(search) is None
 
 
 def test_the_searches_of_a_campaign_are_one_figure(search_made: Opened, tmp_path: Any) -> None:
-    """Each has the same loss with another mining, or another loss; only the default was trained."""
+    """Two searches of one default trial each."""
     searches = [
         trained(search_made(tmp_path, name=name, losses=[loss], search={"trials": 1}, training=TRAINING))
         for name, loss in (("s-uniform", "triplet"), ("s-top", "topk_precision"))
@@ -143,7 +143,7 @@ def test_the_searches_of_a_campaign_are_one_figure(search_made: Opened, tmp_path
     assert "(s-top/topk_precision) to " in figure.finding
 
 
-def test_of_a_cross_validation_the_first_fold_is_drawn(opened: Opened) -> None:
+def test_cross_validation_draws_the_first_fold(opened: Opened) -> None:
     search = opened(losses=["triplet"], split={"folds": 2}, search={"trials": 1}, training={**TRAINING, "epochs": 2})
     queue = TrialQueue(only(search_stage(search)))
     job = queue.next_trial()
@@ -155,13 +155,13 @@ def test_of_a_cross_validation_the_first_fold_is_drawn(opened: Opened) -> None:
     (trace,) = plot_of(figure)["data"]
     assert trace["y"] == pytest.approx([0.12, 0.14])
     assert figure is not None
-    assert "of a cross-validation it is the first fold" in figure.table.notes
+    assert "cross-validation: the first fold" in figure.table.notes
 
 
-def test_what_is_compared_has_a_value_of_every_loss(
+def test_comparisons_have_a_value_of_every_loss(
     search_made: Opened, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One loss uses more in an epoch than the other one in its whole training."""
+    """One loss uses more in an epoch than the other in its whole training."""
     monkeypatch.setitem(USED, "triplet", lambda number, epoch: {"triplets": 500})
     losses = ["triplet", "topk_precision"]
     figure = figure_of(trained(search_made(tmp_path, losses=losses, search={"trials": 1}, training=TRAINING)))

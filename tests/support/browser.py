@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven by Playwright; a test that needs it is skipped with a sentence where there is none."""
+"""Debian's Chromium, driven by Playwright; tests that need it are skipped without it."""
 
 import shutil
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ import pytest
 
 @contextmanager
 def browser_page(width: int, *, ours: bool = True, **options: Any) -> Iterator[Any]:
-    """A page of a browser; where it is ``ours``, no error may be on its console, nothing asked of another machine."""
+    """Open a browser page; if it is ``ours``, fail on console errors and on requests to other machines."""
     playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed.")
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:
-        pytest.skip("There is no Chromium on this machine; `apt-get install chromium` brings one.")
+        pytest.skip("Chromium is not installed; `apt-get install chromium` installs it.")
     complaints: list[str] = []
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
@@ -32,7 +32,7 @@ def _is_here(url: str) -> bool:
 
 
 def seen(page: Any) -> None:
-    """Scroll through all of a page, so that all of it is drawn."""
+    """Scroll through a whole page so that all of it is drawn."""
     for top in range(0, page.evaluate("document.documentElement.scrollHeight"), 500):
         page.evaluate(f"scrollTo(0, {top})")
         page.wait_for_timeout(120)

@@ -1,4 +1,4 @@
-"""``holdout serve`` in a process of its own, and processes that end with their test."""
+"""``holdout serve`` in a subprocess, and processes that end with their test."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def served(runs: Path, *more: str) -> Iterator[tuple[str, int, str]]:
-    """The page in a process of its own: its host, its port, and the address that it tells."""
+    """Serve ``runs`` in a subprocess; yield its host, its port, and the address that it prints."""
     command = [sys.executable, "-m", "search", "serve", "--runs", str(runs), "--port", "0", *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -25,7 +25,7 @@ def served(runs: Path, *more: str) -> Iterator[tuple[str, int, str]]:
 
 
 def end(process: subprocess.Popen[bytes] | subprocess.Popen[str], *, group: bool = False) -> None:
-    """Kill a process that a test started, or the group that it leads."""
+    """Kill a process that a test started, or its process group."""
     with suppress(ProcessLookupError):
         if group:
             os.killpg(process.pid, signal.SIGKILL)

@@ -4,7 +4,7 @@
   const name = decodeURIComponent((location.pathname.match(/^\/searches\/(.+)$/) || [])[1] || "");
   const byId = (id) => document.getElementById(id);
 
-  // Text from the records only ever becomes text, never markup.
+  // Text from the records is inserted as text, never as markup.
   const element = (tag, attributes = {}, ...children) => {
     const made = document.createElement(tag);
     for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -51,7 +51,7 @@
     return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, made);
   };
   const studies = (line) => table("Studies",
-    ["study", "progress", "complete", "pruned", "failed", "running", "of", "epochs", "best"],
+    ["study", "progress", "complete", "pruned", "failed", "running", "planned", "epochs", "best"],
     line.studies.map((study) => [study.study, bar(study), study.complete, study.pruned, study.failed, study.running,
       study.planned, study.epochs, number(study.best)].map((cell) => (typeof cell === "number" ? String(cell) : cell))));
 
@@ -77,7 +77,7 @@
   };
   const card = (trial) => {
     const last = trial.values.length ? number(trial.values[trial.values.length - 1]) : "no epoch yet";
-    const rung = trial.rung === null ? "" : ` · ${trial.bar === null ? "compared" : `has to reach ${number(trial.bar)}`} at ${trial.rung}`;
+    const rung = trial.rung === null ? "" : ` · ${trial.bar === null ? "rung" : `needs ${number(trial.bar)}`} at ${trial.rung}`;
     const memory = trial.memory_gb === null ? "" : ` · ${trial.memory_gb.toFixed(1)} GB`;
     return element("article", { class: "trial" }, element("h3", {}, `${trial.study} ${trial.number}`), curve(trial),
       element("p", {}, `${trial.values.length} of ${trial.epochs} epochs · ${last}${rung}${memory}`));
@@ -87,9 +87,9 @@
     const line = found.status, parts = [];
     const time = [
       found.elapsed_s === null ? "" : `${clock(found.elapsed_s)} so far`,
-      line.driver === null ? "nobody runs it now" : found.left_s === null ? "time left known after the first epochs" : `about ${clock(found.left_s)} left in all`,
+      line.driver === null ? "not running" : found.left_s === null ? "remaining time known after the first epochs" : `about ${clock(found.left_s)} left`,
     ].filter(Boolean).join(", ");
-    byId("said").textContent = `${line.state}: ${time}; ${found.running.length} of ${found.slots} slots busy`;
+    byId("status").textContent = `${line.state}: ${time}; ${found.running.length} of ${found.slots} slots busy`;
     for (const service of services.filter((entry) => entry.problem !== null)) {
       parts.push(element("p", { class: "problem" }, `${service.service} at ${service.address} does not answer: ${service.problem}`));
     }
@@ -100,13 +100,13 @@
     }
     parts.push(studies(line));
     if (found.failures.length) {
-      parts.push(table("Failures, the last first", ["trial", "why"],
+      parts.push(table("Failures, newest first", ["trial", "reason"],
         found.failures.map((failure) => [`${failure.study} ${failure.number}`, failure.reason])));
     }
     byId("now").replaceChildren(...parts);
   };
   const showAll = (lines) => {
-    byId("said").textContent = `Running: ${lines.filter((line) => line.driver !== null).length} of ${lines.length}`;
+    byId("status").textContent = `${lines.filter((line) => line.driver !== null).length} of ${lines.length} running`;
     byId("now").replaceChildren(table("All searches", ["search", "state", "progress", "running", "best"], lines.map((line) => {
       const sum = (key) => line.studies.reduce((total, study) => total + study[key], 0);
       const all = Object.fromEntries(["complete", "pruned", "failed", "running", "planned"].map((key) => [key, sum(key)]));
@@ -116,7 +116,7 @@
     })));
   };
 
-  // What changed is put in place of what was; what the reader opened, sorted or zoomed into stays as it is.
+  // Replace changed sections, and keep what the reader has opened and zoomed.
   const shown = new Map();
   const merge = (section) => {
     const made = document.createRange().createContextualFragment(section.html).querySelector("section");
@@ -163,10 +163,10 @@
     try {
       await what();
     } catch (error) {
-      byId("said").textContent = `No answer: ${error.message}`;
+      byId("status").textContent = `No answer: ${error.message}`;
     }
-    // To read thousands of trials takes a second: who looks on costs the search a tenth of a core, and waits for
-    // ten seconds at most.
+    // Reading thousands of trials takes a second. Pausing ten times as long (at most 10 s) limits the load to a tenth
+    // of a core.
     const rest = Math.min(10 * (performance.now() - began), 10_000);
     setTimeout(() => again(what, pause), Math.max(pause, rest));
   };

@@ -3,7 +3,7 @@
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const drawn = new Set();
 
-  // What a figure leaves to the page: its colours follow the page's, in light and dark.
+  // Add the page's colours, light or dark, to the layout of a figure.
   const themed = (layout, narrow) => {
     const ink = colour("--ink"), line = colour("--line");
     const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true };
@@ -18,7 +18,7 @@
       hoverlabel: { bgcolor: colour("--panel"), font: { color: ink }, bordercolor: line },
       margin: { l: 50, r: 15, t: 60, b: 45, ...layout.margin },
       legend: narrow
-        ? { orientation: "h", x: 0, y: -0.3, yanchor: "top" }  // beside the buttons there is no room
+        ? { orientation: "h", x: 0, y: -0.3, yanchor: "top" }  // no room next to the buttons
         : { orientation: "h", x: 1, xanchor: "right", y: 1.02, yanchor: "bottom", ...layout.legend },
     };
     for (const key of new Set([...Object.keys(layout), "xaxis", "yaxis"])) {
@@ -59,7 +59,7 @@
     const rows = [...body.rows].sort((first, second) => {
       const [one, other] = [value(first, column), value(second, column)];
       const [left, right] = [one, other].map((text) => parseFloat(text.replace(/,/g, "").replace("−", "-")));
-      if (isNaN(left) !== isNaN(right)) return isNaN(left) ? 1 : -1;  // what is no number comes last
+      if (isNaN(left) !== isNaN(right)) return isNaN(left) ? 1 : -1;  // text after numbers
       const order = isNaN(left) ? one.localeCompare(other) : left - right;
       return ascending ? order : -order;
     });

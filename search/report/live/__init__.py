@@ -1,1 +1,1 @@
-"""live."""
+"""The live page of all searches."""

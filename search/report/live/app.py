@@ -1,4 +1,4 @@
-"""The live page and its API, which only read."""
+"""The live page and its read-only API."""
 
 import hmac
 import ipaddress
@@ -22,13 +22,14 @@ from search.report.live.live_search import Health, LiveSearch, ReportsSoFar, Sec
 from search.secrets import expand, health_page, without_password
 from trainables.mistakes import Mistakes
 
-# Whether the services answer that a search writes to.
+# Health of the services that a search writes to.
 
 PATIENCE_S = 3.0
+"""Seconds to wait for MLflow."""
 
 
 def health(stored: StoredSearch) -> tuple[Health, ...]:
-    """The studies' database and MLflow, each with what is wrong with it."""
+    """Check the studies' database and MLflow."""
     return _storage(stored), *_tracking(stored)
 
 
@@ -36,11 +37,11 @@ def _storage(stored: StoredSearch) -> Health:
     problem = None
     try:
         if stored.storage is None:
-            problem = "there is none yet"
+            problem = "no database yet"
         else:
             with stored.storage.connect():
                 pass
-    except Exception as error:  # whatever a driver of a database raises
+    except Exception as error:  # any error of a database driver
         problem = _first_line(error)
     shown = stored.config["search"]["storage"] or "study.db in the search's folder"
     return Health(service="studies", address=without_password(str(shown)), problem=problem)
@@ -49,7 +50,7 @@ def _storage(stored: StoredSearch) -> Health:
 def _tracking(stored: StoredSearch) -> list[Health]:
     address = stored.config["tracking"]["uri"]
     if not str(address).startswith("http"):
-        return []  # a file of the driver's own
+        return []  # a local file
     try:
         with urlopen(health_page(expand(str(address))), timeout=PATIENCE_S):
             problem = None
@@ -62,7 +63,7 @@ def _first_line(error: Exception) -> str:
     return without_password(f"{type(error).__name__}: {error}".splitlines()[0])
 
 
-# The live page and its API; it only reads.
+# The page and its API.
 
 COOKIE = "holdout"
 _OURS = ("localhost", "127.0.0.1", "[::1]", "::1")
@@ -75,24 +76,24 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-"""Of every answer: nothing of it becomes a part of a page of elsewhere, and names in it are never run."""
+"""Headers of every response: other sites cannot embed it, and no text in it runs as a script."""
 
 
 def live_app(runs: Path, token: str | None, host: str = "localhost") -> FastAPI:
-    """The page of all searches below ``runs``.
+    """Create the app for all searches in ``runs``.
 
     Args:
-        runs: the runs folder, of which nothing is changed.
-        host: the address that it listens on.
-        token: what a reader has to show, as ``?token=`` once or in an Authorization header; None: this machine alone
-            is served.
+        runs: the runs folder; nothing in it is changed.
+        token: the secret that clients send once as ``?token=`` or in an Authorization header; None: only requests to
+            this machine's own names are served.
+        host: the address that the app listens on.
     """
     app = FastAPI(title="Holdout", version=__version__, docs_url=None, redoc_url=None)
     reports = ReportsSoFar()
-    if token is None:  # a page of elsewhere must not read ours through a name that it makes point to this machine
+    if token is None:  # against DNS rebinding: a site whose name resolves to this machine must not read the page
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*_OURS, host, f"[{host}]"])
     else:
-        app.middleware("http")(_asking_for(token))
+        app.middleware("http")(_token_check(token))
 
     @app.middleware("http")
     async def guarded(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -104,7 +105,7 @@ def live_app(runs: Path, token: str | None, host: str = "localhost") -> FastAPI:
     def mistaken(request: Request, error: Mistakes) -> Response:
         return PlainTextResponse(" ".join(error.sentences), status_code=404)
 
-    @app.get("/api/searches", summary="All searches of the runs folder, and how far each is")
+    @app.get("/api/searches", summary="Progress of all searches in the runs folder")
     def searches() -> list[SearchStatus]:
         found = []
         for folder in find_runs(runs):
@@ -112,17 +113,17 @@ def live_app(runs: Path, token: str | None, host: str = "localhost") -> FastAPI:
                 found.append(status_of(stored))
         return found
 
-    @app.get("/api/searches/{name}", summary="What a search does now")
+    @app.get("/api/searches/{name}", summary="Current state of a search")
     def search(name: str) -> LiveSearch:
         with closing(StoredSearch(existing_run(runs, name))) as stored:
             return live_search(stored)
 
-    @app.get("/api/searches/{name}/report", summary="The sections of its report so far, as HTML")
+    @app.get("/api/searches/{name}/report", summary="Sections of its report so far, as HTML")
     def report(name: str) -> tuple[SectionSoFar, ...]:
         with closing(StoredSearch(existing_run(runs, name))) as stored:
             return reports.of(stored)
 
-    @app.get("/api/searches/{name}/health", summary="Whether the services answer that it writes to")
+    @app.get("/api/searches/{name}/health", summary="Health of the services that it writes to")
     def services(name: str) -> tuple[Health, ...]:
         with closing(StoredSearch(existing_run(runs, name))) as stored:
             return health(stored)
@@ -154,11 +155,11 @@ def _files() -> dict[str, tuple[str, str]]:
     }
 
 
-def _asking_for(token: str) -> Callable[[Request, Callable[[Request], Awaitable[Response]]], Awaitable[Response]]:
-    """Who shows the token once has a cookie from then on, and an address without the token in it."""
+def _token_check(token: str) -> Callable[[Request, Callable[[Request], Awaitable[Response]]], Awaitable[Response]]:
+    """Return middleware that checks the token; a token in the URL becomes a cookie, and the URL loses it."""
 
     async def ask(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-        cookie = f"{COOKIE}-{request.url.port}"  # a machine's ports share its cookies, and each page has its own token
+        cookie = f"{COOKIE}-{request.url.port}"  # cookies are shared between ports, tokens are not
         shown = request.query_params.get("token")
         if shown is not None and hmac.compare_digest(shown.encode(), token.encode()):
             response: Response = RedirectResponse(request.url.path)
@@ -167,32 +168,32 @@ def _asking_for(token: str) -> Callable[[Request, Callable[[Request], Awaitable[
         header = request.headers.get("authorization", "").removeprefix("Bearer ")
         known = request.cookies.get(cookie, header)
         if not hmac.compare_digest(known.encode(), token.encode()):
-            return PlainTextResponse("Open the address with ?token=… that `holdout serve` printed.", status_code=401)
+            return PlainTextResponse("Open the address with ?token=… printed by `holdout serve`.", status_code=401)
         return await answer(request)
 
     return ask
 
 
-# The live page on an address.
+# The server.
 
 
 def serve(runs: Path, host: str, port: int, say: Callable[[str], None]) -> None:
-    """Serve the page of ``runs`` until the process is interrupted; ``say`` gets its address when it answers.
+    """Serve the page of ``runs`` until the process is interrupted; ``say`` receives its address.
 
-    This machine's own addresses need no token; any other one has a new token in the address that is told.
+    On a loopback address no token is needed; on any other, the address contains a new token.
 
     Raises:
-        Mistakes: the runs folder is not there, or the address cannot be listened on.
+        Mistakes: the runs folder does not exist, or the address is not available.
     """
     import uvicorn
 
     if not runs.is_dir():
-        raise Mistakes(f"There is no runs folder {runs}; give the one that your searches are in with --runs.")
+        raise Mistakes(f"There is no runs folder {runs}; set the folder of your searches with --runs.")
     token = None if _is_loopback(host) else secrets.token_urlsafe(32)
     listening = _listening(host, port)
     shown = f"[{host}]" if ":" in host else host
     server = uvicorn.Server(uvicorn.Config(live_app(runs, token, host), log_level="warning"))
-    # The socket listens already: who is told the address is answered as soon as the program is there.
+    # The socket already listens, so a request at once is answered as soon as the server runs.
     say(f"http://{shown}:{listening.getsockname()[1]}/" + (f"?token={token}" if token else ""))
     server.run([listening])
 
@@ -210,6 +211,6 @@ def _listening(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise Mistakes(
-            f"{host}:{port} cannot be listened on ({error.strerror or error}); give another one with --host and "
-            "--port, or --port 0 for any that is free."
+            f"Cannot listen on {host}:{port} ({error.strerror or error}); choose another address with --host and "
+            "--port, or any free port with --port 0."
         ) from error

@@ -1,4 +1,4 @@
-"""A running search, read from its storage."""
+"""The state of a running search, read from its storage."""
 
 import hashlib
 import threading
@@ -18,15 +18,15 @@ from search.report.results import Result
 from search.stages import Stage, short_study_name
 from search.trials import epochs_of
 
-# What the API of the live page answers.
+# Responses of the API.
 
 
 class RunningTrial(Result):
-    """A trial that runs: the ``values`` of its epochs so far, and what it has to reach.
+    """A running trial with the ``values`` of its epochs so far.
 
-    It is compared next after step ``rung``, where ``bar`` is the least value that goes on as of now; None where no
-    comparison follows, or nobody came so far. ``seconds`` passed since its last epoch ended, ``memory_gb`` is the most
-    that it held on a GPU; None before its first epoch, and without a GPU.
+    The next comparison is after step ``rung``, at which ``bar`` is currently the lowest value that continues; both are
+    None without a further comparison, ``bar`` also before any trial reached the rung. ``seconds`` have passed since the
+    last epoch ended (None before the first one); ``memory_gb`` is the peak on a GPU (None without one).
     """
 
     study: str
@@ -40,7 +40,7 @@ class RunningTrial(Result):
 
 
 class FailedTrial(Result):
-    """A trial that failed, and why."""
+    """A failed trial and its reason."""
 
     study: str
     number: int
@@ -48,10 +48,11 @@ class FailedTrial(Result):
 
 
 class LiveSearch(Result):
-    """What a search does now: its phase, the trials that run, what is left, and what failed.
+    """The state of a search: its phase, running trials, remaining time, and failures.
 
-    ``elapsed_s`` is since its last driver started, ``left_s`` what all its stages still take at the pace so far (None:
-    nobody drives it, or no epoch was measured), ``slots`` how many trials run at once at most.
+    ``elapsed_s`` counts from the start of the last driver, ``left_s`` estimates the rest of all stages at the pace so
+    far (both None without a driver, ``left_s`` also before the first epoch), and ``slots`` is the most trials that run
+    at once.
     """
 
     status: SearchStatus
@@ -73,24 +74,24 @@ class SectionSoFar(Result):
 
 
 class Health(Result):
-    """Whether a service that a search needs answers; ``problem`` is None where it does."""
+    """The health of a service that a search needs; ``problem`` is None if it answers."""
 
     service: str
     address: str
     problem: str | None
 
 
-# What a search does now, read from its storage alone.
+# The state, read from the storage alone.
 
 FAILURES = 20
-"""So many of the last failures are told."""
+"""Number of most recent failures listed."""
 
 
 def live_search(stored: StoredSearch) -> LiveSearch:
-    """What a search does now.
+    """Read the state of a search.
 
     Raises:
-        Mistakes: it has no studies yet, or its file cannot be read.
+        Mistakes: the search has no studies yet, or its file cannot be read.
     """
     search, status = search_so_far(stored), status_of(stored)
     trials = {(loss, stage): search.trials(loss, stage) for stage in Stage for loss in search.config.loss_names}
@@ -146,19 +147,19 @@ def _running(search: OpenedSearch, loss: str, stage: Stage, trial: FrozenTrial) 
 
 
 def _failures(study: str, trials: Sequence[FrozenTrial]) -> Iterator[FailedTrial]:
-    """The failed trials of a study, the last one first."""
+    """Yield the failed trials of a study, newest first."""
     for trial in reversed(trials):
         if trial.state == TrialState.FAIL:
-            yield FailedTrial(study=study, number=trial.number, reason=trial.user_attrs.get("outcome", "it failed"))
+            yield FailedTrial(study=study, number=trial.number, reason=trial.user_attrs.get("outcome", "no reason"))
 
 
-# A search's report so far, made again only where its records changed.
+# The report so far.
 
 
 class ReportsSoFar:
-    """The sections of each search's report, kept until its records say something else.
+    """A cache of the sections of each search's report, valid until its records change.
 
-    One is made at a time: Matplotlib's settings are its process's.
+    A lock renders one report at a time, since Matplotlib's settings are global.
     """
 
     def __init__(self) -> None:
@@ -166,10 +167,10 @@ class ReportsSoFar:
         self._kept: dict[str, tuple[Any, tuple[SectionSoFar, ...]]] = {}
 
     def of(self, stored: StoredSearch) -> tuple[SectionSoFar, ...]:
-        """The sections of ``stored``.
+        """Return the sections of ``stored``.
 
         Raises:
-            Mistakes: it has no studies yet, or its records cannot be read.
+            Mistakes: the search has no studies yet, or its records cannot be read.
         """
         with self._lock:
             state = _state(stored)
@@ -180,7 +181,7 @@ class ReportsSoFar:
 
 
 def _state(stored: StoredSearch) -> Any:
-    """What changes with every trial that ended and every file that was written."""
+    """Return a value that changes with every finished trial and every written file."""
     tallies = [stored.tally(loss, stage) for stage in Stage for loss in stored.losses]
     files = (stored.folder.summary, stored.folder.selection, stored.folder.test)
     return [(dict(tally.states), tally.best) for tally in tallies], list(map(_written, files)), stored.folder.driver()

@@ -1,1 +1,1 @@
-"""sections."""
+"""Sections of a report and their figures."""

@@ -1,4 +1,4 @@
-"""Report sections: the answer, and how to reproduce it."""
+"""The first and the last section of a report: the answer, and the steps to reproduce it."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -6,21 +6,19 @@ from pathlib import Path
 from search import __version__
 from search.plan.runs import RunFolder, stored_split
 from search.plan.stored import StoredSearch
-from search.report.drawing import Section
+from search.report.drawing import Section, counted
 from search.report.formats import loss_label
 from search.report.results import Comparison, Pair, Row, scored_openings
 from search.report.text_table import TextTable
 from search.selection import Ledger, Selection
 from search.stages import Role
 
-# The answer: which losses are better than their defaults and than each other, on classes that no training saw.
-
 SMALL_VALIDATION = 10
-"""With fewer validation classes, which configuration is chosen depends on them more than on the configuration."""
+"""With fewer validation classes, the choice depends more on these classes than on the configuration."""
 
 
 def answer(comparison: Comparison, folders: Sequence[RunFolder]) -> Section:
-    """The best loss, a sentence a loss, the split, and when, by whom and how often the test classes were opened."""
+    """Return the best loss, a sentence per loss, the split, and the openings of the test classes."""
     tuned = [row for row in comparison.rows if row.role is Role.TUNED]
     openings = _openings(folders)
     return Section(
@@ -38,7 +36,7 @@ def answer(comparison: Comparison, folders: Sequence[RunFolder]) -> Section:
 
 
 def _best(comparison: Comparison, tested: Sequence[Row]) -> Iterator[str]:
-    """Which of several losses has the highest mean, and what that says."""
+    """Yield sentences on the loss with the highest mean, if several were tested."""
     pairs = [pair for pair in comparison.pairs if pair.second.role is Role.TUNED]
     if not pairs:
         return
@@ -46,25 +44,27 @@ def _best(comparison: Comparison, tested: Sequence[Row]) -> Iterator[str]:
     means = {row.key: row.test[metric].mean for row in tested if row.test}
     best = max(tested, key=lambda row: means[row.key])
     of_best = _others(comparison, best)
-    said = f"Of {len(tested)} losses {loss_label(comparison, best.search, best.loss)} has the highest mean {metric} on "
-    said += f"the test classes, {means[best.key]:.4f}"
+    label = loss_label(comparison, best.search, best.loss)
+    sentence = f"Of {len(tested)} tuned losses, {label} has the highest mean {metric} on the test classes, "
+    sentence += f"{means[best.key]:.4f}"
     if same := [pair for pair in of_best if not pair.differ]:
-        said += f"; {_names(comparison, same, best)} cannot be told from it"
+        verb = "is" if len(same) == 1 else "are"
+        sentence += f"; {_names(comparison, same, best)} {verb} not significantly different"
     elif len(of_best) == len(tested) - 1:
-        said += ", and beats every other"
-    yield f"{said}."
+        sentence += ", and beats every other"
+    yield f"{sentence}."
     if len(tested) > 2 and not all(pair.differ for pair in pairs):
-        yield "Where a loss is not named beside another below, the two cannot be told apart."
+        yield "Losses that are not compared below do not differ significantly."
     if (count := len(comparison.pairs)) > 1:
-        yield f"An interval is its pair's alone; what differs is corrected for all {count} pairs (Holm)."
+        yield f"Each 95 % interval is for its pair alone; verdicts are corrected for all {count} pairs (Holm)."
 
 
 def _incomplete(comparison: Comparison) -> Iterator[str]:
-    """Which intervals rest on fewer seeds than were asked for, and why."""
+    """Yield a sentence for each interval based on fewer seeds than planned."""
     for summary in comparison.searches:
         for loss, entry in summary.losses.items():
-            for told in entry.incomplete_seeds:
-                yield f"{loss_label(comparison, summary.name, loss)}, {told}."
+            for sentence in entry.incomplete_seeds:
+                yield f"{loss_label(comparison, summary.name, loss)}, {sentence}."
 
 
 def _of_loss(comparison: Comparison, row: Row) -> str:
@@ -72,29 +72,39 @@ def _of_loss(comparison: Comparison, row: Row) -> str:
     if row.number is None:
         return f"{label}: no trial finished."
     if not row.test:
-        value = row.confirmed.mean if row.confirmed else row.search_value
-        how = "confirmed with fresh seeds" if row.confirmed else "the best of the search, which flatters"
-        return f"{label}: {value:.4f} of {comparison.objective} on the validation classes, {how}; the test is sealed."
+        if row.confirmed:
+            value: float | None = row.confirmed.mean
+            basis = f"mean of {counted(row.confirmed.seeds, 'fresh seed')}"
+        else:
+            (summary,) = [summary for summary in comparison.searches if summary.name == row.search]
+            value, complete = row.search_value, summary.losses[row.loss].trials.complete
+            basis = f"optimistic: best of {counted(complete, 'trial')}"
+        return (
+            f"{label}: {comparison.objective} {value:.4f} on the validation classes ({basis}); the test classes are "
+            "sealed."
+        )
     if row.number == 0:
-        said = ["keeps the paper's default"]
+        parts = ["the search kept the default"]
     else:
-        said = [_against(pair, "its default") for pair in comparison.pairs if _is_own(pair, row)]
+        parts = [_against_default(pair) for pair in comparison.pairs if _is_own(pair, row)]
     others = _others(comparison, row)
-    for word, found in (("beats", _better(row, others)), ("is worse than", _worse(row, others))):
+    for verb, found in (("beats", _better(row, others)), ("is worse than", _worse(row, others))):
         if found:
-            said.append(f"{word} {_names(comparison, found, row)}")
-    return f"{label} " + "; ".join(said) + "."
+            parts.append(f"{verb} {_names(comparison, found, row)}")
+    return f"{label}: {'; '.join(parts)}."
 
 
 def _is_own(pair: Pair, row: Row) -> bool:
     return pair.first == row.key and pair.second == row.key._replace(role=Role.DEFAULT)
 
 
-def _against(pair: Pair, other: str) -> str:
+def _against_default(pair: Pair) -> str:
     low, high = pair.ci95
     points = f"{100 * pair.difference:+.1f} points of {pair.metric} [{100 * low:+.1f}, {100 * high:+.1f}]"
-    verb = "cannot be told from" if not pair.differ else "beats" if pair.difference > 0 else "is worse than"
-    return f"tuned {verb} {other} ({points})"
+    verb = "beats" if pair.difference > 0 else "is worse than"
+    if not pair.differ:
+        verb = "is not significantly different from"
+    return f"tuned {verb} its default ({points})"
 
 
 def _better(row: Row, pairs: Sequence[Pair]) -> list[Pair]:
@@ -106,12 +116,12 @@ def _worse(row: Row, pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def _others(comparison: Comparison, row: Row) -> list[Pair]:
-    """The pairs of ``row`` with other losses."""
+    """Return the pairs of ``row`` with other losses."""
     return [pair for pair in comparison.pairs if row.key in (pair.first, pair.second) and not _is_own(pair, row)]
 
 
 def _names(comparison: Comparison, pairs: Sequence[Pair], row: Row) -> str:
-    """The other losses of pairs of ``row``."""
+    """Return the names of the other losses in pairs of ``row``."""
     keys = [pair.second if pair.first == row.key else pair.first for pair in pairs]
     *first, last = [loss_label(comparison, key.search, key.loss) for key in keys]
     return f"{', '.join(first)} and {last}" if first else last
@@ -119,15 +129,15 @@ def _names(comparison: Comparison, pairs: Sequence[Pair], row: Row) -> str:
 
 def _setting(comparison: Comparison) -> Iterator[str]:
     split = comparison.split
-    folds = f" in {split.folds} folds" if split.folds else ""
-    yield (
-        f"Of {split.train_classes + (0 if split.folds else split.validation_classes)} training classes "
-        f"{split.validation_classes} validate{folds}; {split.test_classes} other classes test (split "
-        f"{split.digest[:12]})."
-    )
+    if split.folds:
+        classes = f"{split.train_classes} classes train and validate in {split.folds} folds"
+    else:
+        classes = f"{split.train_classes} classes train, {split.validation_classes} validate"
+    yield f"{classes}, {split.test_classes} test (split {split.digest[:12]})."
     if split.gallery < SMALL_VALIDATION:
-        yield (f"Only {split.gallery} classes validate at once: which configuration is chosen is to a large part luck.")
-    yield f"The seal: {comparison.openings}."
+        few = counted(split.gallery, "validation class", "validation classes")
+        yield f"Only {few} at a time: the choice is largely chance."
+    yield f"{comparison.openings[0].upper()}{comparison.openings[1:]}."
     yield from comparison.warnings
 
 
@@ -135,50 +145,48 @@ def _openings(folders: Sequence[RunFolder]) -> TextTable:
     scored = {opening.id for folder in folders for opening in scored_openings(folder.test)}
     found = [opening for opening in Ledger(folders[0].openings).openings() if opening.id in scored]
     return TextTable(
-        title="Openings of the test classes that were scored here",
-        header=("when", "by", "configurations", "why"),
+        title="Scored openings of the test classes",
+        header=("time", "search", "reason", "configurations"),
         rows=tuple(
-            (opening.time, opening.search, str(sum(opening.configurations.values())), opening.reason)
+            (opening.time, opening.search, opening.reason, str(sum(opening.configurations.values())))
             for opening in found
         ),
-        labels=2,
-        notes=(),
+        labels=3,
     )
 
 
 def _missing(comparison: Comparison) -> Iterator[str]:
     if not any(row.test for row in comparison.rows):
-        yield "Nothing about the test classes: they are sealed until the choice is frozen; `holdout run` goes on."
+        yield "Test results: the test classes are sealed until the choice is frozen. `holdout run` resumes it."
     yield from comparison.left_out
 
 
-# How to do it again: the commands, the search file, the digests, the seeds, and the versions.
+# Reproduction: the commands, the search file, the digests, the seeds, and the version.
 
 
 def again(searches: Sequence[StoredSearch], campaign: Path | None = None) -> Section:
-    """The commands that make, continue and check these searches, and what identifies them.
+    """Return the commands that run and verify these searches, and their digests, seeds and files.
 
-    ``campaign`` is the campaign file that they belong to.
+    ``campaign`` is the file of the campaign that they belong to, if any.
     """
     names = " ".join(search.name for search in searches)
     files = [search.folder.config for search in searches] if campaign is None else [campaign]
     checked = campaign.parent.name if campaign else names
     return Section(
         name="again",
-        title="To do it again",
+        title="Reproduce",
         sentences=(
-            f"Written by Holdout {__version__}, which stores with each search all it was asked for: its file is below.",
-            f"`holdout verify {checked}` recomputes everything from the records; "
+            f"Written by Holdout {__version__}. The file below holds all settings.",
+            f"`holdout verify {checked}` recomputes all results from the records; "
             + (f"`holdout campaign {campaign}`" if campaign else f"`holdout compare {names}`")
             + " prints the tables.",
         ),
         tables=(
             TextTable(
-                title="What identifies the searches",
+                title="Searches",
                 header=("search", "command", "split", "frozen choice", "seed"),
                 rows=tuple(_row(search) for search in searches),
-                labels=1,
-                notes=(),
+                labels=2,
             ),
         ),
         files=tuple((str(file.relative_to(file.parents[1])), file.read_text()) for file in files),
@@ -191,6 +199,6 @@ def _row(search: StoredSearch) -> tuple[str, ...]:
         search.name,
         f"holdout run {search.folder.config}",
         stored_split(search.folder).digest[:12],
-        Selection.load(selection).digest[:12] if selection.exists() else "not made yet",
+        Selection.load(selection).digest[:12] if selection.exists() else "not yet",
         str(search.config["search"]["seed"]),
     )

@@ -1,4 +1,4 @@
-"""Report section: where time and epochs went."""
+"""The section on time and epochs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,21 +19,25 @@ from search.report.drawing import (
     Section,
     buttons,
     colours_of,
+    counted,
     drawn,
+    label_rows,
     named_losses,
     plotted,
+    scatter,
 )
 from search.report.results import Summary
+from search.report.sections.searched import LOOKS, MOST_ROWS, left_out_note
 from search.report.sections.value_by_used import value_by_used
 from search.report.text_table import NOTHING, TextTable
 from search.stages import Stage, short_study_name
 from search.trials import epochs_of, epochs_trained
 
-# The best value of each loss by what its search had cost until then.
+# The best value of each loss against the cost of its search.
 
 
 def best_by_cost(searches: Sequence[StoredSearch], summaries: Sequence[Summary]) -> Figure | None:
-    """The incumbents of every loss by epochs and, on a button, by hours of training; None before the first value."""
+    """Plot the best value so far of every loss by epochs or, on a button, by training hours; None before a value."""
     by_name = {summary.name: summary for summary in summaries}
     curves = [
         (label, by_name[search.name].losses[loss].anytime, _hours(search, loss))
@@ -51,17 +55,16 @@ def best_by_cost(searches: Sequence[StoredSearch], summaries: Sequence[Summary])
         by_epochs.append([*epochs, len(hours)])
         by_hours.append([round(hours[min(count, len(hours)) - 1], 4) for count in by_epochs[-1]])
         traces.append(
-            {
-                "type": "scatter",
-                "name": escape(label),
-                "x": by_epochs[-1],
-                "y": [*values, values[-1]],
-                "mode": "lines+markers",
-                "line": {"shape": "hv", "color": colours[label]},
-                "marker": {"symbol": PLOT_MARKS[position % len(PLOT_MARKS)], "size": 7},
-            }
+            scatter(
+                escape(label),
+                "lines+markers",
+                by_epochs[-1],
+                [*values, values[-1]],
+                line={"shape": "hv", "color": colours[label]},
+                marker={"symbol": PLOT_MARKS[position % len(PLOT_MARKS)], "size": 7},
+            )
         )
-    titles = ("epochs of the search", "hours of training, summed over slots")
+    titles = ("epochs of the search", "training hours, summed over slots")
 
     def shown(text: str, xs: Sequence[Sequence[float]], title: str) -> tuple[str, str, list[dict[str, Any]]]:
         return text, "update", [{"x": xs}, {"xaxis.title.text": title}]
@@ -76,10 +79,10 @@ def best_by_cost(searches: Sequence[StoredSearch], summaries: Sequence[Summary])
     last = incumbents[-1]
     return Figure(
         name="best-by-cost",
-        title="The best value by what it cost",
+        title="Best value by cost",
         finding=(
-            f"{label} has the highest value, {last.value:.4f}, reached after {last.epochs} of its {len(hours)} epochs; "
-            "the best of a search flatters, and more so the longer it is."
+            f"{label} has the highest value, {last.value:.4f}, reached after {last.epochs} of its "
+            f"{counted(len(hours), 'epoch')}. The best value of a search is optimistic, more so with more trials."
         ),
         picture=plotted(traces, layout),
         table=TextTable(
@@ -91,41 +94,39 @@ def best_by_cost(searches: Sequence[StoredSearch], summaries: Sequence[Summary])
                 for step in incumbents
             ),
             labels=1,
-            notes=(),
         ),
         wide=True,
     )
 
 
 def _hours(search: StoredSearch, loss: str) -> list[float]:
-    """The hours of training up to the end of each epoch of a loss's search, in the order in which they ended."""
+    """Return the cumulative training hours of a loss's search after each epoch, in the order of their ends."""
     records = [record for trial in search.trials(loss) for record in epochs_of(trial)]
     ended = sorted(records, key=lambda record: record["end"])
     return list(accumulate((record["end"] - record["start"]) / 3600 for record in ended))
 
 
-# How many epochs went into trials that were completed, pruned or failed, and into the later stages.
+# The epochs of complete, pruned and failed trials, and of the later stages.
 
 _PARTS = {
-    "search, complete": (COLOURS[0], ""),
-    "search, pruned": (FAINT, "//"),
-    "search, failed": (BAD, "xx"),
-    "search, running": (COLOURS[5], ".."),
+    "search (complete)": (COLOURS[0], ""),
+    "search (pruned)": (FAINT, "//"),
+    "search (failed)": (BAD, "xx"),
+    "search (running)": (COLOURS[5], ".."),
     "confirmation": (COLOURS[2], ""),
-    "for the test": (COLOURS[3], "\\\\"),
+    "final": (COLOURS[3], "\\\\"),
     "noise and audit": (COLOURS[4], ".."),
 }
 _STAGES = {
     Stage.SELECT: "confirmation",
-    Stage.TEST: "for the test",
+    Stage.TEST: "final",
     Stage.NOISE: "noise and audit",
     Stage.AUDIT: "noise and audit",
 }
-_STATES = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
 
 
 def epochs_by_outcome(searches: Sequence[StoredSearch]) -> Figure | None:
-    """Bars of epochs, one a loss; None before an epoch ended."""
+    """Draw a bar of epochs per loss; None before an epoch ended."""
     bars = {label: _epochs(search, loss) for label, search, loss in named_losses(searches)}
     total = sum(sum(parts.values()) for parts in bars.values())
     if not total:
@@ -139,22 +140,19 @@ def epochs_by_outcome(searches: Sequence[StoredSearch]) -> Figure | None:
             widths = [parts[part] for parts in bars.values()]
             axes.barh(range(len(bars)), widths, left=left, color=colour, hatch=hatch, edgecolor="white", label=part)
             left = [before + width for before, width in zip(left, widths, strict=True)]
-        axes.set_yticks(range(len(bars)), list(bars))
-        axes.invert_yaxis()
-        axes.set_xlabel("epochs", color=FAINT)
+        label_rows(axes, list(bars), "epochs")
         canvas.axes.figure.legend(loc="outside lower left", ncols=3)
     sums = {part: sum(parts[part] for parts in bars.values()) for part in shown}
     return Figure(
         name="epochs-by-outcome",
-        title="Epochs by what became of them",
-        finding=f"Of {total:,} epochs: " + ", ".join(f"{epochs:,} {part}" for part, epochs in sums.items()) + ".",
+        title="Epochs by outcome",
+        finding=f"{counted(total, 'epoch')}: " + ", ".join(f"{epochs:,} {part}" for part, epochs in sums.items()) + ".",
         picture=canvas.drawing,
         table=TextTable(
             title="",
             header=("loss", *shown),
             rows=tuple((label, *(f"{parts[part]:,}" for part in shown)) for label, parts in bars.items()),
             labels=1,
-            notes=(),
         ),
     )
 
@@ -162,31 +160,32 @@ def epochs_by_outcome(searches: Sequence[StoredSearch]) -> Figure | None:
 def _epochs(search: StoredSearch, loss: str) -> dict[str, int]:
     parts = dict.fromkeys(_PARTS, 0)
     for trial in search.trials(loss):
-        parts[f"search, {_STATES.get(trial.state, 'running')}"] += epochs_trained([trial])
+        parts[f"search ({_state(trial)})"] += epochs_trained([trial])
     for stage, part in _STAGES.items():
         parts[part] += epochs_trained(search.trials(loss, stage))
     return parts
 
 
-# When each slot trained what.
+def _state(trial: FrozenTrial) -> str:
+    return LOOKS.get(trial.state, LOOKS[TrialState.RUNNING]).name
 
-_COLOURS = {"complete": COLOURS[0], "pruned": FAINT, "failed": BAD, "running": COLOURS[2]}
-_OUTCOMES = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
+
+# The timeline of the slots.
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Training:
     name: str
-    outcome: str
+    state: str
     start: float
     end: float
     epochs: int
 
 
 def timeline(searches: Sequence[StoredSearch]) -> Figure | None:
-    """Every training as a bar from its first epoch's start to its last one's end; None before an epoch ended.
+    """Draw each training as a bar from the start of its first epoch to the end of its last; None before an epoch ended.
 
-    What a training waited for after a kill lies within its bar.
+    Waiting time after an interruption is part of the bar.
     """
     trainings = sorted(_trainings(searches), key=lambda training: training.start)
     if not trainings:
@@ -194,38 +193,36 @@ def timeline(searches: Sequence[StoredSearch]) -> Figure | None:
     slots = _slots(trainings)
     begin = trainings[0].start
     traces: list[dict[str, Any]] = []
-    for outcome, colour in _COLOURS.items():
-        bars = [
-            (training, slot) for training, slot in zip(trainings, slots, strict=True) if training.outcome == outcome
-        ]
+    for state, colour, _ in LOOKS.values():
+        bars = [(training, slot) for training, slot in zip(trainings, slots, strict=True) if training.state == state]
         if bars:
             traces.append(
                 {
                     "type": "bar",
-                    "name": outcome,
+                    "name": state,
                     "orientation": "h",
                     "base": [round(training.start - begin, 2) for training, _ in bars],
                     "x": [round(training.end - training.start, 2) for training, _ in bars],
                     "y": [slot + 1 for _, slot in bars],
                     "text": [escape(training.name) for training, _ in bars],
                     "textposition": "none",
-                    "hovertemplate": "%{text}, %{base:.0f} s, for %{x:.0f} s<extra>" + outcome + "</extra>",
+                    "hovertemplate": "%{text}, %{base:.0f} s, for %{x:.0f} s<extra>" + state + "</extra>",
                     "marker": {"color": colour, "line": {"width": 0.5, "color": "white"}},
                 }
             )
     layout = {
         "barmode": "overlay",
-        "xaxis": {"title": {"text": "seconds since the first epoch began"}},
+        "xaxis": {"title": {"text": "seconds since the start of the first epoch"}},
         "yaxis": {"title": {"text": "slot"}, "dtick": 1 if max(slots) < 20 else None, "autorange": "reversed"},
     }
     count, used = max(slots) + 1, sum(training.end - training.start for training in trainings)
     span = max(training.end for training in trainings) - begin
     return Figure(
         name="timeline",
-        title="What each slot trained",
+        title="Timeline of the slots",
         finding=(
-            f"{len(trainings)} trainings within {span:,.0f} s; on the {count} slots that were used at once, "
-            f"{100 * used / (count * span):.0f} % of the time was training."
+            f"{counted(len(trainings), 'training')} in {span:,.0f} s; {counted(count, 'slot')} used, training "
+            f"{100 * used / (count * span):.0f} % of the time."
         ),
         picture=plotted(traces, layout, height=min(140 + 26 * count, 700)),
         table=_table(trainings, begin),
@@ -247,7 +244,7 @@ def _training(name: str, trial: FrozenTrial) -> _Training:
     records = epochs_of(trial)
     return _Training(
         name=name,
-        outcome=_OUTCOMES.get(trial.state, "running"),
+        state=_state(trial),
         start=records[0]["start"],
         end=records[-1]["end"],
         epochs=len(records),
@@ -255,7 +252,7 @@ def _training(name: str, trial: FrozenTrial) -> _Training:
 
 
 def _slots(trainings: Sequence[_Training]) -> list[int]:
-    """A slot for each training, in the order of their starts: the first that is free then."""
+    """Assign each training, in the order of their starts, the first slot that is free then."""
     free: list[float] = []
     slots = []
     for training in trainings:
@@ -266,33 +263,29 @@ def _slots(trainings: Sequence[_Training]) -> list[int]:
 
 
 def _table(trainings: Sequence[_Training], begin: float) -> TextTable:
-    shown = trainings[:200]
-    left_out = len(trainings) - len(shown)
     return TextTable(
         title="",
-        header=("training", "began after, s", "took, s", "epochs", "ended"),
+        header=("training", "start, s", "duration, s", "epochs", "outcome"),
         rows=tuple(
             (
                 training.name,
                 f"{training.start - begin:.1f}",
                 f"{training.end - training.start:.1f}",
                 str(training.epochs),
-                training.outcome,
+                training.state,
             )
-            for training in shown
+            for training in trainings[:MOST_ROWS]
         ),
         labels=1,
-        notes=(f"and {left_out} more, which `holdout trials` lists",) if left_out else (),
+        notes=left_out_note(len(trainings) - MOST_ROWS),
     )
 
 
-# Where time and epochs went.
+# The section.
 
 
 def effort(searches: Sequence[StoredSearch], summaries: Sequence[Summary]) -> Section:
-    """When each slot trained what, the epochs by how their trials ended, the best value by what it had cost, and
-    the values of single trials by what their losses used.
-    """
+    """Return the timeline of the slots, epochs by outcome, and values by cost and by sampled pairs or triplets."""
     figures = (
         timeline(searches),
         epochs_by_outcome(searches),
@@ -301,17 +294,17 @@ def effort(searches: Sequence[StoredSearch], summaries: Sequence[Summary]) -> Se
     )
     return Section(
         name="effort",
-        title="Where time and epochs went",
+        title="Time and epochs",
         tables=(_times(summaries),),
         figures=tuple(figure for figure in figures if figure),
-        missing=() if any(figures) else ("No epoch was trained yet.",),
+        missing=() if any(figures) else ("No epoch has been trained yet.",),
     )
 
 
 def _times(summaries: Sequence[Summary]) -> TextTable:
     return TextTable(
-        title="Seconds",
-        header=("search", "in all", "before a first epoch", "searching", "slots", "trained in each"),
+        title="Time in seconds",
+        header=("search", "total", "start-up", "search stage", "slots", "training per slot"),
         rows=tuple(
             (
                 summary.name,
@@ -325,5 +318,4 @@ def _times(summaries: Sequence[Summary]) -> TextTable:
             for time in (summary.time,)
         ),
         labels=1,
-        notes=(),
     )

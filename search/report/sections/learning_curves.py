@@ -1,49 +1,45 @@
-"""Figure: learning curves, and where trials were compared."""
+"""Figure: learning curves and rungs."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.report.drawing import BAD, COLOURS, FAINT, Figure, buttons, plotted, rounded, vertical
+from search.report.drawing import COLOURS, Figure, buttons, counted, hover_text, plotted, rounded, scatter, vertical
 from search.report.sections.searched import (
     DEFAULT,
+    LOOKS,
     MOST_ROWS,
     SearchedLoss,
     hover,
     is_complete,
     last_step,
+    left_out_note,
     title,
     value_of,
 )
 from search.report.text_table import NOTHING, TextTable
 from search.trials import ByFold
 
-_LOOKS = {
-    TrialState.COMPLETE: ("complete", COLOURS[0], "circle"),
-    TrialState.PRUNED: ("pruned", FAINT, "triangle-down-open"),
-    TrialState.FAIL: ("failed", BAD, "x"),
-    TrialState.RUNNING: ("running", COLOURS[5], "circle-open"),
-}
 _TOPS = (5, 10)
-"""The best so many trials can be looked at alone."""
+"""Numbers of best trials that buttons select."""
 
 
 def learning_curves(searched: SearchedLoss) -> Figure | None:
-    """The objective of each trial after each epoch; None before any epoch.
+    """Plot the objective of each trial after each epoch; None before any epoch.
 
-    The curves are what was measured and no running maxima: a trial's value is the highest point of its curve. In a
-    cross-validation there is a point a fold, the mean of the folds so far.
+    The curves are measured values, not running maxima: a trial's value is the maximum of its curve. In a
+    cross-validation there is one point per fold, the mean of the folds so far.
     """
     trials = searched.valued
     if not trials:
         return None
     groups = [trials[first:last] for first, last in zip((0, *_TOPS), (*_TOPS, None))]
     traces: list[dict[str, Any]] = []
-    ranks: list[int] = []  # of each trace, the group that it belongs to
+    ranks: list[int] = []  # the group of each trace
     shown: set[TrialState] = set()
     for rank, group in enumerate(groups):
-        for state in _LOOKS:
+        for state in LOOKS:
             if of_state := [trial for trial in group if trial.state == state]:
                 traces += _curves(searched, of_state, state, legend=state not in shown)
                 ranks += [rank, rank]
@@ -60,7 +56,7 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
         picture=plotted(
             traces,
             {
-                "xaxis": {"title": {"text": searched.unit}},
+                "xaxis": {"title": {"text": searched.unit}, "dtick": 1 if searched.steps <= 20 else None},
                 "yaxis": {"title": {"text": searched.objective}},
                 "shapes": [vertical(rung) for rung in searched.rungs],
                 "updatemenus": _filters(len(trials), ranks),
@@ -72,7 +68,7 @@ def learning_curves(searched: SearchedLoss) -> Figure | None:
 
 
 def curve(searched: SearchedLoss, trial: FrozenTrial) -> tuple[list[int], list[float]]:
-    """The steps of a trial, and what was measured after each."""
+    """Return the steps of a trial and the value measured after each."""
     if searched.unit == ByFold.unit:
         steps = sorted(trial.intermediate_values)
         return steps, [rounded(trial.intermediate_values[step]) for step in steps]
@@ -85,8 +81,8 @@ def curve(searched: SearchedLoss, trial: FrozenTrial) -> tuple[list[int], list[f
 def _curves(
     searched: SearchedLoss, trials: Sequence[FrozenTrial], state: TrialState, *, legend: bool
 ) -> list[dict[str, Any]]:
-    """The curves of ``trials`` as one line with gaps, and their ends, which alone say all of the trial."""
-    name, colour, mark = _LOOKS[state]
+    """Return two traces: the curves of ``trials`` as one line with gaps, and their ends with the hover texts."""
+    name, colour, mark = LOOKS[state]
     x: list[int | None] = []
     y: list[float | None] = []
     numbers: list[int | None] = []
@@ -98,49 +94,38 @@ def _curves(
         numbers += [trial.number] * len(steps) + [None]
         ends_x.append(steps[-1])
         ends_y.append(values[-1])
-    lines = {
-        "type": "scatter",
-        "name": name,
-        "legendgroup": name,
-        "showlegend": False,
-        "mode": "lines",
-        "x": x,
-        "y": y,
-        "customdata": numbers,
-        "line": {"color": colour, "width": 1},
-        "opacity": 0.55,
-        "hovertemplate": f"trial %{{customdata}}, {searched.unit} %{{x}}: %{{y:.4f}}<extra></extra>",
-    }
-    ends = {
-        "type": "scatter",
-        "name": name,
-        "legendgroup": name,
-        "showlegend": legend,
-        "mode": "markers",
-        "x": ends_x,
-        "y": ends_y,
-        "marker": {"color": colour, "symbol": mark, "size": 6},
-        "text": [hover(searched, trial) for trial in trials],
-        "hovertemplate": "%{text}<extra></extra>",
-    }
+    lines = scatter(
+        name,
+        "lines",
+        x,
+        y,
+        legendgroup=name,
+        showlegend=False,
+        customdata=numbers,
+        line={"color": colour, "width": 1},
+        opacity=0.55,
+        hovertemplate=f"trial %{{customdata}}, {searched.unit} %{{x}}: %{{y:.4f}}<extra></extra>",
+    )
+    ends = scatter(
+        name,
+        "markers",
+        ends_x,
+        ends_y,
+        legendgroup=name,
+        showlegend=legend,
+        marker={"color": colour, "symbol": mark, "size": 6},
+        **hover_text([hover(searched, trial) for trial in trials]),
+    )
     return [lines, ends]
 
 
 def _highlighted(searched: SearchedLoss, trial: FrozenTrial, name: str, colour: str, dash: str) -> dict[str, Any]:
     steps, values = curve(searched, trial)
-    return {
-        "type": "scatter",
-        "name": name,
-        "mode": "lines",
-        "x": steps,
-        "y": values,
-        "line": {"color": colour, "width": 3, "dash": dash},
-        "hoverinfo": "skip",
-    }
+    return scatter(name, "lines", steps, values, line={"color": colour, "width": 3, "dash": dash}, hoverinfo="skip")
 
 
 def _filters(count: int, ranks: Sequence[int]) -> list[dict[str, Any]]:
-    """Buttons for the best trials alone, as far as there are more; the default and the chosen one always stay."""
+    """Return buttons that show only the best trials; the default and the chosen one always stay."""
     tops = [(place, top) for place, top in reversed(list(enumerate(_TOPS))) if count > top]
     entries = [("all", "restyle", [{"visible": [True] * len(ranks)}])]
     for place, top in tops:
@@ -151,26 +136,21 @@ def _filters(count: int, ranks: Sequence[int]) -> list[dict[str, Any]]:
 def _finding(searched: SearchedLoss) -> str:
     complete = [trial for trial in searched.valued if is_complete(trial)]
     unit, best = searched.unit, searched.valued[0]
-    said = f"Of {len(searched.valued)} trials {len(complete)} trained all {searched.steps} {unit}s"
-    of_best = f"; {title(searched, best)} came to {value_of(best):.4f}"
-    if searched.rungs:
-        reached = [
-            f"{sum(rung in trial.intermediate_values for trial in searched.valued)} reached {unit} {rung}"
-            for rung in searched.rungs
-        ]
-        return f"{said}, {', '.join(reached)} (dotted: where they were compared){of_best}."
-    return f"{said}{of_best}."
+    trained = f"{len(complete)} of {counted(len(searched.valued), 'trial')} trained all {counted(searched.steps, unit)}"
+    reached = [
+        f"{sum(rung in trial.intermediate_values for trial in searched.valued)} reached {unit} {rung}"
+        for rung in searched.rungs
+    ]
+    rungs = f", {', '.join(reached)} (dotted: rungs, where trials are compared)" if reached else ""
+    return f"{trained}{rungs}; the best, {title(searched, best)}, reached {value_of(best):.4f}."
 
 
 def _table(searched: SearchedLoss) -> TextTable:
     steps = (*searched.rungs, searched.steps)
-    left_out = len(searched.valued) - MOST_ROWS
-    notes = ["each value is the highest so far" if searched.unit != ByFold.unit else "means of the folds so far"]
-    if left_out > 0:
-        notes.append(f"{left_out:,} more trials are left out; `holdout trials` lists all")
+    values = "means of the folds so far" if searched.unit == ByFold.unit else "each value is the highest so far"
     return TextTable(
         title="",
-        header=("trial", *(f"{searched.unit} {step}" for step in steps), "last"),
+        header=("trial", *(f"{searched.unit} {step}" for step in steps), f"last {searched.unit}"),
         rows=tuple(
             (
                 title(searched, trial),
@@ -183,5 +163,5 @@ def _table(searched: SearchedLoss) -> TextTable:
             for trial in searched.valued[:MOST_ROWS]
         ),
         labels=1,
-        notes=tuple(notes),
+        notes=(values, *left_out_note(len(searched.valued) - MOST_ROWS)),
     )

@@ -1,12 +1,12 @@
-"""Report section: the search of one loss."""
+"""The section on the search of one loss."""
 
 from collections.abc import Iterator, Mapping
 
 from search.plan.stored import StoredSearch
-from search.report.drawing import Section
+from search.report.drawing import Section, counted
 from search.report.formats import parameters
 from search.report.importances import MIN_TRIALS
-from search.report.results import Summary
+from search.report.results import SeedStatistics, Summary
 from search.report.sections.history import ends, history
 from search.report.sections.learning_curves import learning_curves
 from search.report.sections.parallel import importances, parallel
@@ -20,7 +20,7 @@ FIGURES = (history, learning_curves, ends, importances, slices, parallel, contou
 
 
 def loss_section(stored: StoredSearch, summary: Summary, loss: str) -> Section:
-    """The section of ``loss``.
+    """Return the section of ``loss``.
 
     Raises:
         Mistakes: the selection was changed after it was frozen.
@@ -29,7 +29,7 @@ def loss_section(stored: StoredSearch, summary: Summary, loss: str) -> Section:
     path = stored.folder.selection
     reason = Selection.load(path).reasons.get(loss) if path.exists() else None
     if not searched.trials:
-        return Section(name=searched.name, title=loss, missing=("No trial has begun yet.",))
+        return Section(name=searched.name, title=loss, missing=("No trial has started yet.",))
     figures = [draw(searched) for draw in FIGURES]
     return Section(
         name=searched.name,
@@ -47,14 +47,13 @@ def _sentences(searched: SearchedLoss, reason: str | None) -> Iterator[str]:
     chosen, default = entry.confirmed, entry.default.confirmed
     if chosen and chosen.number != DEFAULT and default:
         yield (
-            f"With fresh seeds the mean {objective} of the chosen configuration is {chosen.mean:.4f} "
-            f"({chosen.seeds} seed{'s' if chosen.seeds > 1 else ''}), that of the default {default.mean:.4f} "
-            f"({default.seeds})."
+            f"Mean {objective} with fresh seeds: {_mean(chosen)} for the chosen configuration, {_mean(default)} for "
+            "the default."
         )
     counts = entry.trials
     yield (
-        f"{counts.complete} trials are complete, {counts.pruned} were pruned and {counts.failed} failed, in "
-        f"{entry.epochs:,} epochs; {searched.pruning}."
+        f"{counted(counts.complete, 'trial')} completed, {counts.pruned} pruned and {counts.failed} failed in "
+        f"{counted(entry.epochs, 'epoch')}; {searched.pruning}."
     )
     yield from map(_sentence, entry.incomplete_seeds)
     if entry.ended_early:
@@ -66,17 +65,22 @@ def _sentences(searched: SearchedLoss, reason: str | None) -> Iterator[str]:
     for finding in entry.diagnostics:
         yield _sentence(finding.sentence)
     if searched.constants:
-        yield f"Not searched and in no picture: {parameters(searched.constants)}."
+        yield f"Fixed hyperparameters: {parameters(searched.constants)}."
+
+
+def _mean(entry: SeedStatistics) -> str:
+    return f"{entry.mean:.4f} ({counted(entry.seeds, 'seed')})"
 
 
 def _choice(searched: SearchedLoss, reason: str | None) -> str:
     entry, objective = searched.summary, searched.objective
-    default = "" if entry.default.value is None else f" (the default's is {entry.default.value:.4f})"
     if entry.confirmed:
         what = "The default was chosen" if entry.confirmed.number == DEFAULT else "A configuration was chosen"
-        return f"{what}: {reason}." if reason else f"{what}: trial {entry.confirmed.number}."
+        return f"{what}: {reason or f'trial {entry.confirmed.number}'}."
     if entry.best:
-        return f"Nothing is chosen yet; the best so far is trial {entry.best.number} with a {objective} of " + (
+        default = "" if entry.default.value is None else f" (default: {entry.default.value:.4f})"
+        return (
+            f"Nothing is chosen yet; the best trial so far is {entry.best.number} with {objective} "
             f"{entry.best.value:.4f}{default}."
         )
     return "Nothing can be chosen: no trial is complete."
@@ -84,10 +88,10 @@ def _choice(searched: SearchedLoss, reason: str | None) -> str:
 
 def _table(searched: SearchedLoss) -> TextTable:
     entry, params = searched.summary, searched.chosen_params
-    notes = ["the default is the nearest value that the search allows"] if entry.default.clipped else []
+    notes = ["the default is clipped to the nearest value in the search range"] if entry.default.clipped else []
     return TextTable(
         title="",
-        header=("hyperparameter", "default", searched.chosen_word, "searched"),
+        header=("hyperparameter", "default", searched.chosen_word, "search range"),
         rows=tuple(
             (name, _cell(entry.default.params, name), _cell(params, name), axis.text)
             for name, axis in searched.axes.items()
@@ -102,23 +106,22 @@ def _cell(params: Mapping[str, Value], name: str) -> str:
 
 
 def _sentence(text: str) -> str:
+    """Return a phrase with an initial capital and a full stop."""
     return f"{text[0].upper()}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}"
 
 
 def _missing(searched: SearchedLoss, drawn: set[str]) -> Iterator[str]:
-    """What cannot be shown, and why."""
+    """Yield what cannot be shown, and why."""
     if not searched.axes:
-        yield "It has no hyperparameter that varies: there is nothing to compare."
+        yield "Figures by hyperparameter: this loss has none that varies."
         return
     if not searched.valued:
-        yield f"No trial has a value of {searched.objective} yet: there are no curves."
+        yield f"Learning curves: no trial has a value of {searched.objective} yet."
         return
     if len(searched.axes) > 1 and searched.importances is None:
         yield (
-            f"Which hyperparameters matter takes {MIN_TRIALS} trials that reached the same rung; there are "
-            f"{len(searched.valued)} with a value."
+            f"Importances: they need {MIN_TRIALS} trials at the same rung, and "
+            f"{counted(len(searched.valued), 'trial')} {'has' if len(searched.valued) == 1 else 'have'} a value."
         )
     if len(searched.numeric) > 1 and f"{searched.name}-contours" not in drawn:
-        yield (
-            f"The values over two hyperparameters take {CONTOUR_TRIALS} trials that have both, and not all on one line."
-        )
+        yield f"Contours: they need {CONTOUR_TRIALS} trials with both hyperparameters, not all on one line."

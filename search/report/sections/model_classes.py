@@ -1,4 +1,7 @@
-"""Figures by test class: what tuning changed, and the hardest classes."""
+"""Figures by test class: the effect of tuning, and the hardest classes.
+
+Shapes: C test classes.
+"""
 
 import html
 from collections import Counter
@@ -7,7 +10,21 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from search.report.drawing import FAINT, INK, PLOT_MARKS, Figure, Plot, colours_of, drawn, marks_of, plotted, rounded
+from search.report.drawing import (
+    FAINT,
+    INK,
+    PLOT_MARKS,
+    Figure,
+    Plot,
+    counted,
+    drawn,
+    label_rows,
+    legend_below,
+    loss_styles,
+    plotted,
+    rounded,
+    scatter,
+)
 from search.report.formats import loss_label
 from search.report.pairs import ClassScores
 from search.report.ranked_test import RankedTest
@@ -16,13 +33,9 @@ from search.report.text_table import NOTHING, TextTable
 from search.selection import in_digest_order
 from search.stages import Role
 
-# A metric of every test class, for each configuration.
-#
-# Shapes: C test classes.
-
 
 def class_values(rows: Sequence[Row], scores: Sequence[ClassScores]) -> Mapping[RowKey, NDArray[np.float64]]:
-    """The mean over the seeds of each row's scores, by class [C]; rows without a scored model are left out."""
+    """Return each row's mean score over seeds by class [C]; rows without a scored model are omitted."""
     found = {
         row.key: [entry.sums_C / entry.counts_C for entry in scores if _is_of(entry, row)]
         for row in rows
@@ -35,9 +48,7 @@ def _is_of(entry: ClassScores, row: Row) -> bool:
     return (entry.loss, entry.source_trial) == (row.loss, row.number)
 
 
-# What tuning changed for every class.
-#
-# Shapes: C test classes.
+# The effect of tuning on every class.
 
 CLASS_DOTS = "class-dots"
 MOST_DOTS = 6000
@@ -47,7 +58,7 @@ MOST_ROWS = 60
 def class_dots(
     comparison: Comparison, metric: str, class_names: Sequence[str], values: Mapping[RowKey, NDArray[np.float64]]
 ) -> Figure | None:
-    """Every class's ``metric``, default against tuned, a mark for each loss; None where no loss has both.
+    """Plot each class's ``metric``, default against tuned, with a mark per loss; None if no loss has both.
 
     ``values`` are in the order of ``class_names``.
     """
@@ -67,13 +78,13 @@ def class_dots(
     labels = {key: loss_label(comparison, key.search, key.loss) for key in pairs}
     notes = []
     if len(changes) > MOST_ROWS:
-        notes.append(f"The {MOST_ROWS} that changed most, of {len(changes)}.")
+        notes.append(f"The {MOST_ROWS} largest changes of {len(changes):,}.")
     if len(kept) < len(class_names):
-        notes.append(f"The picture has {len(kept)} of {len(class_names)} classes, by the SHA-256 of their names.")
+        notes.append(f"The figure shows {len(kept):,} of {len(class_names):,} classes, by the SHA-256 of their names.")
     return Figure(
         name=CLASS_DOTS,
-        title=f"{metric} of every class",
-        finding="; ".join(_said(labels[key], *both) for key, both in pairs.items()) + ".",
+        title=f"{metric} by class",
+        finding=_dots_finding(len(class_names), {labels[key]: both for key, both in pairs.items()}),
         picture=_plot(comparison, metric, [class_names[at] for at in kept], labels, pairs, kept),
         table=TextTable(
             title="",
@@ -94,9 +105,12 @@ def class_dots(
     )
 
 
-def _said(label: str, default_C: NDArray[np.float64], tuned_C: NDArray[np.float64]) -> str:
-    better, worse = int((tuned_C > default_C).sum()), int((tuned_C < default_C).sum())
-    return f"tuned, {label} is better than its default on {better} of {len(tuned_C)} test classes and worse on {worse}"
+def _dots_finding(classes: int, pairs: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]) -> str:
+    counts = [
+        f"{label} better on {int((tuned_C > default_C).sum())}, worse on {int((tuned_C < default_C).sum())}"
+        for label, (default_C, tuned_C) in pairs.items()
+    ]
+    return f"Tuned against default on {counted(classes, 'test class', 'test classes')}: {'; '.join(counts)}."
 
 
 def _plot(
@@ -107,35 +121,27 @@ def _plot(
     pairs: Mapping[RowKey, tuple[NDArray[np.float64], NDArray[np.float64]]],
     kept: Sequence[int],
 ) -> Plot:
-    losses = list(dict.fromkeys(loss_label(comparison, row.search, row.loss) for row in comparison.rows))
-    colours = colours_of(losses)
+    colours, _ = loss_styles(comparison)
+    losses = list(colours)
     low, high = (float(limit(both)) for limit, both in ((np.min, list(pairs.values())), (np.max, list(pairs.values()))))
-    no_change = {
-        "type": "scatter",
-        "x": [low, high],
-        "y": [low, high],
-        "mode": "lines",
-        "line": {"color": FAINT, "dash": "dot", "width": 1},
-        "name": "no change",
-        "hoverinfo": "skip",
-    }
+    line = {"color": FAINT, "dash": "dot", "width": 1}
+    no_change = scatter("no change", "lines", [low, high], [low, high], line=line, hoverinfo="skip")
     names = [html.escape(name) for name in class_names]
     dots = [
-        {
-            "type": "scatter",
-            "x": [rounded(value) for value in default_C[kept]],
-            "y": [rounded(value) for value in tuned_C[kept]],
-            "text": names,
-            "mode": "markers",
-            "name": html.escape(labels[key]),
-            "marker": {
+        scatter(
+            html.escape(labels[key]),
+            "markers",
+            [rounded(value) for value in default_C[kept]],
+            [rounded(value) for value in tuned_C[kept]],
+            text=names,
+            marker={
                 "color": colours[labels[key]],
                 "symbol": PLOT_MARKS[losses.index(labels[key]) % len(PLOT_MARKS)],
                 "size": 7,
                 "opacity": 0.75,
             },
-            "hovertemplate": "%{text}<br>default %{x:.4f}, tuned %{y:.4f}",
-        }
+            hovertemplate="%{text}<br>default %{x:.4f}, tuned %{y:.4f}",
+        )
         for key, (default_C, tuned_C) in pairs.items()
     ]
     layout = {
@@ -145,21 +151,20 @@ def _plot(
     return plotted([no_change, *dots], layout, height=430)
 
 
-# The classes that are found worst, and what they are taken for.
-#
-# Shapes: C test classes.
+# The hardest classes and their confusions.
 
 HARDEST = "hardest"
 SHOWN = 10
 OTHERS = 3
-"""So many classes that a class is taken for are named."""
+"""Number of confused classes in the table."""
 LONGEST = 24
+"""Longest class name in the figure, in characters."""
 
 
 def hardest(
     comparison: Comparison, metric: str, test: RankedTest, values: Mapping[RowKey, NDArray[np.float64]]
 ) -> Figure | None:
-    """The classes with the lowest ``metric``, the mean of the tuned losses; None where no tuned model was scored.
+    """Draw the classes with the lowest mean ``metric`` of the tuned losses; None if no tuned model was scored.
 
     ``values`` are in the order of the test's classes.
     """
@@ -171,10 +176,9 @@ def hardest(
     confused = sum((model.confused for entry in test.tuned for model in entry.models), Counter[tuple[int, int]]())
     queries = np.bincount(test.labels_N[test.tuned[0].first.queries_Q], minlength=len(test.class_names))
     asked_C = queries * sum(len(entry.models) for entry in test.tuned)
-    taken = {at: _taken_for(at, confused, int(asked_C[at]), test.class_names) for at in worst}
+    confusions = {at: _confusions(at, confused, int(asked_C[at]), test.class_names) for at in worst}
     labels = [loss_label(comparison, key.search, key.loss) for key in tuned]
-    losses = [loss_label(comparison, row.search, row.loss) for row in comparison.rows]
-    colours, marks = colours_of(losses), marks_of(losses)
+    colours, marks = loss_styles(comparison)
     with drawn(HARDEST, 70 + 34 * len(worst)) as canvas:
         axes = canvas.axes
         for label, found in zip(labels, tuned.values(), strict=True):
@@ -182,22 +186,25 @@ def hardest(
             axes.plot(found[worst], range(len(worst)), mark, color=colour, markersize=5, alpha=0.8, label=label)
         axes.plot(mean_C[worst], range(len(worst)), "|", color=INK, markersize=13, label="mean")
         names = [
-            "\n→ ".join([_short(test.class_names[at]), *(f"{_short(name)} {part}" for name, part in taken[at][:1])])
+            "\n→ ".join(
+                [_short(test.class_names[at]), *(f"{_short(name)} {part}" for name, part in confusions[at][:1])]
+            )
             for at in worst
         ]
-        axes.set_yticks(range(len(worst)), names)
+        label_rows(axes, names, f"{metric}, tuned (→ most frequent confusion)")
         axes.set_ylim(len(worst) - 0.5, -0.5)
-        axes.set_xlabel(f"{metric}, tuned (→ what it is most often taken for)", color=FAINT)
-        axes.grid()
-        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.42 / len(worst) * 3), ncols=3)
+        axes.grid(axis="y")
+        legend_below(axes, 3, -0.42 / len(worst) * 3)
     first = worst[0]
-    said = ", most often taken for {} ({} of its queries)".format(*taken[first][0]) if taken[first] else ""
+    confused_with = ""
+    if confusions[first]:
+        confused_with = ", most often confused with {} ({} of its queries)".format(*confusions[first][0])
     return Figure(
         name=HARDEST,
         title="The hardest classes",
         finding=(
-            f"The class that the tuned losses find worst is {test.class_names[first]} with a mean {metric} of "
-            f"{mean_C[first]:.4f}{said}; the mean of all {len(mean_C)} test classes is {mean_C.mean():.4f}."
+            f"The hardest class is {test.class_names[first]} with a mean {metric} of {mean_C[first]:.4f} over the "
+            f"tuned losses{confused_with}; the mean of all {len(mean_C)} test classes is {mean_C.mean():.4f}."
         ),
         picture=canvas.drawing,
         table=TextTable(
@@ -206,25 +213,25 @@ def hardest(
                 "class",
                 f"mean {metric}",
                 *(loss_label(comparison, key.search, key.loss) for key in tuned),
-                "taken for",
+                "confused with",
             ),
             rows=tuple(
                 (
                     test.class_names[at],
                     f"{mean_C[at]:.4f}",
                     *(f"{found[at]:.4f}" for found in tuned.values()),
-                    ", ".join(map(" ".join, taken[at])) or NOTHING,
+                    ", ".join(map(" ".join, confusions[at])) or NOTHING,
                 )
                 for at in worst
             ),
             labels=1,
-            notes=("Taken for: the classes of wrong nearest neighbours, in percent of all the tuned models' queries.",),
+            notes=("Confused with: classes of wrong nearest neighbours, in percent of all tuned models' queries.",),
         ),
     )
 
 
-def _taken_for(at: int, confused: Counter[tuple[int, int]], asked: int, names: Sequence[str]) -> list[tuple[str, str]]:
-    """The classes that wrong nearest neighbours most often are, each with their part of the class's queries."""
+def _confusions(at: int, confused: Counter[tuple[int, int]], asked: int, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the most frequent classes of wrong nearest neighbours, with their share of the class's queries."""
     found = Counter({other: count for (own, other), count in confused.items() if own == at})
     return [(names[other], f"{count / asked:.0%}") for other, count in found.most_common(OTHERS)]
 

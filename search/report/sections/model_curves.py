@@ -1,4 +1,7 @@
-"""Figures: distances, precision over recall, and ROC curves."""
+"""Figures: distances, precision over recall, and ROC curves.
+
+Shapes: P points of a line, B bins of cosine similarity, L recall levels.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -6,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from search.report.drawing import FAINT, Figure, colours_of, drawn, marks_of, row_label
+from search.report.drawing import FAINT, Figure, drawn, label_rows, legend_below, loss_styles, row_label
 from search.report.formats import interval, loss_label
 from search.report.ranked_test import (
     RankedConfiguration,
@@ -16,7 +19,7 @@ from search.report.ranked_test import (
     overlap,
     true_positive_rates,
 )
-from search.report.results import Comparison
+from search.report.results import Comparison, SeedInterval
 from search.report.statistics import over_seeds
 from search.report.text_table import NOTHING, TextTable
 from search.selection import EDGES, LEVELS
@@ -26,20 +29,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-# A line for each configuration, with what lies between its seeds.
-#
-# Shapes: P points of a line.
+# Lines of configurations.
 
 
 def configuration_labels(comparison: Comparison, shown: Sequence[RankedConfiguration]) -> list[str]:
-    """What the configurations are called."""
+    """Return the labels of the configurations."""
     return [row_label(comparison, entry.row) for entry in shown]
-
-
-def colour_of(comparison: Comparison, entry: RankedConfiguration) -> str:
-    """The colour of its loss, which it has in every picture of the comparison."""
-    losses = [loss_label(comparison, row.search, row.loss) for row in comparison.rows]
-    return colours_of(losses)[loss_label(comparison, entry.row.search, entry.row.loss)]
 
 
 def draw_seed_lines(
@@ -49,16 +44,16 @@ def draw_seed_lines(
     x_P: NDArray[np.float64],
     lines: Sequence[Sequence[NDArray[np.float64]]],
 ) -> None:
-    """The mean of each configuration's ``lines`` with its loss's mark, and a band from the lowest to the highest.
+    """Draw the mean of each configuration's ``lines`` and a band from the lowest to the highest.
 
-    A default is dashed and its marks are hollow.
+    Colours and marks are those of the losses; defaults are dashed with hollow marks.
     """
-    losses = [loss_label(comparison, row.search, row.loss) for row in comparison.rows]
-    marks = marks_of(losses)
+    colours, marks = loss_styles(comparison)
     for place, (entry, label, found) in enumerate(
         zip(shown, configuration_labels(comparison, shown), lines, strict=True)
     ):
-        colour, tuned = colour_of(comparison, entry), entry.row.role is Role.TUNED
+        loss, tuned = loss_label(comparison, entry.row.search, entry.row.loss), entry.row.role is Role.TUNED
+        colour = colours[loss]
         axes.fill_between(x_P, np.min(found, axis=0), np.max(found, axis=0), color=colour, alpha=0.15, linewidth=0)
         axes.plot(
             x_P,
@@ -67,24 +62,22 @@ def draw_seed_lines(
             color=colour,
             linewidth=1.4,
             label=label,
-            marker=marks[loss_label(comparison, entry.row.search, entry.row.loss)],
+            marker=marks[loss],
             markersize=4.5,
             markerfacecolor=colour if tuned else "none",
             markevery=(3 * place % 20, 20),
         )
 
 
-# How far images of one class are from each other, and from those of others.
-#
-# Shapes: B bins of cosine similarity.
+# Distances within and between classes.
 
 DISTANCES = "distances"
 BARS = 256
-"""So many steps has the whole range of distances."""
+"""Number of steps over the range of distances."""
 
 
 def distances(comparison: Comparison, test: RankedTest) -> Figure | None:
-    """The distributions of cosine distances within and between classes; None where there are not both."""
+    """Draw the distributions of cosine distances within and between classes; None unless there are both."""
     shown = [entry for entry in test.configurations if entry.models[0].same_B.any() and entry.models[0].other_B.any()]
     if not shown:
         return None
@@ -92,10 +85,12 @@ def distances(comparison: Comparison, test: RankedTest) -> Figure | None:
     labels = configuration_labels(comparison, shown)
     edges = 1 - EDGES[:: (len(EDGES) - 1) // BARS]
     middles = (edges[1:] + edges[:-1]) / 2
+    colours, _ = loss_styles(comparison)
     with drawn(DISTANCES, 70 + 44 * len(shown)) as canvas:
         axes = canvas.axes
         for place, (entry, both) in enumerate(zip(shown, counts, strict=True)):
-            colour, tuned = colour_of(comparison, entry), entry.row.role is Role.TUNED
+            colour = colours[loss_label(comparison, entry.row.search, entry.row.loss)]
+            tuned = entry.row.role is Role.TUNED
             heights = [_density(found) for found in both]
             seen = np.flatnonzero(np.max(heights, axis=0) > 0.002 * np.max(heights))
             drawn_in = slice(max(seen[0] - 1, 0), seen[-1] + 2)
@@ -106,21 +101,17 @@ def distances(comparison: Comparison, test: RankedTest) -> Figure | None:
         low = min(distance_quantile(same_B, 0.001) for same_B, _ in counts)
         high = max(distance_quantile(other_B, 0.999) for _, other_B in counts)
         axes.set_xlim(max(low - 0.05, 0), min(high + 0.05, 2))
-        axes.set_yticks(range(len(shown)), labels)
+        label_rows(axes, labels, "cosine distance; dark: within a class, light: between classes")
         axes.set_ylim(len(shown) - 0.5, -0.5)
-        axes.set_xlabel("cosine distance; dark: within a class, light: between classes", color=FAINT)
-        axes.grid(axis="x")
     shared = [float(np.mean([overlap(model.same_B, model.other_B) for model in entry.models])) for entry in shown]
-    best = min(range(len(shown)), key=shared.__getitem__)
-    worst = max(range(len(shown)), key=shared.__getitem__)
+    best, worst = int(np.argmin(shared)), int(np.argmax(shared))
     return Figure(
         name=DISTANCES,
         title="Distances within and between classes",
         finding=(
-            f"{labels[best]} keeps the two most apart: they overlap by {shared[best]:.1%}, half of the pairs within a "
-            f"class being nearer than {distance_quantile(counts[best][0], 0.5):.3f} and half of those between classes "
-            f"nearer than {distance_quantile(counts[best][1], 0.5):.3f}; those of {labels[worst]} overlap by "
-            f"{shared[worst]:.1%}."
+            f"The two distributions overlap least for {labels[best]} ({shared[best]:.1%}, with median distances of "
+            f"{distance_quantile(counts[best][0], 0.5):.3f} within and {distance_quantile(counts[best][1], 0.5):.3f} "
+            f"between classes) and most for {labels[worst]} ({shared[worst]:.1%})."
         ),
         picture=canvas.drawing,
         table=TextTable(
@@ -135,7 +126,9 @@ def distances(comparison: Comparison, test: RankedTest) -> Figure | None:
                 for label, both, part in zip(labels, counts, shared, strict=True)
             ),
             labels=1,
-            notes=("Cosine distance is 1 − similarity. Pairs of all models together; the overlap is their mean.",),
+            notes=(
+                "Cosine distance is 1 − similarity. Quantiles pool the pairs of all models; the overlap is their mean.",
+            ),
         ),
     )
 
@@ -149,15 +142,13 @@ def _density(counts_B: NDArray[np.int64]) -> NDArray[np.float64]:
     return drawn_in / drawn_in.sum()
 
 
-# Precision over recall of the configurations.
-#
-# Shapes: L recall levels.
+# Precision over recall.
 
 PRECISION_RECALL = "precision-recall"
 
 
 def precision_recall(comparison: Comparison, test: RankedTest) -> Figure | None:
-    """Mean interpolated precision at 101 recalls; None where no class has two images."""
+    """Draw the mean interpolated precision at 101 recalls; None if no class has two images."""
     shown = [entry for entry in test.configurations if not np.isnan(entry.models[0].precision_L).any()]
     if not shown:
         return None
@@ -170,17 +161,16 @@ def precision_recall(comparison: Comparison, test: RankedTest) -> Figure | None:
         axes.set_xlim(0, 1)
         axes.set_ylim(0, 1.02)
         axes.grid()
-        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=2)
+        legend_below(axes, 2)
     labels = configuration_labels(comparison, shown)
     areas = [over_seeds([float(model.precision_L.mean()) for model in entry.models], entry.seeds) for entry in shown]
-    best = max(range(len(shown)), key=lambda position: areas[position].mean)
-    worst = min(range(len(shown)), key=lambda position: areas[position].mean)
+    best, worst = _extremes(areas)
     return Figure(
         name=PRECISION_RECALL,
         title="Precision over recall",
         finding=(
-            f"Averaged over all recalls, {labels[best]} is the most precise with {areas[best].mean:.4f}, "
-            f"{labels[worst]} the least with {areas[worst].mean:.4f}."
+            f"Mean precision over all recalls is highest for {labels[best]} ({areas[best].mean:.4f}) and lowest for "
+            f"{labels[worst]} ({areas[worst].mean:.4f})."
         ),
         picture=canvas.drawing,
         table=TextTable(
@@ -202,18 +192,22 @@ def precision_recall(comparison: Comparison, test: RankedTest) -> Figure | None:
     )
 
 
-# Verification: which pairs of one class are found at which cost of pairs of two.
-#
-# Shapes: P points of a curve.
+def _extremes(areas: Sequence[SeedInterval]) -> tuple[int, int]:
+    """Return the positions of the highest and of the lowest mean."""
+    means = [area.mean for area in areas]
+    return int(np.argmax(means)), int(np.argmin(means))
+
+
+# Verification of pairs.
 
 ROC = "roc"
 RATES = np.logspace(-3, 0, 121)
-SAID = (0.001, 0.01, 0.1)
-"""Rates of false positives that the table has."""
+TABLE_RATES = (0.001, 0.01, 0.1)
+"""False positive rates in the table."""
 
 
 def roc(comparison: Comparison, test: RankedTest) -> Figure | None:
-    """The ROC curve of telling pairs of one class from pairs of two; None where there are not both."""
+    """Draw the ROC curve of same-class against different-class pairs; None unless there are both."""
     shown = [entry for entry in test.configurations if entry.models[0].same_B.any() and entry.models[0].other_B.any()]
     if not shown:
         return None
@@ -223,48 +217,46 @@ def roc(comparison: Comparison, test: RankedTest) -> Figure | None:
         draw_seed_lines(axes, comparison, shown, RATES, lines)
         axes.plot(RATES, RATES, ":", color=FAINT, linewidth=1, label="chance")
         axes.set_xscale("log")
-        axes.set_xticks([*SAID, 1], [f"{rate:g}" for rate in (*SAID, 1)])
+        axes.set_xticks([*TABLE_RATES, 1], [f"{rate:g}" for rate in (*TABLE_RATES, 1)])
         axes.minorticks_off()
         axes.set_xlabel("false positive rate; line: mean of models, band: their range", color=FAINT)
         axes.set_ylabel("true positive rate")
         axes.set_xlim(RATES[0], 1)
         axes.set_ylim(0, 1.02)
         axes.grid()
-        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=2)
+        legend_below(axes, 2)
     labels = configuration_labels(comparison, shown)
     areas = [over_seeds([auc(model.same_B, model.other_B) for model in entry.models], entry.seeds) for entry in shown]
-    said = [
-        np.mean(
-            [true_positive_rates(model.same_B, model.other_B, np.array(SAID)) for model in entry.models], axis=0
-        ).tolist()
+    rates = np.array(TABLE_RATES)
+    found = [
+        np.mean([true_positive_rates(model.same_B, model.other_B, rates) for model in entry.models], axis=0).tolist()
         for entry in shown
     ]
-    best = max(range(len(shown)), key=lambda position: areas[position].mean)
-    worst = min(range(len(shown)), key=lambda position: areas[position].mean)
+    best, worst = _extremes(areas)
     pairs = int(shown[0].models[0].same_B.sum() + shown[0].models[0].other_B.sum())
     return Figure(
         name=ROC,
-        title="Telling pairs of one class from pairs of two",
+        title="ROC of same-class pairs",
         finding=(
-            f"{labels[best]} has the largest area under the ROC curve, {areas[best].mean:.4f}, {labels[worst]} the "
-            f"smallest, {areas[worst].mean:.4f}; at one false positive in a hundred they find {said[best][1]:.1%} and "
-            f"{said[worst][1]:.1%} of the pairs of one class."
+            f"The area under the ROC curve is largest for {labels[best]} ({areas[best].mean:.4f}) and smallest for "
+            f"{labels[worst]} ({areas[worst].mean:.4f}); at a false positive rate of 1% they find {found[best][1]:.1%} "
+            f"and {found[worst][1]:.1%} of the same-class pairs."
         ),
         picture=canvas.drawing,
         table=TextTable(
             title="",
-            header=("configuration", "AUC", "95 % interval", *(f"found at {rate:g}" for rate in SAID), "seeds"),
+            header=("configuration", "AUC", "95 % interval", *(f"TPR at {rate:g}" for rate in TABLE_RATES), "seeds"),
             rows=tuple(
                 (
                     label,
                     f"{area.mean:.4f}",
                     interval(area.ci95) if area.ci95 else NOTHING,
-                    *(f"{rate:.4f}" for rate in found),
+                    *(f"{rate:.4f}" for rate in of_label),
                     str(area.seeds),
                 )
-                for label, area, found in zip(labels, areas, said, strict=True)
+                for label, area, of_label in zip(labels, areas, found, strict=True)
             ),
             labels=1,
-            notes=(f"{pairs:,} pairs a model, of {len(shown[0].first.ranked_Q)} queries with all other test images.",),
+            notes=(f"{pairs:,} pairs per model: {len(shown[0].first.ranked_Q)} queries with all other test images.",),
         ),
     )

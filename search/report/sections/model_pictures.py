@@ -1,4 +1,7 @@
-"""Figures made of test images: retrieved neighbours, and maps of embeddings."""
+"""Figures made of test images: retrieved neighbours, and maps of embeddings.
+
+Shapes: S sampled images, D embedding dimensions; 2 is (x, y).
+"""
 
 import warnings
 from collections.abc import Sequence
@@ -7,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from search.report.drawing import BAD, COLOURS, GOOD, Figure
+from search.report.drawing import BAD, COLOURS, GOOD, Figure, counted
 from search.report.ranked_test import RankedConfiguration, RankedTest
 from search.report.results import Comparison
 from search.report.sections.model_curves import configuration_labels
@@ -16,22 +19,22 @@ from search.report.text_table import TextTable
 from search.selection import Kind, Thumbnails
 from search.stages import Role
 
-# Queries with what the models find for them.
+# Queries with their nearest images.
 
 TITLES = {
-    Kind.BEST: "Queries that are found best",
-    Kind.MEDIAN: "Queries in the middle",
-    Kind.WORST: "Queries that are found worst",
-    Kind.CHANGED: "Queries that tuning changed most",
+    Kind.BEST: "Best queries",
+    Kind.MEDIAN: "Median queries",
+    Kind.WORST: "Worst queries",
+    Kind.CHANGED: "Queries most changed by tuning",
 }
 _QUERY, _SIDE, _LABEL, _GAP = 72, 44, 150, 4
 _CAPTION = 18
 
 
 def retrieval_gallery(comparison: Comparison, test: RankedTest, thumbnails: Thumbnails, kind: Kind) -> Figure | None:
-    """The queries of one kind, each with its nearest images by the first model of every configuration.
+    """Draw the queries of one kind with their nearest images by the first model of every configuration.
 
-    None where there are no such queries.
+    Returns None if there are no such queries.
     """
     queries = [query.row for query in thumbnails.queries if query.kind is kind]
     if not queries:
@@ -74,7 +77,7 @@ def retrieval_gallery(comparison: Comparison, test: RankedTest, thumbnails: Thum
         picture=mosaic.photograph(),
         table=TextTable(
             title="",
-            header=("query", "class", "configuration", "right", f"classes of the {ranks} nearest"),
+            header=("query", "class", "configuration", "correct", f"classes of the {ranks} nearest"),
             rows=tuple(
                 (
                     test.keys[query],
@@ -87,7 +90,7 @@ def retrieval_gallery(comparison: Comparison, test: RankedTest, thumbnails: Thum
                 for place, label in enumerate(labels)
             ),
             labels=3,
-            notes=("Of each configuration its first model; the nearest image first.",),
+            notes=("First model of each configuration; nearest image first.",),
         ),
         wide=True,
     )
@@ -100,22 +103,20 @@ def _finding(
         role: [right for entry, right in zip(test.configurations, rights, strict=True) if entry.row.role is role]
         for role in Role
     }
-    said = [f"{np.mean(found):.1f} of {ranks} by {role} models" for role, found in by_role.items() if found]
-    chosen = "whose score changed most" if kind is Kind.CHANGED else f"with the {kind} score"
+    means = [f"{np.mean(found):.1f} of {ranks} for {role} models" for role, found in by_role.items() if found]
+    which = "largest change" if kind is Kind.CHANGED else f"{kind} value"
     return (
-        f"Of the images nearest to the {queries} queries {chosen} ({thumbnails.metric}), on average "
-        f"{', '.join(reversed(said))} are of the query's class."
+        f"Nearest images of the query's class, mean over {counted(queries, 'query', 'queries')} with the {which} of "
+        f"{thumbnails.metric}: {', '.join(reversed(means))}."
     )
 
 
-# Maps of embeddings: the images of a few test classes at their places in two dimensions.
-#
-# Shapes: S sampled images, D embedding; 2 is (x, y).
+# Maps of embeddings: images of a few test classes in two dimensions.
 
 Method = Literal["PCA", "t-SNE"]
 SIDE = 680
 FEWEST = 5
-"""With fewer images there is nothing to see."""
+"""Smallest number of images that makes a map."""
 
 
 class _Placed(NamedTuple):
@@ -126,19 +127,19 @@ class _Placed(NamedTuple):
 def embedding_map(
     comparison: Comparison, test: RankedTest, thumbnails: Thumbnails, entry: RankedConfiguration, method: Method
 ) -> Figure | None:
-    """The sampled images where the first model of ``entry`` puts them; None where there are fewer than five.
+    """Draw the sampled images at their places by the first model of ``entry``; None with fewer than five.
 
     ``method`` is t-SNE (van der Maaten and Hinton 2008) or the first two principal components.
     """
-    import sklearn.manifold  # noqa: F401  # before the limit, which holds for libraries that are loaded
-    from threadpoolctl import threadpool_limits  # scikit-learn's own
+    import sklearn.manifold  # noqa: F401  # before the limit, which only holds for loaded libraries
+    from threadpoolctl import threadpool_limits  # a dependency of scikit-learn
 
     sample_S, embeddings_SD = entry.first.sample_S, entry.first.embeddings_SD.astype(np.float64)
     if len(sample_S) < FEWEST:
         return None
     labels_S = test.labels_N[sample_S]
     classes = np.unique(labels_S).tolist()
-    with threadpool_limits(1):  # on a busy machine many short loops wait for their threads ten times as long
+    with threadpool_limits(1):  # waiting for threads makes short loops ten times slower on a busy machine
         places_S2, how = _tsne(embeddings_SD) if method == "t-SNE" else _pca(embeddings_SD)
         on_map_S, in_space_S = (_neighbour_is_right(values, labels_S) for values in (places_S2, embeddings_SD))
     (label,) = configuration_labels(comparison, [entry])
@@ -147,14 +148,14 @@ def embedding_map(
         name=f"map-{'tsne' if method == 't-SNE' else 'pca'}-{number}",
         title=f"{method} map of {label}",
         finding=(
-            f"{how}; {on_map_S.mean():.0%} of the {len(sample_S)} images of {len(classes)} classes have one of their "
-            f"own class next to them on the map, {in_space_S.mean():.0%} in the {embeddings_SD.shape[1]} dimensions of "
-            f"{label}."
+            f"{how}. Of {len(sample_S)} images of {counted(len(classes), 'class', 'classes')}, "
+            f"{on_map_S.mean():.0%} have a nearest neighbour of their class on the map and {in_space_S.mean():.0%} in "
+            f"the {embeddings_SD.shape[1]}-dimensional embedding."
         ),
         picture=_picture(thumbnails, sample_S, labels_S, places_S2, classes).photograph(),
         table=TextTable(
             title="",
-            header=("number", "class", "images", "next to their own class on the map", "in the embedding"),
+            header=("number", "class", "images", "same-class neighbour: on the map", "in the embedding"),
             rows=tuple(
                 (
                     str(place + 1),
@@ -166,7 +167,7 @@ def embedding_map(
             ),
             labels=2,
             notes=(
-                f"The first model of {label}; classes and images by the SHA-256 of their names.",
+                f"First model of {label}; classes and images sampled by the SHA-256 of their names.",
                 *_without_picture(thumbnails, sample_S),
             ),
         ),
@@ -174,21 +175,21 @@ def embedding_map(
 
 
 def _without_picture(thumbnails: Thumbnails, sample_S: NDArray[np.int32]) -> list[str]:
-    gone = sum(int(image) not in thumbnails.pictures for image in sample_S)
-    return [f"{gone} images have no picture: the test set's pictures have a limit."] if gone else []
+    missing = sum(int(image) not in thumbnails.pictures for image in sample_S)
+    return [f"{counted(missing, 'image')} without a picture: the number of thumbnails is limited."] if missing else []
 
 
 def _pca(embeddings_SD: NDArray[np.float64]) -> _Placed:
     centred_SD = embeddings_SD - embeddings_SD.mean(axis=0)
     left_SK, spread_K, axes_KD = np.linalg.svd(centred_SD, full_matrices=False)
-    # the sign of an axis is free: its largest weight points up
+    # the sign of an axis is arbitrary: make its largest weight positive
     sign_K = np.sign(axes_KD[np.arange(len(axes_KD)), np.abs(axes_KD).argmax(axis=1)])
     places_S2 = (left_SK * spread_K * sign_K)[:, :2]
     if places_S2.shape[1] < 2:
         places_S2 = np.pad(places_S2, ((0, 0), (0, 1)))
     total = (spread_K**2).sum()
     held = (spread_K[:2] ** 2).sum() / total if total else 1.0
-    return _Placed(places_S2, f"The first two principal components hold {held:.0%} of the variance")
+    return _Placed(places_S2, f"The first two principal components explain {held:.0%} of the variance")
 
 
 def _tsne(embeddings_SD: NDArray[np.float64]) -> _Placed:
@@ -196,13 +197,13 @@ def _tsne(embeddings_SD: NDArray[np.float64]) -> _Placed:
 
     perplexity = min(30.0, (len(embeddings_SD) - 1) / 3)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of images that all lie in one spot, PCA has no scale
+        warnings.simplefilter("ignore", RuntimeWarning)  # PCA of identical embeddings has no scale
         start_S2 = _pca(embeddings_SD).places_S2
         scale = start_S2[:, 0].std()
         start_S2 = (1e-4 * start_S2 / scale if scale else start_S2).astype(np.float32)
         made = TSNE(init=start_S2, perplexity=perplexity, max_iter=350, random_state=0)
         places_S2 = made.fit_transform(embeddings_SD).astype(np.float64)
-    return _Placed(places_S2, f"t-SNE with perplexity {perplexity:g} ends at a divergence of {made.kl_divergence_:.2f}")
+    return _Placed(places_S2, f"t-SNE, perplexity {perplexity:g}, KL divergence {made.kl_divergence_:.2f}")
 
 
 def _neighbour_is_right(values_SD: NDArray[np.float64], labels_S: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -220,7 +221,7 @@ def _picture(
     places_S2: NDArray[np.float64],
     classes: Sequence[int],
 ) -> Mosaic:
-    """Each class has a number at the image nearest to its median, and a colour, which repeat after ten."""
+    """Paint the map; each class has a number at the image nearest to its median, and one of ten colours."""
     side = 24 if len(sample_S) > 200 else 36
     mosaic = Mosaic(SIDE, SIDE, thumbnails.pictures)
     low, high = places_S2.min(axis=0), places_S2.max(axis=0)

@@ -1,10 +1,10 @@
-"""Report section: what the chosen models do with the test images."""
+"""The section on the chosen models and the test images."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
 from search.plan.stored import StoredSearch
-from search.report.drawing import Figure, Section
+from search.report.drawing import Figure, Section, counted
 from search.report.pairs import class_scores, per_image_metrics
 from search.report.ranked_test import RankedTest, ranked_test
 from search.report.results import Comparison
@@ -16,9 +16,9 @@ from trainables.metrics.table import is_retrieval
 
 
 def models_section(stored: StoredSearch, comparison: Comparison) -> Section:
-    """The test images as the models of one search see them, from what was kept when they were scored.
+    """Return the figures of one search's models on the test images, drawn from the records of the scoring.
 
-    What cannot be drawn, since the test classes are sealed or a file is gone, is said in ``missing``.
+    ``missing`` lists what cannot be drawn because the test classes are sealed or a file was removed.
     """
     names = [summary.name for summary in comparison.searches]
     suffix = "" if len(names) == 1 else f"-{names.index(stored.name)}"
@@ -28,17 +28,17 @@ def models_section(stored: StoredSearch, comparison: Comparison) -> Section:
         return Section(
             name=name,
             title=_TITLE,
-            missing=("The test classes are sealed: `holdout test` opens them, once the configurations are chosen.",),
+            missing=("The test classes are sealed; `holdout test` opens them after the choice.",),
         )
     try:
         test = ranked_test(stored.folder, rows)
     except FileNotFoundError as error:
-        return Section(name=name, title=_TITLE, missing=(_gone(error),))
+        return Section(name=name, title=_TITLE, missing=(_removed(error),))
     assert test is not None, "a test without an opening"
     missing: list[str] = []
     curves = [precision_recall(comparison, test), roc(comparison, test), distances(comparison, test)]
     if not all(curves):
-        missing.append("There are not all curves: they need two test classes, and one of them two images.")
+        missing.append("Some curves: they need two test classes, one of them with two images.")
     found = (
         *_of_pictures(comparison, test, missing),
         *filter(None, curves),
@@ -47,42 +47,42 @@ def models_section(stored: StoredSearch, comparison: Comparison) -> Section:
     return Section(
         name=name,
         title=_TITLE,
-        sentences=(_told(test),),
+        sentences=(_introduction(test),),
         figures=tuple(replace(figure, name=figure.name + suffix) for figure in found),
         missing=tuple(missing),
     )
 
 
-_TITLE = "What the models do"
+_TITLE = "Models on the test images"
 
 
-def _told(test: RankedTest) -> str:
+def _introduction(test: RankedTest) -> str:
     models, configurations = sum(len(entry.models) for entry in test.configurations), len(test.configurations)
     return (
-        f"How {models} models of {configurations} configuration{'s' * (configurations != 1)} rank the {len(test.keys)} "
-        f"images of the {len(test.class_names)} test classes, as it was kept when they were scored; nothing was opened "
-        "for this page."
+        f"Rankings of the {counted(len(test.keys), 'image')} of the {len(test.class_names)} test classes by "
+        f"{counted(models, 'model')} of {counted(configurations, 'configuration')}, stored when they were scored. This "
+        "report did not open the test classes."
     )
 
 
-def _gone(error: FileNotFoundError) -> str:
+def _removed(error: FileNotFoundError) -> str:
     return (
-        f"The file {error.filename} is not there: it was removed, or the test was scored before such files were kept. "
-        "Restore it; a further opening would count."
+        f"{error.filename} was removed, or is missing because an older version scored the test. Restore the file; "
+        "scoring again would count as another opening."
     )
 
 
 def _of_pictures(comparison: Comparison, test: RankedTest, missing: list[str]) -> Iterator[Figure]:
-    """What shows test images; what there is not is added to ``missing``."""
+    """Yield the figures made of test images; append to ``missing`` what cannot be shown."""
     try:
         thumbnails = Thumbnails.read(test.folder / NAME)
     except FileNotFoundError as error:
-        missing.append(_gone(error))
+        missing.append(_removed(error))
         return
     if thumbnails.metric is None:
-        missing.append("No queries are shown: none of the test's metrics has a score for each image (metrics.test).")
+        missing.append("Queries: no metric of the test has a score per image (metrics.test).")
     elif not thumbnails.queries:
-        missing.append("No queries are shown: no test class has two images.")
+        missing.append("Queries: no test class has two images.")
     for kind in Kind:
         if gallery := retrieval_gallery(comparison, test, thumbnails, kind):
             yield gallery
@@ -93,7 +93,7 @@ def _of_pictures(comparison: Comparison, test: RankedTest, missing: list[str]) -
 
 
 def _of_classes(stored: StoredSearch, comparison: Comparison, test: RankedTest, missing: list[str]) -> Iterator[Figure]:
-    """What has a value for each class; what there is not is added to ``missing``."""
+    """Yield the figures by class; append to ``missing`` what cannot be shown."""
     try:
         known = per_image_metrics([stored.folder])
         metric = next(
@@ -102,15 +102,15 @@ def _of_classes(stored: StoredSearch, comparison: Comparison, test: RankedTest, 
         )
         scores = class_scores(stored.folder, metric) if metric else []
     except FileNotFoundError as error:
-        missing.append(_gone(error))
+        missing.append(_removed(error))
         return
     if metric is None:
-        missing.append("No classes are shown: none of the test's metrics has a score for each image (metrics.test).")
+        missing.append("Classes: no metric of the test has a score per image (metrics.test).")
         return
     values = class_values([entry.row for entry in test.configurations], scores)
     if found := class_dots(comparison, metric, test.class_names, values):
         yield found
     else:
-        missing.append("Default and tuned are not set against each other: the search chose the default of every loss.")
+        missing.append("Default against tuned by class: the search kept the default of every loss.")
     if found := hardest(comparison, metric, test, values):
         yield found

@@ -1,4 +1,4 @@
-"""Pictures put together from small images."""
+"""Pictures composed of small images."""
 
 import hashlib
 import io
@@ -16,14 +16,12 @@ if TYPE_CHECKING:
     from PIL import Image, ImageFont
 
 
-# Pictures put together from small ones, on a ground that shows the page, so that it is read in light and dark.
-
 GREY = "#7d8590"
-"""Text that is read on white and on black."""
+"""Colour of text, legible on white and on black."""
 
 
 class Mosaic:
-    """A canvas of ``width`` by ``height`` pixels for small pictures, which are known by their images' numbers."""
+    """A transparent canvas of ``width`` × ``height`` pixels for ``pictures``, encoded images by image number."""
 
     def __init__(self, width: int, height: int, pictures: Mapping[int, bytes]) -> None:
         from PIL import Image, ImageDraw
@@ -33,7 +31,7 @@ class Mosaic:
         self.draw = ImageDraw.Draw(self._canvas)
 
     def paste(self, image: int, corner: tuple[int, int], side: int) -> None:
-        """Put the middle square of an image's picture at ``corner``, ``side`` pixels wide; a grey one without it."""
+        """Paste the central square of a picture at ``corner``, ``side`` pixels wide; a grey frame if it is missing."""
         left, top = corner
         picture = self._pictures.get(image)
         if picture is None:
@@ -42,12 +40,12 @@ class Mosaic:
         self._canvas.paste(_square(picture, side), corner)
 
     def frame(self, corner: tuple[int, int], side: int, colour: str, width: int) -> None:
-        """A frame inside a square."""
+        """Draw a frame inside a square."""
         left, top = corner
         self.draw.rectangle((left, top, left + side - 1, top + side - 1), outline=colour, width=width)
 
     def text(self, corner: tuple[int, int], text: str, size: int, colour: str = GREY, room: int | None = None) -> None:
-        """A line of text, cut where it has no more ``room`` in pixels."""
+        """Draw a line of text, cut to ``room`` pixels."""
         font = _font(size)
         line = " ".join(text.split())
         if room is not None and font.getlength(line) > room:
@@ -57,7 +55,7 @@ class Mosaic:
         self.draw.text(corner, line, fill=colour, font=font)
 
     def mark(self, corner: tuple[int, int], colour: str, *, right: bool) -> None:
-        """A check mark or a cross, white on a coloured square of 14 pixels."""
+        """Draw a white check mark or cross on a coloured square of 14 pixels."""
         left, top = corner
         self.draw.rectangle((left, top, left + 13, top + 13), fill=colour)
         strokes = [[(3, 7), (6, 10), (11, 3)]] if right else [[(3, 3), (10, 10)], [(10, 3), (3, 10)]]
@@ -65,7 +63,7 @@ class Mosaic:
             self.draw.line([(left + x, top + y) for x, y in stroke], fill="white", width=2)
 
     def photograph(self) -> Photograph:
-        """What is on the canvas, as WebP."""
+        """Return the canvas as WebP."""
         content = io.BytesIO()
         self._canvas.save(content, "WEBP", quality=80)
         width, height = self._canvas.size
@@ -74,7 +72,7 @@ class Mosaic:
 
 @lru_cache(maxsize=1024)
 def _square(picture: bytes, side: int) -> "Image.Image":
-    """The middle of a picture; all maps show the same ones."""
+    """Return the central square of a picture; cached, since all maps show the same ones."""
     from PIL import Image, ImageOps
 
     with Image.open(io.BytesIO(picture)) as content:
@@ -89,23 +87,23 @@ def _font(size: int) -> "ImageFont.FreeTypeFont":
     return ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf", size)
 
 
-# Images of a data set at random, beside each other, as papers introduce one.
+# A sample of the images of a data set.
 
 COLUMNS, ROWS = 8, 5
 SIDE, GAP = 128, 4
-"""Pixels of a picture and between two."""
+"""Size of a picture and of the gap between two, in pixels."""
 
 
 def chosen(keys: Sequence[str]) -> list[str]:
-    """The images with the smallest SHA-256 of their keys, so that the same ones are shown wherever the data lie."""
+    """Return the keys with the smallest SHA-256, the same sample on every machine."""
     return sorted(keys, key=lambda key: hashlib.sha256(key.encode()).digest())[: COLUMNS * ROWS]
 
 
 def random_images(dataset: Dataset, keys: Sequence[str]) -> "Image.Image":
-    """The middle squares of the images ``keys``, in rows of eight.
+    """Compose the central squares of the images ``keys`` in rows of eight.
 
     Raises:
-        Mistakes: images that cannot be read, all of them named.
+        Mistakes: images cannot be read; the error names all of them.
     """
     from PIL import Image, ImageOps
 

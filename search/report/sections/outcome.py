@@ -1,10 +1,23 @@
-"""Report section: default and tuned configurations on the test classes."""
+"""The section on default and tuned configurations on the test classes."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from search.report.comparison_tables import pairs_table
-from search.report.drawing import BAD, FAINT, GOOD, INK, Figure, Section, colours_of, drawn, marks_of, row_label
+from search.report.drawing import (
+    BAD,
+    FAINT,
+    GOOD,
+    INK,
+    Figure,
+    Section,
+    drawn,
+    label_rows,
+    legend_below,
+    loss_styles,
+    pairs_finding,
+    row_label,
+)
 from search.report.formats import interval, loss_label
 from search.report.results import Comparison, Pair, Row, SeedInterval
 from search.report.text_table import NOTHING, TextTable
@@ -14,16 +27,16 @@ if TYPE_CHECKING:
     from matplotlib.patches import Rectangle
 
 
-# The test values of all configurations beside each other, with their intervals.
+# Test values with their intervals.
 
 
 def dots(comparison: Comparison, metric: str) -> Figure | None:
-    """Each row's ``metric`` on the test classes, a default hollow and what was tuned full; None while sealed."""
+    """Draw each row's ``metric`` on the test classes, defaults hollow and tuned filled; None while sealed."""
     tested = [(row, row.test[metric]) for row in comparison.rows if row.test and metric in row.test]
     if not tested:
         return None
     losses = [loss_label(comparison, row.search, row.loss) for row, _ in tested]
-    colours = colours_of(losses)
+    colours, _ = loss_styles(comparison)
     ends = [end for _, entry in tested for end in entry.ci95 or (entry.mean,)]
     name = f"test-{metric}"
     with drawn(name, 60 + 22 * len(tested)) as canvas:
@@ -35,11 +48,10 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
             axes.plot(entry.values, [place] * len(entry.values), "|", color=colour, markersize=7, alpha=0.6)
             face = colour if tuned else "none"
             axes.plot([entry.mean], [place], "o", color=colour, markerfacecolor=face, markersize=7)
-        axes.set_yticks(range(len(tested)), [row_label(comparison, row) for row, _ in tested])
-        axes.invert_yaxis()
-        axes.set_xlabel(f"{metric}: mean, 95 % interval, and seeds as ticks", color=FAINT)
-        axes.set_xlim(*_room(min(ends), max(ends)))
-        axes.grid(axis="x")
+        labels = [row_label(comparison, row) for row, _ in tested]
+        label_rows(axes, labels, f"{metric}: mean, 95 % interval, and seeds as ticks")
+        margin = 0.06 * (max(ends) - min(ends)) or 0.05
+        axes.set_xlim(min(ends) - margin, max(ends) + margin)
     return Figure(
         name=name,
         title=f"{metric} on the test classes",
@@ -59,30 +71,24 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
                 for row, entry in tested
             ),
             labels=1,
-            notes=(),
         ),
     )
-
-
-def _room(low: float, high: float) -> tuple[float, float]:
-    margin = 0.06 * (high - low) or 0.05
-    return low - margin, high + margin
 
 
 def _finding(comparison: Comparison, tested: list[tuple[Row, SeedInterval]], metric: str) -> str:
     best, entry = max(tested, key=lambda found: found[1].mean)
     worst, least = min(tested, key=lambda found: found[1].mean)
     return (
-        f"The highest mean {metric} has {row_label(comparison, best)} with {entry.mean:.4f}, the lowest "
-        f"{row_label(comparison, worst)} with {least.mean:.4f}."
+        f"The mean {metric} is highest for {row_label(comparison, best)} ({entry.mean:.4f}) and lowest for "
+        f"{row_label(comparison, worst)} ({least.mean:.4f})."
     )
 
 
-# Which losses differ on the test classes: every pair in one square.
+# Differences on the test classes, one square per pair.
 
 
 def pair_matrix(comparison: Comparison) -> Figure | None:
-    """The tuned losses against each other, and each against its default on the diagonal; None without a pair."""
+    """Draw the tuned losses against each other, and against their defaults on the diagonal; None without a pair."""
     pairs = comparison.pairs
     if not pairs:
         return None
@@ -90,7 +96,7 @@ def pair_matrix(comparison: Comparison) -> Figure | None:
     rows = [row for row in comparison.rows if row.key in paired]
     labels = list(dict.fromkeys(loss_label(comparison, row.search, row.loss) for row in rows))
     name = f"pairs-{pairs[0].metric}"
-    size = min(8, 92 / len(labels))  # "higher" stays in its square
+    size = min(8, 92 / len(labels))  # "higher" fits into its square
     with drawn(name, 110 + 42 * len(labels)) as canvas:
         axes = canvas.axes
         for pair in pairs:
@@ -104,11 +110,10 @@ def pair_matrix(comparison: Comparison) -> Figure | None:
         axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
         axes.set_yticks(range(len(labels)), labels)
         axes.set_xlabel("row minus column, in points; diagonal: tuned minus default", color=FAINT)
-    found = sum(pair.differ for pair in pairs)
     return Figure(
         name=name,
-        title="Which differ",
-        finding=f"Pairs that differ in {pairs[0].metric} after Holm's correction: {found} of {len(pairs)}.",
+        title="Differences between losses",
+        finding=pairs_finding(pairs),
         picture=canvas.drawing,
         table=pairs_table(comparison),
     )
@@ -134,23 +139,23 @@ def _square(column: int, row: int, colour: str, *, filled: bool) -> "Rectangle":
     return Rectangle(corner, size, size, facecolor=face, edgecolor=colour, alpha=0.35 if filled else 1)
 
 
-# What becomes of a value on its way from the search to the test: choice, classes and gallery apart.
+# The objective from the search to the test: the effects of choice, classes and gallery.
 
 STAGES = ("search", "confirmed", "final", "test, small gallery", "test")
 
 
 def way_down(comparison: Comparison) -> Figure | None:
-    """The objective of each chosen configuration after each stage; None before one was confirmed.
+    """Plot the objective of each chosen configuration after each stage; None before one was confirmed.
 
-    From search to final falls what the choice had flattered, to the test in galleries of the validation's size what
-    other classes cost, and to the test what the larger gallery costs.
+    The change from search to final is the optimism of the choice, the change to the test in galleries of the
+    validation's size is the effect of new classes, and the change to the test that of the larger gallery.
     """
     rows = [row for row in comparison.rows if row.role is Role.TUNED and row.confirmed]
     if not rows:
         return None
     labels = [loss_label(comparison, row.search, row.loss) for row in rows]
     values = [_values(comparison, row) for row in rows]
-    colours, marks = colours_of(labels), marks_of(labels)
+    colours, marks = loss_styles(comparison)
     with drawn("way-down", 270) as canvas:
         axes = canvas.axes
         for label, found in zip(labels, values, strict=True):
@@ -164,7 +169,7 @@ def way_down(comparison: Comparison) -> Figure | None:
             axes.axvline(place, color=FAINT, linewidth=0.6, linestyle=":")
         axes.set_ylabel(comparison.objective)
         axes.grid(axis="y")
-        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=3)
+        legend_below(axes, 3)
     return Figure(
         name="way-down",
         title="From the search to the test",
@@ -178,7 +183,6 @@ def way_down(comparison: Comparison) -> Figure | None:
                 for label, found in zip(labels, values, strict=True)
             ),
             labels=1,
-            notes=(),
         ),
     )
 
@@ -195,29 +199,29 @@ def _values(comparison: Comparison, row: Row) -> list[float | None]:
 
 
 def _way_down_finding(comparison: Comparison, values: Sequence[Sequence[float | None]]) -> str:
-    said = []
+    parts = []
     split = comparison.split
     for what, first, second in (
         ("from the search to fresh seeds", 0, 2),
-        (f"to as many classes that no training saw ({split.gallery})", 2, 3),
-        (f"to all {split.test_classes} test classes in one gallery", 3, 4),
+        (f"from there to test galleries of {split.gallery} classes, like validation", 2, 3),
+        (f"from there to all {split.test_classes} test classes", 3, 4),
     ):
-        falls = [
+        changes = [
             found[second] - found[first]  # type: ignore[operator]
             for found in values
             if found[first] is not None and found[second] is not None
         ]
-        if falls:
-            said.append(f"{sum(falls) / len(falls):+.4f} {what}")
+        if changes:
+            parts.append(f"{sum(changes) / len(changes):+.4f} {what}")
     objective = comparison.objective
-    return f"On average {objective} changes by {', '.join(said)}." if said else f"{objective} after each stage so far."
+    return f"Mean change of {objective}: {', '.join(parts)}." if parts else f"{objective} after each stage so far."
 
 
-# The comparison: defaults and tuned configurations on the test classes, and on their way there.
+# The section.
 
 
 def outcome(comparison: Comparison) -> Section:
-    """The test metrics as dots with intervals, the way from the search to the test, and which pairs differ."""
+    """Return test metrics with intervals, the objective from the search to the test, and the differences of pairs."""
     figures = (
         *(dots(comparison, metric) for metric in comparison.test_metrics),
         way_down(comparison),
@@ -225,9 +229,9 @@ def outcome(comparison: Comparison) -> Section:
     )
     missing = []
     if not comparison.test_metrics:
-        missing.append("No test values: the test classes are sealed.")
+        missing.append("Test values: the test classes are sealed.")
     elif not comparison.pairs:
-        missing.append("No pairs: " + ("; ".join(comparison.left_out) or "there is one row alone") + ".")
+        missing.append(f"Pairs: {'; '.join(comparison.left_out) or 'there is only one row'}.")
     return Section(
         name="comparison",
         title="Default and tuned",

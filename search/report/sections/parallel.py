@@ -1,4 +1,4 @@
-"""Figures: the best configurations as parallel coordinates, and importances."""
+"""Figures: the best configurations as parallel coordinates, and the importances of hyperparameters."""
 
 import html
 from collections.abc import Sequence
@@ -6,25 +6,36 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from search.report.drawing import COLOURS, FAINT, INK, Figure, drawn, plotted, rounded, vertical
+from search.report.drawing import (
+    COLOURS,
+    INK,
+    Figure,
+    drawn,
+    hover_text,
+    label_rows,
+    plotted,
+    rounded,
+    scatter,
+    vertical,
+)
 from search.report.sections.searched import Axis, SearchedLoss, hover, trials_table, value_of
 from search.report.text_table import TextTable
 from spaces.space import value_text
 
-# The best configurations as lines through all of their hyperparameters.
+# Parallel coordinates.
 
 TOP = 30
 BEST = 5
 SCALE = "Viridis"
 _MISSING = -0.12
-"""Where a hyperparameter is drawn in a trial that has none: below the range."""
+"""Height at which a hyperparameter that the trial lacks is drawn, below the range."""
 
 
 def parallel(searched: SearchedLoss) -> Figure | None:
-    """A line for each of the 30 best trials; None with fewer than two trials or two hyperparameters that vary.
+    """Draw a line for each of the 30 best trials; None with fewer than two trials or two varying hyperparameters.
 
-    The best: what is complete, then what got furthest, each by value. Plotly's own parallel coordinates need WebGL,
-    which a browser has for a few pictures of a page and on some machines for none; these are plain lines.
+    Complete trials come first, then those with the most steps, each by value. Plotly's parallel coordinates need WebGL,
+    which browsers limit to a few pictures per page and lack on some machines; these are plain lines.
     """
     trials = searched.valued[:TOP]
     if len(trials) < 2 or len(searched.axes) < 2:
@@ -36,15 +47,14 @@ def parallel(searched: SearchedLoss) -> Figure | None:
     low, high = min(values), max(values)
     shares = [(value - low) / ((high - low) or 1.0) for value in values]
     traces = [
-        {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "x": list(range(len(axes) + 1)),
-            "y": [*(_share(axis, trial) for axis in axes), round(share, 4)],
-            "line": {"color": sample_colorscale(SCALE, share)[0], "width": 1.5},
-            "text": [hover(searched, trial)] * (len(axes) + 1),
-            "hovertemplate": "%{text}<extra></extra>",
-        }
+        scatter(
+            f"trial {trial.number}",
+            "lines+markers",
+            list(range(len(axes) + 1)),
+            [*(_share(axis, trial) for axis in axes), round(share, 4)],
+            line={"color": sample_colorscale(SCALE, share)[0], "width": 1.5},
+            **hover_text([hover(searched, trial)] * (len(axes) + 1)),
+        )
         for trial, share in reversed(list(zip(trials, shares, strict=True)))  # the best is drawn last
     ]
     names = [*(html.escape(axis.name) for axis in axes), html.escape(searched.objective)]
@@ -77,7 +87,7 @@ def parallel(searched: SearchedLoss) -> Figure | None:
 
 
 def _share(axis: Axis, trial: FrozenTrial) -> float:
-    """Where a trial lies in the range, so that logarithms and choices are drawn alike."""
+    """Return the height of a trial on an axis: its position in the range, on a linear or log scale."""
     return round(axis.share(trial.params[axis.name]), 4) if axis.name in trial.params else _MISSING
 
 
@@ -92,7 +102,7 @@ def _tick(place: int, at: float, text: str) -> dict[str, Any]:
 
 def _finding(searched: SearchedLoss, trials: Sequence[FrozenTrial]) -> str:
     best = trials[: min(BEST, len(trials) - 1)]
-    said = []
+    parts = []
     for name, axis in searched.axes.items():
         values = [trial.params[name] for trial in best if name in trial.params]
         if not values:
@@ -102,20 +112,20 @@ def _finding(searched: SearchedLoss, trials: Sequence[FrozenTrial]) -> str:
         else:
             low, high = value_text(min(values)), value_text(max(values))
             text = low if low == high else f"{low} to {high}"
-        having = "" if len(values) == len(best) else f" (only {len(values)} of them)"
-        said.append(f"{name} {text}{having}")
+        having = "" if len(values) == len(best) else f" (in {len(values)} of them)"
+        parts.append(f"{name} {text}{having}")
     which = f"The {len(best)} best of {len(searched.valued)} trials have" if len(best) > 1 else "The best trial has"
-    return f"{which} {', '.join(said)}."
+    return f"{which} {', '.join(parts)}."
 
 
-# Which hyperparameters matter.
+# Importances.
 
 
 def importances(searched: SearchedLoss) -> Figure | None:
-    """The share of each hyperparameter in what makes a trial one of the better half; None with too few trials.
+    """Draw each hyperparameter's share in placing a trial in the better half; None with too few trials.
 
-    At each rung, and at the end, all trials that reached it are compared by their values there: a rung's shares count
-    as often as trials reached it. :func:`search.report.importances.importances` computes them.
+    Trials are compared at each rung and at the end, and each rung weighs as much as the number of trials that reached
+    it (:func:`search.report.importances.importances`).
     """
     found = searched.importances
     if found is None or len(found.shares) < 2:
@@ -125,26 +135,23 @@ def importances(searched: SearchedLoss) -> Figure | None:
         axes = canvas.axes
         bars = axes.barh(range(len(shares)), list(shares.values()), color=COLOURS[0])
         axes.bar_label(bars, [f"{share:.0%}" for share in shares.values()], padding=3, color=INK)
-        axes.set_yticks(range(len(shares)), list(shares))
-        axes.invert_yaxis()
-        axes.set_xlabel("share in what makes a trial better than half (PED-ANOVA)", color=FAINT)
+        label_rows(axes, list(shares), "share in placing a trial in the better half (PED-ANOVA)")
         axes.set_xlim(0, 1.1 * max(shares.values()))
         axes.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
-        axes.grid(axis="x")
     first, second = list(shares)[:2]
     unit = searched.unit
-    looked_at = ", ".join(f"{count} after {unit} {rung}" for rung, count in found.rungs.items())
+    compared = ", ".join(f"{count} after {unit} {rung}" for rung, count in found.rungs.items())
     return Figure(
         name=name,
-        title="Which hyperparameters matter",
+        title="Importances of the hyperparameters",
         finding=f"{first} matters most with {shares[first]:.0%}, then {second} with {shares[second]:.0%}, by the "
-        f"values of all trials at the same rungs ({looked_at}).",
+        f"values of all trials at the same rungs ({compared}).",
         picture=canvas.drawing,
         table=TextTable(
             title="",
             header=("hyperparameter", "share"),
             rows=tuple((name, f"{share:.3f}") for name, share in shares.items()),
             labels=1,
-            notes=("of few trials this is rough: where nothing matters, the first of four comes to 50% by chance",),
+            notes=("rough with few trials: if nothing matters, the first of four reaches 50% by chance",),
         ),
     )

@@ -1,4 +1,4 @@
-"""The search of one loss as figures read it, and trials in words."""
+"""The search of one loss as its figures read it, and its trials as text."""
 
 import html
 import math
@@ -7,12 +7,13 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from search.plan.stored import StoredSearch, TrialRow, trial_row
+from search.plan.stored import StoredSearch
+from search.report.drawing import BAD, COLOURS, FAINT, counted
 from search.report.formats import parameters
 from search.report.importances import Importances, Range, importances, position, value_at
 from search.report.results import LossSummary, Summary
@@ -20,33 +21,51 @@ from search.report.text_table import NOTHING, TextTable
 from search.stages import Stage
 from search.trials import ByEpoch, ByFold, epochs_of
 from spaces.space import Value, value_text
-from trainables.metrics import metric_name
 from trainables.spec import EpochRecord
-from trainables.training.trial_log import read_log
 
-# The search of one loss, as its figures look at it.
+DEFAULT: Final = 0
+"""Number of the trial with the paper's default configuration."""
+
+
+class Look(NamedTuple):
+    """The name, colour and Plotly mark of a trial's state."""
+
+    name: str
+    colour: str
+    mark: str
+
+
+LOOKS: Final[Mapping[TrialState, Look]] = {
+    TrialState.COMPLETE: Look("complete", COLOURS[0], "circle"),
+    TrialState.PRUNED: Look("pruned", FAINT, "triangle-down-open"),
+    TrialState.FAIL: Look("failed", BAD, "x"),
+    TrialState.RUNNING: Look("running", COLOURS[5], "circle-open"),
+}
+"""By state, in the order of legends."""
+
+
+# Hyperparameters as axes.
 
 _TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
-
-
 _MARGIN = 0.04
+"""Share of the range that an axis shows beyond each end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """The hyperparameter ``name``, with the range that was searched."""
+    """The hyperparameter ``name`` with its search range."""
 
     name: str
     distribution: BaseDistribution
 
     @property
     def range(self) -> Range | None:
-        """The range of numbers; None where it is a list of choices."""
+        """Return the numeric range; None for a list of choices."""
         return self.distribution if isinstance(self.distribution, FloatDistribution | IntDistribution) else None
 
     @property
     def choices(self) -> tuple[Value, ...]:
-        """The choices, numbers in their order; none of a range."""
+        """Return the choices, numbers sorted; empty for a range."""
         if not isinstance(self.distribution, CategoricalDistribution):
             return ()
         choices = self.distribution.choices
@@ -55,37 +74,37 @@ class Axis:
 
     @property
     def text(self) -> str:
-        """The range or the choices in words."""
+        """Return the range or the choices as text."""
         if self.range is None:
             return ", ".join(map(value_text, self.choices))
         ends = f"[{value_text(self.range.low)}, {value_text(self.range.high)}]"
         return f"{ends}, log" if self.range.log else ends
 
     def place(self, value: Value) -> Any:
-        """Where ``value`` is drawn: a number is itself, a choice its position in the list."""
+        """Return the coordinate of ``value``: the number itself, or the position of a choice."""
         return self.choices.index(value) if self.range is None else value
 
     def share(self, value: Value) -> float:
-        """Where ``value`` lies, from 0 at the low end of the range to 1 at its high end, in its own scale."""
+        """Return the position of ``value`` in the range, from 0 (low) to 1 (high), on the scale of the range."""
         if self.range is None:
             return self.choices.index(value) / (len(self.choices) - 1)
         return position(self.range, value)  # type: ignore[arg-type]
 
     def value_at(self, share: float) -> float:
-        """The number at a share of the range."""
-        assert self.range is not None, "a choice has no neighbours"
+        """Return the number at a share of the range."""
+        assert self.range is not None, "choices are not a range"
         return value_at(self.range, share)
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
-        """Shares of the range and the values there."""
+        """Return shares of the range with the text of the value there."""
         if self.range is None:
             return [(self.share(choice), value_text(choice)) for choice in self.choices]
         return [(share, value_text(float(self.value_at(share)))) for share in _TICKS]
 
     @property
     def layout(self) -> dict[str, Any]:
-        """An axis of Plotly that shows the range and a little beyond; dotted lines belong at its :attr:`ends`."""
+        """Return a Plotly axis that shows the range and a small margin; its :attr:`ends` get dotted lines."""
         title = {"text": html.escape(self.name)}
         if self.range is None:
             texts = [html.escape(value_text(choice)) for choice in self.choices]
@@ -95,28 +114,27 @@ class Axis:
 
     @property
     def _seen(self) -> list[float]:
-        """From where to where the axis goes; along a logarithm Plotly wants the exponents."""
+        """Return the limits of the axis; Plotly expects exponents on a logarithmic axis."""
         assert self.range is not None
         ends = [self.value_at(-_MARGIN), self.value_at(1 + _MARGIN)]
         return [math.log10(end) for end in ends] if self.range.log else ends
 
     @property
     def ends(self) -> tuple[float, ...]:
-        """Both ends of a range of numbers."""
+        """Return both ends of a numeric range."""
         return () if self.range is None else (self.range.low, self.range.high)
 
 
-DEFAULT: Final = 0
-"""The number of the trial that has the paper's default."""
+# The search of one loss.
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchedLoss:
-    """The search of ``loss``, as figures read it.
+    """The search of ``loss``, as its figures read it.
 
-    ``trials`` are those that began, ``confirmations`` those of its confirmed configurations. ``pruning`` is the
-    pruner's plan in words. Trials were compared by halving after ``rungs``; ``milestones`` are the steps at which
-    values are worth comparing.
+    ``trials`` are the trials that have started, ``confirmations`` those of the confirmed configurations. ``pruning``
+    is the pruner's plan as text. Halving compared trials after ``rungs``; ``milestones`` are the steps at which values
+    are comparable.
     """
 
     loss: str
@@ -132,23 +150,23 @@ class SearchedLoss:
 
     @property
     def name(self) -> str:
-        """What its section is called in a report: letters, digits and hyphens."""
+        """Return the name of its section: letters, digits and hyphens."""
         plain = re.sub(r"[^A-Za-z0-9_]", lambda found: f"-{ord(found[0]):x}-", self.loss)
         return f"loss-{plain.replace('_', '-')}"
 
     @cached_property
     def records(self) -> Mapping[int, list[EpochRecord]]:
-        """The epochs of each trial."""
+        """Return the epoch records of each trial."""
         return {trial.number: epochs_of(trial) for trial in self.trials}
 
     @cached_property
     def axes(self) -> Mapping[str, Axis]:
-        """The hyperparameters that vary, each with the range that its last trial was proposed from."""
+        """Return the hyperparameters that vary, each with the range of the last trial that has it."""
         return {name: Axis(name=name, distribution=entry) for name, entry in self._ranges.items() if not entry.single()}
 
     @cached_property
     def constants(self) -> Mapping[str, Value]:
-        """The hyperparameters that have one value alone."""
+        """Return the hyperparameters with a single possible value."""
         values = {name: value for trial in self.trials for name, value in trial.params.items()}
         return {name: value for name, value in values.items() if self._ranges[name].single()}
 
@@ -158,40 +176,40 @@ class SearchedLoss:
 
     @property
     def numeric(self) -> list[str]:
-        """The hyperparameters that vary along a range of numbers."""
+        """Return the hyperparameters that vary in a numeric range."""
         return [name for name, axis in self.axes.items() if axis.range is not None]
 
     @cached_property
     def valued(self) -> list[FrozenTrial]:
-        """The trials that have a value, the best first: what is complete, then what got furthest, each by value."""
+        """Return the trials with a value, best first: complete ones, then those with the most steps, each by value."""
         valued = [trial for trial in self.trials if trial.intermediate_values]
         return sorted(valued, key=lambda trial: (not is_complete(trial), -last_step(trial), -value_of(trial)))
 
     @property
     def chosen(self) -> int | None:
-        """The trial whose configuration was chosen; before the choice the best one, None without any."""
+        """Return the number of the chosen trial; before the choice, of the best one so far."""
         found = self.summary.confirmed or self.summary.best
         return found.number if found else None
 
     @property
     def chosen_params(self) -> Mapping[str, Value]:
-        """Its hyperparameters."""
+        """Return the hyperparameters of that trial."""
         found = self.summary.confirmed or self.summary.best
         return found.params if found else {}
 
     @property
     def chosen_word(self) -> str:
-        """What it is called."""
+        """Return the label of that trial."""
         return "chosen" if self.summary.confirmed else "best so far"
 
     @cached_property
     def importances(self) -> Importances | None:
-        """What its hyperparameters matter; None where there are too few trials."""
+        """Return the importance of each hyperparameter; None with too few trials."""
         return importances(self.trials, (*self.milestones, self.steps), list(self.axes))
 
 
 def searched_loss(stored: StoredSearch, summary: Summary, loss: str) -> SearchedLoss:
-    """The search of ``loss``, read from its studies."""
+    """Read the search of ``loss`` from its studies."""
     epochs, folds = int(stored.config["training"]["epochs"]), summary.split.folds
     pruner = stored.pruner(steps=folds or epochs, unit=ByFold.unit if folds else ByEpoch.unit)
     return SearchedLoss(
@@ -209,32 +227,32 @@ def searched_loss(stored: StoredSearch, summary: Summary, loss: str) -> Searched
 
 
 def is_complete(trial: FrozenTrial) -> bool:
-    """Whether it was trained to its end."""
+    """Return True if the trial finished all its epochs."""
     return bool(trial.state == TrialState.COMPLETE)
 
 
 def last_step(trial: FrozenTrial) -> int:
-    """The last step that it reported."""
+    """Return the last step that the trial reported."""
     return max(trial.intermediate_values)
 
 
 def value_of(trial: FrozenTrial) -> float:
-    """Its value after its last step, as pruning compared it."""
+    """Return the value after the last step, as pruning compares it."""
     return float(trial.intermediate_values[last_step(trial)])
 
 
 def in_state(trials: Sequence[FrozenTrial], state: TrialState) -> list[FrozenTrial]:
-    """Those of ``trials`` in ``state``."""
+    """Return those of ``trials`` in ``state``."""
     return [trial for trial in trials if trial.state == state]
 
 
-# Trials in words: what hovering over one says, and tables of many.
+# Trials as text.
 
 MOST_ROWS = 200
 
 
 def hover(searched: SearchedLoss, trial: FrozenTrial) -> str:
-    """A trial's number, value, hyperparameters and why it ended, as Plotly's markup."""
+    """Return a trial's number, value, hyperparameters and outcome as Plotly markup."""
     value = f": {searched.objective} {value_of(trial):.4f}" if trial.intermediate_values else ""
     varying = {name: entry for name, entry in trial.params.items() if name in searched.axes}
     lines = [f"{title(searched, trial)}{value}", parameters(varying), why(trial, 160)]
@@ -242,24 +260,23 @@ def hover(searched: SearchedLoss, trial: FrozenTrial) -> str:
 
 
 def title(searched: SearchedLoss, trial: FrozenTrial) -> str:
-    """A trial's number, and whether it is the default's or the chosen one."""
+    """Return a trial's number and role, such as "trial 3 (chosen)"."""
     roles = {DEFAULT: "default", searched.chosen: searched.chosen_word}
     role = roles.get(trial.number)
     return f"trial {trial.number} ({role})" if role else f"trial {trial.number}"
 
 
 def why(trial: FrozenTrial, width: int) -> str:
-    """Why a trial ended; a long reason is cut."""
-    return textwrap.shorten(str(trial.user_attrs.get("outcome", "not ended yet")), width, placeholder=" …")
+    """Return the outcome of a trial, cut to ``width`` characters."""
+    return textwrap.shorten(str(trial.user_attrs.get("outcome", "still running")), width, placeholder=" …")
 
 
 def trials_table(searched: SearchedLoss, trials: Sequence[FrozenTrial], *, most: int = MOST_ROWS) -> TextTable:
-    """The first ``most`` of ``trials`` with their values and hyperparameters."""
+    """Return a table of the first ``most`` of ``trials`` with their values and hyperparameters."""
     names = list(searched.axes)
-    left_out = len(trials) - most
     return TextTable(
         title="",
-        header=("trial", searched.objective, f"{searched.unit}s", *names, "ended"),
+        header=("trial", searched.objective, f"{searched.unit}s", *names, "outcome"),
         rows=tuple(
             (
                 title(searched, trial),
@@ -271,70 +288,10 @@ def trials_table(searched: SearchedLoss, trials: Sequence[FrozenTrial], *, most:
             for trial in trials[:most]
         ),
         labels=1,
-        notes=() if left_out <= 0 else (f"{left_out:,} more trials are left out; `holdout trials` lists all",),
+        notes=left_out_note(len(trials) - most),
     )
 
 
-# Everything that is known of one trial.
-
-BLOCKS = " ▁▂▃▄▅▆▇█"
-HEIGHT, WIDTH = 8, 72
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialPage:
-    """One trial: its row, its objective after each epoch, the path or URL of its best model, and its log.
-
-    ``curve`` draws ``values`` for a terminal, an epoch a column.
-    """
-
-    study: str
-    objective: str
-    row: TrialRow
-    values: tuple[float, ...]
-    curve: str
-    checkpoint: str | None
-    log: str
-
-
-def trial_page(search: StoredSearch, study: str, number: int) -> TrialPage:
-    """Trial ``number`` of ``study``, as in ``mpa`` or ``mpa@confirm``.
-
-    Raises:
-        Mistakes: the search has no such loss, stage or trial.
-    """
-    trial = search.trial_of(study, number)
-    directory = search.trial_directory(study, number)
-    objective = metric_name(search.config["search"]["objective"])
-    values = _values(trial, objective)
-    kept = [record["checkpoint"] for record in epochs_of(trial) if record["checkpoint"]]
-    return TrialPage(
-        study=f"{search.name}/{study}",
-        objective=objective,
-        row=trial_row(trial),
-        values=tuple(values),
-        curve=drawn(values, objective),
-        checkpoint=f"{directory}/{kept[-1]}" if kept else None,
-        log=read_log(directory),
-    )
-
-
-def _values(trial: FrozenTrial, objective: str) -> list[float]:
-    """The validation after each epoch; none where no classes validate."""
-    return [record["metrics"][objective] for record in epochs_of(trial) if objective in record["metrics"]]
-
-
-def drawn(values: Sequence[float], name: str) -> str:
-    """``values`` as columns of block characters, from their least to their greatest; empty without any."""
-    if not values:
-        return ""
-    shown = [values[index * len(values) // min(len(values), WIDTH)] for index in range(min(len(values), WIDTH))]
-    low, high = min(values), max(values)
-    span = (high - low) or 1.0
-    eighths = [round((value - low) / span * (HEIGHT * 8 - 1)) + 1 for value in shown]
-    rows = []
-    for row in reversed(range(HEIGHT)):
-        label = {HEIGHT - 1: f"{high:.4f}", 0: f"{low:.4f}"}.get(row, "")
-        blocks = "".join(BLOCKS[min(8, max(0, eighth - 8 * row))] for eighth in eighths)
-        rows.append(f"{label:>10} {blocks}")
-    return "\n".join([f"{name} by epoch, 1 to {len(values)}", *rows])
+def left_out_note(count: int) -> tuple[str, ...]:
+    """Return the note below a table that lacks its last ``count`` trials; empty where it has all."""
+    return (f"{counted(count, 'more trial')} not shown; `holdout trials` lists all",) if count > 0 else ()

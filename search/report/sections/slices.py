@@ -1,4 +1,4 @@
-"""Figures: the value over one and over two hyperparameters."""
+"""Figures: values over one and over two hyperparameters."""
 
 import html
 from collections import defaultdict
@@ -8,25 +8,22 @@ from typing import Any
 import numpy as np
 from optuna.trial import FrozenTrial, TrialState
 
-from search.report.drawing import COLOURS, FAINT, Figure, plotted, rounded, vertical
+from search.report.drawing import COLOURS, FAINT, Figure, counted, hover_text, plotted, rounded, scatter, vertical
 from search.report.sections.searched import DEFAULT, Axis, SearchedLoss, hover, in_state, trials_table, value_of
 from search.trials import by_configuration
 from spaces.space import Value, value_text
 
-# The range of a hyperparameter, as the axis of a picture.
-
-
-# The values against each hyperparameter by itself.
+# Values against each hyperparameter.
 
 COLUMNS = 3
 _ROW = 230
-"""Pixels."""
+"""Height of a row in pixels."""
 
 
 def slices(searched: SearchedLoss) -> Figure | None:
-    """A small picture a hyperparameter, all with the same values; None without any value or any that varies.
+    """Plot the values against each hyperparameter; None without a value or a varying hyperparameter.
 
-    Trials of one configuration are joined by a line: its length is noise. Dotted lines are the ends of the range.
+    A line joins trials of one configuration; its length is noise. Dotted lines mark the ends of the range.
     """
     if not searched.axes or not searched.valued:
         return None
@@ -87,75 +84,65 @@ def _traces(searched: SearchedLoss, axis: Axis, suffix: str) -> list[dict[str, A
 def _points(
     searched: SearchedLoss, axis: Axis, trials: Sequence[FrozenTrial], name: str, colour: str, mark: str, size: int
 ) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "name": name,
-        "legendgroup": name,
-        "mode": "markers",
-        "x": [axis.place(trial.params[axis.name]) for trial in trials],
-        "y": [rounded(value_of(trial)) for trial in trials],
-        "marker": {"color": colour, "symbol": mark, "size": size},
-        # The same words in each of the pictures would be most of a page of many trials.
-        "customdata": [trial.number for trial in trials],
-        "hovertemplate": "trial %{customdata}: %{y:.4f} at %{x}<extra></extra>",
-    }
+    return scatter(
+        name,
+        "markers",
+        [axis.place(trial.params[axis.name]) for trial in trials],
+        [rounded(value_of(trial)) for trial in trials],
+        legendgroup=name,
+        marker={"color": colour, "symbol": mark, "size": size},
+        # Full hover texts in every picture would dominate the size of the page.
+        customdata=[trial.number for trial in trials],
+        hovertemplate="trial %{customdata}: %{y:.4f} at %{x}<extra></extra>",
+    )
 
 
 def _joined(axis: Axis, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
-    """A line through the complete trials of each configuration that was tried more than once."""
+    """Return a line through the complete trials of each configuration with more than one."""
     x: list[Any] = []
     y: list[float | None] = []
     for group in by_configuration(in_state(trials, TrialState.COMPLETE)):
         if len(group) > 1:
             x += [axis.place(trial.params[axis.name]) for trial in group] + [None]
             y += [*(rounded(value_of(trial)) for trial in group), None]
-    return {
-        "type": "scatter",
-        "name": "same configuration",
-        "legendgroup": "same configuration",
-        "mode": "lines",
-        "x": x,
-        "y": y,
-        "line": {"color": COLOURS[0], "width": 1},
-        "hoverinfo": "skip",
-    }
+    name = "same configuration"
+    return scatter(name, "lines", x, y, legendgroup=name, line={"color": COLOURS[0], "width": 1}, hoverinfo="skip")
 
 
 def _with_legend(traces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each name once in the legend."""
+    """Return the traces with each name once in the legend."""
     names = [trace["name"] for trace in traces]
     return [{**trace, "showlegend": names.index(trace["name"]) == place} for place, trace in enumerate(traces)]
 
 
 def _finding(searched: SearchedLoss) -> str:
-    """Where the chosen values lie in their ranges."""
+    """Return the positions of the chosen values in their ranges."""
     params = searched.chosen_params
-    said = [text for name, axis in searched.axes.items() if name in params and (text := lies_at(axis, params[name]))]
-    which = "Of the chosen configuration" if searched.summary.confirmed else "Of the best configuration so far"
-    if not said:
-        return f"The {searched.objective} of {len(searched.valued)} trials against {', '.join(searched.axes)}."
-    return f"{which} {'; '.join(said)}."
+    positions = [_position(axis, params[name]) for name, axis in searched.axes.items() if name in params]
+    if not positions:
+        return f"{searched.objective} of {counted(len(searched.valued), 'trial')} against {', '.join(searched.axes)}."
+    which = "Chosen configuration" if searched.summary.confirmed else "Best configuration so far"
+    return f"{which}: {'; '.join(positions)}."
 
 
-def lies_at(axis: Axis, value: Value) -> str:
-    """Where a value lies in its range, in words."""
+def _position(axis: Axis, value: Value) -> str:
     if axis.range is None:
-        return f"{axis.name} is {value_text(value)} of {axis.text}"
-    return f"{axis.name} {value_text(value)} lies at {axis.share(value):.0%} of its range {axis.text}"
+        return f"{axis.name} {value_text(value)} of {axis.text}"
+    return f"{axis.name} {value_text(value)}, at {axis.share(value):.0%} of its range {axis.text}"
 
 
-# The value over the two numeric hyperparameters that matter most.
+# Values over the two most important numeric hyperparameters.
 
 MIN_TRIALS = 8
 _GRID = 60
 
 
 def contours(searched: SearchedLoss) -> Figure | None:
-    """The interpolated value between the trials; None with fewer than two such hyperparameters or eight trials.
+    """Plot values interpolated between the trials; None with fewer than two numeric hyperparameters or eight trials.
 
-    It is linear between neighbouring trials, in the scales of the ranges, and nothing is said outside of them. Trials
-    of one place count with their mean, pruned ones with the value that they had come to, which is lower than what they
-    would have come to: the picture shows where values are high, not how high.
+    Interpolation is linear on the scales of the ranges, inside the convex hull of the trials. Trials at one place count
+    with their mean, pruned ones with their last value, which is lower than their final value would be: the picture
+    shows where values are high, not how high.
     """
     ranked = list(searched.importances.shares) if searched.importances else list(searched.axes)
     names = [name for name in ranked if name in searched.numeric][:2]
@@ -207,7 +194,7 @@ def contours(searched: SearchedLoss) -> Figure | None:
 
 
 def _interpolated(points: np.ndarray, means: np.ndarray, grid: np.ndarray) -> list[list[float | None]]:
-    """The value at each place of the grid, a row a place along the second axis; None outside of the points."""
+    """Return values on the grid, a row for each place on the second axis; None outside the convex hull."""
     from scipy.interpolate import griddata  # half a second
 
     found = griddata(points, means, tuple(np.meshgrid(grid, grid)), method="linear")
@@ -217,28 +204,23 @@ def _interpolated(points: np.ndarray, means: np.ndarray, grid: np.ndarray) -> li
 def _contour_points(
     searched: SearchedLoss, trials: list[FrozenTrial], names: list[str], name: str, colour: str, mark: str
 ) -> dict[str, object]:
-    return {
-        "type": "scatter",
-        "name": name,
-        "mode": "markers",
-        "x": [trial.params[names[0]] for trial in trials],
-        "y": [trial.params[names[1]] for trial in trials],
-        "marker": {
+    return scatter(
+        name,
+        "markers",
+        [trial.params[names[0]] for trial in trials],
+        [trial.params[names[1]] for trial in trials],
+        marker={
             "color": colour,
             "symbol": mark,
             "size": 12 if mark == "star" else 7,
             "line": {"color": "white", "width": 1 if "open" not in mark else 1.5},
         },
-        "text": [hover(searched, trial) for trial in trials],
-        "hovertemplate": "%{text}<extra></extra>",
-    }
+        **hover_text([hover(searched, trial) for trial in trials]),
+    )
 
 
 def _contour_finding(searched: SearchedLoss, trials: list[FrozenTrial], axes: tuple[Axis, Axis], pruned: int) -> str:
     best = max(trials, key=value_of)
     places = " and ".join(f"{axis.name} {value_text(best.params[axis.name])}" for axis in axes)
-    of_pruned = f", {pruned} of them pruned and drawn with what they had come to" if pruned else ""
-    return (
-        f"Between {len(trials)} trials{of_pruned}, the highest {searched.objective}, {value_of(best):.4f}, lies at "
-        f"{places}."
-    )
+    of_pruned = f" ({pruned} pruned, with their last values)" if pruned else ""
+    return f"The highest {searched.objective} of {len(trials)} trials{of_pruned} is {value_of(best):.4f}, at {places}."

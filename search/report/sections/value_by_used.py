@@ -1,4 +1,4 @@
-"""Figure: the value of trials over iterations, over what their losses used, and over epochs."""
+"""Figure: values of trials over iterations, over the pairs or triplets that their losses used, and over epochs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,17 @@ from itertools import accumulate, chain
 from typing import Any, Final
 
 from search.plan.stored import StoredSearch
-from search.report.drawing import LEGEND_BELOW, PLOT_MARKS, Figure, buttons, colours_of, named_losses, plotted, rounded
+from search.report.drawing import (
+    LEGEND_BELOW,
+    PLOT_MARKS,
+    Figure,
+    buttons,
+    colours_of,
+    named_losses,
+    plotted,
+    rounded,
+    scatter,
+)
 from search.report.results import Summary
 from search.report.sections.searched import DEFAULT
 from search.report.text_table import NOTHING, TextTable
@@ -17,18 +27,18 @@ from trainables.spec import EpochRecord
 ITERATIONS: Final = "iterations"
 EPOCHS: Final = "epochs"
 ALWAYS: Final = (EPOCHS, ITERATIONS)
-"""What every training has; the other units are its loss's."""
+"""Units that every training has; losses add others."""
 _NOTES = (
-    "pairs and triplets are counted as often as a loss sums them, those whose term is 0 too; the triplets of "
-    "topk_precision are its misplaced negatives, each with a misplaced positive",
-    "a curve is one training: another seed's is another",
+    "pairs and triplets: the number of terms in the loss, zero terms included; for topk_precision, the misplaced "
+    "negatives, each with a misplaced positive",
+    "each curve is one training with one seed",
 )
-_OF_FOLDS = "of a cross-validation it is the first fold"
+_OF_FOLDS = "cross-validation: the first fold"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Curve:
-    """One trial after each epoch: its ``totals`` until then by unit, and its ``values`` by metric."""
+    """A trial after each epoch: its cumulative ``totals`` by unit, and its ``values`` by metric."""
 
     loss: str
     number: int
@@ -41,15 +51,15 @@ class _Curve:
         return self.word != "default"
 
     def highest(self, metric: str, unit: str, most: int) -> float:
-        """The highest value after epochs that ended with at most so many units, which the first one did."""
+        """Return the highest value after epochs whose total is at most ``most``; the first epoch's must be."""
         pairs = zip(self.totals[unit], self.values[metric], strict=True)
         return max(value for total, value in pairs if total <= most)
 
 
 def value_by_used(searches: Sequence[StoredSearch], summaries: Sequence[Summary]) -> Figure | None:
-    """The default and the best trial of every loss after each epoch; None where no loss says what it used.
+    """Plot the default and the best trial of every loss after each epoch; None if no loss counts its units.
 
-    Values are what was measured, no running maxima; a menu has the other metrics of the validation.
+    Values are as measured, not running maxima; a menu selects the other metrics of the validation.
     """
     curves = list(_curves(searches, summaries))
     units = [unit for unit in _each(curve.totals for curve in curves) if unit not in ALWAYS]
@@ -59,7 +69,7 @@ def value_by_used(searches: Sequence[StoredSearch], summaries: Sequence[Summary]
         return None
     return Figure(
         name="value-by-used",
-        title="Values while training, by what the losses used",
+        title="Values during training, by pairs or triplets used",
         finding=_finding(curves, units, metrics[0]),
         picture=plotted(_traces(curves, metrics[0]), _layout(curves, units, metrics), height=500),
         table=_table(curves, units, metrics[0], notes),
@@ -76,7 +86,7 @@ def _curves(searches: Sequence[StoredSearch], summaries: Sequence[Summary]) -> I
             words[best.number] = "default and best" if best.number == DEFAULT else "best"
         for trial in search.trials(loss):
             records = [record for record in epochs_of(trial) if record.get("fold", 1) == 1]
-            if trial.number in words and records and "batches" in records[0]:  # not one of before they were counted
+            if trial.number in words and records and "batches" in records[0]:  # older records have no counts
                 yield _curve(label, trial.number, words[trial.number], records)
 
 
@@ -90,12 +100,12 @@ def _curve(label: str, number: int, word: str, records: Sequence[EpochRecord]) -
 
 
 def _each(names: Iterable[Iterable[str]]) -> list[str]:
-    """Every name once, in the order in which they come."""
+    """Return every name once, in order of first appearance."""
     return list(dict.fromkeys(chain.from_iterable(names)))
 
 
 def _metrics(curves: Sequence[_Curve], objective: str) -> list[str]:
-    """What every curve has, the objective first."""
+    """Return the metrics that every curve has, the objective first."""
     return [
         name
         for name in _each([[objective], *(curve.values for curve in curves)])
@@ -107,16 +117,15 @@ def _traces(curves: Sequence[_Curve], metric: str) -> list[dict[str, Any]]:
     colours = colours_of([curve.loss for curve in curves])
     losses = list(colours)
     return [
-        {
-            "type": "scatter",
-            "name": f"{escape(curve.loss)}, {curve.word}",
-            "x": curve.totals[ITERATIONS],
-            "y": curve.values[metric],
-            "mode": "lines+markers",
-            "line": {"color": colours[curve.loss], "dash": "solid" if curve.is_best else "dot"},
-            "marker": {"symbol": PLOT_MARKS[losses.index(curve.loss) % len(PLOT_MARKS)], "size": 6},
-            "hovertemplate": f"%{{fullData.name}}, trial {curve.number}<br>%{{x:,}}: %{{y:.4f}}<extra></extra>",
-        }
+        scatter(
+            f"{escape(curve.loss)}, {curve.word}",
+            "lines+markers",
+            curve.totals[ITERATIONS],
+            curve.values[metric],
+            line={"color": colours[curve.loss], "dash": "solid" if curve.is_best else "dot"},
+            marker={"symbol": PLOT_MARKS[losses.index(curve.loss) % len(PLOT_MARKS)], "size": 6},
+            hovertemplate=f"%{{fullData.name}}, trial {curve.number}<br>%{{x:,}}: %{{y:.4f}}<extra></extra>",
+        )
         for curve in curves
     ]
 
@@ -132,13 +141,13 @@ def _layout(curves: Sequence[_Curve], units: Sequence[str], metrics: Sequence[st
     menus = buttons(*map(by, (ITERATIONS, *units, EPOCHS)))
     if len(metrics) > 1:
         (menu,) = buttons(*((escape(name), method, args) for name, method, args in map(of, metrics)))
-        above = {"x": 1, "xanchor": "right", "pad": {"b": 42}}  # on a telephone there is no room beside the buttons
+        above = {"x": 1, "xanchor": "right", "pad": {"b": 42}}  # on a phone it does not fit next to the buttons
         menus.append({**menu, "type": "dropdown", "direction": "down", **above})
     return {
         "xaxis": {"title": {"text": _titles(ITERATIONS)}, "rangemode": "tozero"},
         "yaxis": {"title": {"text": escape(metrics[0])}},
         "legend": LEGEND_BELOW,
-        "margin": {"t": 122},  # two rows of menus below the bar of tools
+        "margin": {"t": 122},  # two rows of menus below the toolbar
         "updatemenus": menus,
     }
 
@@ -148,15 +157,15 @@ def _titles(unit: str) -> str:
 
 
 def _finding(curves: Sequence[_Curve], units: Sequence[str], metric: str) -> str:
-    """The best trials with equally many of each unit, and all of them after equally many iterations."""
+    """Compare the best trials at equal counts of each unit, and at equal iterations."""
     best = [curve for curve in curves if curve.is_best] or list(curves)
-    said = []
+    sentences = []
     for unit in units:
         of_best, of_any = ([curve for curve in among if unit in curve.totals] for among in (best, curves))
-        said.append(_compared(of_best or of_any, unit, metric))
+        sentences.append(_compared(of_best or of_any, unit, metric))
     if len(best) > 1:
-        said.append(_compared(best, ITERATIONS, metric))
-    return " ".join(said)
+        sentences.append(_compared(best, ITERATIONS, metric))
+    return " ".join(sentences)
 
 
 def _compared(curves: Sequence[_Curve], unit: str, metric: str) -> str:
@@ -165,18 +174,18 @@ def _compared(curves: Sequence[_Curve], unit: str, metric: str) -> str:
         total, iterations = only.totals[unit][-1], only.totals[ITERATIONS][-1]
         return (
             f"{only.loss}, trial {only.number}, used {total:,} {unit} in {iterations:,} iterations "
-            f"({total / iterations:,.1f} each) and came to a {metric} of {max(only.values[metric]):.4f}."
+            f"({total / iterations:,.1f} each) and reached a {metric} of {max(only.values[metric]):.4f}."
         )
-    # so many that every loss has a value, and one of them its whole training
+    # the budget at which every loss has a value and one has finished its training
     most = max(*(curve.totals[unit][0] for curve in curves), min(curve.totals[unit][-1] for curve in curves))
     values = sorted((curve.highest(metric, unit, most), curve.loss) for curve in curves)
     (low, last), (high, first) = values[0], values[-1]
-    said = f"With at most {most:,} {unit} the highest {metric} is {high:.4f} ({first}), the lowest {low:.4f} ({last})"
+    text = f"With at most {most:,} {unit} the highest {metric} is {high:.4f} ({first}), the lowest {low:.4f} ({last})"
     if unit == ITERATIONS:
-        return f"{said}."
+        return f"{text}."
     each = sorted((curve.totals[unit][-1] / curve.totals[ITERATIONS][-1], curve.loss) for curve in curves)
     (few, frugal), (many, lavish) = each[0], each[-1]
-    return f"{said}; an iteration used {few:,.1f} ({frugal}) to {many:,.1f} ({lavish})."
+    return f"{text}; an iteration used {few:,.1f} ({frugal}) to {many:,.1f} ({lavish})."
 
 
 def _table(curves: Sequence[_Curve], units: Sequence[str], metric: str, notes: tuple[str, ...]) -> TextTable:
