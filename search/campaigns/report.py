@@ -42,7 +42,7 @@ def study(config: CampaignConfig, result: CampaignResult) -> Section:
             *(f"The seal: {told}." for told in result.openings.values()),
             *result.warnings,
             f"Epochs: {spent.search:,} searching, {spent.confirm:,} confirming, {spent.final:,} for the test.",
-            *(f"Published, {told}." for published in config.published for told in published.told),
+            *(f"Published, {told}." for published in config.published for told in published.notes),
         ),
         tables=(
             *((folds_table(result.folds),) if result.folds else ()),

@@ -90,7 +90,7 @@ def test_no_such_part_is_a_mistake(part: str, kind: tuple[str, ...], here: Path)
 def test_the_options_of_a_data_set_are_given_like_those_of_a_search(image_folder: Path) -> None:
     assert json.loads(holdout_here("check", "folder", "--set", f"root={image_folder}", "--json").stdout)["ok"]
     said = plain(holdout_here("check", "contrastive", "--set", "root=x", code=2).stderr)
-    assert said == "--set sets an option of a data set, and contrastive is a loss; leave it out."
+    assert said == "--set sets an option of a data set, but contrastive is a loss; leave it out."
 
 
 @pytest.mark.parametrize(("flags", "found"), [((), True), (("-P",), False)])

@@ -56,7 +56,7 @@ def test_a_recipe_is_found_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("run", "nowhere.yaml"), "There is no file 'nowhere.yaml' and no recipe of that name; recipes are "),
+        (("run", "nowhere.yaml"), "There is no file 'nowhere.yaml' and no recipe of that name; the recipes are "),
         (("status", "nothing"), "There is no search 'nothing' in"),
         (("compare", "nothing"), "There is no search 'nothing' in"),
         (("select", "../up"), "There is no search '../up' in"),

@@ -64,7 +64,7 @@ def test_a_picture_shows_images_that_train_and_no_others(tmp_path: Path, suffix:
             colours[colour] = file
     picture = tmp_path / f"images{suffix}"
     done = holdout_here("datasets", "folder", "--root", folder, "--picture", picture)
-    assert plain(done.stderr) == f"20 of 20 images of the training half are in {picture}."
+    assert plain(done.stderr) == f"Wrote 20 of 20 images of the training half to {picture}."
     with Image.open(picture) as drawn:
         assert drawn.size == (8 * 132 - 4, 3 * 132 - 4)
         seen = {drawn.convert("RGB").getpixel((132 * (at % 8) + 64, 132 * (at // 8) + 64)) for at in range(24)}

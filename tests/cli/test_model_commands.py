@@ -62,7 +62,7 @@ def test_embeddings_and_paths_in_a_file(made: SmallModel, model: Embedder, tmp_p
     done = holdout_here("embed", made.folder, made.images, "--to", tmp_path / "all.npz", *CPU)
     assert plain(done.stdout) == f"{tmp_path / 'all.npz'} holds 60 embeddings of 8 dimensions."
     assert plain(done.stderr).startswith("60 images in ")
-    assert plain(done.stderr).endswith(" images a second.")
+    assert plain(done.stderr).endswith(" images per second.")
     with np.load(tmp_path / "all.npz", allow_pickle=False) as file:
         assert sorted(file) == ["embeddings", "paths"]
         assert file["embeddings"].dtype == np.float32
@@ -166,7 +166,7 @@ def test_the_recall_is_printed_and_kept(kind: str, parameter: str, made: SmallMo
     assert recall["recall_at_10"] >= recall["target"]
     said = f"of the index's own images: {recall['recall_at_10']:.4f} with {parameter} = {recall['value']}."
     assert said in plain(done.stderr)
-    assert plain(done.stdout) == f"{tmp_path / 'index'} holds the index of 60 images ({kind})."
+    assert plain(done.stdout) == f"{tmp_path / 'index'} holds an index of 60 images ({kind})."
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_without_asking_nothing_is_written_of_unreadable_images(
     said = holdout_here(command, made.folder, mixed, "--to", tmp_path / "to.npz", *CPU, code=2).stderr.splitlines()
     assert said[0] == f"{mixed / 'b.jpg'} cannot be read (not an image of a known format)."
     assert said[1].startswith(f"{mixed / 'd.png'} cannot be read (")
-    assert said[2:] == ["2 of 4 images cannot be read, and nothing is written: mend them, or give --skip-unreadable."]
+    assert said[2:] == ["2 of 4 images cannot be read, so nothing was written: repair them, or add --skip-unreadable."]
     assert not (tmp_path / "to.npz").exists()
 
 
@@ -197,7 +197,7 @@ def test_unreadable_images_are_named_and_left_out(mixed: Path, made: SmallModel,
     said = holdout_here(*arguments).stderr.splitlines()
     assert said[0] == f"{mixed / 'b.jpg'} cannot be read (not an image of a known format)."
     assert said[1].startswith(f"{mixed / 'd.png'} cannot be read (")
-    assert said[2].endswith("; left out, since unreadable: 2.")
+    assert said[2].endswith("; skipped 2 that cannot be read.")
     assert np.load(tmp_path / "to.npz")["paths"].tolist() == [str(mixed / "a.png"), str(mixed / "c.png")]
     unreadable = json.loads(holdout_here(*arguments, "--json").stdout)["unreadable"]
     assert [image["path"] for image in unreadable] == [str(mixed / "b.jpg"), str(mixed / "d.png")]
@@ -208,7 +208,7 @@ def test_unreadable_images_are_named_and_left_out(mixed: Path, made: SmallModel,
     )["queries"]
     assert [query["path"] for query in queries] == [str(mixed / "a.png"), str(mixed / "c.png")]
     said = holdout_here("embed", made.folder, mixed / "b.jpg", "--to", tmp_path / "b.npz", "--skip-unreadable", code=2)
-    assert said.stderr.splitlines()[-1] == "None of the 1 images can be read, and nothing is written."
+    assert said.stderr.splitlines()[-1] == "The only image cannot be read, so nothing was written."
 
 
 def test_bad_images_files_and_folders(made: SmallModel, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_bad_images_files_and_folders(made: SmallModel, tmp_path: Path) -> None:
         "it is a folder; name a file."
     )
     under_file = tmp_path / "letters" / "a.txt" / "c.npz"
-    assert "nothing can be written into" in refused("embed", made.folder, made.images, "--to", under_file)
+    assert "is not writable" in refused("embed", made.folder, made.images, "--to", under_file)
     assert "holds files that are not an index's (a.txt)" in refused(
         "index", made.folder, made.images, "--to", tmp_path / "letters"
     )
@@ -286,7 +286,7 @@ def test_bad_indexes_and_numbers(index: Path, made: SmallModel, other: SmallMode
     described = json.loads((index / "index.json").read_text())
     (tmp_path / "nameless").mkdir()
     (tmp_path / "nameless" / "index.json").write_text(json.dumps({**described, "model": None}))
-    assert refused("query", tmp_path / "nameless", image).endswith("does not say where its model is; give --model.")
+    assert refused("query", tmp_path / "nameless", image).endswith("does not name its model; add --model.")
 
 
 def test_the_commands_need_neither_ray_nor_optuna_nor_mlflow(made: SmallModel, tmp_path: Path) -> None:

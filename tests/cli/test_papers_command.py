@@ -258,7 +258,7 @@ def test_people_get_every_command_and_every_reason() -> None:
 
 def test_a_mistyped_paper_is_a_sentence() -> None:
     said = plain(holdout_here("papers", "thesus", code=2).stderr)
-    assert said == "thesus is no paper (did you mean thesis?); there are mpa, pnp, sampling, thesis."
+    assert said == "thesus is not a paper (did you mean thesis?); choose one of mpa, pnp, sampling, thesis."
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,8 @@ def test_an_unknown_key_is_looked_for_in_the_whole_file(search_file: SearchFile,
     """``--set`` is the shortest way to write one."""
     said = refused(lambda: parse_config(apply_settings(search_file(), [f"{key}=1"])))
     assert (
-        f"{key}: no such {'key' if '.' in key else 'section'} (did you mean {meant}?); mend it, or remove it." == said
+        f"{key}: no such {'key' if '.' in key else 'section'} (did you mean {meant}?); correct it, or remove it."
+        == said
     )
 
 

@@ -163,8 +163,8 @@ LOSSES: list[tuple[list[Any], str]] = [
     ([{"name": "circle", "part": "LAB.parts:Circle"}], "LAB.parts has no Circle"),
     ([{"name": "circle"}], "losses: a loss of your own has the keys name and part"),
     ([{"name": "circle", "part": "mpa"}], "losses: a loss of your own has the keys name and part"),
-    ([["mpa"]], "losses: ['mpa'] is no loss"),
-    (["LAB.parts:CircleLoss", "LAB.parts:CircleLoss"], "losses: each may be named once, and circle_loss is"),
+    ([["mpa"]], "losses: ['mpa'] is not a loss"),
+    (["LAB.parts:CircleLoss", "LAB.parts:CircleLoss"], "losses: circle_loss is given more than once"),
     (["LAB:parts:CircleLoss"], "is not an import path"),
 ]
 
@@ -194,9 +194,9 @@ OTHERS: list[tuple[str, dict[str, Any], str]] = [
     ("dataset", {"name": "LAB.parts:Dots", "count": 13}, "raises RuntimeError: thirteen"),
     ("dataset", {"name": "LAB.parts:Dots", "count": 14}, "raises RuntimeError: fourteen"),
     ("ship", ["not_installed_anywhere"], "ship: no package not_installed_anywhere is found here"),
-    ("ship", ["trainables"], "ship: trainables is a package of Holdout's own"),
+    ("ship", ["trainables"], "ship: trainables is one of Holdout's packages"),
     ("ship", ["LAB.parts"], "ship: LAB.parts is a part of the package LAB; ship that"),
-    ("ship", ["../LAB"], "is no package's name"),
+    ("ship", ["../LAB"], "is not a package's name"),
     ("ship", ["sys"], "ship: no package sys is found here"),
 ]
 

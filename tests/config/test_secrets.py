@@ -92,7 +92,7 @@ def test_a_server_that_asks_for_a_user_is_answered_by_reference(port: int, monke
     monkeypatch.setenv("WORD", "secret")
     check_tracking(f"http://u:${{WORD}}@127.0.0.1:{port}")
     monkeypatch.setenv("WORD", "wrong")
-    with pytest.raises(Mistakes, match=r"does not let this user in \(HTTP status 401\)"):
+    with pytest.raises(Mistakes, match=r"denies access \(HTTP status 401\)"):
         check_tracking(f"http://u:${{WORD}}@127.0.0.1:{port}")
     with pytest.raises(Mistakes) as nobody:
         check_tracking("http://u:${WORD}@127.0.0.1:9")

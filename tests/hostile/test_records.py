@@ -104,7 +104,7 @@ ROWS = [
     ("search.yaml", written(b"{}"), TRIALS, "search.yaml is damaged, or another version wrote it (KeyError: 'losses')"),
     ("search.yaml", written(b"losses: []\nsearch: {}\n"), SHOW, "search.yaml is damaged, or another version wrote it (IndexError: "),
     ("search.yaml", written(DEEP), TRIALS, "search.yaml is more than 50 levels deep"),
-    ("search.yaml", written(b"a: !!python/name:os.system\n"), SHOW, "the tag !!python/name:os.system is not read"),
+    ("search.yaml", written(b"a: !!python/name:os.system\n"), SHOW, "the tag !!python/name:os.system is not supported"),
     ("search.yaml", written(b"losses: [a\n"), TEST, "search.yaml is not valid YAML: line "),
     ("search.yaml", before("tracking:"), TEST, "search.yaml is damaged, or another version wrote it (it has no tracking, stages, ship); restore it"),
     ("study.db", written(b"garbage" * 1_000), TRIALS, "The database of the studies is damaged, or no database (file is not a database); restore it"),
@@ -113,7 +113,7 @@ ROWS = [
     ("study.db", in_sql("UPDATE trial_user_attributes SET value_json = '{'"), TRIALS, "The database of the studies is damaged, or another version wrote it (JSONDecodeError: "),
     ("study.db", in_sql("UPDATE trial_params SET distribution_json = '{}'"), TRIALS, "The database of the studies is damaged, or another version wrote it (KeyError: 'type')"),
     ("study.db", in_sql("UPDATE trials SET state = 'ZOMBIE'"), TRIALS, "(LookupError: 'ZOMBIE' is not among the defined enum values."),
-    ("campaign.yaml", written(b"\0"), STATUS, "campaign.yaml is not valid YAML: line 1: the character U+0000 may not stand in it"),
+    ("campaign.yaml", written(b"\0"), STATUS, "campaign.yaml is not valid YAML: line 1: the character U+0000 is not allowed"),
     (f"{MODEL}/model.json", written(b"{"), EMBED, "model.json is damaged ("),
     (f"{MODEL}/model.json", written(b"[]"), EMBED, "describes a model in the format None, and this version reads 1"),
     (f"{MODEL}/model.json", in_json(format=99), EMBED, "describes a model in the format 99, and this version reads 1; export the model again"),
@@ -185,7 +185,7 @@ def test_a_driver_s_garbled_name_stops_nobody(copied: Copied, here: Path) -> Non
     """It is only read where a process holds the search. The file is refused for the cluster alone."""
     (copied.path / ".driver").write_bytes(b"\xff\0")
     refused(here, ["run", "runs/small/search.yaml", "--set", "search.trials=3", "--runs", "runs"],
-            "search.trials: the configurations of small are chosen already, after 2 trials; more trials need a new name.")
+            "search.trials: the configurations of small were already chosen, after 2 trials; give a search with more trials a new name.")
 
 
 def test_nothing_in_a_checkpoint_is_executed(tmp_path: Path) -> None:

@@ -158,5 +158,5 @@ def test_a_search_whose_default_has_not_ended_cannot_be_begun_with(
     search_file: SearchFile, further: Callable[..., OpenedSearch], tmp_path: Path
 ) -> None:
     open_search(read_plan(search_file(), tmp_path / "runs"))
-    with pytest.raises(Mistakes, match="trial 0 of small/pnp, the default, has not ended yet"):
+    with pytest.raises(Mistakes, match="trial 0 of small/pnp, the default, is not finished"):
         further(tmp_path / "runs")
