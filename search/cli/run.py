@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from search.driver.stages import Outcome
     from search.plan.runs import CampaignFolder
     from search.plan.search import OpenedSearch
-
-
-# holdout run, select, test, audit, sync
+    from search.stages import Stage
 
 
 def run(file: SearchFile, settings: Settings = None, runs: Runs = RUNS, as_json: Json = False) -> None:
@@ -44,7 +42,7 @@ def select(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
     with _opened(name, runs) as search:
         if not search.is_done(Stage.SEARCH):
             raise Mistakes(f"The search {name} has trials left; `holdout run` its file first.")
-    _print_result(_run(search, "select"), as_json)
+    _print_result(_run(search, Stage.SELECT), as_json)
 
 
 def test(
@@ -72,7 +70,7 @@ def test(
                 f"The test classes of {name} were already opened, and the result above is from that time. "
                 "`--again REASON` opens them once more, and every later table shows it."
             )
-    _print_result(_run(search, "test", again), as_json)
+    _print_result(_run(search, Stage.TEST, again), as_json)
 
 
 def audit(
@@ -87,75 +85,6 @@ def audit(
 
     outcome = audit_search(name, runs, trials, messages(), started=STARTED)
     show(outcome.summary.model_dump(mode="json"), as_json, lambda: Tables(text_tables(outcome.comparison)))
-
-
-def sync(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
-    """Update MLflow from the studies of a search or campaign."""
-    from search.driver.synchronise import make_projection, where_to_look
-    from search.plan.runs import CampaignFolder, RunFolder
-
-    campaign = CampaignFolder(runs, name)
-    with ExitStack() as stack:
-        begun = [member for member in campaign.searches() if RunFolder(runs, member).config.exists()]
-        searches = [stack.enter_context(_opened(search, runs)) for search in begun or [name]]
-        count = _synchronise_campaign(campaign, searches) if begun else _synchronise(searches)
-        where = where_to_look(searches[0].plan, make_projection(searches[0].plan))
-    if not as_json:
-        say([where], style="dim")
-    what = "the only trial" if count == 1 else f"all {count} trials"
-    show({"name": name, "trials": count}, as_json, lambda: f"MLflow holds {what} of {name}.")
-
-
-def _synchronise(searches: "Sequence[OpenedSearch]") -> int:
-    from search.driver.stages import recorded_outcome
-    from search.driver.synchronise import make_projection, synchronise
-
-    return sum(synchronise(recorded_outcome(search), make_projection(search.plan)) for search in searches)
-
-
-def _synchronise_campaign(folder: "CampaignFolder", searches: "Sequence[OpenedSearch]") -> int:
-    from search.campaigns import campaign_result, record_campaign
-    from search.config.campaign import parse_campaign
-    from search.config.yaml_file import read_yaml
-    from search.report.summary import write_summary
-
-    count = _synchronise(searches)
-    if folder.result.exists():
-        campaign = parse_campaign(read_yaml(folder.config))
-        result = campaign_result(campaign, [(search, write_summary(search)) for search in searches])
-        record_campaign([search.plan for search in searches], campaign, result, folder)
-    return count
-
-
-def _run(search: "OpenedSearch", stage: str, reason: str | None = None) -> "Outcome":
-    from search.driver.pipeline import run_stages
-    from search.stages import Stage
-
-    (outcome,) = run_stages(
-        [search.plan], messages(), [Stage(stage)], started=STARTED, opener=search.name, reason=reason
-    )
-    return outcome
-
-
-@contextmanager
-def _opened(name: str, runs: Path) -> "Iterator[OpenedSearch]":
-    """Open a stored search, and hold it exclusively meanwhile."""
-    from search.driver.start_up import hold
-    from search.plan.make_plan import reopened
-    from search.plan.search import open_search
-
-    plan = reopened(runs, name)
-    with hold([plan]), closing(open_search(plan)) as search:
-        yield search
-
-
-def _print_result(outcome: "Outcome", as_json: bool) -> None:
-    from search.report.comparison_tables import headline_tables
-
-    show(outcome.summary.model_dump(mode="json"), as_json, lambda: Tables(headline_tables(outcome.comparison)))
-
-
-# holdout campaign
 
 
 def campaign(
@@ -209,3 +138,69 @@ def campaign(
     for path in output or []:
         write_output(path, campaign_csv(result), tables)
     show(result.model_dump(mode="json"), as_json, lambda: Tables(tables))
+
+
+def sync(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
+    """Update MLflow from the studies of a search or campaign."""
+    from search.driver.synchronise import make_projection, where_to_look
+    from search.plan.runs import CampaignFolder, RunFolder
+
+    campaign = CampaignFolder(runs, name)
+    with ExitStack() as stack:
+        begun = [member for member in campaign.searches() if RunFolder(runs, member).config.exists()]
+        searches = [stack.enter_context(_opened(search, runs)) for search in begun or [name]]
+        count = _synchronise_campaign(campaign, searches) if begun else _synchronise(searches)
+        where = where_to_look(searches[0].plan, make_projection(searches[0].plan))
+    if not as_json:
+        say([where], style="dim")
+    what = "the only trial" if count == 1 else f"all {count} trials"
+    show({"name": name, "trials": count}, as_json, lambda: f"MLflow holds {what} of {name}.")
+
+
+# Helpers.
+
+
+def _synchronise(searches: "Sequence[OpenedSearch]") -> int:
+    from search.driver.stages import recorded_outcome
+    from search.driver.synchronise import make_projection, synchronise
+
+    return sum(synchronise(recorded_outcome(search), make_projection(search.plan)) for search in searches)
+
+
+def _synchronise_campaign(folder: "CampaignFolder", searches: "Sequence[OpenedSearch]") -> int:
+    from search.campaigns import campaign_result, record_campaign
+    from search.config.campaign import parse_campaign
+    from search.config.yaml_file import read_yaml
+    from search.report.summary import write_summary
+
+    count = _synchronise(searches)
+    if folder.result.exists():
+        campaign = parse_campaign(read_yaml(folder.config))
+        result = campaign_result(campaign, [(search, write_summary(search)) for search in searches])
+        record_campaign([search.plan for search in searches], campaign, result, folder)
+    return count
+
+
+def _run(search: "OpenedSearch", stage: "Stage", reason: str | None = None) -> "Outcome":
+    from search.driver.pipeline import run_stages
+
+    (outcome,) = run_stages([search.plan], messages(), [stage], started=STARTED, opener=search.name, reason=reason)
+    return outcome
+
+
+@contextmanager
+def _opened(name: str, runs: Path) -> "Iterator[OpenedSearch]":
+    """Open a stored search, and hold it exclusively meanwhile."""
+    from search.driver.start_up import hold
+    from search.plan.make_plan import reopened
+    from search.plan.search import open_search
+
+    plan = reopened(runs, name)
+    with hold([plan]), closing(open_search(plan)) as search:
+        yield search
+
+
+def _print_result(outcome: "Outcome", as_json: bool) -> None:
+    from search.report.comparison_tables import headline_tables
+
+    show(outcome.summary.model_dump(mode="json"), as_json, lambda: Tables(headline_tables(outcome.comparison)))

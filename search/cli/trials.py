@@ -86,10 +86,10 @@ def _of_study(title: str, rows: list["TrialRow"], top: int) -> "TextTable":
 
 
 def _table(title: str, rows: list["TrialRow"], notes: tuple[str, ...]) -> "TextTable":
-    from search.plan.stored import parameter_names
+    from search.plan.stored import param_names
     from search.report.text_table import TextTable
 
-    names = parameter_names(rows)
+    names = param_names(rows)
     header = ("trial", "state", "value", "epochs", *names, "outcome")
     return TextTable(
         title=title,

@@ -113,9 +113,9 @@ def _found(given: Path, **known: Mapping[str, Path]) -> Path:
             return shipped[str(given)]
     names = "; ".join(f"the {kind}s are {', '.join(shipped)}" for kind, shipped in known.items())
     # Compared without their suffix, which would make any two files similar.
-    beside = {path.stem: str(path) for path in given.parent.glob("*") if path.suffix in (".yaml", ".yml")}
-    hint = suggestion(given.stem, [*(name for shipped in known.values() for name in shipped), *beside])
-    for stem, path in beside.items():
+    nearby = {path.stem: str(path) for path in given.parent.glob("*") if path.suffix in (".yaml", ".yml")}
+    hint = suggestion(given.stem, [*(name for shipped in known.values() for name in shipped), *nearby])
+    for stem, path in nearby.items():
         hint = hint.replace(f" {stem}?", f" {path}?")
     raise Mistakes(f"There is no file {str(given)!r} and no {' or '.join(known)} of that name{hint}; {names}.")
 

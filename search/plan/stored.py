@@ -163,7 +163,7 @@ def trial_row(trial: FrozenTrial) -> TrialRow:
     )
 
 
-def parameter_names(rows: Sequence[TrialRow]) -> list[str]:
+def param_names(rows: Sequence[TrialRow]) -> list[str]:
     """Return the names of all params in the rows, in the order of their first appearance."""
     return list(dict.fromkeys(name for row in rows for name in row.params))
 
@@ -175,7 +175,7 @@ def trial_rows(trials: Sequence[FrozenTrial]) -> list[TrialRow]:
 
 def trials_csv(tables: Mapping[str, Sequence[TrialRow]]) -> str:
     """Return the rows of all studies as CSV, with one column per param."""
-    names = parameter_names([row for rows in tables.values() for row in rows])
+    names = param_names([row for rows in tables.values() for row in rows])
     text = io.StringIO()
     columns = [name for name in TrialRow.__dataclass_fields__ if name != "params"]
     writer = csv.DictWriter(text, ("study", *columns, *names), lineterminator="\n")

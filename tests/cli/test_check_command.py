@@ -1,4 +1,4 @@
-"""``holdout check``: built-in parts and those beside the user, with the exit codes that programs rely on."""
+"""``holdout check``: built-in and user-defined parts, with the exit codes."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 from support.commands import holdout_here, plain
 
 OWN = '''\
-"""Parts of one's own."""
+"""User-defined parts."""
 
 from trainables.losses.base import Loss
 
@@ -36,13 +36,13 @@ class Ordered(Good):
 
 
 def forgetful():
-    """A network that does not say its features."""
+    """A network without its number of features."""
 '''
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a package of one's own, which is nowhere on Python's path."""
+    """A folder with a user's package that is not on Python's path."""
     (tmp_path / "mylab").mkdir()
     (tmp_path / "mylab" / "__init__.py").touch()
     (tmp_path / "mylab" / "losses.py").write_text(OWN)

@@ -1,4 +1,4 @@
-"""``holdout datasets``: what it lists, and what it says of a folder."""
+"""``holdout datasets``: its list, and its check of a folder."""
 
 import json
 from pathlib import Path
@@ -53,7 +53,7 @@ def test_data_without_a_folder_is_counted_too() -> None:
 
 @pytest.mark.parametrize("suffix", [".png", ".webp"])
 def test_a_picture_shows_images_that_train_and_no_others(tmp_path: Path, suffix: str) -> None:
-    """Each training image is of one colour of its own, each test image black."""
+    """Each training image has its own colour, each test image is black."""
     folder, colours = tmp_path / "images", {}
     for number in range(20):
         for image in range(2):

@@ -1,4 +1,4 @@
-"""``holdout disk`` and ``holdout remove``: what they print, what they ask, and when they refuse."""
+"""``holdout disk``, ``remove`` and ``trim``: output, confirmation and errors."""
 
 import io
 import json
@@ -29,7 +29,7 @@ def runs(tmp_path: Path, image_folder: Path) -> Path:
 
 
 class _Terminal(io.StringIO):
-    """Somebody who types an answer."""
+    """A terminal on which a user types an answer."""
 
     def isatty(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""``holdout init``: what it writes where, what it says, and that its file is a search file."""
+"""``holdout init``: its file, its output and its errors."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from search.plan.make_plan import make_plan
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that commands are given in."""
+    """The current folder of the commands."""
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -1,4 +1,4 @@
-"""``holdout embed``, ``holdout index`` and ``holdout query``: what they write, print and refuse."""
+"""``holdout embed``, ``index`` and ``query``: files, output and errors."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def index(made: SmallModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refused(*arguments: str | Path) -> str:
-    """What is said in one line, with exit code 2."""
+    """Return the one line of a refused command, with exit code 2."""
     done = holdout_here(*arguments, code=2)
     assert not done.stdout
     (line,) = done.stderr.splitlines()
@@ -52,7 +52,7 @@ def refused(*arguments: str | Path) -> str:
 
 
 def refused_after_embedding(*arguments: str | Path) -> str:
-    """The last line that is said, with exit code 2."""
+    """Return the last line of a refused command, with exit code 2."""
     return holdout_here(*arguments, code=2).stderr.splitlines()[-1]
 
 
@@ -124,7 +124,7 @@ def test_brackets_in_a_path_are_no_markup(made: SmallModel, tmp_path: Path) -> N
 
 
 def test_a_path_gives_the_terminal_no_orders(made: SmallModel, tmp_path: Path) -> None:
-    """Its title, its colours and what stands on it are not the business of an image's name."""
+    """An image's name cannot change the terminal's title, colours or content."""
     image = tmp_path / "heron\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.png"
     image.write_bytes((made.images / "class-00" / "00.png").read_bytes())
     (tmp_path / "none\x1b[31m\r.png").write_text("none")
@@ -171,7 +171,7 @@ def test_the_recall_is_printed_and_kept(kind: str, parameter: str, made: SmallMo
 
 @pytest.fixture
 def mixed(made: SmallModel, tmp_path: Path) -> Path:
-    """Four images, two of which are none."""
+    """Four images, two of which are unreadable."""
     folder = tmp_path / "mixed"
     folder.mkdir()
     for name in ("a.png", "c.png"):
@@ -239,7 +239,7 @@ def test_bad_images_files_and_folders(made: SmallModel, tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_no_text(made: SmallModel, tmp_path: Path) -> None:
-    """File systems know such names; numpy keeps them and Parquet cannot."""
+    """File systems allow such names; numpy stores them and Parquet cannot."""
     image = tmp_path / "\udcff.png"
     image.write_bytes((made.images / "class-00" / "00.png").read_bytes())
     said = refused_after_embedding("embed", made.folder, image, "--to", tmp_path / "a.parquet", *CPU)

@@ -1,4 +1,4 @@
-"""The search file that ``holdout init`` writes: it passes all that is asked of a search, whatever the images are."""
+"""The search file that ``holdout init`` writes passes all checks of a search, for any images."""
 
 import os
 import re
@@ -26,7 +26,7 @@ GPU = Machine(cpus=1, gpus=1)
 
 
 def _draw(root: Path, sizes: Sequence[int], height: int = 20, width: int = 20) -> Path:
-    """A folder of one class for each of ``sizes``, with so many grey images."""
+    """Return a folder with a class for each of ``sizes``, of that many grey images."""
     pixels = np.full((height, width, 3), 127, dtype=np.uint8)
     for number, size in enumerate(sizes):
         folder = root / f"class {number:03d}"
@@ -37,7 +37,7 @@ def _draw(root: Path, sizes: Sequence[int], height: int = 20, width: int = 20) -
 
 
 def _plan(facts: ImageFacts, runs: Path, machine: Machine = CPU) -> Plan:
-    """The plan of the file as it stands."""
+    """Return the plan of the unchanged file."""
     return make_plan(parse_config(parse_yaml(initial_text(facts, machine), "the file")), runs)
 
 

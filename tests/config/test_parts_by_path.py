@@ -1,4 +1,4 @@
-"""Parts of one's own in a search file: how they are written, named and refused, and how they travel."""
+"""User-defined parts in a search file: syntax, names, errors, and shipping to a cluster."""
 
 import sys
 from collections.abc import Callable
@@ -86,7 +86,7 @@ class Undecorated(Dots.__mro__[1]):
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A package of the user's own, on Python's path."""
+    """Create a user's package on Python's path."""
     folder = tmp_path_factory.mktemp("own")
     package = folder / "holdout_test_lab"
     (package / "__pycache__").mkdir(parents=True)
@@ -101,7 +101,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def refused(content: dict[str, Any], runs: Path) -> list[str]:
-    """What is said of a search that is refused."""
+    """Return the sentences of a refused search."""
     with pytest.raises(Mistakes) as caught:
         read_plan(content, runs)
     assert not runs.exists()

@@ -1,4 +1,4 @@
-"""The search file: defaults as the contract says, and every mistake of a file at once."""
+"""The search file: its defaults, and all mistakes of a file at once."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +42,7 @@ ship: []
 
 
 def sentences(content: dict[str, Any], runs: Path | None = None) -> list[str]:
-    """What is wrong with a search file, in its form and beyond."""
+    """Return the mistakes of a search file, in its form and beyond."""
     with pytest.raises(Mistakes) as caught:  # noqa: PT012, one of the two refuses
         config = parse_config(content)
         make_plan(config, runs or Path("/nonexistent-runs"))
@@ -189,7 +189,7 @@ def test_a_mistake_is_one_clear_sentence(
 
 
 def test_a_gpu_without_an_image_is_refused(search_file: SearchFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there are as many; elsewhere they lack."""
+    """Metrics with more neighbours than images are refused."""
     monkeypatch.setattr("search.plan.checks.services._gpus", lambda: 32)
     (found,) = sentences(search_file(resources={"gpus_per_trial": 21}))
     assert "gpus_per_trial is 21 and a batch has 20 images (training.batch_size), so that a GPU would" in found
@@ -227,7 +227,7 @@ def test_all_mistakes_come_at_once(search_file: SearchFile) -> None:
 def test_a_mistake_of_a_required_key_is_said_once(
     search_file: SearchFile, section: str, content: Any, sentence: str
 ) -> None:
-    """What is wrong is not said to be missing too, and a sentence that begins with its key is not given it again."""
+    """A wrong key is not also reported as missing, and a sentence that begins with its key gets no second one."""
     (found,) = sentences(search_file(**{section: content}))
     assert found.startswith(sentence)
 

@@ -1,4 +1,4 @@
-"""Passwords stay out of everything that is shown or written."""
+"""Passwords stay out of all output and files."""
 
 import base64
 import json
@@ -59,7 +59,7 @@ def test_an_address_without_a_password_is_shown_as_it_is(address: str) -> None:
 
 
 class _Guarded(BaseHTTPRequestHandler):
-    """As MLflow with users: everybody may ask for its health, and only the right user for anything else."""
+    """A server like MLflow with users: its health page is public, and everything else needs the right user."""
 
     known = base64.b64encode(b"u:secret").decode()
 
@@ -120,7 +120,7 @@ def test_no_secret_is_told(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Not in any file, by any command, on any page, in MLflow or in a process list; nor when a service is away."""
+    """Not in any file, output, page, MLflow run or process list; nor when a service is down."""
     runs, told = tmp_path / "runs", []
 
     def say(*arguments: str | Path, code: int = 0) -> str:

@@ -1,4 +1,4 @@
-"""A loss may be trained otherwise than the ``training`` section says, and search settings of the training alone."""
+"""A loss may have training settings of its own, and search training settings by itself."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace

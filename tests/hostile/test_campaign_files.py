@@ -1,4 +1,4 @@
-"""Campaign files that are wrong, one a row: what is laid over a good one, and the sentences that are said of it."""
+"""Wrong campaign files, one per row: the change to a good one, and the expected sentences."""
 # ruff: noqa: E501
 # fmt: off
 

@@ -1,6 +1,6 @@
-"""Arguments, options and ``--set`` that are wrong, one a row: the command line, and the sentence that is said of it.
+"""Wrong arguments, options and ``--set``, one per row: the command line, and the expected sentence.
 
-``row.yaml`` is a good search file. The other files are what :func:`odd_files` makes.
+``row.yaml`` is a good search file. :func:`odd_files` makes the others.
 """
 # ruff: noqa: E501
 # fmt: off
@@ -94,7 +94,7 @@ USAGE = [
 
 @pytest.fixture
 def odd_files(here: Path) -> Path:
-    """The folder of the command, with files of all kinds in it."""
+    """The current folder of the commands, with files of all kinds."""
     (here / "row.yaml").write_text(GOOD)
     for name in ("folder", "garbled", "future"):
         (here / name).mkdir()

@@ -1,6 +1,6 @@
-"""Search files that are wrong, one a row: what is written, and the sentences that are said of it.
+"""Wrong search files, one per row: the change to a good one, and the expected sentences.
 
-A row is one line. What is written is laid over a good file: the sections that it begins take the place of that file's.
+Each row is one line; its sections replace those of a good file.
 """
 # ruff: noqa: E501
 # fmt: off
@@ -13,7 +13,7 @@ from support.refusals import GOOD, laid_over, refused
 FOLDER_NAME = "name: a search's name names a folder: up to 100 letters, digits, '.', '_' and '-', beginning with a letter or digit; it is "
 
 VALUES = [
-    # Numbers: of another type, out of range, or none.
+    # Numbers: of another type, out of range, or not numbers.
     ("search: {trials: 0}", "search.trials: must be at least 1; it is 0."),
     ("search: {trials: -1}", "search.trials: must be at least 1; it is -1."),
     ("search: {trials: 1.5}", "search.trials: must be a whole number; it is 1.5."),
@@ -69,7 +69,7 @@ VALUES = [
     ("noise: {splits: 1000000000}", "noise.splits: must be at most 100; it is 1000000000."),
     ("noise: {seeds: 1}", "noise.seeds: must be at least 2; it is 1."),
     ("final: {seeds: 0}", "final.seeds: must be at least 1; it is 0."),
-    # What YAML 1.1 would have made something else of.
+    # Values that YAML 1.1 reads differently.
     ("search: {trials: 1:30}", "search.trials: must be a whole number; it is '1:30'."),
     ("search: {trials: 017}", "search.trials: must be a whole number; it is '017'."),
     ("search: {trials: 0o17}", "search.trials: must be a whole number; it is '0o17'."),
@@ -167,7 +167,7 @@ PARTS = [
     ("stages: [serach]", "stages: must be 'noise', 'search', 'select' or 'test'; it is 'serach'."),
     ("ship: ['../x']", "ship: '../x' is not a package's name; give it as Python imports it, such as mylab."),
     ("ship: [nopackage_x]", "ship: no package nopackage_x is found here; correct the name"),
-    # Several mistakes are said at once.
+    # Several mistakes at once.
     ("nmae: x\nsearch: {trials: 0}\nlosses: [pnpp]", "nmae: no such section (did you mean name?)", "search.trials: must be at least 1; it is 0.", "losses: pnpp is not known"),
 ]
 
@@ -292,6 +292,6 @@ def test_a_file_that_is_none_is_a_sentence(content: str | bytes, sentence: str, 
 
 @pytest.mark.parametrize("content", ACCEPTED)
 def test_what_is_odd_and_right_is_accepted(content: str, here: Path) -> None:
-    """It is refused for the cluster alone, where nothing answers: the tables above prove nothing without this."""
+    """It fails for the missing cluster alone: without this, the tables above would prove nothing."""
     (here / "row.yaml").write_bytes(content.encode())
     refused(here, ["run", "row.yaml"])

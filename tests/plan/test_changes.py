@@ -1,4 +1,4 @@
-"""What may change when a search goes on, and what is said of it."""
+"""Changes of the search file when a search is resumed, and the messages about them."""
 
 from collections.abc import Callable
 from pathlib import Path
