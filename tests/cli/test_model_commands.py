@@ -243,7 +243,7 @@ def test_a_path_that_is_no_text(made: SmallModel, tmp_path: Path) -> None:
     image = tmp_path / "\udcff.png"
     image.write_bytes((made.images / "class-00" / "00.png").read_bytes())
     said = refused_after_embedding("embed", made.folder, image, "--to", tmp_path / "a.parquet", *CPU)
-    assert said.endswith(r"\udcff.png' is no UTF-8, which Parquet asks for; write a .npz file.")
+    assert said.endswith(r"\udcff.png' is not UTF-8, which Parquet requires; write a .npz file.")
     holdout_here("embed", made.folder, image, "--to", tmp_path / "a.npz", *CPU)
     assert np.load(tmp_path / "a.npz")["paths"].tolist() == [str(image)]
 
