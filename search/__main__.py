@@ -1,4 +1,4 @@
-"""``python -m search`` is ``holdout``."""
+"""``python -m search``, the same as ``holdout``."""
 
 from search.cli.main import main
 

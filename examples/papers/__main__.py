@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from examples.papers.figures import FIGURES, SUFFIXES, picture
-from search.cli.output import rendered, show, show_line
+from search.cli.output import Tables, show, show_line
 from search.report.text_table import TextTable
 from trainables.files import write_whole
 
@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--to", type=Path, metavar="FILE", help=f"the file to write: {' or '.join(SUFFIXES)}")
     given = parser.parse_args(arguments)
     if given.figure is None:
-        show(rendered([listed()]), None, as_json=False)
+        show(None, as_json=False, for_people=lambda: Tables([listed()]))
         return
     if given.to is None or given.to.suffix not in SUFFIXES:
         parser.error(f"--to must name a {' or '.join(SUFFIXES)} file; it is {given.to}")
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         parser.error(f"--to {given.to} cannot be written ({error.strerror or error})")
     show_line(shown.finding)
-    show(rendered([shown.table]), None, as_json=False)
+    show(None, as_json=False, for_people=lambda: Tables([shown.table]))
     show_line(str(given.to))
 
 

@@ -40,7 +40,7 @@ def study(config: CampaignConfig, result: CampaignResult) -> Section:
             *(f"{told[0].upper()}{told[1:]}." for told in result.openings.values()),
             *result.warnings,
             f"Epochs: {spent.search:,} search, {spent.confirm:,} confirmation, {spent.final:,} final trainings.",
-            *(f"Published, {told}." for published in config.published for told in published.told),
+            *(f"Published, {told}." for published in config.published for told in published.notes),
         ),
         tables=(
             *((folds_table(result.folds),) if result.folds else ()),

@@ -164,7 +164,7 @@ def _notes(campaign: Campaign, result: CampaignResult, settings: Sequence[str]) 
         objective = campaign.members[0].config.objective
         yield f"{VALIDATION}: {objective} on the validation classes, confirmed with fresh seeds"
     for published in campaign.config.published:
-        yield from published.told
+        yield from published.notes
     if settings:
         yield f"set: {', '.join(settings)}"
     yield from optimism_sentences(result.optimism)
@@ -190,7 +190,7 @@ def _chosen(campaign: Campaign, result: CampaignResult) -> TextTable:
         rows=tuple(row[:columns] for row in rows),
         labels=2,
         prose=tuple(range(2, columns)),
-        notes=tuple(told.replace("in brackets", "published") for section in choices for told in section.told),
+        notes=tuple(told.replace("in brackets", "published") for section in choices for told in section.notes),
     )
 
 

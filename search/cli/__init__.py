@@ -3,4 +3,4 @@
 import time
 
 STARTED = time.time()
-"""When this process began: what a search's start-up is counted from, imports included."""
+"""The start of this process; a search's start-up time includes the imports."""

@@ -1,4 +1,4 @@
-"""`holdout losses`, `backbones` and `papers`: what there is."""
+"""Commands that list what can be searched: `losses`, `backbones`, `papers`."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from search.cli.options import Json
-from search.cli.output import rendered, show
+from search.cli.output import Tables, show
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from search.report.text_table import TextTable
 
 
-# ``holdout losses``: every loss, with its paper, equation, defaults and ranges.
+# holdout losses
 
 
 def losses(as_json: Json = False) -> None:
-    """Every loss, with its paper, equation, defaults and ranges."""
+    """List the losses, with their papers, equations, defaults and ranges."""
     from dataclasses import asdict
 
     from search.config.parts import described_losses
 
     listed = described_losses()
-    show("" if as_json else _rendered_losses(listed), [asdict(loss) for loss in listed], as_json)
+    show([asdict(loss) for loss in listed], as_json, lambda: _rendered_losses(listed))
 
 
 def _rendered_losses(listed: list["LossDescription"]) -> "RenderableType":
@@ -36,7 +36,7 @@ def _rendered_losses(listed: list["LossDescription"]) -> "RenderableType":
 
 
 def _loss(loss: "LossDescription") -> tuple["RenderableType", ...]:
-    """One loss for people. Equations are full of brackets, which rich would take for its own: hence Text."""
+    """Render a loss. Its equation is a ``Text``, since rich reads brackets in a string as markup."""
     from rich.text import Text
 
     from search.report.text_table import TextTable
@@ -52,27 +52,27 @@ def _loss(loss: "LossDescription") -> tuple["RenderableType", ...]:
         prose=(2, 3),
     )
     heading = Text.assemble((loss.name, "bold"), "  ", (loss.paper, "dim"))
-    return heading, Text(loss.equation), rendered([table])
+    return heading, Text(loss.equation), Tables([table])
 
 
-# ``holdout backbones``: the networks, what they want of their input, and where their weights are.
+# holdout backbones
 
 OTHERS = (
     "torchvision:NAME is any classification network of torchvision (torchvision:convnext_tiny), "
-    "timm:NAME any network of timm (timm:resnet18.tv_in1k), once `pip install timm` has brought it. "
+    "timm:NAME any network of timm (timm:resnet18.tv_in1k), after `pip install timm`. "
     "`holdout backbones torchvision:convnext_tiny` describes one."
 )
 
 
 def backbones(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One network; all of them without it.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A network; by default all of them.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Every network: its features, its input, and where its ImageNet weights are."""
+    """List the networks, with their features, their input, and the location of their ImageNet weights."""
     from trainables.models.backbones import BACKBONES
 
     entries = [_described(entry) for entry in (BACKBONES if name is None else [name])]
-    show("" if as_json else _rendered_backbones(entries, "" if name else OTHERS), entries, as_json)
+    show(entries, as_json, lambda: _rendered_backbones(entries, "" if name else OTHERS))
 
 
 def _rendered_backbones(entries: list[dict[str, Any]], note: str) -> "RenderableType":
@@ -108,44 +108,43 @@ def _entry(entry: dict[str, Any]) -> tuple["RenderableType", ...]:
     from rich.text import Text
 
     mean, scale = (" ".join(f"{value:.3f}" for value in entry[key]) for key in ("mean", "scale"))
-    order = ", channels then reversed to BGR" if entry["channels"] == "BGR" else ""
+    order = ", then reordered to BGR" if entry["channels"] == "BGR" else ""
     table = Table(box=None, padding=(0, 1), show_header=False)
     table.add_column(min_width=9)
     table.add_column(overflow="fold")
     table.add_row("features", str(entry["features"]))
-    table.add_row("input", f"RGB in 0 … 1 less {mean}, over {scale}{order}")
+    table.add_row("input", f"RGB in 0 … 1, minus {mean}, divided by {scale}{order}")
     imagenet = entry["imagenet"]
     if imagenet is None:
-        table.add_row("imagenet", "no weights are published")
+        table.add_row("imagenet", "no published weights")
     else:
         table.add_row("imagenet", Text(imagenet["address"]))
-        table.add_row("", Text(f"{'here in' if imagenet['present'] else 'to be put at'} {imagenet['file']}"))
+        table.add_row("", Text(f"{'present:' if imagenet['present'] else 'save as'} {imagenet['file']}"))
     heading = Text.assemble((entry["name"], "bold"), "  ", entry["summary"])
     return heading, Padding(table, (0, 0, 1, 1))
 
 
-# ``holdout papers``: every table and figure of the papers, with the command that makes it.
+# holdout papers
 
-LEGEND = "small: minutes on two cores; full: the paper's setting, DIR the folder of its data set"
+LEGEND = "small: minutes on two cores; full: the paper's setting, where DIR is the folder of its data set"
 
 
 def papers(
-    name: Annotated[str | None, typer.Argument(metavar="[PAPER]", help="One paper; all of them without it.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[PAPER]", help="A paper; by default all of them.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Every table and figure of the papers, with the command that makes it, small and in the paper's setting."""
+    """List the tables and figures of the papers, with the commands that reproduce them."""
     from search.config.recipes import papers as shipped_papers
 
     found = shipped_papers(name)
     listed = [
         {"paper": paper.paper, "name": key, **item.model_dump()} for key, paper in found.items() for item in paper.items
     ]
-    tables = [] if as_json else [table for key, paper in found.items() for table in _tables(key, paper)]
-    show("" if as_json else rendered(tables), listed, as_json)
+    show(listed, as_json, lambda: Tables([table for key, paper in found.items() for table in _tables(key, paper)]))
 
 
 def _tables(name: str, paper: "Paper") -> Iterator["TextTable"]:
-    """What has a command, what has none yet, and what needs none."""
+    """Yield the items with a command, those without one yet, and those that need none."""
     from search.report.text_table import TextTable
 
     title = f"{name}: {paper.paper}"
@@ -169,7 +168,7 @@ def _tables(name: str, paper: "Paper") -> Iterator["TextTable"]:
         prose=(1, 2),
     )
     yield TextTable(
-        title=f"{title}: conceptual, no command makes it",
+        title=f"{title}: conceptual, without a command",
         header=("", "shows", "why"),
         rows=tuple((entry.item, entry.title, entry.conceptual) for entry in paper.items if entry.conceptual),
         labels=1,
@@ -178,5 +177,5 @@ def _tables(name: str, paper: "Paper") -> Iterator["TextTable"]:
 
 
 def _lines(commands: str) -> str:
-    """Several commands, each on a line of its own."""
+    """Return the commands on separate lines."""
     return commands.replace(" && ", " &&\n")

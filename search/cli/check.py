@@ -1,4 +1,4 @@
-"""`holdout check`: the contract of a part."""
+"""`holdout check`: contract tests of a part."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Kind(StrEnum):
-    """What a part is, as it is called on the command line."""
+    """The kinds of parts."""
 
     LOSS = "loss"
     DATASET = "dataset"
@@ -27,32 +27,35 @@ class Kind(StrEnum):
 
 def check(
     part: Annotated[
-        str, typer.Argument(metavar="PART", help="A name, or the import path of your own: mylab.losses:CircleLoss.")
+        str,
+        typer.Argument(metavar="PART", help="A name, or the import path of your own, such as mylab.losses:CircleLoss."),
     ],
-    kind: Annotated[Kind | None, typer.Option("--kind", help="What it is, if it does not say so itself.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Set one option of a data set.")
+    kind: Annotated[
+        Kind | None, typer.Option("--kind", help="The kind of part, if it cannot be derived from its class.")
     ] = None,
-    image_size: Annotated[int, typer.Option("--image-size", help="The images that a backbone is given.")] = 224,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Set an option of a data set.")
+    ] = None,
+    image_size: Annotated[int, typer.Option("--image-size", help="The image size for testing a backbone.")] = 224,
     as_json: Json = False,
 ) -> None:
-    """Whether a loss, data set, backbone, sampler or metric does what a search relies on; exit code 1 if not."""
+    """Test that a loss, data set, backbone, sampler or metric does what a search relies on; exit code 1 if not."""
     from dataclasses import asdict
 
     known = _known_kind(part, kind)
     outcomes = _outcomes(part, known, settings or [], image_size)
-    keeps = all(outcome.ok for outcome in outcomes)
-    record = {"part": part, "kind": known.value, "ok": keeps, "checks": [asdict(outcome) for outcome in outcomes]}
-    show("" if as_json else _table(part, known, outcomes), record, as_json)
-    if not keeps:
+    ok = all(outcome.ok for outcome in outcomes)
+    record = {"part": part, "kind": known.value, "ok": ok, "checks": [asdict(outcome) for outcome in outcomes]}
+    show(record, as_json, lambda: _table(part, known, outcomes))
+    if not ok:
         raise typer.Exit(1)
 
 
 def _known_kind(part: str, kind: Kind | None) -> Kind:
-    """What a part is: what is said of it, or what it is itself.
+    """Return the kind of a part: the given one, or the one derived from its name or class.
 
     Raises:
-        Mistakes: there is no such part.
+        Mistakes: the part does not exist, or is of another kind.
     """
     from spaces.contract import check_part
     from trainables.models.backbones import LIBRARIES
@@ -70,7 +73,7 @@ def _known_kind(part: str, kind: Kind | None) -> Kind:
         return kind
     found = kinds[check_part.kind_of(part)]
     if kind not in (None, found):
-        raise Mistakes(f"--kind is {kind}, and {part} is a {found.value}; leave it out.")
+        raise Mistakes(f"--kind is {kind}, but {part} is a {found.value}; leave it out.")
     return found
 
 
@@ -82,7 +85,7 @@ def _outcomes(part: str, kind: Kind, settings: list[str], image_size: int) -> "l
 
     options = apply_settings({}, settings)
     if options and kind is not Kind.DATASET:
-        raise Mistakes(f"--set sets an option of a data set, and {part} is a {kind.value}; leave it out.")
+        raise Mistakes(f"--set sets an option of a data set, but {part} is a {kind.value}; leave it out.")
     checks = {
         Kind.LOSS: lambda: check_loss(part),
         Kind.DATASET: lambda: check_dataset(part, options),
@@ -99,11 +102,11 @@ def _table(part: str, kind: Kind, outcomes: "list[CheckOutcome]") -> "Table":
     from rich.text import Text
 
     failed = sum(not outcome.ok for outcome in outcomes)
-    said = f"{failed} of {len(outcomes)} checks fail" if failed else f"all {len(outcomes)} checks hold"
-    table = Table(title=f"{part}, a {kind.value}: {said}", title_justify="left", box=SIMPLE_HEAD, show_header=False)
+    verdict = f"{failed} of {len(outcomes)} checks failed" if failed else f"all {len(outcomes)} checks passed"
+    table = Table(title=f"{part}, a {kind.value}: {verdict}", title_justify="left", box=SIMPLE_HEAD, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for outcome in outcomes:
-        state = Text("holds", style="green") if outcome.ok else Text("fails", style="red")
+        state = Text("passed", style="green") if outcome.ok else Text("failed", style="red")
         table.add_row(state, Text.assemble(outcome.what, (f"\n{outcome.sentence}" if not outcome.ok else "", "bold")))
     return table

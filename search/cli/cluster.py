@@ -8,31 +8,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from search.cli.options import RUNS, Json, Settings
-from search.cli.output import rendered, say, show
+from search.cli.output import Tables, say, show
 
 if TYPE_CHECKING:
     from search.engines.ray_jobs import SearchJob
     from search.report.text_table import TextTable
 
 
-# What a search says in the log of its job, without what Ray says there: hundreds of lines when a machine dies.
+# The log of a search's job, without Ray's own lines: hundreds of them if a machine dies.
 
 _RAYS = re.compile(
-    r"(\x1b\[\d+m)?\((pid=)?(raylet|gcs_server|autoscaler|log_monitor)\b[^)]*\)"  # of its own processes
-    r"|(\S*\(\w+ pid=[^)]*\)\S* )?\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ [A-Z] \d+ \d+\]"  # of its C++ in ours
-    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\t[A-Z]+ \S+\.py:\d+ -- "  # of its Python
-    r"|\t\(\d\) "  # the further causes of what it says
+    r"(\x1b\[\d+m)?\((pid=)?(raylet|gcs_server|autoscaler|log_monitor)\b[^)]*\)"  # from its processes
+    r"|(\S*\(\w+ pid=[^)]*\)\S* )?\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ [A-Z] \d+ \d+\]"  # from its C++ in our processes
+    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\t[A-Z]+ \S+\.py:\d+ -- "  # from its Python
+    r"|\t\(\d\) "  # further causes of a message
     r"|Running entrypoint for job "
 )
-"""How its lines begin."""
+"""The beginnings of Ray's lines."""
 _LOG_FOLLOWS = "Raylet logs:"
-"""How the line ends after which it shows the end of a dead machine's log, indented, and then an empty line."""
+"""The end of the line before the last log lines of a dead machine, which are indented and end with an empty line."""
 
 
 class LogFilter:
-    """Takes a log piece by piece, as it comes, and gives what is not Ray's; ``left_out`` counts Ray's lines.
+    """Filter that removes Ray's own lines from a log that arrives in pieces; ``left_out`` counts them.
 
-    What workers say is the search's: Ray writes ``(TrainingTrial pid=…)`` before it.
+    Lines of workers, which Ray prefixes with ``(TrainingTrial pid=…)``, are the search's.
     """
 
     def __init__(self) -> None:
@@ -41,12 +41,12 @@ class LogFilter:
         self._in_raylet_log = False
 
     def take(self, text: str) -> str:
-        """The search's lines that end in ``text``."""
+        """Return the search's lines that ``text`` completes."""
         *lines, self._begun = (self._begun + text).split("\n")
         return "".join(f"{line}\n" for line in lines if self._is_own(line))
 
     def end(self) -> str:
-        """The search's last line, where the log does not end with a line's end."""
+        """Return the search's last line, if the log does not end with a newline."""
         begun, self._begun = self._begun, ""
         return begun if begun and self._is_own(begun) else ""
 
@@ -65,22 +65,22 @@ class LogFilter:
 
 
 def without_ray(log: str) -> tuple[str, int]:
-    """The search's lines of a whole log, and how many of Ray's are left out."""
+    """Return the search's lines of a whole log, and the number of Ray's lines that were removed."""
     lines = LogFilter()
     return lines.take(log) + lines.end(), lines.left_out
 
 
-# The commands for a search or campaign on a cluster: submit, list, logs, stop, wait.
+# The commands.
 
 Address = Annotated[str, typer.Option("--address", metavar="URL", help="The cluster's dashboard.")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A search or campaign that was submitted.")]
-OnlyRuns = Annotated[Path | None, typer.Option("--runs", help="Only what is in this runs folder of the cluster.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a submitted search or campaign.")]
+OnlyRuns = Annotated[Path | None, typer.Option("--runs", help="Only searches in this runs folder of the cluster.")]
 ADDRESS = "http://127.0.0.1:8265"
 
 
 def submit(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A search or campaign file, or a recipe's or campaign's name.")
+        Path, typer.Argument(metavar="FILE", help="A search or campaign file, or the name of a recipe or campaign.")
     ],
     settings: Settings = None,
     runs: Annotated[
@@ -88,13 +88,13 @@ def submit(
         typer.Option(
             "--runs",
             envvar="HOLDOUT_RUNS",
-            help="The runs folder on the cluster; a relative one is in the home folder there.",
+            help="The runs folder on the cluster; a relative path starts in the home folder there.",
         ),
     ] = RUNS,
     address: Address = ADDRESS,
     as_json: Json = False,
 ) -> None:
-    """Have a cluster start a search or campaign, or go on with it."""
+    """Start or resume a search or campaign on a cluster."""
     from search.campaigns import comparable
     from search.config.recipes import any_file, is_campaign, of_its_losses
     from search.config.yaml_file import apply_settings, read_yaml
@@ -107,29 +107,29 @@ def submit(
     name = submitted.name
     with connected(address) as jobs:
         job, is_new = jobs.submit(submitted, str(runs))
-    done = "is submitted" if is_new else "is there already and runs; this is it"
-    show(f"{name} {done} ({job.job}). `holdout logs {name} --follow` shows what it does.", _record(job), as_json)
+    done = "was submitted" if is_new else "is already running"
+    show(_record(job), as_json, lambda: f"{name} {done} ({job.job}). `holdout logs {name} --follow` shows its log.")
 
 
 def list_searches(runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
-    """The searches of a cluster."""
+    """List the searches on a cluster."""
     from search.engines.ray_jobs import connected
 
     with connected(address) as jobs:
         found = jobs.searches(_only(runs))
     location = address if runs is None else f"{address} in {runs}"
-    show("" if as_json else rendered([_table(found, location)]), [_record(job) for job in found], as_json)
+    show([_record(job) for job in found], as_json, lambda: Tables([_table(found, location)]))
 
 
 def logs(
     name: Name,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the search ends.")] = False,
-    whole: Annotated[bool, typer.Option("--all", help="Ray's own lines too.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the search ends.")] = False,
+    whole: Annotated[bool, typer.Option("--all", help="Include Ray's own lines.")] = False,
     runs: OnlyRuns = None,
     address: Address = ADDRESS,
     as_json: Json = False,
 ) -> None:
-    """What a search on a cluster says, its workers' errors among it."""
+    """Show the log of a search on a cluster, including its workers' errors."""
     from search.engines.ray_jobs import connected
 
     lines = LogFilter()
@@ -147,15 +147,16 @@ def logs(
                 job = jobs.wait(job)
             shown = take(jobs.log(job)) + lines.end()
     if as_json:
-        show("", {**_record(job), "log": shown, "left_out": lines.left_out}, as_json)
+        show({**_record(job), "log": shown, "left_out": lines.left_out}, as_json, str)
         return
     print(shown, end="", flush=True)
     if lines.left_out:
-        say([f"{lines.left_out:,} lines of Ray's own are left out; `holdout logs {name} --all` shows them."])
+        hidden = "1 line of Ray is" if lines.left_out == 1 else f"{lines.left_out:,} lines of Ray are"
+        say([f"{hidden} not shown; `holdout logs {name} --all` shows everything."])
 
 
 def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
-    """End a search on a cluster; `submit` goes on with it."""
+    """Stop a search on a cluster; `submit` resumes it."""
     from search.engines.ray_jobs import connected
 
     with connected(address) as jobs:
@@ -163,12 +164,14 @@ def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json:
         was_live = job.is_live
         if was_live:
             job = jobs.stop(job)
-    done = "is stopped; `holdout submit` its file goes on" if was_live else f"does not run: it has {job.state}"
-    show(f"{name} {done}.", _record(job), as_json)
+    done = (
+        "was stopped; `holdout submit` with its file resumes it" if was_live else f"is not running: it has {job.state}"
+    )
+    show(_record(job), as_json, lambda: f"{name} {done}.")
 
 
 def wait(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
-    """Wait until a search on a cluster has ended; the exit code is the search's own, and 1 where it was stopped."""
+    """Wait until a search on a cluster ends; the exit code is that of the search, or 1 if it was stopped."""
     from search.engines.ray_jobs import MISTAKE, connected
 
     with connected(address) as jobs:
@@ -177,7 +180,7 @@ def wait(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json:
             log = jobs.log(job)
             own, _ = without_ray(log)
             say((own or log).splitlines()[-20:])
-    show(f"{name}: {job.state}.", _record(job), as_json)
+    show(_record(job), as_json, lambda: f"{name}: {job.state}.")
     if job.state != "succeeded":
         raise typer.Exit(MISTAKE if job.exit_code == MISTAKE else 1)
 

@@ -1,4 +1,4 @@
-"""`holdout datasets` and `init`: data sets, and a first search file for a folder."""
+"""Commands for data sets: `datasets`, and `init`, which writes a first search file for a folder."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -18,33 +18,37 @@ if TYPE_CHECKING:
     from trainables.data.split import ClassSplit
 
 
-# ``holdout datasets``: what there is, and whether a folder is one of them.
+# holdout datasets
 
 PICTURES = (".png", ".webp")
 LOOK_S = 60
+"""Time limit for looking at image files, in seconds."""
 INDENT = (0, 0, 0, 2)
+"""Padding of a data set's details."""
 
 
 def datasets(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One data set; all of them without it.")] = None,
-    root: Annotated[Path | None, typer.Option("--root", help="A folder: say whether it is the data set NAME.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A data set; by default all of them.")] = None,
+    root: Annotated[Path | None, typer.Option("--root", help="A folder to check as the data set NAME.")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Set one option of the data set.")
+        list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Set an option of the data set.")
     ] = None,
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", metavar="FILE", help="Show random images of the training half in a .png or .webp."),
+        typer.Option(
+            "--picture", metavar="FILE", help="Write random images of the training half to a .png or .webp file."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Every data set: what it is, who publishes it and how it lies on disk; with --root, whether a folder is right."""
-    from search.config.parts import build_dataset, known_name
+    """List the data sets, with publisher and layout on disk; with --root, check a folder."""
+    from search.config.parts import build_dataset, known_dataset
     from search.config.yaml_file import apply_settings
     from trainables.data import DATASETS
 
     if root is None and not settings and picture is None:
-        entries = [_described(entry) for entry in (DATASETS if name is None else [known_name(name)])]
-        show("" if as_json else _rendered(entries), entries, as_json)
+        entries = [_described(entry) for entry in (DATASETS if name is None else [known_dataset(name)])]
+        show(entries, as_json, lambda: _rendered(entries))
         return
     if name is None:
         raise Mistakes(
@@ -52,7 +56,7 @@ def datasets(
         )
     if picture is not None and picture.suffix not in PICTURES:
         raise Mistakes(
-            f"--picture {picture}: the file's suffix says its format and must be one of {', '.join(PICTURES)}; it is "
+            f"--picture {picture}: the file's suffix sets the format and must be one of {', '.join(PICTURES)}; it is "
             f"{picture.suffix!r}."
         )
     options = apply_settings({} if root is None else {"root": str(root)}, settings or [])
@@ -62,7 +66,7 @@ def datasets(
     if picture is not None:
         _draw(dataset, split, picture)
     _say_damage(dataset, split)
-    show("" if as_json else _counted(name, counts), {"name": name, **counts}, as_json)
+    show({"name": name, **counts}, as_json, lambda: _counted(name, counts))
 
 
 def _rendered(entries: list[dict[str, Any]]) -> "RenderableType":
@@ -88,7 +92,7 @@ def _described(name: str) -> dict[str, Any]:
 
 
 def _entry(entry: dict[str, Any]) -> tuple["RenderableType", ...]:
-    """One data set for people; Text throughout, since rich would take brackets for its own."""
+    """Render a data set, as ``Text`` since rich reads brackets in a string as markup."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
@@ -110,7 +114,7 @@ def _entry(entry: dict[str, Any]) -> tuple["RenderableType", ...]:
 
 
 def _split(dataset: "Dataset") -> "ClassSplit":
-    """The default split."""
+    """Return the default split."""
     from search.config.search_config import SplitSection
     from trainables.data.split import check_images, make_split
 
@@ -122,7 +126,7 @@ def _split(dataset: "Dataset") -> "ClassSplit":
 
 
 def _say_damage(dataset: "Dataset", split: "ClassSplit") -> None:
-    """Say which files look damaged from outside; none is decoded, also because nobody looks at test classes."""
+    """Print which files look damaged by their headers; none is decoded, so test images are not seen."""
     from trainables.data.header import look_at
 
     classes = dataset.classes()
@@ -133,7 +137,7 @@ def _say_damage(dataset: "Dataset", split: "ClassSplit") -> None:
 
 
 def _draw(dataset: "Dataset", split: "ClassSplit", file: Path) -> None:
-    """Random images of the training half: nobody looks at test classes before a choice is frozen."""
+    """Write random images of the training half; test classes are not shown before a selection is frozen."""
     from search.report.sections.mosaic import chosen, random_images
     from trainables.files import write_whole
 
@@ -147,11 +151,11 @@ def _draw(dataset: "Dataset", split: "ClassSplit", file: Path) -> None:
         raise Mistakes(
             f"--picture {file}: it cannot be written ({error.strerror or error}); name another file."
         ) from error
-    say([f"{len(shown)} of {len(keys):,} images of the training half are in {file}."])
+    say([f"Wrote {len(shown)} of {len(keys):,} images of the training half to {file}."])
 
 
 def _counts(dataset: "Dataset", split: "ClassSplit") -> dict[str, Any]:
-    """Classes and images of each part of the split."""
+    """Count the classes and images in each part of the split."""
     classes = dataset.classes()
 
     def count(names: Sequence[str]) -> dict[str, int]:
@@ -179,8 +183,8 @@ def _counted(name: str, counts: dict[str, Any]) -> "RenderableType":
     ratio = SplitSection().ratio
     rows = {
         "training half": "train_half",
-        f"  trains ({ratio:.0%})": "train",
-        f"  validates ({1 - ratio:.0%})": "validation",
+        f"  training ({ratio:.0%})": "train",
+        f"  validation ({1 - ratio:.0%})": "validation",
         "test half": "test",
     }
     for title, part in rows.items():
@@ -188,22 +192,21 @@ def _counted(name: str, counts: dict[str, Any]) -> "RenderableType":
     return Group(Text(f"{name}: {counts['identity']}"), table)
 
 
-# ``holdout init``: a commented search file for a folder of images.
+# holdout init
 
 
 def init(
     folder: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[FOLDER]", help="Images, one sub-folder a class; without it, those that the program draws itself."
-        ),
+        typer.Argument(metavar="[FOLDER]", help="Images, one sub-folder per class; by default the built-in glyphs."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file; by default NAME.yaml, here.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="The file; by default NAME.yaml in the current folder."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a search file that fits a folder of images and this machine, with a comment on every section."""
+    """Write a commented search file that fits a folder of images and this machine."""
     from dataclasses import asdict
 
     from search.config.image_facts import dataset_facts, folder_facts
@@ -225,4 +228,4 @@ def init(
     found = "\n".join((*facts.sentences(), machine.sentence))
     sizes = sizes_for(facts, machine)
     record = {"file": str(path), "found": asdict(facts), "machine": asdict(machine), "sizes": asdict(sizes)}
-    show(f"{found}\nWritten to {path}; read it, and then:\n\n  holdout run {path}", record, as_json)
+    show(record, as_json, lambda: f"{found}\nWrote {path}. Read it, then run:\n\n  holdout run {path}")

@@ -1,4 +1,4 @@
-"""`holdout disk`, `remove` and `trim`."""
+"""Commands for disk space: `disk`, `remove`, `trim`."""
 
 import sys
 import time
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from search.cli.options import RUNS, Json, Name, Runs
-from search.cli.output import rendered, say, show as show_result
+from search.cli.output import Tables, say, show
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from search.report.text_table import TextTable
 
 
-KEPT = "The ledger of test openings and MLflow's runs stay, for what was seen stays seen."
+KEPT = "The ledger of test openings and MLflow's runs are kept."
 
 
 def disk(runs: Runs = RUNS, as_json: Json = False) -> None:
-    """What searches and decoded images take, the largest first, and what is free."""
+    """Show the disk usage of searches and decoded images, largest first, and the free space."""
     from search.plan.disk_usage import measure_disk
 
     usage = measure_disk(runs)
-    show_result("" if as_json else rendered(_tables(runs, usage)), _record(usage), as_json)
+    show(_record(usage), as_json, lambda: Tables(_tables(runs, usage)))
 
 
 def remove(
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
@@ -43,28 +43,25 @@ def remove(
     removal = plan_removal(runs, name)
     if not yes:
         if not sys.stdin.isatty():
-            raise Mistakes(f"`holdout remove {name}` asks before it removes, and there is no terminal; give it --yes.")
+            raise Mistakes(f"`holdout remove {name}` asks for confirmation, but there is no terminal; add --yes.")
         say(_question(removal))
         if not typer.confirm("Remove it?", err=True):
-            say(["Nothing is removed."])
+            say(["Nothing was removed."])
             raise typer.Exit(1)
     removal.carry_out()
-    show_result(
-        f"{name} is removed, {decimal(removal.size)}. {KEPT}",
-        {"name": name, "searches": names_of(removal.searches), "size": removal.size},
-        as_json,
-    )
+    record = {"name": name, "searches": names_of(removal.searches), "size": removal.size}
+    show(record, as_json, lambda: f"{name} was removed, {decimal(removal.size)}. {KEPT}")
 
 
 def trim(
     to: Annotated[
         float | None,
-        typer.Option("--to", min=0, metavar="GB", help="What may stay; by default HOLDOUT_CACHE_GB, or half the disk."),
+        typer.Option("--to", min=0, metavar="GB", help="The size to keep; default HOLDOUT_CACHE_GB, or half the disk."),
     ] = None,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Remove decoded images that no search of this machine uses, the least recently used first."""
+    """Remove decoded images that no search on this machine uses, least recently used first."""
     from rich.filesize import decimal
 
     from search.plan.disk_usage import caches_of
@@ -83,12 +80,12 @@ def trim(
             {"cache": str(cache), "limit": may, "removed": [str(store.path) for store in removed], "freed": freed}
             | {"size": size, "in_use": in_use}
         )
-        used = f", {decimal(in_use)} of them in use" if in_use else ""
+        used = f", {decimal(in_use)} of it in use" if in_use else ""
         sentences.append(
-            f"{cache}: {len(removed)} image store{'' if len(removed) == 1 else 's'} removed, {decimal(freed)}; "
-            f"{decimal(size)} of {decimal(may)} are left{used}."
+            f"{cache}: {len(removed)} image store{'' if len(removed) == 1 else 's'} removed, {decimal(freed)} freed; "
+            f"{decimal(size)} left{used} (limit {decimal(may)})."
         )
-    show_result("\n".join(sentences), records, as_json)
+    show(records, as_json, lambda: "\n".join(sentences))
 
 
 def _record(usage: "DiskUsage") -> dict[str, Any]:
@@ -99,16 +96,17 @@ def _record(usage: "DiskUsage") -> dict[str, Any]:
 
 
 def _question(removal: "Removal") -> list[str]:
-    """What will be gone, in sentences."""
+    """Return the sentences that say what will be removed."""
     from rich.filesize import decimal
 
     from search.driver.removal import names_of
 
     name = removal.folder.name
-    sentences = [f"{name} takes {decimal(removal.size)}, all of which will be removed for good."]
+    sentences = [f"{name} takes {decimal(removal.size)}, all of which will be permanently removed."]
     if removal.is_campaign:
         names = names_of(removal.searches)
-        sentences.append(f"It is a campaign, and its {len(names)} searches go with it: {', '.join(names) or 'none'}.")
+        count = f"{len(names)} search{'' if len(names) == 1 else 'es'}"
+        sentences.append(f"It is a campaign of {count}, which will be removed too: {', '.join(names) or 'none'}.")
     for search in removal.searches:
         parts = {"studies": search.usage.studies, "checkpoints": search.usage.checkpoints, "tests": search.usage.tests}
         shown = ", ".join(f"{part} {decimal(size)}" for part, size in parts.items() if size)
@@ -127,7 +125,7 @@ def _tables(runs: "Path", usage: "DiskUsage") -> "list[TextTable]":
 
     free = [f"{decimal(usage.free_runs)} free in {runs}", f"{decimal(usage.free_cache)} free in the image cache"]
     summary = (
-        f"together {decimal(usage.total)}; {'; '.join(free)}; `holdout remove NAME` removes a search, `holdout trim` "
+        f"total {decimal(usage.total)}; {'; '.join(free)}; `holdout remove NAME` removes a search, `holdout trim` "
         f"decoded images beyond {decimal(usage.cache_limit)}"
     )
     end = TextTable(title="", header=(), rows=(), labels=0, notes=(summary,))
@@ -145,7 +143,7 @@ def _entries(runs: "Path", usage: "DiskUsage") -> "TextTable":
         parts = [decimal(size) if size else "" for size in (entry.studies, entry.checkpoints, entry.tests)]
         rows.append((entry.name, entry.kind.value, decimal(entry.total), *parts, away))
         if entry.elsewhere:
-            problem = f", which cannot be looked at ({entry.elsewhere.problem})" if entry.elsewhere.problem else ""
+            problem = f", which cannot be read ({entry.elsewhere.problem})" if entry.elsewhere.problem else ""
             notes.append(f"{entry.name}: checkpoints in {entry.elsewhere.address}{problem}")
     return TextTable(
         title=f"Searches in {runs}",
@@ -168,15 +166,14 @@ def _stores(stores: "tuple[StoreUsage, ...]") -> "TextTable":
     for store in stores:
         numbers = (store.classes, store.images, store.short_side)
         whole = "unfinished" if store.images is None else store.dataset or "unknown"
-        searches = ", ".join(store.searches) or "none here"
+
         used = "in use" if store.in_use else time.strftime("%Y-%m-%d %H:%M", time.localtime(store.used))
         counts = [NOTHING if value is None else f"{value:,}" for value in numbers]
-        rows.append((Path(store.path).name[:12], whole, *counts, decimal(store.size), used, searches))
+        rows.append((Path(store.path).name[:12], whole, *counts, decimal(store.size), used))
     return TextTable(
         title=f"Decoded images in {caches}",
-        header=("store", "dataset", "classes", "images", "pixels", "size", "used", "searches"),
+        header=("store", "dataset", "classes", "images", "pixels", "size", "last used"),
         rows=tuple(rows),
         labels=2,
         notes=() if rows else ("There are no decoded images.",),
-        prose=(7,),
     )

@@ -1,4 +1,7 @@
-"""Image files embedded by a model, and files of embeddings."""
+"""Embedding image files with a model, and writing embeddings to a file.
+
+Shapes: N images, D dimensions.
+"""
 
 import os
 import time
@@ -19,21 +22,15 @@ if TYPE_CHECKING:
     from trainables.inference.embedder import Embedder
 
 
-# Embeddings and the paths of their images in one file, which needs no pickle.
-#
-# Shapes: N images, D dimensions.
+# Files of embeddings.
 
 
 def refuse_file(address: str) -> None:
-    """What can be known before anything is embedded.
-
-    Raises:
-        Mistakes: the file's suffix says no format, or it cannot be written.
-    """
+    """Raise :class:`Mistakes` if the file's format is unknown or it cannot be written, before anything is embedded."""
     path = given_path(address)
     if path.suffix not in _WRITERS:
         raise Mistakes(
-            f"--to {address}: the file's suffix says its format and must be one of {', '.join(_WRITERS)}; it is "
+            f"--to {address}: the file's suffix sets the format and must be one of {', '.join(_WRITERS)}; it is "
             f"{path.suffix!r}."
         )
     if path.is_dir():
@@ -42,17 +39,13 @@ def refuse_file(address: str) -> None:
 
 
 def refuse_unwritable(address: str) -> None:
-    """The folder in which something is to be made, or the nearest that there is above it, can be written.
-
-    Raises:
-        Mistakes: it cannot.
-    """
+    """Raise :class:`Mistakes` if the nearest existing folder above ``address`` is not writable."""
     path = given_path(address)
     if not isinstance(path, Path):
-        return  # a store says so when it is written
+        return  # a remote storage fails when it is written
     above = next(folder for folder in path.absolute().parents if folder.exists())
     if not (above.is_dir() and os.access(above, os.W_OK)):
-        raise Mistakes(f"--to {address}: nothing can be written into {above}; name another place.")
+        raise Mistakes(f"--to {address}: {above} is not writable; name another folder.")
 
 
 def write_embeddings(address: str, embeddings_ND: "NDArray[np.float32]", paths: Sequence[str]) -> None:
@@ -69,7 +62,7 @@ def write_embeddings(address: str, embeddings_ND: "NDArray[np.float32]", paths: 
         write_whole(path, _WRITERS[path.suffix](embeddings_ND, paths))
     except UnicodeEncodeError as error:
         raise Mistakes(
-            f"--to {address}: the path {error.object!a} is no UTF-8, which Parquet asks for; write a .npz file."
+            f"--to {address}: the path {error.object!a} is not UTF-8, which Parquet requires; write a .npz file."
         ) from error
     except OSError as error:
         raise Mistakes(
@@ -96,12 +89,12 @@ def _as_parquet(embeddings_ND: "NDArray[np.float32]", paths: Sequence[str]) -> C
 _WRITERS = {".npz": _as_npz, ".parquet": _as_parquet}
 
 
-# Image files through a model: how far it is, which cannot be read, and how fast it was.
+# Embedding image files.
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedFiles:
-    """Embeddings [N, D] of the images at ``paths``, those that were left out, and what it took."""
+    """Embeddings [N, D] of the images at ``paths``, the images that could not be read, and the duration."""
 
     embeddings_ND: "NDArray[np.float32]"
     paths: tuple[str, ...]
@@ -110,11 +103,11 @@ class EmbeddedFiles:
 
     @property
     def images_per_second(self) -> float:
-        """Of all images, also those that cannot be read."""
+        """The throughput, unreadable images included."""
         return (len(self.paths) + len(self.unreadable)) / self.seconds
 
     def record(self) -> dict[str, Any]:
-        """For ``--json``."""
+        """Return the record for ``--json``."""
         return {
             "images": len(self.paths),
             "dimensions": self.embeddings_ND.shape[1],
@@ -127,10 +120,10 @@ class EmbeddedFiles:
 def embedded_files(
     model: "Embedder", paths: Sequence[Path], *, batch_size: int | None, skip_unreadable: bool
 ) -> EmbeddedFiles:
-    """The embeddings of image files, which ``found_images`` found.
+    """Embed image files, with a progress bar.
 
     Raises:
-        Mistakes: images cannot be read, and are not to be skipped; or none can.
+        Mistakes: images cannot be read and ``skip_unreadable`` is False, or none can be read.
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -149,13 +142,14 @@ def embedded_files(
     sentences = [f"{image.key} cannot be read ({image.reason})." for image in found.unreadable]
     if found.unreadable and not skip_unreadable:
         count = f"{len(found.unreadable):,} of {len(paths):,} images cannot be read"
-        raise Mistakes([*sentences, f"{count}, and nothing is written: mend them, or give --skip-unreadable."])
+        raise Mistakes([*sentences, f"{count}, so nothing was written: repair them, or add --skip-unreadable."])
     if not len(found.positions_N):
-        raise Mistakes([*sentences, f"None of the {len(paths):,} images can be read, and nothing is written."])
+        which = "The only image cannot" if len(paths) == 1 else f"None of the {len(paths):,} images can"
+        raise Mistakes([*sentences, f"{which} be read, so nothing was written."])
     say(sentences, "yellow")
     kept = tuple(str(paths[position]) for position in found.positions_N.tolist())
     files = EmbeddedFiles(embeddings_ND=found.embeddings_ND, paths=kept, unreadable=found.unreadable, seconds=seconds)
-    left_out = f"; left out, since unreadable: {len(found.unreadable):,}" if found.unreadable else ""
+    skipped = f"; skipped {len(found.unreadable):,} that cannot be read" if found.unreadable else ""
     what = "1 image" if len(kept) == 1 else f"{len(kept):,} images"
-    say([f"{what} in {seconds:.1f} s, {files.images_per_second:,.1f} images a second{left_out}."], "dim")
+    say([f"{what} in {seconds:.1f} s, {files.images_per_second:,.1f} images per second{skipped}."], "dim")
     return files

@@ -1,12 +1,12 @@
-"""Commands that only read: `status`, `compare`, `report`, `verify`, `serve`, `doctor`."""
+"""Commands that read results: `status`, `compare`, `report`, `verify`, `serve`, `doctor`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from search.cli.options import RUNS, Json, Names, Output, Runs, Settings, known_names
-from search.cli.output import rendered, show, show_line
+from search.cli.options import RUNS, AnyName, Json, Names, Output, Runs, Settings, known_names
+from search.cli.output import Tables, show, show_line
 from trainables.mistakes import Failure, Mistakes
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from search.report.text_table import TextTable
 
 
-# ``holdout status``: what is there and how far it is.
+# holdout status
 
 COLUMNS = ("search", "stage", "loss", "running", "complete", "pruned", "failed", "of", "best")
 
@@ -30,16 +30,16 @@ def status(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]", help="A search or campaign; all of them without it.", autocompletion=known_names
+            metavar="[NAME]", help="A search or campaign; by default all of them.", autocompletion=known_names
         ),
     ] = None,
     runs: Runs = RUNS,
     address: Annotated[
-        str | None, typer.Option("--address", metavar="URL", help="Ask the cluster with this dashboard.")
+        str | None, typer.Option("--address", metavar="URL", help="The dashboard of a cluster to ask.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """What is there and how far it is, on this machine or on a cluster."""
+    """Show the searches and their progress, on this machine or on a cluster."""
     if address:
         from search.engines.ray_jobs import connected
 
@@ -51,11 +51,11 @@ def status(
         from search.plan.stored import status_of
 
         found = [asdict(status_of(search)) for search in _searches(runs, name)]
-    show("" if as_json else rendered([_status_table(found, address or str(runs))]), found, as_json)
+    show(found, as_json, lambda: Tables([_status_table(found, address or str(runs))]))
 
 
 def _searches(runs: Path, name: str | None) -> list["StoredSearch"]:
-    """All searches, the search ``name``, or those searches of the campaign ``name`` that there are."""
+    """Return the search ``name``, the existing searches of the campaign ``name``, or by default all searches."""
     from search.plan.runs import RunFolder, existing_run, find_runs
     from search.plan.stored import StoredSearch
 
@@ -74,8 +74,8 @@ def _status_table(found: list[dict[str, Any]], location: str) -> "TextTable":
 
     rows, notes = [], []
     for entry in found:
-        going_on = entry["driver"] or entry["state"] in ("tested", "unreadable")
-        state = entry["state"] if going_on else f"{entry['state']}, stopped"
+        unfinished = entry["state"] not in ("tested", "unreadable")
+        state = f"{entry['state']}, stopped" if unfinished and not entry["driver"] else entry["state"]
         for row in entry["studies"]:
             best = NOTHING if row["best"] is None else f"{row['best']:.4f}"
             numbers = [str(row[key]) for key in ("running", "complete", "pruned", "failed", "planned")]
@@ -95,11 +95,11 @@ def _status_table(found: list[dict[str, Any]], location: str) -> "TextTable":
     )
 
 
-# ``holdout compare``: searches of one split beside each other.
+# holdout compare
 
 
 def compare(names: Names, output: Output = None, runs: Runs = RUNS, as_json: Json = False) -> None:
-    """The losses of searches beside each other, and which of them differ."""
+    """Compare the losses of searches on the same split, and show which of them differ."""
     from search.plan.runs import existing_run
     from search.report.comparison import compare as compare_searches
     from search.report.comparison_tables import as_csv, text_tables
@@ -112,40 +112,41 @@ def compare(names: Names, output: Output = None, runs: Runs = RUNS, as_json: Jso
     tables = text_tables(comparison)
     for path in output or []:
         write_output(path, as_csv(comparison), tables)
-    show("" if as_json else rendered(tables), comparison.model_dump(mode="json"), as_json)
+    show(comparison.model_dump(mode="json"), as_json, lambda: Tables(tables))
 
 
-# ``holdout report``: searches or a campaign as one page that is read anywhere.
+# holdout report
 
 
 def report(
     names: Names,
     output: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE", help="Where to write it, instead of report.html.")
+        Path | None,
+        typer.Option("--output", metavar="FILE", help="The file; by default report.html in the folder of the search."),
     ] = None,
     runs: Runs = RUNS,
 ) -> None:
-    """Write a search, several of one split, or a campaign as one HTML file with pictures; the test is not opened."""
+    """Write a report on a search, several of one split, or a campaign, as one HTML file; it does not open the test."""
     from search.campaigns import write_report
 
     show_line(str(write_report(runs, list(dict.fromkeys(names)), output)))
 
 
-# ``holdout verify``: a search or a campaign, recomputed from its records.
+# holdout verify
 
 
 def verify(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A search or campaign.", autocompletion=known_names)],
+    name: AnyName,
     retrain: Annotated[
         str | None,
         typer.Option(
-            "--retrain", metavar="LOSS:NUMBER", help="Also train one trial again, as in mpa:3 or mpa@final:0."
+            "--retrain", metavar="LOSS:NUMBER", help="Also train a trial again, such as mpa:3 or mpa@final:0."
         ),
     ] = None,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Recompute everything from the records alone, and say what differs from what is stored."""
+    """Recompute all results from the records, and report what differs from the stored ones."""
     found = []
     for check in _checks(runs, name, retrain):
         found.append(check)
@@ -153,7 +154,7 @@ def verify(
             show_line(f"{'ok ' if check.is_there else '-- '} {check.what}{'' if check.is_there else ': not there yet'}")
     problem = found[-1].problem
     if as_json:
-        show("", {"name": name, "ok": problem is None, "checks": [check._asdict() for check in found]}, as_json)
+        show({"name": name, "ok": problem is None, "checks": [check._asdict() for check in found]}, as_json, str)
     if problem:
         raise Failure(problem)
 
@@ -187,41 +188,41 @@ def _checks(runs: Path, name: str, retrain: str | None) -> "Iterator[Check]":
 
 
 def _refuse_running(run: "RunFolder") -> None:
-    """What changes while it is read fits nothing."""
+    """Raise :class:`Mistakes` if the search is running: its records would change while they are read."""
     if run.path.exists() and (driver := run.driver()):
-        raise Mistakes(f"{run.name} is being run by {driver}; verify it when that has ended.")
+        raise Mistakes(f"{run.name} is being run by {driver}; verify it after that has ended.")
 
 
-# ``holdout serve``: a page that lives while searches run.
+# holdout serve
 
 
 def serve(
     runs: Runs = RUNS,
-    host: Annotated[str, typer.Option("--host", help="Where to listen; any but this machine's own needs a token.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any that is free.")] = 8650,
+    host: Annotated[
+        str, typer.Option("--host", help="The address to listen on; any but a local one needs a token.")
+    ] = ("127.0.0.1"),
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 for any free one.")] = 8650,
 ) -> None:
-    """Serve a page of all searches of the runs folder, which follows them while they run; it only reads."""
+    """Serve a live page of all searches in the runs folder. It is read-only."""
     from search.report.live.app import serve as serve_page
 
     serve_page(runs, host, port, show_line)
 
 
-# ``holdout doctor``: what this machine can do.
+# holdout doctor
 
 STYLES = {"ok": "green", "warning": "yellow", "failed": "red"}
 
 
 def doctor(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[SEARCH.yaml]", help="A search file, or a recipe's name.")
+        Path | None, typer.Argument(metavar="[SEARCH.yaml]", help="A search file, or the name of a recipe.")
     ] = None,
     settings: Settings = None,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Look at this machine, and at what a search would need; exit code 1 where something is missing."""
+    """Check this machine, and whether a search can run on it; exit code 1 if something is missing."""
     from dataclasses import asdict
 
     from search.config.recipes import read_search
@@ -230,7 +231,7 @@ def doctor(
 
     config = parse_config(read_search(file, settings or [])) if file else None
     results = list(examine(config, runs))
-    show("" if as_json else _doctor_table(results), [asdict(result) for result in results], as_json)
+    show([asdict(result) for result in results], as_json, lambda: _doctor_table(results))
     if any(result.state == "failed" for result in results):
         raise typer.Exit(1)
 

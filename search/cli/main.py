@@ -1,6 +1,6 @@
-"""``holdout``: the program, its exit codes and its error messages.
+"""``holdout``: the program, its commands, exit codes and error messages.
 
-A command's module imports nothing but typer; what a command needs it imports when it runs, so that ``--help`` and a
+Modules of commands import only light modules; a command imports what it needs when it runs, so that ``--help`` and a
 mistyped command answer at once.
 """
 
@@ -26,7 +26,7 @@ FAILED, MISTAKE = 1, 2
 UNUSABLE = (
     errno.EACCES, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM, errno.EROFS,
 )  # fmt: skip
-"""Why a path that was given does not serve, wherever that shows."""
+"""Error numbers that mean that a path given by the user cannot be used."""
 
 app = typer.Typer(
     name="holdout",
@@ -42,7 +42,7 @@ PANELS: dict[str, tuple[Callable[..., Any], ...]] = {
     "Models": (models.export, models.embed, models.index, models.query, models.register),
     "Disk": (disk.disk, disk.remove, disk.trim),
     "Cluster": (cluster.submit, cluster.list_searches, cluster.logs, cluster.stop, cluster.wait),
-    "What there is": (
+    "Catalogue and checks": (
         catalogue.losses,
         datasets.datasets,
         catalogue.backbones,
@@ -51,9 +51,12 @@ PANELS: dict[str, tuple[Callable[..., Any], ...]] = {
         look.doctor,
     ),
 }
-NAMES: dict[Callable[..., Any], str] = {cluster.list_searches: "list"}  # `list` is Python's own word
-GO_ON = {"run", "select", "test", "audit", "campaign", "sync"}
-"""The commands that begin where they were interrupted."""
+"""The commands by heading of ``--help``."""
+
+NAMES: dict[Callable[..., Any], str] = {cluster.list_searches: "list"}  # `list` would shadow Python's
+RESUMABLE = {"run", "select", "test", "audit", "campaign", "sync"}
+"""The commands that resume where they were interrupted."""
+
 for panel, commands in PANELS.items():
     for command in commands:
         app.command(NAMES.get(command), rich_help_panel=panel)(command)
@@ -75,7 +78,7 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line: 0 done, 1 failed, 2 a user's mistake, 130 interrupted."""
+    """Run the command line. Exit codes: 0 success, 1 failure, 2 a user's mistake, 130 interrupted."""
     set_up_logging()
     find_parts_here()
     for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C, and `kill` or `holdout stop`
@@ -96,13 +99,13 @@ def main() -> None:
             raise
         path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
         shown = path if len(path) <= 80 else f"{path[:77]}…"
-        say([f"{shown!r} cannot be used ({error.strerror}); name another path, or permit what was asked."], "red")
+        say([f"{shown!r} cannot be used ({error.strerror}); name another path, or change its permissions."], "red")
         sys.exit(MISTAKE)
 
 
 def _interrupt(*_: object) -> None:
-    """End, at once and in one line, which comes first: who asked may wait for seconds (Ray: three) and then kill."""
-    goes_on = " The same command goes on where this one stopped." if GO_ON.intersection(sys.argv[1:2]) else ""
-    say([f"Interrupted.{goes_on}"], "yellow")
-    logging.disable()  # libraries complain of being torn out of their work
+    """Print a line and end. The line comes first, since the sender may kill the process soon (Ray: after 3 s)."""
+    resume = " The same command resumes where this one stopped." if RESUMABLE.intersection(sys.argv[1:2]) else ""
+    say([f"Interrupted.{resume}"], "yellow")
+    logging.disable()  # libraries log errors when they are interrupted
     raise KeyboardInterrupt

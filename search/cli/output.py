@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -22,61 +22,40 @@ from rich.text import Text
 from search.report.text_table import TextTable
 from search.secrets import without_password
 
-# Where the command line speaks: results on standard output, everything else on standard error.
 
-
-def _results() -> "Terminal":
-
-    # A file or a pipe has no width of its own; rich reads COLUMNS where it is given none.
-    return Terminal(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120, emoji=False)
-
-
-@cache
-def messages() -> "Terminal":
-    """What speaks to people beside the result."""
-
-    return Terminal(stderr=True, emoji=False)  # mylab:loss:x is no picture
-
-
-def show(rendered: "RenderableType", value: Any, as_json: bool) -> None:
-    """Print a result, for people or for programs."""
+def show(record: Any, as_json: bool, for_people: Callable[[], RenderableType]) -> None:
+    """Print a result on standard output: ``record`` as JSON, or what ``for_people`` returns."""
     if as_json:
-        print(json.dumps(value, indent=2, allow_nan=False))
+        print(json.dumps(record, indent=2, allow_nan=False))
     else:
-        _results().print(rendered)
+        _results().print(for_people())
 
 
 def show_line(text: str) -> None:
-    """Print one line of a result, however long."""
+    """Print one line of a result on standard output, without wrapping it."""
     _results().print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def say(sentences: Sequence[str], style: str | None = None) -> None:
-    """Print sentences beside the result."""
+    """Print sentences on standard error."""
     for sentence in sentences:
-        messages().print(_fit_to_show(sentence), style=style, highlight=False, markup=False, soft_wrap=True)
+        messages().print(_printable(sentence), style=style, highlight=False, markup=False, soft_wrap=True)
 
 
-def _fit_to_show(text: str) -> str:
-    """``text`` without passwords, nor what moves a cursor or turns writing round: names may come from anyone."""
+def _printable(text: str) -> str:
+    """Return ``text`` without passwords, and with control characters and text-direction marks escaped."""
     return "".join(
         character if character.isprintable() or character in "\n\t" else ascii(character)[1:-1]
         for character in without_password(text)
     )
 
 
-def rendered(tables: Sequence["TextTable"]) -> "RenderableType":
-    """Tables for a terminal of any width."""
-
-    return LaidOut(tables)
-
-
 def set_up_logging() -> None:
-    """Our own warnings reach the terminal; libraries' do not talk into it."""
+    """Log this project's warnings to standard error, and of libraries only errors."""
     logging.basicConfig(level=logging.ERROR, format="%(message)s", handlers=[_Handler()], force=True)
     for package in ("search", "spaces", "trainables"):
         logging.getLogger(package).setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # what it cannot decode is refused with its reason
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # unreadable images are reported as mistakes
 
 
 class _Handler(logging.Handler):
@@ -88,46 +67,57 @@ class _Handler(logging.Handler):
         RichHandler(console=messages(), show_time=False, show_path=False, markup=False).emit(record)
 
 
-# A terminal that takes no orders from what is shown on it: names of classes, files and searches are other people's.
+# Terminals.
 
-_ORDERS = re.compile(r"\x1b\[[\d;]*m|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Colours, control characters but for the tabulator and the line's end, and what turns the direction of writing."""
+_CONTROL = re.compile(r"\x1b\[[\d;]*m|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Colour codes, control characters except tab and newline, and text-direction marks."""
 
 
 class Terminal(Console):
-    """Rich's console, which leaves control characters of the text in it; here they go."""
+    """Rich's console, which also strips control characters from user-supplied text such as names of classes."""
 
-    # They are no cells wide to rich too, so a table stays as it was laid out without them.
+    # Rich gives them no width either, so the layout of a table does not change.
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """As rich's; what it says to the terminal itself stays."""
+        """Yield rich's segments, stripped; its own control segments stay."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(_ORDERS.sub("", segment.text), segment.style)
+            yield segment if segment.control else Segment(_CONTROL.sub("", segment.text), segment.style)
 
 
-# Tables of text at the width of a terminal: no number is cut or broken, however narrow it is.
-#
-# A table that is too wide is shown as a few narrower ones below each other, each with the labels of its rows. Where
-# that
-# would be many, each row becomes a block with a line a cell.
+def _results() -> Terminal:
+    # A file or a pipe has no width. Rich uses COLUMNS if no width is given.
+    return Terminal(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120, emoji=False)
+
+
+@cache
+def messages() -> Terminal:
+    """Return the console on standard error."""
+    return Terminal(stderr=True, emoji=False)  # mylab:loss:x is not an emoji code
+
+
+# Tables.
 
 GAP = 2
-"""Blanks between two columns."""
+"""Spaces between two columns."""
 
 MOST_PARTS = 3
-"""A table in more parts is harder to read than a block a row."""
+"""The maximum number of parts of a wide table; beyond it, a block per row is easier to read."""
 
 PROSE = 24
-"""Sentences have at least so many columns, or the width that they need."""
+"""The minimum width of a column of sentences, unless they are shorter."""
 
 
-class LaidOut:
-    """Tables that are laid out when the width is known."""
+class Tables:
+    """Tables of text, laid out for the width of the terminal. No number is cut or broken, however narrow it is.
+
+    A table that is too wide is split into a few narrower ones below each other, each with the labels of its rows. If
+    there would be more than :data:`MOST_PARTS`, each row becomes a block with one line per cell.
+    """
 
     def __init__(self, tables: Sequence[TextTable]) -> None:
         self._tables = tables
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The tables, each with its title and its notes."""
+        """Yield the tables, each with its title and notes."""
         for table in self._tables:
             if table.rows:
                 if table.title:
@@ -152,9 +142,9 @@ def _laid_out(table: TextTable, width: int) -> Iterator[RenderableType]:
 
 
 def _parts(table: TextTable, width: int) -> list[list[int]] | None:
-    """The columns of each part, as many as fit beside the labels; None where that would be too many parts.
+    """Return the columns of each part of a table; None if there would be too many parts.
 
-    Spare columns are only shown where all is one part.
+    Spare columns are dropped if the table has more than one part.
     """
     columns = range(table.labels, len(table.header))
     whole = _as_parts(table, columns, width)
@@ -164,7 +154,7 @@ def _parts(table: TextTable, width: int) -> list[list[int]] | None:
 
 
 def _as_parts(table: TextTable, columns: Sequence[int], width: int) -> list[list[int]] | None:
-    """The same of some columns, however many parts there are; None where a column does not fit beside the labels."""
+    """Split ``columns`` into parts that fit next to the labels; None if one column alone does not fit."""
     widths = [_least_width(table, column) for column in range(len(table.header))]
     labels = sum(widths[: table.labels]) + GAP * (table.labels - 1)
     parts: list[list[int]] = []
@@ -203,7 +193,7 @@ def _grid(table: TextTable, columns: Sequence[int]) -> Table:
 
 
 def _without_repeats(table: TextTable) -> Iterator[tuple[str, ...]]:
-    """The rows; labels that a row shares with the one above are left out, but never its last."""
+    """Yield the rows without labels repeated from the row above; the last label is always kept."""
     yield from table.rows[:1]
     for above, row in pairwise(table.rows):
         same = 0
@@ -213,7 +203,7 @@ def _without_repeats(table: TextTable) -> Iterator[tuple[str, ...]]:
 
 
 def _block(table: TextTable, row: Sequence[str], width: int) -> Iterator[RenderableType]:
-    """A row's labels, and below them its values: each beside its heading where it fits, and else under it."""
+    """Yield a row's labels, and below them each value, to the right of its heading if it fits, else below it."""
     if table.labels:
         yield Text(", ".join(row[: table.labels]), style="bold")
     columns = [column for column in range(table.labels, len(table.header)) if column not in table.spare]

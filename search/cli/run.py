@@ -1,4 +1,4 @@
-"""Commands that train: `run`, `select`, `test`, `audit`, `campaign`, and `sync`."""
+"""Commands that train: `run`, `select`, `test`, `audit`, `campaign`; and `sync`."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -9,20 +9,18 @@ import typer
 
 from search.cli import STARTED
 from search.cli.options import RUNS, Json, Name, Output, Runs, SearchFile, Settings
-from search.cli.output import messages, rendered, say, show
+from search.cli.output import Tables, messages, say, show
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
     from search.driver.stages import Outcome
     from search.plan.runs import CampaignFolder
     from search.plan.search import OpenedSearch
-
-
-# The commands that do something: run, select, test, audit, sync.
+    from search.stages import Stage
 
 
 def run(file: SearchFile, settings: Settings = None, runs: Runs = RUNS, as_json: Json = False) -> None:
-    """Start a search, go on with it, extend it, or print the result of a finished one."""
+    """Start, resume or extend a search, or show the result of a finished one."""
     from search.driver.progress_view import phase
 
     with phase(messages(), "Reading the search …"):
@@ -36,21 +34,21 @@ def run(file: SearchFile, settings: Settings = None, runs: Runs = RUNS, as_json:
 
 
 def select(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
-    """Confirm the finalists with fresh seeds and freeze one configuration a loss."""
+    """Confirm the finalists with new seeds, and freeze one configuration per loss."""
     from search.plan.runs import refuse_member
     from search.stages import Stage
 
     refuse_member(runs, name)
     with _opened(name, runs) as search:
         if not search.is_done(Stage.SEARCH):
-            raise Mistakes(f"The search {name} has trials left; `holdout run` its file first, or ask for fewer trials.")
-    _print_result(_run(search, "select"), as_json)
+            raise Mistakes(f"The search {name} has trials left; `holdout run` its file first.")
+    _print_result(_run(search, Stage.SELECT), as_json)
 
 
 def test(
     name: Name,
     again: Annotated[
-        str | None, typer.Option("--again", metavar="REASON", help="Open the test classes once more; say why.")
+        str | None, typer.Option("--again", metavar="REASON", help="Open the test classes once more, for this reason.")
     ] = None,
     runs: Runs = RUNS,
     as_json: Json = False,
@@ -63,111 +61,40 @@ def test(
     refuse_member(runs, name)
     with _opened(name, runs) as search:
         if not search.is_done(Stage.SELECT):
-            raise Mistakes(f"Nothing is chosen in {name} yet; `holdout select {name}` comes first.")
+            raise Mistakes(f"No configuration of {name} is chosen yet; run `holdout select {name}` first.")
         if again is not None and not again.strip():
-            raise Mistakes("--again needs a reason; say in a sentence why the test classes are opened once more.")
+            raise Mistakes("--again needs a reason; state in a sentence why the test classes are opened once more.")
         if search.is_done(Stage.TEST) and again is None:
             _print_result(recorded_outcome(search), as_json)
             raise Mistakes(
-                f"The test classes of {name} were opened before, and the result above is that of the first time; "
-                "`--again REASON` opens them once more, and every later table says so."
+                f"The test classes of {name} were already opened, and the result above is from that time. "
+                "`--again REASON` opens them once more, and every later table shows it."
             )
-    _print_result(_run(search, "test", again), as_json)
+    _print_result(_run(search, Stage.TEST, again), as_json)
 
 
 def audit(
     name: Name,
-    trials: Annotated[int, typer.Option("--trials", min=1, help="How many pruned trials of each loss.")] = 4,
+    trials: Annotated[int, typer.Option("--trials", min=1, help="The number of pruned trials of each loss.")] = 4,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Train pruned trials of a search to their end: what was pruning worth?"""
+    """Train pruned trials of a search to their end, to measure the cost of pruning."""
     from search.driver.start import audit_search
     from search.report.comparison_tables import text_tables
 
     outcome = audit_search(name, runs, trials, messages(), started=STARTED)
-    show("" if as_json else rendered(text_tables(outcome.comparison)), outcome.summary.model_dump(mode="json"), as_json)
-
-
-def sync(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
-    """Make MLflow equal to the studies of a search, or of a campaign."""
-    from search.driver.synchronise import make_projection, where_to_look
-    from search.plan.runs import CampaignFolder, RunFolder
-
-    campaign = CampaignFolder(runs, name)
-    with ExitStack() as stack:
-        begun = [member for member in campaign.searches() if RunFolder(runs, member).config.exists()]
-        searches = [stack.enter_context(_opened(search, runs)) for search in begun or [name]]
-        count = _synchronise_campaign(campaign, searches) if begun else _synchronise(searches)
-        where = where_to_look(searches[0].plan, make_projection(searches[0].plan))
-    if not as_json:
-        say([where], style="dim")
-    show(f"MLflow holds all {count} trials of {name}.", {"name": name, "trials": count}, as_json)
-
-
-def _synchronise(searches: "Sequence[OpenedSearch]") -> int:
-    from search.driver.stages import recorded_outcome
-    from search.driver.synchronise import make_projection, synchronise
-
-    return sum(synchronise(recorded_outcome(search), make_projection(search.plan)) for search in searches)
-
-
-def _synchronise_campaign(folder: "CampaignFolder", searches: "Sequence[OpenedSearch]") -> int:
-    from search.campaigns import campaign_result, record_campaign
-    from search.config.campaign import parse_campaign
-    from search.config.yaml_file import read_yaml
-    from search.report.summary import write_summary
-
-    count = _synchronise(searches)
-    if folder.result.exists():
-        campaign = parse_campaign(read_yaml(folder.config))
-        result = campaign_result(campaign, [(search, write_summary(search)) for search in searches])
-        record_campaign([search.plan for search in searches], campaign, result, folder)
-    return count
-
-
-def _run(search: "OpenedSearch", stage: str, reason: str | None = None) -> "Outcome":
-    from search.driver.pipeline import run_stages
-    from search.stages import Stage
-
-    (outcome,) = run_stages(
-        [search.plan], messages(), [Stage(stage)], started=STARTED, opener=search.name, reason=reason
-    )
-    return outcome
-
-
-@contextmanager
-def _opened(name: str, runs: Path) -> "Iterator[OpenedSearch]":
-    """The search, for as long as it is worked on: nobody drives it meanwhile."""
-    from search.driver.start_up import hold
-    from search.plan.make_plan import reopened
-    from search.plan.search import open_search
-
-    plan = reopened(runs, name)
-    with hold([plan]), closing(open_search(plan)) as search:
-        yield search
-
-
-def _print_result(outcome: "Outcome", as_json: bool) -> None:
-    if as_json:
-        show("", outcome.summary.model_dump(mode="json"), as_json)
-        return
-    from search.report.comparison_tables import headline_tables
-
-    show(rendered(headline_tables(outcome.comparison)), None, as_json)
-
-
-# ``holdout campaign``: a study of several searches, and its table.
+    show(outcome.summary.model_dump(mode="json"), as_json, lambda: Tables(text_tables(outcome.comparison)))
 
 
 def campaign(
-    file: Annotated[Path, typer.Argument(metavar="CAMPAIGN.yaml", help="A campaign file, or a campaign's name.")],
+    file: Annotated[Path, typer.Argument(metavar="CAMPAIGN.yaml", help="A campaign file, or the name of a campaign.")],
     settings: Settings = None,
     output: Output = None,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Start a study of several searches, go on with it, or print the result of a finished one."""
+    """Start, resume or extend a study of several searches, or show the result of a finished one."""
     from search.driver.progress_view import phase
 
     with phase(messages(), "Reading the campaign …"):
@@ -210,4 +137,70 @@ def campaign(
     tables = campaign_tables(campaign, result, settings or [])
     for path in output or []:
         write_output(path, campaign_csv(result), tables)
-    show("" if as_json else rendered(tables), result.model_dump(mode="json"), as_json)
+    show(result.model_dump(mode="json"), as_json, lambda: Tables(tables))
+
+
+def sync(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
+    """Update MLflow from the studies of a search or campaign."""
+    from search.driver.synchronise import make_projection, where_to_look
+    from search.plan.runs import CampaignFolder, RunFolder
+
+    campaign = CampaignFolder(runs, name)
+    with ExitStack() as stack:
+        begun = [member for member in campaign.searches() if RunFolder(runs, member).config.exists()]
+        searches = [stack.enter_context(_opened(search, runs)) for search in begun or [name]]
+        count = _synchronise_campaign(campaign, searches) if begun else _synchronise(searches)
+        where = where_to_look(searches[0].plan, make_projection(searches[0].plan))
+    if not as_json:
+        say([where], style="dim")
+    what = "the only trial" if count == 1 else f"all {count} trials"
+    show({"name": name, "trials": count}, as_json, lambda: f"MLflow holds {what} of {name}.")
+
+
+# Helpers.
+
+
+def _synchronise(searches: "Sequence[OpenedSearch]") -> int:
+    from search.driver.stages import recorded_outcome
+    from search.driver.synchronise import make_projection, synchronise
+
+    return sum(synchronise(recorded_outcome(search), make_projection(search.plan)) for search in searches)
+
+
+def _synchronise_campaign(folder: "CampaignFolder", searches: "Sequence[OpenedSearch]") -> int:
+    from search.campaigns import campaign_result, record_campaign
+    from search.config.campaign import parse_campaign
+    from search.config.yaml_file import read_yaml
+    from search.report.summary import write_summary
+
+    count = _synchronise(searches)
+    if folder.result.exists():
+        campaign = parse_campaign(read_yaml(folder.config))
+        result = campaign_result(campaign, [(search, write_summary(search)) for search in searches])
+        record_campaign([search.plan for search in searches], campaign, result, folder)
+    return count
+
+
+def _run(search: "OpenedSearch", stage: "Stage", reason: str | None = None) -> "Outcome":
+    from search.driver.pipeline import run_stages
+
+    (outcome,) = run_stages([search.plan], messages(), [stage], started=STARTED, opener=search.name, reason=reason)
+    return outcome
+
+
+@contextmanager
+def _opened(name: str, runs: Path) -> "Iterator[OpenedSearch]":
+    """Open a stored search, and hold it exclusively meanwhile."""
+    from search.driver.start_up import hold
+    from search.plan.make_plan import reopened
+    from search.plan.search import open_search
+
+    plan = reopened(runs, name)
+    with hold([plan]), closing(open_search(plan)) as search:
+        yield search
+
+
+def _print_result(outcome: "Outcome", as_json: bool) -> None:
+    from search.report.comparison_tables import headline_tables
+
+    show(outcome.summary.model_dump(mode="json"), as_json, lambda: Tables(headline_tables(outcome.comparison)))

@@ -1,4 +1,4 @@
-"""`holdout trials` and `show`."""
+"""Commands for trials: `trials`, `show`."""
 
 import math
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search.cli.options import RUNS, Json, Name, Runs
-from search.cli.output import messages, rendered, show as show_result
+from search.cli.output import Tables, say, show as show_result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -18,29 +18,30 @@ if TYPE_CHECKING:
 
 
 MOST_ROWS = 500
+"""The maximum number of trials in a table without ``--top``."""
 
 Loss = Annotated[
-    str, typer.Argument(metavar="LOSS", help="A loss, or its later trainings: mpa, mpa@confirm, mpa@final.")
+    str, typer.Argument(metavar="LOSS", help="A loss, or its trainings of a later stage: mpa, mpa@confirm, mpa@final.")
 ]
 
 
 def trials(
     name: Name,
-    loss: Annotated[str | None, typer.Option("--loss", help="Only this loss's; all losses' without it.")] = None,
+    loss: Annotated[str | None, typer.Option("--loss", help="Only trials of this loss.")] = None,
     top: Annotated[
         int,
         typer.Option(
             "--top",
             min=0,
             metavar="N",
-            help="Of each study only the N trials with the highest values; 0: all of up to 500.",
+            help="Only the N trials of each study with the highest values; 0 for all, up to 500.",
         ),
     ] = 0,
-    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write them to a file too.")] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Also write all of them to a file.")] = None,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """The trials of a search: parameters, value, state, and why each ended."""
+    """List the trials of a search, with params, value, state, and the reason for their end."""
     from dataclasses import asdict
 
     from search.plan.stored import stored_search, trial_rows, trials_csv
@@ -50,11 +51,11 @@ def trials(
     tables = {study: trial_rows(search.trials_of(study)) for study in ([loss] if loss else search.losses)}
     if csv:
         write_text(csv, trials_csv(tables))
-        messages().print(f"Written to {csv}.", style="dim", highlight=False)
+        say([f"Wrote {csv}."], "dim")
     show_result(
-        "" if as_json else rendered([_of_study(f"{name}/{study}", rows, top) for study, rows in tables.items()]),
         {study: [asdict(row) for row in rows] for study, rows in tables.items()},
         as_json,
+        lambda: Tables([_of_study(f"{name}/{study}", rows, top) for study, rows in tables.items()]),
     )
 
 
@@ -65,30 +66,30 @@ def show(
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """One trial: parameters, seed, why it ended, its epochs as a curve, its checkpoint and its log."""
+    """Show a trial: params, seed, the reason for its end, its curve, checkpoint and log."""
     from dataclasses import asdict
 
     from search.plan.stored import stored_search
     from search.report.trial_page import trial_page
 
     page = trial_page(stored_search(runs, name), loss, number)
-    show_result("" if as_json else _page(page), asdict(page), as_json)
+    show_result(asdict(page), as_json, lambda: _page(page))
 
 
 def _of_study(title: str, rows: list["TrialRow"], top: int) -> "TextTable":
-    """All rows; of very many, which nobody reads, the best ones and how to get the rest."""
+    """Return the table of a study: all rows, or the best if there are more than :data:`MOST_ROWS`."""
     shown = top or (MOST_ROWS if len(rows) > MOST_ROWS else len(rows))
     if shown >= len(rows):
         return _table(title, rows, () if rows else (f"{title}: no trial yet",))
     best = sorted(rows, key=lambda row: -math.inf if row.value is None else row.value, reverse=True)[:shown]
-    return _table(title, best, (f"The {shown:,} best of {len(rows):,} trials; --csv FILE or --json gives all.",))
+    return _table(title, best, (f"The best {shown:,} of {len(rows):,} trials; --csv FILE or --json gives all.",))
 
 
 def _table(title: str, rows: list["TrialRow"], notes: tuple[str, ...]) -> "TextTable":
-    from search.plan.stored import parameter_names
+    from search.plan.stored import param_names
     from search.report.text_table import TextTable
 
-    names = parameter_names(rows)
+    names = param_names(rows)
     header = ("trial", "state", "value", "epochs", *names, "outcome")
     return TextTable(
         title=title,
@@ -125,7 +126,7 @@ def _page(page: "TrialPage") -> "RenderableType":
     for key, text in {
         "state": row.state.lower(),
         "value": None if row.value is None else f"{row.value:.4f} ({page.objective})",
-        "parameters": parameters(row.params) or "none",
+        "params": parameters(row.params) or "none",
         "seed": None if row.seed is None else str(row.seed),
         "same as": None if row.replicate_of is None else f"trial {row.replicate_of}, with another seed",
         "outcome": row.outcome,

@@ -1,1 +1,1 @@
-"""The search file: its sections, their defaults, and all that can be wrong in it."""
+"""The search file: its sections, their defaults, and its validation."""

@@ -19,18 +19,19 @@ from search.stages import Role
 from spaces.space import Value
 from trainables.mistakes import Mistakes, raise_if_any
 
-# The campaign file: a search file, what varies, and the table that comes out.
+# The campaign file: a search file, the settings that vary, and the table of the results.
 
 LOSS = "loss"
+"""The axis of the losses, which every campaign has."""
+
 VALIDATION = "validation"
-"""Beside the test metrics: the objective on the validation classes, confirmed."""
+"""The column for the confirmed objective on the validation classes, next to the test metrics."""
 
 Labels = dict[str, dict[str, Any]]
-"""For each label of an axis its settings, ``key.path: value`` as ``--set`` takes them."""
-
+"""The settings of each label of an axis, as ``key.path: value``, like ``--set``."""
 
 MOST_SEARCHES = 500
-"""Each of them is checked before any begins."""
+"""Limit of searches, all of which are checked before any begins."""
 
 STAND_INS = {
     "name": "unnamed",
@@ -39,23 +40,23 @@ STAND_INS = {
     "vary": {"axis": {"label": {}}},
     "table": {"rows": [LOSS]},
 }
-"""What is put for a required key that is missing or wrong while the rest of a file is looked at."""
+"""Values for required keys that are missing or wrong, so that the rest of a file can be checked."""
 
 
 def _check_label(axis: str, label: str, settings: Mapping[str, Any]) -> None:
     try:
         plain_name(label)
     except ValueError as error:
-        raise ValueError(f"the label {label!r} of {axis} stands in the names of searches, and {error}") from error
+        raise ValueError(f"the label {label!r} of {axis} is part of the names of searches, and {error}") from error
     for path in settings:
         if not all(path.split(".")):
-            raise ValueError(f"the label {label} of {axis} sets {path!r}, which is no key such as search.trials")
+            raise ValueError(f"the label {label} of {axis} sets {path!r}, which is not a key such as search.trials")
         if path.split(".")[0] == "name":
-            raise ValueError(f"the label {label} of {axis} sets name: searches are called after the labels")
+            raise ValueError(f"the label {label} of {axis} sets name, but searches are named after their labels")
 
 
 class TableSection(ConfigSection):
-    """The shape of the table: ``rows`` are axes or ``loss``; what is left makes the columns, the metrics last."""
+    """The shape of the table: ``rows`` are axes or ``loss``; the other axes make the columns, the metrics last."""
 
     rows: Names
     metrics: Names = ("recall_at_1",)
@@ -77,7 +78,7 @@ class TableSection(ConfigSection):
 
 
 class Printed(ConfigSection):
-    """Something that a paper prints of cells of the table; ``left_out`` says why some of it does not stand there.
+    """Numbers or settings that a paper prints for cells of the table; ``left_out`` says which are missing and why.
 
     A cell is named by a loss and a label of each axis, with spaces between.
     """
@@ -87,18 +88,18 @@ class Printed(ConfigSection):
     left_out: str | None = None
 
     @property
-    def told(self) -> Iterator[str]:
-        """What stands beside ours, and what does not."""
+    def notes(self) -> Iterator[str]:
+        """The notes of the table on what it quotes and what it does not."""
         if self.cells:
             yield f"in brackets: {self.source}"
         if self.left_out:
-            yield f"not beside ours: {self.source}; {self.left_out}"
+            yield f"not compared: {self.source}; {self.left_out}"
 
 
 class PublishedSection(Printed):
-    """Numbers as a paper prints them, in the unit of our tables (per cent; distances as they are).
+    """Numbers as a paper prints them, in the unit of our tables (per cent; distances unchanged).
 
-    ``cells`` have one number a metric. ``role`` says whose numbers ours stand beside.
+    ``cells`` have one number per metric. ``role`` says which of our numbers they are compared with.
     """
 
     role: Role
@@ -113,13 +114,13 @@ class PublishedSection(Printed):
 
 
 class PublishedChoicesSection(Printed):
-    """Which hyperparameters a paper found best, by our names; those of the training begin with ``training.``."""
+    """The best hyperparameters of a paper, by our names; those of the training begin with ``training.``."""
 
     cells: dict[str, dict[str, Value]]
 
 
 class QuotedSection(ConfigSection):
-    """Rows of a paper's table beside which no cell of ours stands, as printed; ``null`` where it prints nothing."""
+    """Rows of a paper's table without a counterpart in ours, as printed; ``null`` for a cell that is empty there."""
 
     source: str
     metrics: Names
@@ -135,7 +136,7 @@ class QuotedSection(ConfigSection):
 class CampaignConfig(ConfigSection):
     """A whole campaign file.
 
-    ``base`` is a search file without a name, on top of the recipe of that name where one is given.
+    ``base`` is a search file without a name, on top of the ``recipe`` if there is one.
     """
 
     name: str
@@ -149,12 +150,12 @@ class CampaignConfig(ConfigSection):
     quoted: tuple[QuotedSection, ...] = ()
 
     def search_name(self, labels: Sequence[str]) -> str:
-        """What the search at ``labels``, one an axis, is called."""
+        """Return the name of the search at ``labels``, one per axis."""
         return "-".join((self.name, *labels))
 
     @property
     def search_names(self) -> list[str]:
-        """What all the searches are called."""
+        """The names of all searches."""
         return [self.search_name(labels) for labels in product(*self.vary.values())]
 
     @field_validator("name")
@@ -166,7 +167,7 @@ class CampaignConfig(ConfigSection):
     @classmethod
     def _nameless(cls, base: dict[str, Any]) -> dict[str, Any]:
         if "name" in base:
-            raise ValueError("base has no name of its own: each search is called after the campaign and its labels")
+            raise ValueError("base cannot have a name: each search is named after the campaign and its labels")
         return base
 
     @field_validator("vary")
@@ -174,52 +175,52 @@ class CampaignConfig(ConfigSection):
     def _labelled(cls, vary: dict[str, Labels]) -> dict[str, Labels]:
         for axis, labels in vary.items():
             if axis == LOSS:
-                raise ValueError("an axis cannot be called loss: a search's losses vary by themselves")
+                raise ValueError("an axis cannot be called loss: the losses are always an axis")
             if not labels:
                 raise ValueError(f"the axis {axis} has no label")
             for label, settings in labels.items():
                 _check_label(axis, label, settings)
         if (searches := prod(map(len, vary.values()))) > MOST_SEARCHES:
-            raise ValueError(f"it makes {searches} searches, and a campaign has {MOST_SEARCHES} at most")
+            raise ValueError(f"it makes {searches} searches, and a campaign may have at most {MOST_SEARCHES}")
         return vary
 
     @model_validator(mode="after")
     def _known_rows(self) -> "CampaignConfig":
         known = (LOSS, *self.vary)
         if unknown := [row for row in self.table.rows if row not in known]:
-            raise Mistakes(f"table.rows may name {', '.join(known)}; {', '.join(unknown)} is none of them.")
+            raise Mistakes(f"table.rows may name {', '.join(known)}; it names {', '.join(unknown)}. Remove that.")
         return self
 
 
 def validate_campaign(content: Mapping[str, Any]) -> Validation[CampaignConfig]:
-    """What a campaign file with the keys and values ``content`` says, and what is wrong in it but for its searches.
+    """Validate ``content`` as a campaign file, without its searches.
 
-    It always builds something: :data:`STAND_INS` are put for required keys.
+    An object is always built: :data:`STAND_INS` replace required keys that are missing or wrong.
     """
     of_searches = [f"base.{key}" for key in key_paths(SearchConfig)]
     return validate(CampaignConfig, content, keys=[*key_paths(CampaignConfig), *of_searches], stand_ins=STAND_INS)
 
 
 def read_config(content: Mapping[str, Any]) -> CampaignConfig:
-    """The campaign file with the keys and values ``content``.
+    """Return the campaign file with the keys and values ``content``.
 
     Raises:
-        Mistakes: all that is wrong with it, its searches left aside.
+        Mistakes: all mistakes in it, those of its searches excepted.
     """
     return validate_campaign(content).result()
 
 
-# Doing the same for every search of a campaign, and telling the mistakes of all of them at once.
+# Every search of a campaign, with the mistakes of all at once.
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 
 def for_each(given: Mapping[str, Given], make: Callable[[Given], Made]) -> list[Made]:
-    """``make`` of each of ``given``, which are named by the labels of their searches.
+    """Apply ``make`` to each of ``given``, the keys of which are the labels of the searches.
 
     Raises:
-        Mistakes: those of all searches. What is wrong with every one of them is said once, else with the labels.
+        Mistakes: those of all searches: once if common to all, else with the labels.
     """
     made: list[Made] = []
     at: dict[str, list[str]] = {}
@@ -241,14 +242,15 @@ def for_each(given: Mapping[str, Given], make: Callable[[Given], Made]) -> list[
 # From a campaign file to its searches.
 
 SHARED = ("resources", "stages")
-"""The sections in which the searches of a campaign agree, since they are trained side by side."""
+"""Sections that must be the same in all searches of a campaign, which run at the same time."""
+
 SEARCHES = ("recipe", "base", "vary")
-"""The keys that say what the searches are."""
+"""The keys that define the searches."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """One search of a campaign, at ``labels``, one an axis."""
+    """One search of a campaign, at one of the ``labels`` of each axis."""
 
     labels: tuple[str, ...]
     config: SearchConfig
@@ -263,22 +265,22 @@ class Campaign:
 
     @property
     def name(self) -> str:
-        """What the campaign's folder is called, and who opens the test classes."""
+        """The name of the campaign's folder, recorded with each opening of the test classes."""
         return self.config.name
 
 
 def parse_campaign(
     content: Mapping[str, Any], parse_search: Callable[[dict[str, Any]], SearchConfig] = parse_config
 ) -> Campaign:
-    """The campaign with the keys and values ``content``, each of its searches as ``parse_search`` reads it.
+    """Return the campaign with the keys and values ``content``; ``parse_search`` reads each of its searches.
 
     Raises:
-        Mistakes: every mistake that can be seen in the file itself; those of a search with its labels. Where what the
-            searches are is wrong, they are not looked at.
+        Mistakes: all mistakes in the file itself, those of a search with its labels. If the definition of the searches
+            is wrong, they are not checked.
     """
     validation = validate_campaign(content)
     config, mistakes = validation.built, [*validation.mistakes]
-    assert config is not None, "a campaign file of which nothing can be built"
+    assert config is not None, "stand-ins make every campaign file buildable"
     if any(validation.left_out.touched(key) for key in SEARCHES):
         raise Mistakes(mistakes)
     try:
@@ -300,10 +302,10 @@ def _members(config: CampaignConfig, parse_search: Callable[[dict[str, Any]], Se
 
 
 def search_file(config: CampaignConfig, recipe: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
-    """The search at ``labels``: the recipe, the base on top, then the labels' settings.
+    """Return the search file at ``labels``: the recipe, updated with the base, then with the labels' settings.
 
-    What the recipe says of losses that are left out goes with them. Where the files do not say otherwise, one MLflow
-    experiment holds the whole campaign, and the test computes what the table shows.
+    The recipe's entries for removed losses are removed too. By default all searches share an MLflow experiment, and the
+    test computes the metrics of the table.
     """
     content = merged(recipe, config.base)
     for axis, label in zip(config.vary.values(), labels, strict=True):
@@ -316,14 +318,14 @@ def search_file(config: CampaignConfig, recipe: Mapping[str, Any], labels: Seque
 
 
 def merged(under: Any, over: Any) -> Any:
-    """``over`` on top of ``under``: mappings are united key by key, anything else is replaced."""
+    """Return ``over`` on top of ``under``: mappings are merged key by key, other values are replaced."""
     if not (isinstance(under, dict) and isinstance(over, dict)):
         return over
     return {**under, **{key: merged(under.get(key), value) for key, value in over.items()}}
 
 
 def _clashes(campaign: Campaign) -> list[str]:
-    """What the searches cannot differ in, and what they have to."""
+    """Return the mistakes in what the searches must share, or must not."""
     configs = [member.config for member in campaign.members]
     sentences = [
         f"vary: {section} must be the same in all searches, which are trained side by side; set it in base."
@@ -339,7 +341,7 @@ def _clashes(campaign: Campaign) -> list[str]:
 
 
 def _untested(campaign: Campaign) -> list[str]:
-    """Metrics of the table that some search's test does not compute."""
+    """Return the mistakes about metrics of the table that a search's test does not compute."""
     sentences = []
     for metric in campaign.config.table.metrics:
         tests = [member.config.test_metrics for member in campaign.members]
@@ -349,7 +351,7 @@ def _untested(campaign: Campaign) -> list[str]:
 
 
 def _unknown_cells(campaign: Campaign) -> list[str]:
-    """Published numbers and choices that stand beside nothing."""
+    """Return the mistakes about published numbers and choices for cells, metrics or roles that the table lacks."""
     cells = {" ".join((loss, *member.labels)) for member in campaign.members for loss in member.config.loss_names}
     known = {*campaign.config.table.metrics}
     sentences = []
@@ -360,13 +362,13 @@ def _unknown_cells(campaign: Campaign) -> list[str]:
             unknown.append(f"the role {published.role}")
         if unknown:
             sentences.append(
-                f"published.{position}: the table has not {', '.join(unknown)}; a cell is named by "
+                f"published.{position}: the table does not have {', '.join(unknown)}; a cell is named by "
                 f"{', '.join((LOSS, *campaign.config.vary))}, such as {min(cells)!r}."
             )
     for position, choices in enumerate(campaign.config.published_choices):
         if unknown := [repr(key) for key in choices.cells if key not in cells]:
             sentences.append(
-                f"published_choices.{position}: the campaign has not the cell {', '.join(unknown)}; a cell is named by "
-                f"{', '.join((LOSS, *campaign.config.vary))}, such as {min(cells)!r}."
+                f"published_choices.{position}: the campaign does not have the cell {', '.join(unknown)}; a cell is "
+                f"named by {', '.join((LOSS, *campaign.config.vary))}, such as {min(cells)!r}."
             )
     return sentences

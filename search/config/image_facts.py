@@ -1,4 +1,4 @@
-"""Classes, images and sizes of a data set, before anything is decided."""
+"""Facts about a data set (classes, images, sizes), from which a first search file is written."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,18 +13,20 @@ from trainables.data.store.build import image_sizes
 from trainables.mistakes import Mistakes
 
 SAMPLE = 200
-"""Of how many images the size is read: their headers alone, and only of classes that train or validate."""
+"""Number of images whose size is read: only their headers, and only of classes that train or validate."""
 
 FEWEST = 4 * FEWEST_CLASSES
-"""Classes that a search needs: half of them are held out, and of the others some train and some validate."""
+"""Classes that a search needs: half of them are held out, and the others are split into training and validation."""
 
 SEEDS = 200
+"""Number of split seeds to try."""
+
 RATIO = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """The least, the middle and the largest of ``count`` numbers."""
+    """Minimum, median and maximum of ``count`` numbers."""
 
     least: int
     middle: int
@@ -33,16 +35,17 @@ class Spread:
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> "Spread":
-        """The spread of ``numbers``."""
+        """Return the spread of ``numbers``."""
         return cls(least=min(numbers), middle=int(median(numbers)), most=max(numbers), count=len(numbers))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFacts:
-    """A data set in numbers: ``root`` is None where it has no folder.
+    """A data set in numbers.
 
-    ``split_seed`` is the first with which each part has a class of two images; ``class_sizes`` are the images of a
-    class that trains then, ``short_side`` the pixels of a sample of the training half.
+    ``root`` is None if it has no folder. ``split_seed`` is the first one with a class of at least two images in each
+    part; ``class_sizes`` are the images per training class under it, ``short_side`` pixels in a sample of the training
+    half.
     """
 
     root: str | None
@@ -59,11 +62,11 @@ class ImageFacts:
 
     @property
     def train_classes(self) -> int:
-        """How many classes train."""
+        """Number of training classes."""
         return self.class_sizes.count
 
     def sentences(self) -> list[str]:
-        """The same in words."""
+        """Return the facts as sentences."""
         sizes, side = self.class_sizes, self.short_side
         return [
             f"{self.images:,} images of {self.classes:,} classes; those that train have {sizes.least:,} to "
@@ -76,26 +79,26 @@ class ImageFacts:
 
 
 def folder_facts(root: Path) -> ImageFacts:
-    """The facts of a folder of images, one sub-folder a class.
+    """Return the facts about a folder of images with one sub-folder per class.
 
     Raises:
-        Mistakes: nothing can be searched there, and why.
+        Mistakes: it cannot be searched, with the reason.
     """
     if not root.is_dir():
-        what = "is no folder" if root.exists() else "does not exist"
-        raise Mistakes(f"{root} {what}; name a folder of images that has one sub-folder a class.")
+        what = "is not a folder" if root.exists() else "does not exist"
+        raise Mistakes(f"{root} {what}; name a folder of images with one sub-folder per class.")
     if not any(entry.is_dir() and not entry.name.startswith(".") for entry in root.iterdir()):
         loose = any(entry.suffix.lower() in IMAGE_SUFFIXES for entry in root.iterdir())
-        held = "images and no sub-folder" if loose else "no sub-folder"
+        held = "images but no sub-folder" if loose else "no sub-folder"
         raise Mistakes(f"{root} has {held}; give each class a sub-folder with its images.")
     return dataset_facts(Folder(root=str(root.resolve())))
 
 
 def dataset_facts(dataset: Dataset) -> ImageFacts:
-    """The facts of a data set.
+    """Return the facts about a data set.
 
     Raises:
-        Mistakes: nothing can be searched there, and why.
+        Mistakes: it cannot be searched, with the reason.
     """
     classes = dataset.classes()
     _refuse(classes)
@@ -123,19 +126,19 @@ def _refuse(classes: Mapping[str, Sequence[str]]) -> None:
     if len(classes) < FEWEST:
         count = "is one class" if len(classes) == 1 else f"are {len(classes)} classes"
         raise Mistakes(
-            f"There {count} ({', '.join(classes)}), and a search needs {FEWEST} at least: half of the classes are "
-            f"held out for the test, and of the others {FEWEST_CLASSES} or more train and as many validate. Give more "
+            f"There {count} ({', '.join(classes)}), and a search needs at least {FEWEST}: half of the classes are "
+            f"held out for the test, and of the others at least {FEWEST_CLASSES} train and as many validate. Give more "
             "classes, one sub-folder each."
         )
     if max(map(len, classes.values())) < FEWEST_IMAGES:
         raise Mistakes(
-            f"Each of the {len(classes)} classes has a single image, so that no image has another of its class to be "
-            "found near it; give classes two images or more."
+            f"Each of the {len(classes)} classes has a single image, and so no neighbour of the same class to be "
+            "found; give classes two images or more."
         )
 
 
 def _split(dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> ClassSplit:
-    """The default split, with the first seed that leaves something to find in each part."""
+    """Return the default split, with the first seed that gives each part a class of two images."""
     refusal: Mistakes | None = None
     for seed in range(SEEDS):
         split = make_split(dataset.identity(), list(classes), dataset.published_split(), ratio=RATIO, seed=seed)
@@ -149,7 +152,7 @@ def _split(dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> ClassSplit
 
 
 def _short_side(dataset: Dataset, keys: Sequence[str]) -> Spread:
-    """The short sides of up to :data:`SAMPLE` images, evenly spread."""
+    """Return the spread of the short sides of up to :data:`SAMPLE` evenly spaced images."""
     sample = keys[:: -(-len(keys) // SAMPLE)]
     sides = [min(size) for size in image_sizes(dataset, sample)]
     if not sides:

@@ -16,32 +16,32 @@ from trainables.models.weights import weights_path
 from trainables.training.config import RESIZE
 
 SMALLEST_SIDE, SMALL_SIDE, LARGE_SIDE = 16, 64, 224
-"""The least that the small network takes, the most it is made for, and what ImageNet's networks are made for."""
+"""In pixels: the minimum of the small network, its intended maximum, and the size of ImageNet's networks."""
 
 BATCH, IMAGES_PER_CLASS = 120, 5
 BATCHES_AN_EPOCH = 4
 """Fewer would be few steps between two validations; a small data set gets a smaller batch instead."""
 
 GENERAL_NAMES = ("images", "image", "img", "data", "train", "photos", "pictures")
-"""Folders that are called after what they hold: the one above says of what."""
+"""Folder names that do not describe a data set; the parent's name is used instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What there is to train on."""
+    """CPUs and GPUs to train on."""
 
     cpus: int
     gpus: int
 
     @property
     def sentence(self) -> str:
-        """The same in words."""
+        """The machine as a sentence."""
         cpus, gpus = self.cpus, self.gpus
         return f"This machine has {cpus} CPU core{'s' * (cpus > 1)} and {gpus or 'no'} GPU{'s' * (gpus > 1)}."
 
 
 def this_machine() -> Machine:
-    """What this machine has."""
+    """Return the CPUs and GPUs of this machine."""
     import torch
 
     return Machine(cpus=os.cpu_count() or 1, gpus=torch.cuda.device_count())
@@ -62,7 +62,7 @@ class Sizes:
 
 
 def sizes_for(facts: ImageFacts, machine: Machine) -> Sizes:
-    """Sizes that fit the images and the machine, and that the sampler can fill."""
+    """Choose sizes that fit the images and the machine, and that the batch sampler can fill."""
     images_per_class = max(2, min(IMAGES_PER_CLASS, facts.class_sizes.middle))
     most = min(BATCH // images_per_class, facts.train_classes)
     classes = max(2, min(most, facts.train_images // (BATCHES_AN_EPOCH * images_per_class)))
@@ -76,7 +76,7 @@ def sizes_for(facts: ImageFacts, machine: Machine) -> Sizes:
         images_per_class=images_per_class,
         batch_size=batch_size,
         epochs=min(max(math.ceil(200 / steps), 8), 30),
-        gpus_per_trial=0.25 if machine.gpus else 0,  # the small network leaves room for others beside it
+        gpus_per_trial=0.25 if machine.gpus else 0,  # the small network leaves room for other trials
     )
     if not machine.gpus or facts.short_side.middle <= SMALL_SIDE * RESIZE:
         return sizes
@@ -93,12 +93,12 @@ def sizes_for(facts: ImageFacts, machine: Machine) -> Sizes:
 
 
 def _image_size(short_side: int, most: int) -> int:
-    """The side that is cut out of images with this short side, without making them larger first."""
+    """Return the side of a crop from images with this short side, without enlarging them first."""
     return max(SMALLEST_SIDE, min(most, int(short_side / RESIZE)))
 
 
 def _large_backbone() -> tuple[str, str | None]:
-    """The best of the usual networks whose ImageNet weights are on this machine; without weights a smaller one."""
+    """Return the best common network with ImageNet weights on this machine, else a smaller one without weights."""
     for name in ("resnet50", "resnet18"):
         published = BACKBONES[name].imagenet
         if published is not None and weights_path(published).is_file():
@@ -107,7 +107,7 @@ def _large_backbone() -> tuple[str, str | None]:
 
 
 def name_for(root: str | None) -> str:
-    """A search's name after its folder of images."""
+    """Derive a search's name from its folder of images."""
     if root is None:
         return "glyphs"
     path = Path(root)
@@ -117,37 +117,37 @@ def name_for(root: str | None) -> str:
 
 
 def initial_text(facts: ImageFacts, machine: Machine) -> str:
-    """The search file for these images on this machine, with a comment on every section."""
+    """Return the search file for these images on this machine, with a comment on every section."""
     sizes = sizes_for(facts, machine)
     dataset = "name: glyphs" if facts.root is None else f"name: folder\n  root: {_quoted(facts.root)}"
     pretrained = sizes.weights is not None
     seed = f"\n  seed: {facts.split_seed}              # the first with two images of a class in each part"
     return f"""\
-# A search for the best settings of several losses. `holdout run FILE` starts it, and goes on with it if it was stopped.
-# Every key that is not here has its default; runs/NAME/search.yaml will hold them all.
+# A search for the best settings of several losses. `holdout run FILE` starts it, or resumes it if it was stopped.
+# Keys that are not listed here have their defaults; runs/NAME/search.yaml will list all of them.
 {chr(10).join(f"# {sentence}" for sentence in (*facts.sentences(), machine.sentence))}
 
-# What the search is called: its folder below runs/, and its experiment in MLflow.
+# The name of the search: of its folder in runs/, and of its experiment in MLflow.
 name: {_quoted(name_for(facts.root))}
 
-# The images. They are decoded once, to a short side of at most store_size pixels, and kept in a cache.
+# The images. They are decoded once, to a short side of at most store_size pixels, and cached.
 dataset:
   {dataset}
   store_size: 256
 
-# Which classes train and which validate. Half of all classes, the second half by name, is not touched before the test.
+# The training and validation classes. The other half of all classes, the second by name, is not used before the test.
 split:
   ratio: 0.9{seed if facts.split_seed else ""}
 
-# The network that turns an image into a vector of embedding_dim numbers. `holdout backbones` lists others, and says
-# where ImageNet's weights are found: with them (weights: imagenet) far fewer images and epochs are enough.
+# The network that turns an image into a vector of embedding_dim numbers. `holdout backbones` lists others, and where
+# their ImageNet weights are found: with them (weights: imagenet) far fewer images and epochs are enough.
 model:
   backbone: {sizes.backbone}
   weights: {sizes.weights or "null"}
   embedding_dim: {sizes.embedding_dim}
 
-# How one trial trains. A batch holds images_per_class images of each of batch_size / images_per_class classes.
-# crop_flip mirrors half of the images; where left and right matter, as in writing, take augment: crop.
+# The training of one trial. A batch holds images_per_class images of each of batch_size / images_per_class classes.
+# crop_flip mirrors half of the images; if left and right matter, as in writing, use augment: crop.
 training:
   epochs: {sizes.epochs}
   batch_size: {sizes.batch_size}
@@ -155,41 +155,41 @@ training:
   image_size: {sizes.image_size}
   augment: crop_flip
   lr: {"1.0e-4" if pretrained else "1.0e-3"}
-  warmup_epochs: {int(pretrained)}          # epochs that train the last layer alone, for a network with weights
+  warmup_epochs: {int(pretrained)}          # epochs that train the last layer only, for a network with weights
 
-# The losses that are compared. `holdout losses` shows all of them, with their papers.
+# The losses to compare. `holdout losses` shows all of them, with their papers.
 losses: [proxy_anchor, mpa, pnp]
 
-# Where a loss is trained otherwise than the training section says.
+# Training settings that differ for a loss.
 # training_by_loss:
 #   pnp: {{lr: 5.0e-4}}
 
-# What is searched. Without this section it is everything that `holdout losses` lists, in the ranges given there; here
-# you can give ranges of your own, fix a value, or search the training's settings too.
+# The search space. By default it is everything that `holdout losses` lists, in the ranges given there; here you can
+# change a range, fix a value, or search training settings too.
 # space:
 #   mpa: {{proxies_per_class: [1, 2, 4], scale: 32}}
 #   training: {{lr: {{low: 1.0e-4, high: 1.0e-2, log: true}}}}
 
-# How it is searched: trials of each loss, and what makes one trial better than another on the validation classes.
+# The search: the number of trials of each loss, and the metric on the validation classes that ranks them.
 search:
   trials: 16
   sampler: tpe
-  pruner: asha          # ends trials early that do badly; none lets all of them train to the end
+  pruner: asha          # ends bad trials early; with none, all of them train to the end
   objective: map_at_r
 
-# What is measured: after each epoch on the validation classes, and once on the test classes.
+# The metrics: after each epoch on the validation classes, and once on the test classes.
 metrics:
   validation: [recall_at_1, map_at_r]
   test: {_test_metrics(facts)}
 
-# What one trial takes of the machine. As many trials run at once as fit.
+# The resources of one trial. As many trials run at once as fit on the machine.
 resources:
   cpus_per_trial: 1
   gpus_per_trial: {sizes.gpus_per_trial:g}
-  # stack: 8             # so many trials are trained at once in what one takes, for small networks on a large GPU
+  # stack: 8             # train 8 trials at once with the resources of one, for small networks on a large GPU
 
-# The best trials of a loss are trained again with fresh seeds before one of them is chosen, since the best of many owes
-# something to luck.
+# The best trials of a loss (finalists) are trained again with new seeds before one of them is chosen, since the best
+# of many is partly luck.
 selection:
   finalists: 3
   seeds: 2
@@ -199,54 +199,50 @@ final:
   seeds: 3
   train_on: train       # all: on the validation classes too
 
-# How much the same setting differs from seed to seed: give stages below a `noise` in front to measure it first.
+# The variation of one setting from seed to seed: put `noise` first in stages below to measure it.
 # noise: {{seeds: 5}}
 
-# Where trials keep their models, and how many gigabytes these may take; by default the runs folder, and any number.
+# The storage of the trials' models, and its limit in gigabytes; by default the runs folder, without a limit.
 # checkpoints: {{storage_path: s3://bucket/holdout, max_gb: 10}}
 
-# Where MLflow writes; by default runs/mlflow.db. `mlflow/serve.sh` shows it.
+# The MLflow server or database; by default runs/mlflow.db. `mlflow/serve.sh` shows it.
 # tracking: {{uri: http://127.0.0.1:5000}}
 
-# How far to go. [search] alone chooses nothing and leaves the test classes closed.
+# The stages to run. [search] alone chooses nothing and does not open the test classes.
 stages: [search, select, test]
 
-# Packages of your own that `holdout submit` takes along to a cluster, where this file names parts of them.
+# Packages of your own, parts of which this file names: `holdout submit` copies them to the cluster.
 # ship: [mylab]
 """
 
 
 def _quoted(text: str) -> str:
-    """``text`` in YAML, whatever it looks like."""
+    """Return ``text`` as a quoted YAML string."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def _test_metrics(facts: ImageFacts) -> str:
-    """All metrics, or where there are hardly any images those whose k there are neighbours for."""
+    """Return all metrics; for a very small test set, those whose k does not exceed the number of neighbours."""
     ks = [k for k in KS if k < facts.test_images]
     return "all" if len(ks) == len(KS) else f"[{', '.join(f'recall_at_{k}' for k in ks)}, map_at_r, r_precision]"
 
 
 def refuse_existing(path: Path) -> None:
-    """Nothing is overwritten.
-
-    Raises:
-        Mistakes: the file is there.
-    """
+    """Raise :class:`Mistakes` if the file exists: nothing is overwritten."""
     if path.exists() or path.is_symlink():
-        raise Mistakes(f"{path} is there already and is not overwritten; name another with --output, or remove it.")
+        raise Mistakes(f"{path} already exists and is not overwritten; name another with --output, or remove it.")
 
 
 def write_initial_file(path: Path, text: str) -> None:
-    """Write a search file that does not exist yet.
+    """Write a new search file.
 
     Raises:
-        Mistakes: it does, or its folder cannot be written to.
+        Mistakes: it exists, or its folder cannot be written to.
     """
     refuse_existing(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(exist_ok=False)  # of two that write it at once, the second is refused
+        path.touch(exist_ok=False)  # if two processes write it at once, the second is refused
         write_text(path, text)
     except FileExistsError:
         refuse_existing(path)

@@ -12,96 +12,97 @@ from trainables.metrics import METRICS, all_metrics, unknown_metrics
 from trainables.metrics.table import split_subset
 from trainables.mistakes import Mistakes, raise_if_any, suggestion
 
-# What names may be, and which of them are known.
+# Names of searches and campaigns, which are folders.
+
+RUNS_FILES = ("mlflow.db", "test_openings.jsonl", "test_openings.jsonl.lock")
+"""Files of the runs folder, next to the folders of its searches."""
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a search may be called ``name``, which is fit for a folder then and leads nowhere else."""
+    """Return True if ``name`` is a safe name for a folder."""
     return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name))
 
 
 def plain_name(name: str) -> str:
-    """A search's ``name``, which has to be fit for a folder."""
+    """Return ``name``; raise if it cannot name a folder."""
     if not is_plain_name(name):
         raise ValueError(
-            "a search's name names a folder: letters, digits, '.', '_' and '-', beginning with a letter or digit"
+            "a search's name names a folder: up to 100 letters, digits, '.', '_' and '-', beginning with a letter or "
+            "digit"
         )
     return name
 
 
-RESERVED = ("mlflow.db", "test_openings.jsonl", "test_openings.jsonl.lock")
-"""What lies in the runs folder beside its searches."""
-
-
 def folder_name(name: str) -> str:
-    """A search's or campaign's ``name``, whose folder stands in the runs folder."""
-    if name in RESERVED:
+    """Return the ``name`` of a search or campaign; raise if it cannot name a folder in the runs folder."""
+    if name in RUNS_FILES:
         raise ValueError(f"{name} is a file of the runs folder; give another name")
     return plain_name(name)
 
 
+# Names of losses, samplers, metrics, ….
+
+
 def unique(names: Sequence[str]) -> None:
-    """Refuse names that are given more than once."""
+    """Raise if a name is given more than once."""
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise Mistakes(f"each may be named once, and {', '.join(repeated)} is named again; keep one of them.")
+        raise Mistakes(f"{', '.join(repeated)} is given more than once; keep one of each.")
 
 
 def known_name(name: str, table: Iterable[str]) -> str:
-    """``name``, which has to be one of ``table``."""
+    """Return ``name``; raise if it is not in ``table``."""
     known = list(table)
     if name not in known:
-        raise Mistakes(f"{name} is not known{suggestion(name, known)}; there are {', '.join(known)}.")
+        raise Mistakes(f"{name} is not known{suggestion(name, known)}; choose one of {', '.join(known)}.")
     return name
 
 
 def known_metric(name: str) -> str:
-    """``name``, which has to be a metric's, or a metric's on a part of the test classes."""
+    """Return ``name``; raise if it is not a metric, possibly on a part of the test classes."""
     if unknown_metrics((split_subset(name)[0],)):
         raise Mistakes(
-            f"{name} is not known{_metric_hint(name)}; there are {', '.join(METRICS)}, and your "
-            "own by their import paths."
+            f"{name} is not known{_metric_hint(name)}; choose one of {', '.join(METRICS)}, or give the import path of "
+            "your own."
         )
     return name
 
 
 def _metric_hint(name: str) -> str:
-    """Which metric ``name`` may have meant: ``R@1`` is how papers write recall_at_1."""
+    """Suggest the metric that ``name`` may mean: papers write recall_at_1 as ``R@1``."""
     spelt_out = re.sub(r"(?i)^([rp])(?=@)", lambda match: {"r": "recall", "p": "precision"}[match[1].lower()], name)
     numbers = {int(number) for number in re.findall(r"[1-9]\d*", name)}
     return suggestion(spelt_out, all_metrics(sorted(numbers or {1})))
 
 
-# Where parts of one's own are found: beside the user.
+# The user's own code.
 
 
 def find_parts_here() -> None:
-    """Let ``mylab.losses:CircleLoss`` be imported from the folder that the command is given in.
+    """Make modules in the current folder importable, for user-defined parts such as ``mylab.losses:CircleLoss``.
 
-    ``python -m`` does so by itself, and an installed program does not. The folder comes last, so that a file in it
-    hides no library; ``python -P`` and ``PYTHONSAFEPATH``, which ask for safety, are obeyed. Ray's workers on this
-    machine look in the driver's folder too.
+    ``python -m`` does this by default; an installed program does not. The folder is added last, so that a file in it
+    shadows no library, and not at all under ``python -P`` or ``PYTHONSAFEPATH``. Ray's workers on this machine also
+    search the driver's folder.
     """
     here = os.getcwd()
     if not sys.flags.safe_path and here not in sys.path:
         sys.path.append(here)
 
 
-# The packages of one's own that travel with a submitted search.
-
-
 def shipped_packages(names: Sequence[str]) -> dict[str, Path]:
-    """Where each package or module lies on this machine, by name.
+    """Return the path of each package or module on this machine, by name.
 
     Raises:
-        Mistakes: one is not found, or is no folder or file that could be copied.
+        Mistakes: one is not found, or is not a folder or file that could be copied.
     """
     found, mistakes = {}, []
     for name in names:
         path = _path(find_spec(name)) if name not in sys.builtin_module_names else None
         if path is None:
             mistakes.append(
-                f"ship: no package {name} is found here; mend the name, or put the folder that holds it on PYTHONPATH."
+                f"ship: no package {name} is found here; correct the name, or add the folder that holds it to "
+                "PYTHONPATH."
             )
         else:
             found[name] = path

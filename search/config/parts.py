@@ -15,12 +15,12 @@ from trainables.losses import LOSSES
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.parts import is_own
 
-# What a search file can name, described: the losses with their papers, defaults and ranges.
+# The built-in losses, described.
 
 
 @dataclass(frozen=True, kw_only=True)
 class HyperparameterDescription:
-    """A hyperparameter's default, its range in words, and where both come from."""
+    """A hyperparameter's default, its range in words, and the source of both."""
 
     default: Value
     range: str
@@ -29,7 +29,7 @@ class HyperparameterDescription:
 
 @dataclass(frozen=True, kw_only=True)
 class LossDescription:
-    """A loss, its paper and equation, and what may be searched of it, by name."""
+    """A loss, its paper and equation, and its searchable hyperparameters by name."""
 
     name: str
     paper: str
@@ -38,14 +38,14 @@ class LossDescription:
 
 
 def described_losses() -> list[LossDescription]:
-    """Every loss."""
+    """Return the descriptions of all built-in losses."""
     return [
         LossDescription(
             name=name,
             paper=LOSSES.rows[name].paper,
             equation=LOSSES.rows[name].equation,
             hyperparameters={
-                key: HyperparameterDescription(default=entry.default, range=range_text(entry), source=entry.source)
+                key: HyperparameterDescription(default=entry.default, range=_range(entry), source=entry.source)
                 for key, entry in SPACES[name].items()
             },
         )
@@ -53,8 +53,8 @@ def described_losses() -> list[LossDescription]:
     ]
 
 
-def range_text(parameter: Parameter) -> str:
-    """A parameter's range in words."""
+def _range(parameter: Parameter) -> str:
+    """Return a parameter's range in words, with the conditions under which it exists."""
     text = _distribution_text(parameter.distribution)
     conditions = [f"{name} {' or '.join(map(str, values))}" for name, values in parameter.when.items()]
     return f"{text}, where {', '.join(conditions)}" if conditions else text
@@ -67,22 +67,22 @@ def _distribution_text(distribution: BaseDistribution) -> str:
     return f"{low:g} to {high:g}" + (f" by {step:g}" if step and not log else "") + (" (log)" if log else "")
 
 
-# The data set that a name and options describe.
+# Data sets.
 
 
-def known_name(name: str) -> str:
-    """``name``, which has to be a row of the table, or an import path."""
+def known_dataset(name: str) -> str:
+    """Return ``name``; raise if it is neither a data set of the table nor an import path."""
     raise_if_any(DATASETS.problems("name", name))
     return name
 
 
 def build_dataset(name: str, options: Mapping[str, Any]) -> Dataset:
-    """The data set ``name`` of the table, or the one at this import path.
+    """Return the data set ``name`` of the table or at this import path, with ``options``.
 
     Raises:
-        Mistakes: an unknown name or option, or all that the data set itself refuses.
+        Mistakes: an unknown name or option, or all that the data set itself rejects.
     """
-    dataset = DATASETS[known_name(name)]
+    dataset = DATASETS[known_dataset(name)]
     if not is_dataclass(dataset):
         raise Mistakes(f"The data set {name!r} must be a dataclass, whose fields are its options; decorate it.")
     unknown = f"{name} has no such option"
@@ -93,4 +93,4 @@ def build_dataset(name: str, options: Mapping[str, Any]) -> Dataset:
     except Exception as error:
         if not is_own(name):
             raise
-        raise Mistakes(f"The data set {name!r} raises {type(error).__name__}: {error}; mend it.") from error
+        raise Mistakes(f"The data set {name!r} raises {type(error).__name__}: {error}; fix its code.") from error

@@ -12,70 +12,70 @@ from search.config.validation import validate
 from search.config.yaml_file import apply_settings, read_yaml
 from trainables.mistakes import Mistakes, suggestion
 
-# The search files and campaign files that come with the project.
+# Search files (recipes) and campaign files.
 
 BY_LOSS = ("space", "training_by_loss")
-"""The sections of a search file that have an entry a loss."""
+"""The sections of a search file with an entry per loss."""
 
 
 def recipes() -> dict[str, Path]:
-    """Every recipe by name."""
+    """Return all recipes by name."""
     return shipped("recipes")
 
 
 def campaigns() -> dict[str, Path]:
-    """Every campaign by name."""
+    """Return all campaigns by name."""
     return shipped("campaigns")
 
 
 def recipe_or_file(given: Path) -> Path:
-    """The file ``given``, or the recipe of that name.
+    """Return the file ``given``, or the recipe of that name.
 
     Raises:
-        Mistakes: there is neither.
+        Mistakes: neither exists.
     """
     return _found(given, recipe=recipes())
 
 
 def campaign_or_file(given: Path) -> Path:
-    """The file ``given``, or the campaign of that name.
+    """Return the file ``given``, or the campaign of that name.
 
     Raises:
-        Mistakes: there is neither.
+        Mistakes: neither exists.
     """
     return _found(given, campaign=campaigns())
 
 
 def any_file(given: Path) -> Path:
-    """The file ``given``, or the recipe or campaign of that name.
+    """Return the file ``given``, or the recipe or campaign of that name.
 
     Raises:
-        Mistakes: there is none of them.
+        Mistakes: none of them exists.
     """
     return _found(given, recipe=recipes(), campaign=campaigns())
 
 
 def is_campaign(content: Mapping[str, Any]) -> bool:
-    """Whether these are a campaign file's keys and not a search file's."""
+    """Return True if ``content`` is a campaign file, and not a search file."""
     return "base" in content or "vary" in content
 
 
 def read_search(given: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """The search file ``given``, or the recipe of that name, with each ``key.path=value`` of ``settings`` set in it.
+    """Read the search file ``given``, or the recipe of that name, and apply ``settings`` (``key.path=value``).
 
-    What it says of losses that the settings leave out goes with them.
+    The entries of losses that the settings remove are removed too.
 
     Raises:
-        Mistakes: there is neither, or it is a campaign.
+        Mistakes: neither exists, or it is a campaign.
     """
     content = read_yaml(any_file(given) if str(given) in campaigns() else recipe_or_file(given))
     if is_campaign(content):
-        raise Mistakes(f"{given} is a campaign of several searches; `holdout campaign {given}` takes it.")
+        raise Mistakes(f"{given} is a campaign of several searches; run it with `holdout campaign {given}`.")
     return of_its_losses(apply_settings(content, settings), content)
 
 
 def of_its_losses(content: dict[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
-    """``content`` without the spaces and trainings of losses that it leaves out of ``written``, on which it rests."""
+    """Return ``content`` without the spaces and trainings of losses that it dropped from ``written``, its base."""
     losses, before = content.get("losses"), written.get("losses")
     if not (isinstance(losses, list) and isinstance(before, list)):
         return content
@@ -89,47 +89,47 @@ def of_its_losses(content: dict[str, Any], written: Mapping[str, Any]) -> dict[s
 
 
 def read_campaign(given: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """The campaign file ``given``, or the campaign of that name, with ``settings`` set in it.
+    """Read the campaign file ``given``, or the campaign of that name, and apply ``settings``.
 
     Raises:
-        Mistakes: there is neither, or it is a single search.
+        Mistakes: neither exists, or it is a single search.
     """
     content = read_yaml(any_file(given) if str(given) in recipes() else campaign_or_file(given))
     if "losses" in content and not is_campaign(content):
-        raise Mistakes(f"{given} is a single search; `holdout run {given}` takes it.")
+        raise Mistakes(f"{given} is a single search; run it with `holdout run {given}`.")
     return apply_settings(content, settings)
 
 
 def shipped(folder: str) -> dict[str, Path]:
-    """The YAML files in ``folder`` of the package ``spaces``, by name."""
+    """Return the YAML files in ``folder`` of the package ``spaces``, by name."""
     return {path.stem: path for path in sorted(Path(str(files("spaces") / folder)).glob("*.yaml"))}
 
 
 def _found(given: Path, **known: Mapping[str, Path]) -> Path:
-    if given.exists() or given.is_symlink():  # what a link lacks is said when it is read
+    if given.exists() or given.is_symlink():  # a broken link is reported when it is read
         return given
     for shipped in known.values():
         if str(given) in shipped:
             return shipped[str(given)]
-    names = "; ".join(f"{kind}s are {', '.join(shipped)}" for kind, shipped in known.items())
-    # Compared without their suffix, which makes any two files alike.
-    beside = {path.stem: str(path) for path in given.parent.glob("*") if path.suffix in (".yaml", ".yml")}
-    hint = suggestion(given.stem, [*(name for shipped in known.values() for name in shipped), *beside])
-    for stem, path in beside.items():
+    names = "; ".join(f"the {kind}s are {', '.join(shipped)}" for kind, shipped in known.items())
+    # Compared without their suffix, which would make any two files similar.
+    nearby = {path.stem: str(path) for path in given.parent.glob("*") if path.suffix in (".yaml", ".yml")}
+    hint = suggestion(given.stem, [*(name for shipped in known.values() for name in shipped), *nearby])
+    for stem, path in nearby.items():
         hint = hint.replace(f" {stem}?", f" {path}?")
     raise Mistakes(f"There is no file {str(given)!r} and no {' or '.join(known)} of that name{hint}; {names}.")
 
 
-# The tables and figures of the papers, and the command that makes each of them.
+# The tables and figures of the papers, and the commands that reproduce them.
 
 
 class PaperItem(ConfigSection):
     """One table or figure.
 
-    Either it is ``conceptual``, which says why no command makes it; or ``small`` makes it in minutes on two cores,
-    ``full`` in the paper's setting, and ``shown`` says where the result stands. ``missing`` is what no command makes of
-    it yet. Commands are lines for a shell, several of them with ``&&`` between; ``DIR`` stands for the folder of a data
-    set, and ``FILE`` for one that is written.
+    If it is ``conceptual``, that is the reason why no command makes it. Otherwise ``small`` makes it in minutes on two
+    cores, ``full`` in the paper's setting, and ``shown`` says where to find the result; ``missing`` is the part without
+    a command. Commands are shell lines, joined by ``&&``; ``DIR`` is the folder of a data set, and ``FILE`` one that is
+    written.
     """
 
     item: str
@@ -153,19 +153,19 @@ class PaperItem(ConfigSection):
 
 
 class Paper(ConfigSection):
-    """A paper, and all its tables and figures in their order."""
+    """A paper with all its tables and figures, in order."""
 
     paper: str
     items: tuple[PaperItem, ...] = Field(min_length=1)
 
 
 def papers(name: str | None = None) -> Mapping[str, Paper]:
-    """Every paper by its short name, or the one that is called ``name``.
+    """Return all papers by short name, or only the paper ``name``.
 
     Raises:
-        Mistakes: there is no such paper.
+        Mistakes: the paper is unknown.
     """
     files = shipped("papers")
     if name is not None and name not in files:
-        raise Mistakes(f"{name} is no paper{suggestion(name, files)}; there are {', '.join(files)}.")
+        raise Mistakes(f"{name} is not a paper{suggestion(name, files)}; choose one of {', '.join(files)}.")
     return {key: validate(Paper, read_yaml(file)).result() for key, file in files.items() if name in (None, key)}

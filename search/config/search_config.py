@@ -1,4 +1,4 @@
-"""The search file as a whole, and which entries may change while a search is running."""
+"""The search file as a whole, and the entries that may change while a search is running."""
 
 import hashlib
 import json
@@ -42,19 +42,16 @@ from trainables.models.config import IMAGENET
 from trainables.parts import is_own
 from trainables.training.config import TrainingConfig
 
-# The search file as a whole.
-#
-# A search file that names code, such as ``mylab.losses:CircleLoss``, runs that code when it is read.
-
 AskedStage = Literal[Stage.NOISE, Stage.SEARCH, Stage.SELECT, Stage.TEST]
 STAGES: tuple[AskedStage, ...] = (Stage.SEARCH, Stage.SELECT, Stage.TEST)
+"""The stages by default; noise may precede them."""
 
 STAND_INS = {"name": "unnamed", "dataset": {"name": "glyphs"}, "losses": ["proxy_anchor"]}
-"""What is put for a required key that is missing or wrong while the rest of a file is looked at."""
+"""Values for required keys that are missing or wrong, so that the rest of a file can be checked."""
 
 
 class SearchConfig(ConfigSection):
-    """A whole search file."""
+    """A whole search file. Reading it runs user-defined code that it names, such as ``mylab.losses:CircleLoss``."""
 
     name: str
     dataset: DatasetSection
@@ -85,7 +82,9 @@ class SearchConfig(ConfigSection):
     def _absolute_weights(cls, model: ModelConfig) -> ModelConfig:
         if model.weights is None or model.weights == IMAGENET:
             return model
-        return replace(model, weights=os.path.abspath(os.path.expanduser(model.weights)))  # a worker lives elsewhere
+        return replace(
+            model, weights=os.path.abspath(os.path.expanduser(model.weights))
+        )  # for workers in another folder
 
     @field_validator("stages")
     @classmethod
@@ -93,7 +92,7 @@ class SearchConfig(ConfigSection):
         rest = stages[1:] if stages[0] is Stage.NOISE else stages
         if rest != STAGES[: len(rest)]:
             in_order = [stage.value for stage in STAGES]
-            raise ValueError(f"stages follow each other: {in_order}, or its beginning, {Stage.NOISE} before it")
+            raise ValueError(f"must be {in_order}, or its beginning, optionally with {Stage.NOISE} first")
         return stages
 
     @model_validator(mode="after")
@@ -103,30 +102,30 @@ class SearchConfig(ConfigSection):
 
     @property
     def loss_names(self) -> tuple[str, ...]:
-        """What the losses are called in tables, studies and folders."""
+        """The names of the losses in tables, studies and folders."""
         return tuple(loss.name for loss in self.losses)
 
     def loss(self, name: str) -> LossPart:
-        """The loss that is called ``name``."""
+        """Return the loss named ``name``."""
         return next(loss for loss in self.losses if loss.name == name)
 
     def training_of(self, loss: str) -> TrainingConfig:
-        """How the loss that is called ``loss`` is trained."""
+        """Return the training settings of the loss named ``loss``."""
         own = self.training_by_loss.get(loss)
         return training_of_loss(self.training, own) if own else self.training
 
     def of_loss(self, loss: str) -> "SearchConfig":
-        """The file as it is for the loss that is called ``loss``: its own settings stand in ``training``."""
+        """Return the file for the loss named ``loss`` alone, with its settings in ``training``."""
         return self.model_copy(update={"training": self.training_of(loss), "training_by_loss": {}})
 
     @property
     def objective(self) -> str:
-        """What the objective's value is called in every record."""
+        """The name of the objective's value in all records."""
         return metric_name(self.search.objective)
 
     @property
     def test_metrics(self) -> tuple[str, ...] | str:
-        """What the test computes: the metrics asked for, and the objective, whose way from the search ends there."""
+        """The metrics of the test: those of the file, and the objective."""
         objective = self.search.objective
         if isinstance(self.metrics.test, str):
             return (*all_metrics(), objective) if is_own(objective) else self.metrics.test
@@ -134,37 +133,37 @@ class SearchConfig(ConfigSection):
 
     @property
     def noise_loss(self) -> str:
-        """The loss whose noise is measured."""
+        """The loss of the noise stage."""
         return self.noise.loss or self.loss_names[0]
 
     def to_yaml(self) -> str:
-        """The resolved file: every default spelt out."""
+        """Return the resolved file, with all defaults."""
         text: str = yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
         return text
 
 
 def validate_config(content: Mapping[str, Any]) -> Validation[SearchConfig]:
-    """What a search file with the keys and values ``content`` says, and what is wrong in it.
+    """Validate ``content`` as a search file.
 
-    It always builds something: :data:`STAND_INS` are put for required keys.
+    An object is always built: :data:`STAND_INS` replace required keys that are missing or wrong.
     """
     return validate(SearchConfig, content, stand_ins=STAND_INS)
 
 
 def parse_config(content: Mapping[str, Any]) -> SearchConfig:
-    """The search file with the keys and values ``content``.
+    """Return the search file with the keys and values ``content``.
 
     Raises:
-        Mistakes: every mistake that can be seen in the file itself.
+        Mistakes: all mistakes in the file itself.
     """
     return validate_config(content).result()
 
 
 def parse_stored(path: Path) -> SearchConfig:
-    """The search file at ``path``, which a search stored with every default spelt out.
+    """Return the resolved search file that a search stored at ``path``.
 
     Raises:
-        Mistakes: it is damaged, or another version wrote it: no default stands in for what is missing.
+        Mistakes: it is damaged, or another version wrote it: missing keys do not get defaults.
     """
     content = read_yaml(path)
     if missing := [key for key in SearchConfig.model_fields if key not in content]:
@@ -174,32 +173,34 @@ def parse_stored(path: Path) -> SearchConfig:
     return parse_config(content)
 
 
-# What of a search file may change while its search goes on, and the digest of what may not.
+# Entries that may change when a search is resumed, and the digest of those that may not.
 
-SECTIONS = ("resources", "tracking", "stages", "ship")
-OF_SEARCH = ("trials", "audit")
-"""Of the section ``search``: more trials until the configurations are chosen, an audit of the pruning at any time."""
+MAY_CHANGE = ("resources", "tracking", "stages", "ship")
+"""Sections that may change."""
+
+MAY_CHANGE_OF_SEARCH = ("trials", "audit")
+"""Keys of ``search`` that may change: more trials before the selection, an audit of the pruning at any time."""
 
 
 def may_change(key: str) -> bool:
-    """Whether the entry ``key``, such as ``search.trials``, may differ from what the search began with."""
-    return key.split(".")[0] in SECTIONS or key in [f"search.{name}" for name in OF_SEARCH]
+    """Return True if the entry ``key``, such as ``search.trials``, may differ when the search is resumed."""
+    return key.split(".")[0] in MAY_CHANGE or key in [f"search.{name}" for name in MAY_CHANGE_OF_SEARCH]
 
 
 def settled(config: SearchConfig) -> dict[str, Any]:
-    """All entries of a search file that may not change."""
-    content = config.model_dump(mode="json", exclude={*SECTIONS})
-    content["search"] = {name: value for name, value in content["search"].items() if name not in OF_SEARCH}
+    """Return all entries of a search file that may not change."""
+    content = config.model_dump(mode="json", exclude={*MAY_CHANGE})
+    content["search"] = {name: value for name, value in content["search"].items() if name not in MAY_CHANGE_OF_SEARCH}
     return content
 
 
 def settled_digest(config: SearchConfig) -> str:
-    """SHA-256 of all entries of a search file that may not change."""
+    """Return the SHA-256 of all entries of a search file that may not change."""
     return hashlib.sha256(json.dumps(settled(config), sort_keys=True).encode()).hexdigest()
 
 
 def settled_entries(config: SearchConfig) -> dict[str, Value]:
-    """All entries that may not change and are set, by key such as ``training.lr``; lists as JSON."""
+    """Return all entries that may not change and are not null, by key such as ``training.lr``; lists as JSON."""
     return dict(_entries(settled(config)))
 
 
@@ -213,11 +214,8 @@ def _entries(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str,
             yield f"{above}{key}", value
 
 
-# Where two configurations differ.
-
-
 def differences(before: Any, after: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Each key, such as ``training.lr``, at which ``before`` and ``after`` differ, with both values."""
+    """Yield each key, such as ``training.lr``, in which ``before`` and ``after`` differ, with both values."""
     if isinstance(before, dict) and isinstance(after, dict):
         for inner in dict.fromkeys((*before, *after)):
             yield from differences(before.get(inner), after.get(inner), f"{key}.{inner}" if key else str(inner))

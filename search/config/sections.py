@@ -1,10 +1,10 @@
-"""The sections of the search file."""
+"""The sections of the search file, in its order."""
 
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any, Literal
 
 from fsspec import available_protocols
@@ -27,34 +27,34 @@ from search.stages import Rule
 from search.study import PRUNERS, SAMPLERS
 from trainables.data import Dataset
 from trainables.losses import LOSSES, LossPart, loss_part
-from trainables.mistakes import Mistakes, suggestion
+from trainables.mistakes import Mistakes, raise_if_any, suggestion
 from trainables.parts import is_own
 from trainables.training.config import TrainingConfig
 
-# What every section of the search file is made of.
-
 
 class ConfigSection(BaseModel):
-    """A part of the search file: frozen, exact types, unknown keys refused."""
+    """Base of all sections: frozen, without type conversions, unknown keys refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=False, serialize_by_alias=True)
 
 
-MOST_SPLITS = 100
-"""Further splits are all made before a search begins."""
-
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
 Address = Annotated[str, Field(min_length=1), AfterValidator(without_a_password)]
 """An address whose password, if it has one, is a reference such as ``${DATABASE_PASSWORD}``."""
+Metric = Annotated[str, AfterValidator(known_metric)]
+Metrics = Annotated[tuple[Metric, ...], Field(min_length=1)]
+
+MOST_SPLITS = 100
+"""Limit of additional splits, all of which are made before a search begins."""
 
 
-# The ``dataset`` section: which images.
+# The images and their split.
 
 
 class DatasetSection(ConfigSection):
-    """The images. Further keys are options of the data set named.
+    """The data set. Keys beyond these four are its options.
 
-    ``name`` is a row of ``DATASETS`` or the import path of your own, whose code is then run.
+    ``name`` is a row of ``DATASETS``, or the import path of a user-defined class, whose code is then run.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, ignored_types=(cached_property,))
@@ -67,7 +67,7 @@ class DatasetSection(ConfigSection):
     @field_validator("root", "cache")
     @classmethod
     def _absolute(cls, path: str | None) -> str | None:
-        # The resolved file must mean the same from wherever it is resumed.
+        # A search may be resumed from another folder.
         return None if path is None else os.path.abspath(os.path.expanduser(path))
 
     @model_validator(mode="after")
@@ -84,43 +84,66 @@ class DatasetSection(ConfigSection):
         return build_dataset(self.name, options)
 
 
-# The ``losses`` section: which losses are searched, the built-in ones by name and one's own by import path.
+class SplitSection(ConfigSection):
+    """The validation classes: a fixed part of the training classes, or with ``folds`` each part in turn.
 
-OWN_KEYS = ("name", "part")
-RESERVED = ("training",)
-"""What stands beside the losses' names in ``space``."""
+    Every ``merge`` consecutive training classes are learned as one.
+    """
+
+    ratio: float = Field(default=0.9, gt=0, lt=1)
+    seed: int = 0
+    folds: int | None = Field(default=None, ge=2)
+    merge: int | None = Field(default=None, ge=2)
+
+    @model_validator(mode="after")
+    def _one_protocol(self) -> "SplitSection":
+        if self.folds is not None and self.ratio != SplitSection.model_fields["ratio"].default:
+            raise Mistakes(
+                f"folds is {self.folds} and ratio {self.ratio}; each fold validates on its own part of the classes, "
+                "so leave the ratio out, or folds null for one fixed part."
+            )
+        return self
+
+
+# The losses.
+
+LOSS_KEYS = {"name", "part"}
+"""The keys of a user-defined loss with a name of its own."""
+
+NOT_LOSSES = ("training",)
+"""Keys of the section ``space`` that are not losses, and so cannot name one."""
 
 
 def _loss(entry: Any) -> LossPart:
-    """One entry: a built-in loss's name, an import path, or ``{name: circle, part: "mylab.losses:CircleLoss"}``."""
+    """Return the loss of one entry.
+
+    It is the name of a built-in loss, an import path, or ``{name: circle, part: "mylab.losses:CircleLoss"}``. The last
+    form imports nothing, so that its search can be read without the user's code.
+    """
     if isinstance(entry, LossPart):
         return entry
     if isinstance(entry, Mapping):
-        return _named(entry)
+        name, path = entry.get("name"), entry.get("part")
+        if set(entry) != LOSS_KEYS or not isinstance(name, str) or not is_own(path):
+            raise Mistakes(
+                "a loss of your own has the keys name and part, as in {name: circle, part: 'mylab.losses:CircleLoss'}; "
+                f"it is {dict(entry)!r}."
+            )
+        return _well_named(LossPart(name=name, path=path))
     if not isinstance(entry, str):
-        raise Mistakes(f"{entry!r} is no loss; give a name, or the import path of your own.")
+        raise Mistakes(f"{entry!r} is not a loss; give a name, or the import path of your own.")
     if is_own(entry):
-        return _own(loss_part(entry))
+        return _well_named(loss_part(entry))
     if entry not in LOSSES:
         raise Mistakes(
-            f"{entry or repr(entry)} is not known{suggestion(entry, LOSSES)}; there are {', '.join(LOSSES)}, and your "
-            "own by their import paths, such as mylab.losses:CircleLoss."
+            f"{entry or repr(entry)} is not known{suggestion(entry, LOSSES)}; choose one of {', '.join(LOSSES)}, or "
+            "give the import path of your own, such as mylab.losses:CircleLoss."
         )
     return loss_part(entry)
 
 
-def _named(entry: Mapping[str, Any]) -> LossPart:
-    """A loss of one's own with a name for it. It is not imported here, so that its search can be read without it."""
-    name, path = (entry.get(key) for key in OWN_KEYS)
-    if set(entry) != set(OWN_KEYS) or not isinstance(name, str) or not is_own(path):
-        raise Mistakes(
-            "a loss of your own has the keys name and part, as in {name: circle, part: 'mylab.losses:CircleLoss'}; "
-            f"it is {dict(entry)!r}."
-        )
-    return _own(LossPart(name=name, path=path))
-
-
-def _own(loss: LossPart) -> LossPart:
+def _well_named(loss: LossPart) -> LossPart:
+    """Return a user-defined loss; raise if its name cannot be used."""
     try:
         plain_name(loss.name)
     except ValueError:
@@ -128,7 +151,7 @@ def _own(loss: LossPart) -> LossPart:
             f"{loss.path} would be called {loss.name!r}, which cannot name a folder; give it another name, as in "
             f"{{name: mine, part: '{loss.path}'}}."
         ) from None
-    if loss.name in LOSSES or loss.name in RESERVED:
+    if loss.name in LOSSES or loss.name in NOT_LOSSES:
         taken = "a built-in loss" if loss.name in LOSSES else "a section of space"
         raise Mistakes(
             f"{loss.path} would be called {loss.name}, which is the name of {taken}; give it another one, as in "
@@ -150,53 +173,89 @@ Loss = Annotated[LossPart, PlainValidator(_loss), PlainSerializer(_as_written)]
 Losses = Annotated[tuple[Loss, ...], Field(min_length=1), AfterValidator(_unique)]
 
 
-# The ``metrics`` section: what is computed, and when.
+# Settings of the training that differ for a loss.
 
-Metric = Annotated[str, AfterValidator(known_metric)]
-Metrics = Annotated[tuple[Metric, ...], Field(min_length=1)]
+TrainingByLoss = dict[str, dict[str, Any]]
+"""For each loss the training settings that differ from the section ``training``."""
+
+SHARED = ("epochs", "image_size", "resize_size", "resize_square", "augment")
+"""Settings that cannot differ: all losses share the pruner's rungs, the budget in epochs, and the stored images."""
 
 
-Gallery = Literal["validation", "training_half"]
+class _Settings(ConfigSection):
+    """The section ``training``, validated by itself."""
+
+    training: TrainingConfig
+
+
+def training_of_loss(training: TrainingConfig, own: Mapping[str, Any]) -> TrainingConfig:
+    """Return ``training`` updated with the settings ``own``; the keys of a schedule are merged.
+
+    Raises:
+        Mistakes: all mistakes in ``own``.
+    """
+    return _over(training, own).result().training
+
+
+def _over(training: TrainingConfig, own: Mapping[str, Any]) -> Validation[_Settings]:
+    content = asdict(training)
+    for name, value in own.items():
+        under = content.get(name)
+        content[name] = {**under, **value} if isinstance(under, dict) and isinstance(value, dict) else value
+    return validate(_Settings, {"training": content})
+
+
+def training_mistakes(by_loss: TrainingByLoss, training: TrainingConfig, losses: Sequence[str]) -> Iterator[str]:
+    """Yield the mistakes in the settings ``by_loss`` of a search over ``losses``."""
+    for loss, own in by_loss.items():
+        key = f"training_by_loss.{loss}"
+        if loss not in losses:
+            yield (
+                f"{key}: this is not one of the search's losses ({', '.join(losses)}){suggestion(loss, losses)}; add "
+                "it to losses or remove it."
+            )
+            continue
+        for name in SHARED:
+            if name in own:
+                yield (
+                    f"{key}.{name}: it must be the same for all losses of a search, and here it is {own[name]!r}; "
+                    "remove it."
+                )
+        alone = {name: value for name, value in own.items() if name not in SHARED}
+        for sentence in _over(training, alone).mistakes:
+            _, where, what = re.split(r"^training([\w.]*)", sentence.replace("did you mean training.", "did you mean "))
+            # A mistake may concern a setting of the section ``training`` that this loss inherits.
+            others = {field.name for field in fields(TrainingConfig)} - own.keys()
+            scope = " over training" if not where and others & set(re.findall(r"\w+", what)) else ""
+            yield f"{key}{where}{scope}{what}"
+
+
+# The metrics.
 
 
 class MetricsSection(ConfigSection):
-    """What each epoch's validation and what the sealed test computes.
+    """The metrics of each epoch's validation and of the sealed test.
 
-    The images of the validation classes are ranked among each other, or with ``training_half`` among half of the
-    training images too (:mod:`trainables.data.store.view`, with the split's seed).
+    With the gallery ``training_half`` the validation images are ranked among each other and half of the training images
+    (:mod:`trainables.data.store.view`, with the split's seed).
     """
 
     validation: Metrics = ("recall_at_1", "map_at_r")
-    gallery: Gallery = "validation"
+    gallery: Literal["validation", "training_half"] = "validation"
     test: Literal["all"] | Metrics = "all"
 
 
-# The ``noise`` section: how much of a result is chance.
-
-
-class NoiseSection(ConfigSection):
-    """What the noise stage trains: one configuration with several seeds, and on other class splits with the first.
-
-    ``configuration`` is ``default``, the papers', or values that differ from it. ``loss=None`` is the first one.
-    """
-
-    loss: str | None = None
-    configuration: Literal["default"] | dict[str, Any] = "default"
-    seeds: int = Field(default=5, ge=2)
-    splits: int = Field(default=0, ge=0, le=MOST_SPLITS)
-
-
-# The ``resources`` section: what one worker occupies, how many trials it trains, how long it may say nothing.
+# The resources of a trial.
 
 
 class ResourcesSection(ConfigSection):
-    """What one trial occupies, and for how many of its own epochs its worker may say nothing.
+    """CPUs and GPUs of a trial, and the time after which a silent worker is considered dead.
 
-    A part of a GPU (``gpus_per_trial: 0.25``) lets trials share one; with several GPUs each batch of a trial is dealt
-    out to them. With ``stack`` a worker trains so many trials at once, which together occupy what one does otherwise.
+    A fraction of a GPU (``gpus_per_trial: 0.25``) lets trials share one; several GPUs split each batch of a trial. With
+    ``stack`` a worker trains that many trials at once, with the resources of one.
 
-    A worker that says nothing for ``silent_epochs`` times its slowest epoch, and at least ten minutes, is taken as dead
-    and ended; before its first epoch it may for ``first_epoch_minutes``.
+    A worker is ended after ``silent_epochs`` times its slowest epoch without a report, but at least ten minutes; before
+    its first epoch, after ``first_epoch_minutes``.
     """
 
     cpus_per_trial: float = Field(default=1, gt=0)
@@ -213,80 +272,56 @@ class ResourcesSection(ConfigSection):
         return gpus_per_trial
 
     def workers(self, trials: int) -> int:
-        """How many workers train so many trials at once."""
+        """Return the number of workers that train ``trials`` trials at once."""
         return -(-trials // self.stack)
 
 
-# The ``search`` section: how hyperparameters are searched.
+# The stages: search, select, test and noise.
 
 
 class SearchSection(ConfigSection):
-    """How hyperparameters are searched: at most ``trials`` a loss, and no more than fit in its budget of ``epochs``.
+    """The search of each loss: at most ``trials`` trials, within a budget of ``epochs``.
 
-    With ``from``, which is :attr:`origin` here, the search begins with the trials of another one in the same runs
-    folder, and they count as its own. ``audit`` pruned trials of each loss are trained to their end afterwards, to see
-    what pruning was worth; the choice knows nothing of them. ``prior`` is the share of the trials that are drawn around
-    the papers' default and not by the sampler.
+    With ``from`` (here :attr:`origin`) the search begins with the trials of another one in the same runs folder, which
+    count as its own. ``prior`` is the share of trials drawn around the papers' default instead of by the sampler.
+    ``audit`` pruned trials of each loss are trained to their end afterwards, to measure the cost of pruning; the
+    selection ignores them.
     """
 
-    origin: str | None = Field(default=None, alias="from")
+    origin: Annotated[str, AfterValidator(plain_name)] | None = Field(default=None, alias="from")
     trials: int = Field(default=16, ge=1)
     epochs: int | None = Field(default=None, ge=1)
-    sampler: str = "tpe"
+    sampler: Annotated[str, AfterValidator(partial(known_name, table=SAMPLERS))] = "tpe"
     prior: float = Field(default=0, ge=0, le=1)
-    pruner: str = "asha"
-    objective: str = "map_at_r"
+    pruner: Annotated[str, AfterValidator(partial(known_name, table=PRUNERS))] = "asha"
+    objective: Metric = "map_at_r"
     audit: int = Field(default=0, ge=0)
     seed: int = 0
     max_concurrent: int | None = Field(default=None, ge=1)
     storage: Address | None = None
 
-    @field_validator("origin")
-    @classmethod
-    def _plain_origin(cls, name: str | None) -> str | None:
-        return None if name is None else plain_name(name)
-
-    @field_validator("sampler")
-    @classmethod
-    def _known_sampler(cls, name: str) -> str:
-        return known_name(name, SAMPLERS)
-
-    @field_validator("pruner")
-    @classmethod
-    def _known_pruner(cls, name: str) -> str:
-        return known_name(name, PRUNERS)
-
-    @field_validator("objective")
-    @classmethod
-    def _known_metric(cls, name: str) -> str:
-        return known_metric(name)
-
     @model_validator(mode="after")
-    def _works_beside_the_pruner(self) -> "SearchSection":
-        reason = SAMPLERS[self.sampler].without_pruning
-        if reason and self.pruner != "none":
-            raise Mistakes(
-                f"sampler {self.sampler} {reason}; set pruner to none (it is {self.pruner}) or sampler to tpe."
+    def _sampler_fits(self) -> "SearchSection":
+        sampler = SAMPLERS[self.sampler]
+        mistakes = []
+        if sampler.without_pruning and self.pruner != "none":
+            mistakes.append(
+                f"sampler {self.sampler} {sampler.without_pruning}; set pruner to none (it is {self.pruner}) or "
+                "sampler to tpe."
             )
-        return self
-
-    @model_validator(mode="after")
-    def _has_room_for_the_prior(self) -> "SearchSection":
-        if self.prior and SAMPLERS[self.sampler].in_order:
-            raise Mistakes(
-                f"sampler {self.sampler} goes over steps one after the other, and no draws around the default can be "
-                f"among them; set prior to 0 (it is {self.prior:g}) or sampler to tpe."
+        if self.prior and sampler.in_order:
+            mistakes.append(
+                f"sampler {self.sampler} visits a fixed list of values, without draws around the default; set prior to "
+                f"0 (it is {self.prior:g}) or sampler to tpe."
             )
+        raise_if_any(mistakes)
         return self
-
-
-# The ``selection`` and ``final`` sections: what is trained after the search.
 
 
 class SelectionSection(ConfigSection):
-    """How the best configuration of a loss is confirmed: ``seeds`` trainings a finalist, shared out by ``rule``.
+    """The confirmation of a loss's best configurations: ``seeds`` trainings for each finalist, allotted by ``rule``.
 
-    They validate in turn on ``splits`` splits of the training classes, of which the first is the search's own. See
+    They validate in turn on ``splits`` splits of the training classes, the first of which is the search's own. See
     :mod:`search.selection.choice`.
     """
 
@@ -296,7 +331,7 @@ class SelectionSection(ConfigSection):
     splits: int = Field(default=1, ge=1, le=MOST_SPLITS)
 
     @model_validator(mode="after")
-    def _a_seed_a_split(self) -> "SelectionSection":
+    def _a_seed_for_each_split(self) -> "SelectionSection":
         if self.splits > self.seeds:
             raise Mistakes(
                 f"splits is {self.splits} and seeds {self.seeds}; the trainings of a finalist validate on the splits "
@@ -306,62 +341,31 @@ class SelectionSection(ConfigSection):
 
 
 class FinalSection(ConfigSection):
-    """How the chosen configurations are trained before the test."""
+    """The trainings of the chosen configurations before the test."""
 
     seeds: int = Field(default=3, ge=1)
     train_on: Literal["train", "all"] = "train"
 
 
-# The ``ship`` key: packages of one's own that travel with a submitted search.
+class NoiseSection(ConfigSection):
+    """The noise stage: one configuration with ``seeds`` seeds, and with the first seed on ``splits`` other splits.
 
-OURS = ("holdout", "search", "spaces", "trainables")
-
-
-def _package(name: str) -> str:
-    if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", name):
-        raise Mistakes(f"{name!r} is no package's name; give it as Python imports it, such as mylab.")
-    top = name.partition(".")[0]
-    if top != name:
-        raise Mistakes(f"{name} is a part of the package {top}; ship that.")
-    if name in OURS:
-        raise Mistakes(f"{name} is a package of Holdout's own, which travels anyway; rename yours.")
-    return name
-
-
-Ship = tuple[Annotated[str, AfterValidator(_package)], ...]
-
-
-# The ``split`` section: which training classes validate.
-
-
-class SplitSection(ConfigSection):
-    """Which training classes validate: a fixed part of them, or all of them in turn, in ``folds``.
-
-    Every ``merge`` consecutive classes that train are learned as one.
+    ``configuration`` is ``default``, the papers', or the values that differ from it. Without ``loss`` it is the first.
     """
 
-    ratio: float = Field(default=0.9, gt=0, lt=1)
-    seed: int = 0
-    folds: int | None = Field(default=None, ge=2)
-    merge: int | None = Field(default=None, ge=2)
-
-    @model_validator(mode="after")
-    def _one_protocol(self) -> "SplitSection":
-        if self.folds is not None and self.ratio != SplitSection.model_fields["ratio"].default:
-            raise Mistakes(
-                f"folds is {self.folds} and ratio {self.ratio}; each fold validates on its own part of the classes, "
-                "so leave the ratio out, or folds null for one fixed part."
-            )
-        return self
+    loss: str | None = None
+    configuration: Literal["default"] | dict[str, Any] = "default"
+    seeds: int = Field(default=5, ge=2)
+    splits: int = Field(default=0, ge=0, le=MOST_SPLITS)
 
 
-# The ``checkpoints`` and ``tracking`` sections: where models and records go.
+# Storage of models and records.
 
 
 class CheckpointsSection(ConfigSection):
-    """Where trials keep their models, and how much the search trials' best ones may take.
+    """The storage of the trials' models, and the limit in GB of the search trials' best ones.
 
-    ``storage_path`` is a path, or a URL that fsspec knows, such as ``s3://bucket/holdout``; by default the runs folder.
+    ``storage_path`` is a path or a URL of fsspec, such as ``s3://bucket/holdout``; by default the runs folder.
     """
 
     storage_path: Annotated[str, Field(min_length=1)] | None = None
@@ -369,17 +373,17 @@ class CheckpointsSection(ConfigSection):
 
     @field_validator("storage_path")
     @classmethod
-    def _reachable(cls, storage_path: str | None) -> str | None:
+    def _well_formed(cls, storage_path: str | None) -> str | None:
         if storage_path is None:
             return None
         scheme, separator, rest = storage_path.partition("://")
         if not separator and not storage_path.startswith("/"):
-            raise ValueError("must be a whole path, or a URL such as s3://bucket/folder")
+            raise ValueError("must be an absolute path, or a URL such as s3://bucket/folder")
         if "@" in rest.partition("/")[0]:
             raise Mistakes("it names a user; leave that out, its library finds user and password (see CLUSTER.md).")
         without_a_password(storage_path)
         if separator and scheme not in available_protocols():
-            raise ValueError(f"fsspec knows no {scheme}://, but s3://, gs://, abfs://, sftp:// and others")
+            raise ValueError(f"fsspec has no {scheme}://; use s3://, gs://, abfs://, sftp:// or another of its schemes")
         return storage_path
 
 
@@ -394,55 +398,21 @@ class TrackingSection(ConfigSection):
     register_models: bool = Field(default=False, alias="register")
 
 
-# The ``training_by_loss`` section: where a loss is trained otherwise than the ``training`` section says.
+# The user's packages that ``holdout submit`` copies to a cluster.
 
-TrainingByLoss = dict[str, dict[str, Any]]
-"""For each loss the settings that are its own."""
-
-SHARED = ("epochs", "image_size", "resize_size", "resize_square", "augment")
-"""The same for all losses of a search: rungs and budgets count in the epochs, and the images are stored once."""
+OWN_PACKAGES = ("holdout", "search", "spaces", "trainables")
+"""This project's packages, which are always copied."""
 
 
-class _Settings(ConfigSection):
-    """A section that can be read and spoken of by itself."""
-
-    training: TrainingConfig
-
-
-def training_of_loss(training: TrainingConfig, own: Mapping[str, Any]) -> TrainingConfig:
-    """``training`` with the settings ``own`` over it; the keys of a schedule are united.
-
-    Raises:
-        Mistakes: all that is wrong with ``own``.
-    """
-    return _over(training, own).result().training
+def _package(name: str) -> str:
+    if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", name):
+        raise Mistakes(f"{name!r} is not a package's name; give it as Python imports it, such as mylab.")
+    top = name.partition(".")[0]
+    if top != name:
+        raise Mistakes(f"{name} is a part of the package {top}; ship that.")
+    if name in OWN_PACKAGES:
+        raise Mistakes(f"{name} is one of Holdout's packages, which are always copied; rename yours.")
+    return name
 
 
-def _over(training: TrainingConfig, own: Mapping[str, Any]) -> Validation[_Settings]:
-    content = asdict(training)
-    for name, value in own.items():
-        under = content.get(name)
-        content[name] = {**under, **value} if isinstance(under, dict) and isinstance(value, dict) else value
-    return validate(_Settings, {"training": content})
-
-
-def training_mistakes(by_loss: TrainingByLoss, training: TrainingConfig, losses: Sequence[str]) -> Iterator[str]:
-    """What is wrong with the settings ``by_loss`` of a search for ``losses``."""
-    for loss, own in by_loss.items():
-        key = f"training_by_loss.{loss}"
-        if loss not in losses:
-            yield (
-                f"{key}: this is none of the search's losses ({', '.join(losses)}){suggestion(loss, losses)}; add it "
-                "to losses or remove it."
-            )
-            continue
-        for name in SHARED:
-            if name in own:
-                yield f"{key}.{name}: it is the same for all losses of a search, and here {own[name]!r}; remove it."
-        alone = {name: value for name, value in own.items() if name not in SHARED}
-        for sentence in _over(training, alone).mistakes:
-            _, where, what = re.split(r"^training([\w.]*)", sentence.replace("did you mean training.", "did you mean "))
-            # What is said of a setting that is not its own is said of the training section too.
-            others = {field.name for field in fields(TrainingConfig)} - own.keys()
-            rests = " over training" if not where and others & set(re.findall(r"\w+", what)) else ""
-            yield f"{key}{where}{rests}{what}"
+Ship = tuple[Annotated[str, AfterValidator(_package)], ...]

@@ -1,4 +1,4 @@
-"""How much a search will write, compared with the free space."""
+"""An estimate of the bytes that searches will write, checked against the free space before they begin."""
 
 import math
 import os
@@ -25,30 +25,28 @@ from trainables.mistakes import raise_if_any
 from trainables.models.backbones import backbone
 from trainables.storage import existing
 
-# What searches will write, before they begin or go on: images, checkpoints, results.
-
 NUMBER = 4
-"""Bytes of a weight."""
+"""Bytes per weight."""
 
 STATES = 3
-"""Numbers that there is to go on from for each that learns: itself and two moments of Adam's."""
+"""Numbers per weight in a checkpoint to resume from: the weight and two moments of Adam."""
 
 OF_TRIAL, OF_EPOCH = 9_000, 700
-"""Bytes of a trial and of one of its epochs: the log, ``trial.json``, and the rows of the studies and of MLflow."""
+"""Bytes per trial and per epoch: log, ``trial.json``, and rows in the studies and in MLflow."""
 
 OF_SEARCH, OF_MLFLOW, OF_REPORT = 200_000, 1_200_000, 5_300_000
-"""Bytes of empty databases; and of the report with its script and some pictures."""
+"""Bytes of a new study database, of a new MLflow database, and of a report with its script and figures."""
 
 OF_CURVES, OF_TEST_IMAGE, OF_METRIC, OF_NEIGHBOURS = 20_000, 16, 6, 20
-"""Bytes of a model's results: its curves and a sample of its embeddings; of each test image its label and key, each
+"""Bytes of a tested model's results: its curves and a sample of embeddings; per test image its label and key, each
 metric, and its neighbours."""
 
 SURE = 0.9
-"""Of the bytes that are certain: a margin for what is rounded here."""
+"""Factor for the lower bound: a margin for rounding in this estimate."""
 
 
 class What(StrEnum):
-    """What takes the space."""
+    """What the bytes are for."""
 
     IMAGES = "images"
     CHECKPOINTS = "checkpoints"
@@ -57,7 +55,7 @@ class What(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Need:
-    """Bytes that will be written in ``place``, a path or a URL: ``expected``, and at ``least``."""
+    """Bytes that will be written to ``place``, a path or a URL: ``expected``, and at ``least``."""
 
     what: What
     place: str
@@ -66,16 +64,16 @@ class Need:
 
 
 def slots_here(config: SearchConfig) -> int:
-    """How many trials run at once on this machine; of its GPUs, which only torch counts, one is known."""
+    """Return the number of trials that run at once on this machine; counts one GPU, since counting them needs torch."""
     cpus = (os.cpu_count() or 1) / config.resources.cpus_per_trial
     slots = config.resources.stack * (1 if config.resources.gpus_per_trial else max(1, int(cpus)))
     return min(slots, config.search.max_concurrent or slots)
 
 
 def disk_needs(plans: Sequence[Plan]) -> list[Need]:
-    """What searches that begin or go on together will still write; nothing is written now.
+    """Estimate the remaining bytes of searches that run together.
 
-    Images are those of the training half, some of which are looked at; those of the test are taken to be like them.
+    A sample of the training half's image files is read; test images are assumed to have the same size.
     """
     needs = [*_images(plans), _shared(plans[0])]
     for plan in plans:
@@ -84,7 +82,7 @@ def disk_needs(plans: Sequence[Plan]) -> list[Need]:
 
 
 def _shared(plan: Plan) -> Need:
-    """What is written once, however many searches a campaign has: its report, and MLflow's tables and copy of it."""
+    """Estimate what all searches share: the report, and MLflow's database with its copy of the report."""
     there = file_size(plan.folder.report)
     expected = OF_REPORT
     if plan.config.tracking.uri is None:
@@ -117,7 +115,7 @@ def _images(plans: Sequence[Plan]) -> Iterator[Need]:
                 yield Need(what=What.IMAGES, place=spec.cache, expected=size.expected, least=size.least)
         test = replace(spec, class_names=plan.split.test)
         if Stage.TEST in plan.config.stages and not plan.folder.test.exists() and test not in tests:
-            tests.add(test)  # only counted: whether they are decoded already is not looked at
+            tests.add(test)  # counted even if they are decoded already
             trained = sum(len(classes[name]) for name in spec.class_names)
             held_out = sum(len(classes[name]) for name in plan.split.test)
             expected = round(sizes[spec].expected * held_out / trained)
@@ -145,7 +143,7 @@ def _written(plan: Plan, slots: int) -> Iterator[Need]:
             trained += _models(plan, loss)[Stage.TEST].most
     there = as_path(f"{storage}/{config.name}/trials")
     written = folder_size(there) if isinstance(there, Path) else 0
-    # Who goes on writes the new state beside the old one.
+    # A trial writes its new checkpoint before it removes the old one.
     expected = min(searched.most, limit) + later.most + 2 * slots * going_on
     least = SURE * (min(searched.least, limit) + later.least + going_on)
     yield Need(
@@ -172,7 +170,7 @@ def _written(plan: Plan, slots: int) -> Iterator[Need]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Range:
-    """A number that is at least and at most so much."""
+    """A lower and an upper bound."""
 
     least: int = 0
     most: int = 0
@@ -185,13 +183,13 @@ class _Range:
 
 
 def _models(plan: Plan, loss: str) -> Mapping[Stage, _Range]:
-    """How many models each stage that is asked for leaves: of a trial the best one, under cross-validation a fold."""
+    """Return the number of models that each requested stage leaves: one per trial, or one per fold."""
     config = plan.config
     stages = {*config.stages, *([Stage.AUDIT] if Stage.SEARCH in config.stages else [])}
     folds = max(1, len(plan.split.folds))
     found = {}
     for stage, budget in planned_budgets(plan, loss).items():
-        each = 1 if stage is Stage.TEST else folds  # there a trial is of one fold
+        each = 1 if stage is Stage.TEST else folds  # a trial of the test trains one fold
         sure = {
             Stage.NOISE: budget.most,
             Stage.SEARCH: 0 if budget.epochs else budget.most,
@@ -204,7 +202,7 @@ def _models(plan: Plan, loss: str) -> Mapping[Stage, _Range]:
 
 
 def _model_bytes(plan: Plan, loss: str) -> int:
-    """The file of a best model: the network's numbers, and the proxies of the loss."""
+    """Return the size of a model file: the network's weights and the loss's proxies."""
     config = plan.config
     numbers = numbers_of(config)
     if loss_row(config.loss(loss).key).proxy_lr is not None:
@@ -216,26 +214,26 @@ def _model_bytes(plan: Plan, loss: str) -> int:
 
 
 def numbers_of(config: SearchConfig) -> int:
-    """How many numbers the network holds; one that is not ours is built for it."""
+    """Return the number of weights of the network; a user-defined network is built to count them."""
     row = backbone(config.model.backbone)
     if row.numbers is not None:
         return row.numbers + (row.features + 1) * config.model.embedding_dim
-    from trainables.models import EmbeddingModel  # torch, which the check of such a network has imported
+    from trainables.models import EmbeddingModel  # the check of such a network has imported torch already
 
     model = EmbeddingModel(replace(config.model, weights=None))
     return sum(tensor.numel() for tensor in model.state_dict().values())
 
 
 def _result_bytes(config: SearchConfig, images: int) -> int:
-    """What is kept of one model and ``images`` of the test."""
+    """Return the bytes of one tested model's results on ``images`` test images."""
     metrics = len(all_metrics() if isinstance(config.test_metrics, str) else config.test_metrics)
     return OF_CURVES + images * (OF_TEST_IMAGE + OF_METRIC * metrics) + min(images, MOST_NEIGHBOURS) * OF_NEIGHBOURS
 
 
-# What searches will write, against what is free: said before they begin, and refused where it cannot fit.
+# Needs against free space.
 
 TIGHT = 0.9
-"""Of what is free: searches that take more are warned of."""
+"""Share of the free space above which a warning is given."""
 
 INSTEAD = {
     What.IMAGES: "dataset.cache to another folder",
@@ -246,9 +244,9 @@ INSTEAD = {
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """A file system and what will be written there; ``free`` in bytes, None where that is not known, as of a store.
+    """A file system, the bytes to be written there, and its ``free`` bytes; None if unknown (remote storage).
 
-    Images that nobody uses, and that make room for others, count as free.
+    Unused decoded images count as free, since they are removed when room is needed.
     """
 
     needs: tuple[Need, ...]
@@ -261,56 +259,56 @@ class Space:
 
     @property
     def least(self) -> int:
-        """Bytes that will be written at least."""
+        """Bytes that will be written at the least."""
         return sum(need.least for need in self.needs)
 
     @property
     def in_words(self) -> str:
-        """What will be written where, and what is free."""
-        free = "what is free there is not known" if self.free is None else f"{_size(self.free)} free"
-        told = ", ".join(f"{_size(need.expected)} for {need.what} in {_shown(need.place)}" for need in self.needs)
-        return f"about {told} ({free})"
+        """The needs and the free space, in words."""
+        free = "free space unknown" if self.free is None else f"{_size(self.free)} free"
+        needs = ", ".join(f"{_size(need.expected)} for {need.what} in {_shown(need.place)}" for need in self.needs)
+        return f"about {needs} ({free})"
 
     @property
     def refusal(self) -> str | None:
-        """The sentence on what cannot fit."""
+        """The error if even the lower bound does not fit."""
         if self.free is None or self.least <= self.free:
             return None
         kinds = " and ".join(dict.fromkeys(need.what for need in self.needs))
         places = " and ".join(dict.fromkeys(_shown(need.place) for need in self.needs))
         instead = ", or ".join(INSTEAD[what] for what in dict.fromkeys(need.what for need in self.needs))
         return (
-            f"{places}: {kinds} need {_size(self.least)} at least, and {_size(self.free)} are free; make room there, "
-            f"or set {instead}."
+            f"{places}: {kinds} need at least {_size(self.least)}, but only {_size(self.free)} are free; make room "
+            f"there, or set {instead}."
         )
 
     @property
     def warning(self) -> str | None:
-        """The sentence on what may not fit, or will hardly."""
+        """The warning if the expected bytes may not fit."""
         if self.free is None or self.refusal or self.expected <= TIGHT * self.free:
             return None
         places = " and ".join(dict.fromkeys(_shown(need.place) for need in self.needs))
         return (
-            f"{places}: about {_size(self.expected)} will be written and {_size(self.free)} are free. Should the disk "
-            "be full, the search ends, and the same command goes on when there is room."
+            f"{places}: about {_size(self.expected)} will be written, and {_size(self.free)} are free. If the disk "
+            "fills up, the search ends, and the same command resumes it when there is room."
         )
 
 
 def check_space(plans: Sequence[Plan]) -> tuple[str, ...]:
-    """What searches that begin or go on will write, and what is free, in sentences; none where that is nothing.
+    """Return sentences on what searches will write and what is free, with warnings.
 
     Raises:
-        Mistakes: it cannot fit, a sentence for each file system.
+        Mistakes: it cannot fit; one sentence per file system.
     """
     needs = disk_needs(plans)
     spaces = spaces_of(needs)
     raise_if_any([space.refusal for space in spaces if space.refusal])
-    said = [f"Disk: {'; '.join(space.in_words for space in spaces)}."] if spaces else []
-    return (*said, *(space.warning for space in spaces if space.warning), *limit_warnings(needs))
+    summary = [f"Disk: {'; '.join(space.in_words for space in spaces)}."] if spaces else []
+    return (*summary, *(space.warning for space in spaces if space.warning), *limit_warnings(needs))
 
 
 def spaces_of(needs: Sequence[Need]) -> list[Space]:
-    """The needs of each file system, and what is free there."""
+    """Group the needs by file system."""
     systems = defaultdict[int | str, list[Need]](list)
     for need in needs:
         systems[need.place if "://" in need.place else os.stat(existing(Path(need.place))).st_dev].append(need)
@@ -318,11 +316,11 @@ def spaces_of(needs: Sequence[Need]) -> list[Space]:
 
 
 def limit_warnings(needs: Sequence[Need]) -> list[str]:
-    """The sentences on images that take more than the cache is to keep."""
+    """Return warnings about images that exceed the limit of the cache."""
     images = [(Path(need.place), need.expected) for need in needs if need.what is What.IMAGES]
     return [
-        f"{_shown(str(cache))}: the images take about {_size(size)}, and {_size(limit)} are to be kept there "
-        "(HOLDOUT_CACHE_GB); what a search uses is never removed."
+        f"{_shown(str(cache))}: the images take about {_size(size)}, more than the limit of {_size(limit)} "
+        "(HOLDOUT_CACHE_GB); images in use are never removed."
         for cache, size in images
         if size > (limit := limit_of(cache))
     ]

@@ -1,4 +1,4 @@
-"""What takes room on disk: searches, campaigns and cached images."""
+"""Disk usage of searches, campaigns and decoded images."""
 
 import json
 import os
@@ -10,23 +10,27 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from search.plan.runs import RunFolder, find_runs, stored_config, stored_split
+from search.plan.runs import RunFolder, find_runs, stored_config
 from search.secrets import without_password
-from trainables.data.augment import Frame, short_side_needed
 from trainables.data.store.cache import is_used, last_used, limit_of
 from trainables.data.store.contents import INDEX
 from trainables.files import as_path
 from trainables.mistakes import Mistakes
 from trainables.storage import AnyPath, existing, within
-from trainables.training.config import RESIZE
 
-# How many bytes a folder takes, on this machine or in a store elsewhere; links in it are not followed.
+# Sizes and free space.
 
 PATIENCE_S = 15.0
+"""Time limit for a remote storage to list its files."""
+
+
+def free_bytes(path: Path) -> int:
+    """Return the free bytes on the file system where ``path`` is or will be."""
+    return shutil.disk_usage(existing(path)).free
 
 
 def file_size(path: Path) -> int:
-    """The bytes of a file, 0 where there is none; a link counts as itself."""
+    """Return the bytes of a file, or of a link itself; 0 if it does not exist."""
     try:
         return os.lstat(path).st_size
     except FileNotFoundError:
@@ -34,34 +38,32 @@ def file_size(path: Path) -> int:
 
 
 def folder_size(path: Path) -> int:
-    """The bytes of all files below ``path``, 0 where there is no such folder; what a link leads to does not count."""
+    """Return the bytes of all files in the folder ``path``, without following links; 0 if it does not exist."""
     if path.is_symlink():
         return 0
     return sum(file_size(Path(folder, name)) for folder, _, files in os.walk(path) for name in files)
 
 
-def size_elsewhere(folder: AnyPath) -> int:
-    """The same of a path, or a URL whose store may be away.
+def _size_anywhere(folder: AnyPath) -> int:
+    """Return the bytes of a local or remote folder.
 
     Raises:
-        TimeoutError: its store does not answer.
-        Exception: whatever its store's library has against it.
+        TimeoutError: the storage does not answer.
+        Exception: any error raised by the storage backend.
     """
-    return folder_size(folder) if isinstance(folder, Path) else within(PATIENCE_S, lambda: _size_in_store(folder))
+    if isinstance(folder, Path):
+        return folder_size(folder)
+    return within(PATIENCE_S, lambda: sum(entry.stat().st_size for entry in folder.rglob("*") if entry.is_file()))
 
 
-def _size_in_store(folder: AnyPath) -> int:
-    return sum(entry.stat().st_size for entry in folder.rglob("*") if entry.is_file())
-
-
-# The decoded images of a node: where they are, and what is there.
+# Decoded images.
 
 UNREADABLE = (Mistakes, OSError, LookupError, TypeError, ValueError)
-"""What the file of a search raises that an older version wrote, or that was edited by hand."""
+"""Errors from the search file of an older version, or one that was edited by hand."""
 
 
 def default_cache() -> str:
-    """Where a node keeps decoded images when the search file names no folder."""
+    """Return the folder for decoded images if the search file names none."""
     return str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdout")
 
 
@@ -69,10 +71,9 @@ def default_cache() -> str:
 class StoreUsage:
     """One image store and its ``size`` in bytes.
 
-    ``dataset`` and ``short_side`` are None where an older version wrote it, and ``classes`` and ``images`` too where it
-    is not whole: it is being made, or who made it was killed. ``searches`` are those of the runs folder whose images
-    these are. It was ``used`` last at a time in seconds since 1970, and is ``in_use`` where a process of this machine
-    uses it now.
+    ``used`` is its last use in seconds since 1970; ``in_use`` is True while a process of this machine uses it.
+    ``dataset`` and ``short_side`` are None if an older version wrote it; so are ``classes`` and ``images`` if it is
+    unfinished.
     """
 
     path: str
@@ -83,38 +84,16 @@ class StoreUsage:
     short_side: int | None = None
     classes: int | None = None
     images: int | None = None
-    searches: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Images:
-    """What a search wants of a store."""
-
-    search: str
-    dataset: str
-    short_side: int
-    classes: frozenset[str]
-
-    def are_in(self, index: Mapping[str, Any]) -> bool:
-        return (
-            index.get("dataset", self.dataset) == self.dataset
-            and index.get("short_side", self.short_side) == self.short_side
-            and frozenset(index["class_names"]) == self.classes
-        )
 
 
 def image_stores(searches: Iterable[RunFolder]) -> list[StoreUsage]:
-    """The stores in this machine's cache and in the caches that ``searches`` name, the largest first."""
-    searches, wanted = list(searches), []
-    for search in searches:
-        with suppress(*UNREADABLE):
-            wanted += _wanted(search, stored_config(search))
-    stores = [_store(path, wanted) for cache in caches_of(searches) for path in _stores_in(cache)]
+    """Return the stores in this machine's cache and in the caches that ``searches`` name, largest first."""
+    stores = [_store(path) for cache in caches_of(searches) for path in _stores_in(cache)]
     return sorted(stores, key=lambda store: (-store.size, store.path))
 
 
 def caches_of(searches: Iterable[RunFolder]) -> list[Path]:
-    """This machine's cache and those that ``searches`` name."""
+    """Return this machine's cache and those that ``searches`` name."""
     caches = {default_cache()}
     for search in searches:
         with suppress(*UNREADABLE):
@@ -129,19 +108,7 @@ def _stores_in(cache: Path) -> list[Path]:
     return [path for path in sorted(cache.iterdir()) if path.is_dir() and not path.is_symlink()]
 
 
-def _wanted(search: RunFolder, config: Mapping[str, Any]) -> list[_Images]:
-    """The images of the training half and of the test half."""
-    split, training = stored_split(search), config["training"]
-    side = training["image_size"]
-    frame = Frame(side=side, short_side=training["resize_size"] or round(side * RESIZE))
-    short_side = short_side_needed(training["augment"], frame, config["dataset"]["store_size"])
-    return [
-        _Images(search.name, split.identity, short_side, frozenset(half))
-        for half in ((*split.train, *split.validation), split.test)
-    ]
-
-
-def _store(path: Path, wanted: Iterable[_Images]) -> StoreUsage:
+def _store(path: Path) -> StoreUsage:
     size, used, in_use = folder_size(path), last_used(path.with_suffix("")), is_used(path.with_suffix(""))
     try:
         index = json.loads((path / INDEX).read_text())
@@ -157,15 +124,14 @@ def _store(path: Path, wanted: Iterable[_Images]) -> StoreUsage:
         short_side=index.get("short_side"),
         classes=classes,
         images=images,
-        searches=tuple(sorted({images.search for images in wanted if images.are_in(index)})),
     )
 
 
-# What takes room: every search and campaign of a runs folder, the rest of the folder, and the decoded images.
+# Searches and campaigns.
 
 
 class Kind(StrEnum):
-    """What an entry of a runs folder is."""
+    """The kind of an entry of a runs folder."""
 
     SEARCH = "search"
     CAMPAIGN = "campaign"
@@ -174,7 +140,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointsElsewhere:
-    """A search's checkpoints outside of its folder: ``size`` in bytes, None where ``problem`` says why not."""
+    """A search's checkpoints outside of its folder: ``size`` in bytes, or the ``problem`` that prevents measuring."""
 
     address: str
     size: int | None
@@ -183,9 +149,10 @@ class CheckpointsElsewhere:
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """What an entry of a runs folder takes, in bytes: ``size`` is all of it in the folder.
+    """Disk usage of an entry of a runs folder, in bytes.
 
-    Of that, ``studies`` is the database, ``checkpoints`` the trials' folder, ``tests`` the results on the test classes.
+    ``size`` is the total in the folder, of which ``studies`` is the database, ``checkpoints`` the trials' folder, and
+    ``tests`` the results on the test classes.
     """
 
     name: str
@@ -198,14 +165,14 @@ class Usage:
 
     @property
     def total(self) -> int:
-        """Bytes here and elsewhere, as far as they are known."""
+        """Bytes in the folder and elsewhere, as far as known."""
         return self.size + ((self.elsewhere.size or 0) if self.elsewhere else 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiskUsage:
-    """All of it, the largest first, the bytes that are ``free`` where the runs and the images are, and those that
-    decoded images may take in this machine's cache."""
+    """Disk usage of a runs folder and of decoded images, largest first, with the free bytes in both places, and the
+    bytes that decoded images may take in this machine's cache."""
 
     entries: tuple[Usage, ...]
     stores: tuple[StoreUsage, ...]
@@ -220,7 +187,7 @@ class DiskUsage:
 
 
 def measure_disk(runs: Path) -> DiskUsage:
-    """Look at everything below ``runs``, at checkpoints elsewhere and at the image cache; nothing is changed."""
+    """Measure everything in ``runs``, checkpoints stored elsewhere, and the image cache."""
     names = sorted(path.name for path in runs.iterdir()) if runs.is_dir() else []
     entries = sorted((measure_entry(RunFolder(runs, name)) for name in names), key=lambda entry: -entry.total)
     return DiskUsage(
@@ -232,13 +199,8 @@ def measure_disk(runs: Path) -> DiskUsage:
     )
 
 
-def free_bytes(path: Path) -> int:
-    """What can be written where ``path`` is or will be."""
-    return shutil.disk_usage(existing(path)).free
-
-
 def measure_entry(folder: RunFolder) -> Usage:
-    """What a search, a campaign's own folder, or anything else in the runs folder takes."""
+    """Measure a search, a campaign's own folder, or anything else in the runs folder."""
     path = folder.path
     if path.is_symlink() or not path.is_dir():
         return Usage(name=folder.name, kind=Kind.OTHER, size=file_size(path))
@@ -262,18 +224,18 @@ def _measured(folder: RunFolder) -> CheckpointsElsewhere | None:
         return None
     shown = without_password(str(found))
     try:
-        return CheckpointsElsewhere(address=shown, size=size_elsewhere(found))
-    except Exception as error:  # every store's library has its own
+        return CheckpointsElsewhere(address=shown, size=_size_anywhere(found))
+    except Exception as error:  # each storage library has its own error types
         reason = without_password(f"{type(error).__name__}: {error}".splitlines()[0])
         return CheckpointsElsewhere(address=shown, size=None, problem=reason)
 
 
 def checkpoints_elsewhere(folder: RunFolder) -> "AnyPath | None":
-    """Where a search's checkpoints are, if it is not its own folder, nor a file that says so can be read."""
+    """Return the location of a search's checkpoints if it is outside of its folder and its search file is readable."""
     try:
         config: Mapping[str, Any] = stored_config(folder)
         address = config["checkpoints"]["storage_path"]
-    except (Mistakes, LookupError, TypeError):  # an older version's
+    except (Mistakes, LookupError, TypeError):  # written by an older version
         return None
     if address is None:
         return None

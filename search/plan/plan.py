@@ -1,4 +1,4 @@
-"""Everything that is fixed before a search's first trial, and the training that each trial stands for."""
+"""The plan of a search, fixed before its first trial, and the training of each of its trials."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,25 +21,23 @@ from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
 from trainables.storage import ask
 
-# Everything that is fixed before a search's first trial: its split, its spaces and its images.
-
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A search file together with what follows from it before anything is trained."""
+    """A search file with its class split, search spaces and images."""
 
     config: SearchConfig
     folder: RunFolder
     split: ClassSplit
     spaces: Mapping[str, SearchSpace]
     further_splits: tuple[ClassSplit, ...] = ()
-    """Other splits of the same training half, which the noise stage and confirmations validate on."""
+    """Other splits of the same training half, for the noise stage and confirmations."""
     notices: tuple[str, ...] = ()
-    """What the user should know of how the search file was taken."""
+    """Messages for the user about how the search file was interpreted."""
 
-    @cached_property  # every trial's spec names them, and the data set is read once
+    @cached_property  # used by the spec of every trial, and reads the data set
     def images(self) -> StoreSpec:
-        """The images of the training half, and of it alone."""
+        """The images of the training half only."""
         half = {*self.split.train, *self.split.validation}
         dataset = self.config.dataset.source
         return StoreSpec(
@@ -51,49 +49,49 @@ class Plan:
 
     @property
     def cache(self) -> str:
-        """The folder of the decoded images."""
+        """The folder for decoded images."""
         return self.config.dataset.cache or default_cache()
 
     @property
     def short_side(self) -> int:
-        """The short side, in pixels, that images are stored with."""
+        """The short side of stored images, in pixels."""
         training = self.config.training
         return short_side_needed(training.augment, training.frame, self.config.dataset.store_size)
 
     @property
     def checkpoint_storage(self) -> str:
-        """The folder or URL that all nodes share: checkpoints go below it."""
+        """The folder or URL for checkpoints, shared by all nodes."""
         return (self.config.checkpoints.storage_path or str(self.folder.runs.resolve())).rstrip("/")
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What each epoch's validation computes: the metrics asked for, and the objective."""
+        """The metrics of each epoch's validation: those of the file, and the objective."""
         return tuple(dict.fromkeys((*self.config.metrics.validation, self.config.search.objective)))
 
     @property
     def steps(self) -> int:
-        """After how many epochs, or folds, a search trial is done."""
+        """The number of epochs of a whole search trial, or of its folds."""
         return len(self.split.folds) or self.config.training.epochs
 
     @property
     def unit(self) -> str:
-        """What :attr:`steps` counts."""
+        """The unit of :attr:`steps`."""
         return self.trial_value(Stage.SEARCH).unit
 
     def trial_value(self, stage: Stage) -> TrialValue:
-        """How the records of a trial of ``stage`` give its value."""
+        """Return the rule that computes a trial's value from its records, for trials of ``stage``."""
         objective = self.config.objective
         if self.split.folds and stage is not Stage.TEST:
             return ByFold(objective=objective, epochs=self.config.training.epochs)
         return ByEpoch(objective=objective)
 
     def budget(self, loss: str) -> Budget:
-        """How much is searched for ``loss``."""
+        """Return the search budget of ``loss``."""
         return search_budget(self.config, loss, self.spaces[loss])
 
 
 def search_budget(config: SearchConfig, loss: str, space: SearchSpace) -> Budget:
-    """How much is searched for ``loss`` in ``space``; a trial under cross-validation trains all folds."""
+    """Return the search budget of ``loss`` in ``space``; a trial under cross-validation trains all folds."""
     search = config.search
     return Budget(
         trials=search.trials,
@@ -105,11 +103,8 @@ def search_budget(config: SearchConfig, loss: str, space: SearchSpace) -> Budget
     )
 
 
-# The trainings that follow from a plan: what each trial of a stage stands for.
-
-
 def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> TrialSpec:
-    """The training that ``trial`` stands for."""
+    """Return the specification of the training of ``trial``."""
     config = plan.config
     configuration = configuration_of(trial)
     settings, training = config.training_of(loss), configuration.training
@@ -147,23 +142,20 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
 
 
 def trial_directory(plan: Plan, loss: str, stage: Stage, number: int) -> str:
-    """The folder or URL of a trial's checkpoints and log."""
+    """Return the folder or URL of a trial's checkpoints and log."""
     return f"{plan.checkpoint_storage}/{plan.config.name}/trials/{short_study_name(loss, stage)}/{number:04d}"
 
 
 def best_checkpoint(trial: FrozenTrial, directory: str) -> str:
-    """Where the best model of a training for the test is.
+    """Return the path or URL of the best model of a training for the test.
 
     Raises:
-        Mistakes: it is gone.
-        StorageFailure: its place fails.
+        Mistakes: it does not exist.
+        StorageFailure: the storage fails.
     """
     kept = [record["checkpoint"] for record in epochs_of(trial) if record["checkpoint"]]
     address = f"{directory}/{kept[-1]}"
     path = as_path(address)
     if not ask(path, path.is_file):
-        raise Mistakes(f"The trained model {address} is gone; restore it, or search under a new name.")
+        raise Mistakes(f"The trained model {address} is missing; restore it, or search under a new name.")
     return address
-
-
-# What the training images of a search are, by their content, once they are decoded.

@@ -1,4 +1,4 @@
-"""The runs folder: one folder a search or campaign."""
+"""The runs folder, with a folder for each search and campaign."""
 
 import logging
 import os
@@ -41,22 +41,22 @@ class RunFolder:
 
     @property
     def campaign(self) -> Path:
-        """The campaign file, where the name is a campaign's."""
+        """The campaign file, if the name is that of a campaign."""
         return self.path / "campaign.yaml"
 
     @property
     def is_campaign(self) -> bool:
-        """Whether there is a campaign of this name; of what can be no name there is none."""
+        """True if a campaign of this name exists."""
         return is_plain_name(self.name) and self.campaign.is_file()
 
     @property
     def split(self) -> Path:
-        """The class split, with its digest."""
+        """The class split with its digest."""
         return self.path / "split.json"
 
     @property
     def storage(self) -> str:
-        """The studies' database where the search file names none."""
+        """The default address of the studies' database."""
         return f"sqlite:///{self.path.resolve() / 'study.db'}"
 
     @property
@@ -71,31 +71,31 @@ class RunFolder:
 
     @property
     def summary(self) -> Path:
-        """What the search came to so far."""
+        """The results so far."""
         return self.path / "summary.json"
 
     @property
     def report(self) -> Path:
-        """What it came to, in pictures."""
+        """The results as a page with figures."""
         return self.path / "report.html"
 
     def model(self, loss: str) -> Path:
-        """The chosen model of a loss, as a folder that :func:`holdout.load` takes."""
+        """Return the folder of a loss's chosen model, which :func:`holdout.load` reads."""
         return self.path / "models" / loss
 
     @property
     def openings(self) -> Path:
-        """The ledger of test openings, shared by all searches of the runs folder."""
+        """The ledger of test openings, shared by all searches in the runs folder."""
         return self.runs / "test_openings.jsonl"
 
     @property
     def trained_on_opened(self) -> Path:
-        """What was opened of the training images before the search began; no file where nothing was."""
+        """The record of training images that an earlier test had opened; missing if there were none."""
         return self.path / "trained_on_opened.json"
 
     @property
     def tracking(self) -> str:
-        """MLflow's database where the search file names no server."""
+        """The default address of MLflow's database."""
         return f"sqlite:///{self.runs.resolve() / 'mlflow.db'}"
 
     @property
@@ -108,22 +108,22 @@ class RunFolder:
 
     @property
     def lock_files(self) -> tuple[Path, ...]:
-        """What only says that a process holds the search, or held it."""
+        """The files by which a process holds the search."""
         return Path(self._lock.lock_file), self._holder
 
     def driver(self) -> str | None:
-        """Which process runs the search now, in words; None where nobody does."""
+        """Return a description of the process that runs the search; None if there is none."""
         try:
             with self._lock:
                 return None
         except filelock.Timeout:
-            with suppress(FileNotFoundError):  # just begun, or just ended
+            with suppress(FileNotFoundError):  # just started, or just ended
                 return self._holder.read_text(errors="replace").strip()
             return "another process"
 
     @contextmanager
     def only_driver(self) -> Iterator[None]:
-        """Hold the search for this process alone. Where nothing is written meanwhile, no trace stays.
+        """Hold an exclusive lock on the search. The folder is removed again if nothing is written meanwhile.
 
         Raises:
             Mistakes: another process holds it.
@@ -136,66 +136,66 @@ class RunFolder:
                 finally:
                     self._holder.unlink(missing_ok=True)
                     if [*self.path.iterdir()] == [lock_file := Path(lock.lock_file)]:
-                        lock_file.unlink()  # while it is held: who waits for it sees that it is gone and makes it anew
+                        lock_file.unlink()  # while locked: a waiting process notices and creates it again
         except filelock.Timeout:
             raise Mistakes(
-                f"The search {self.name} is being run by {self.driver()}; wait for it, or end it and give the command "
-                "again."
+                f"The search {self.name} is being run by {self.driver()}; wait for it, or end it and repeat the "
+                "command."
             ) from None
 
 
 @contextmanager
 def folder_if_needed(path: Path) -> Iterator[None]:
-    """The folder ``path``; what had to be made for it is removed again if nothing is in it at the end."""
+    """Create the folder ``path``; on exit, remove the created folders that are empty."""
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     try:
         yield
     finally:
         for folder in made:
-            with suppress(OSError):  # something is in it
+            with suppress(OSError):  # not empty
                 folder.rmdir()
 
 
 def find_runs(runs: Path) -> list[RunFolder]:
-    """All searches below ``runs``, by name."""
+    """Return all searches in the folder ``runs``, by name."""
     return [RunFolder(runs, path.parent.name) for path in sorted(runs.glob("*/search.yaml"))]
 
 
 def existing_run(runs: Path, name: str) -> RunFolder:
-    """The search ``name``.
+    """Return the stored search ``name``.
 
     Raises:
-        Mistakes: there is none.
+        Mistakes: it does not exist.
     """
     folder = RunFolder(runs, name)
     if not is_plain_name(name) or not folder.config.is_file():
         there = [run.name for run in find_runs(runs)]
         raise Mistakes(
             f"There is no search {name!r} in {runs}{suggestion(name, there)}; "
-            f"there is: {', '.join(there) or 'none yet'}. `holdout run` makes one."
+            f"there is: {', '.join(there) or 'none yet'}. `holdout run` starts one."
         )
     return folder
 
 
 def stored_split(folder: RunFolder) -> ClassSplit:
-    """The class split as it was stored.
+    """Return the stored class split.
 
     Raises:
-        Mistakes: the file was edited.
+        Mistakes: the file is damaged or was edited.
     """
     with reading(folder.split):
         return ClassSplit.from_json(read_json(folder.split))
 
 
 def stored_config(folder: RunFolder) -> dict[str, object]:
-    """The resolved search file as it was stored."""
+    """Return the stored search file, with all defaults."""
     return read_yaml(folder.config)
 
 
 @dataclass(frozen=True)
 class CampaignFolder:
-    """The folder of the campaign ``name`` below ``runs``."""
+    """The folder of the campaign ``name`` in ``runs``."""
 
     runs: Path
     name: str
@@ -207,34 +207,34 @@ class CampaignFolder:
 
     @property
     def result(self) -> Path:
-        """What the campaign came to."""
+        """The results."""
         return self.runs / self.name / "campaign.json"
 
     @property
     def report(self) -> Path:
-        """What the campaign came to, in pictures."""
+        """The results as a page with figures."""
         return self.runs / self.name / "report.html"
 
     def begin(self, config: CampaignConfig) -> None:
-        """Write down the campaign that begins, or goes on with another table or further labels."""
+        """Write the campaign file, which may have another table or more labels when a campaign is resumed."""
         self.config.parent.mkdir(parents=True, exist_ok=True)
         text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
         write_text(self.config, text)
 
     def end(self, result: Mapping[str, Any]) -> bool:
-        """Write the result of the campaign, as JSON; return True if it changed."""
+        """Write the result as JSON; return True if it changed."""
         before = self.result.read_bytes() if self.result.exists() else None
         write_json(self.result, result)
         return self.result.read_bytes() != before
 
     def searches(self) -> list[str]:
-        """What the searches are called that the campaign began with; none before it began."""
+        """Return the names of the stored campaign's searches; none before it begins."""
         begun = RunFolder(self.runs, self.name).is_campaign
         return read_config(read_yaml(self.config)).search_names if begun else []
 
 
 def campaign_of(runs: Path, name: str) -> CampaignFolder | None:
-    """The campaign whose search is called ``name``; None where it is a search by itself."""
+    """Return the campaign that the search ``name`` belongs to, if any."""
     for file in sorted(runs.glob("*/campaign.yaml")):
         campaign = CampaignFolder(runs, file.parent.name)
         if name.startswith(f"{campaign.name}-") and name in campaign.searches():
@@ -243,13 +243,9 @@ def campaign_of(runs: Path, name: str) -> CampaignFolder | None:
 
 
 def refuse_member(runs: Path, name: str) -> None:
-    """The searches of a campaign are chosen and tested together, and none of them by hand.
-
-    Raises:
-        Mistakes: ``name`` is such a search.
-    """
+    """Raise :class:`Mistakes` if the search ``name`` belongs to a campaign, whose searches are tested together."""
     if campaign := campaign_of(runs, name):
         raise Mistakes(
             f"{name} is a search of the campaign {campaign.name}, whose searches are chosen and tested together; "
-            "`holdout campaign` with its file goes on with all of them."
+            "`holdout campaign` with its file resumes all of them."
         )

@@ -20,19 +20,20 @@ from search.study import PRUNERS, DriverStorage, LossStudy, StorageCopy, close_s
 from trainables.files import write_json, write_text
 from trainables.mistakes import Mistakes
 
-# An opened search: its plan and its studies.
-
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedSearch:
-    """A search whose folder and storage exist. Its studies are read once; only its driver may hold it for long."""
+    """A search whose folder and storage exist.
+
+    Its studies are cached, so only the search's driver should keep it for long.
+    """
 
     plan: Plan
     storage: DriverStorage
     _studies: dict[tuple[str, Stage], LossStudy] = field(default_factory=dict, repr=False)
 
     def close(self) -> None:
-        """Let go of the studies' database; what is read later opens it again."""
+        """Close the studies' database; reading reopens it."""
         close_storage(self.storage)
 
     @property
@@ -46,7 +47,7 @@ class OpenedSearch:
         return self.plan.config.name
 
     def study(self, loss: str, stage: Stage) -> LossStudy:
-        """A loss's study in a stage, opened or made."""
+        """Return a loss's study in a stage; create it if it does not exist."""
         if (loss, stage) not in self._studies:
             self._studies[loss, stage] = self._open(loss, stage)
         return self._studies[loss, stage]
@@ -61,7 +62,7 @@ class OpenedSearch:
             study_name(self.name, loss, stage),
             space=plan.spaces[loss],
             trial_value=plan.trial_value(stage),
-            # Other stages train what is enqueued, to the end.
+            # Other stages train enqueued trials to their end.
             pruner=PRUNERS[search.pruner if searching else "none"](steps=plan.steps, unit=plan.unit),
             sampler=budget.sampler if searching else None,
             attributes={
@@ -75,36 +76,36 @@ class OpenedSearch:
         )
 
     def trials(self, loss: str, stage: Stage) -> list[FrozenTrial]:
-        """The trials of a loss's study in a stage, none where it has not begun; nothing is made."""
+        """Return the trials of a loss's study in a stage, without creating the study."""
         return self.storage.trials_of(study_name(self.name, loss, stage))
 
     def is_done(self, stage: Stage) -> bool:
-        """Whether ``stage`` has nothing left to do."""
+        """Return True if ``stage`` is complete."""
         return _is_done(self.plan, stage, self.trials)
 
     def begin_session(self, started: float, slots: int) -> None:
-        """Remember that a driver ``started`` (seconds since 1970), and how many trials it runs at once."""
+        """Record the start of a driver (seconds since 1970), and the number of trials that it runs at once."""
         first = self.study(self.config.loss_names[0], Stage.SEARCH)
         first.set_attributes({"sessions": [*self.sessions, started], "slots": slots})
 
     @property
     def sessions(self) -> list[float]:
-        """When each driver of this search started."""
+        """The start times of all drivers of this search."""
         return list(self._session_attributes.get("sessions", []))
 
     @property
     def slots(self) -> int:
-        """How many trials the last driver ran at once; 0 before the first."""
+        """The number of trials that the last driver ran at once; 0 before the first."""
         return int(self._session_attributes.get("slots", 0))
 
     @property
     def _session_attributes(self) -> dict[str, Any]:
-        """Those of the first loss's study, read without making or changing it."""
+        """The attributes of the first loss's study, read without creating it."""
         return self.storage.attributes_of(study_name(self.name, self.config.loss_names[0], Stage.SEARCH))
 
 
 def open_search(plan: Plan) -> OpenedSearch:
-    """Open a search's storage and write down its plan; both may be there already."""
+    """Open a search's storage and write its plan; both may exist already."""
     folder = plan.folder
     folder.path.mkdir(parents=True, exist_ok=True)
     write_json(folder.split, plan.split.to_json())
@@ -114,10 +115,10 @@ def open_search(plan: Plan) -> OpenedSearch:
 
 
 def is_finished(plan: Plan) -> bool:
-    """Whether no stage of a search that began has anything left to do; nothing is made or written."""
-    # A connection that stayed would keep the driver, when it ends, from making one file of SQLite's again.
+    """Return True if all stages of a stored search are complete. Nothing is written."""
+    # An open connection would keep the driver from merging SQLite's write-ahead log when it ends.
     with closing(StoredSearch(plan.folder)) as stored:
-        # From the back: the last one is the likeliest to be left.
+        # The last stage is the most likely to be incomplete.
         return all(_is_done(plan, stage, stored.trials) for stage in reversed(plan.config.stages))
 
 
@@ -142,23 +143,21 @@ def _is_searched(plan: Plan, loss: str, trials: Callable[[str, Stage], Sequence[
     return wanted <= {trial.user_attrs["source_trial"] for trial in audited}
 
 
-# The trials that a search begins with: ``search.from``.
-#
-# The other search's finished trials are copied into the studies of the new one, where they count as its own. A copy
-# keeps its number, state, values, parameters and attributes, and says in ``copied_from`` where it comes from.
+# Trials copied from another search (``search.from``).
 
 COPIES = "copies"
-"""A study's attribute: the other search, and the numbers of its trials that are copied, in this order."""
+"""Study attribute: the other search, and the numbers of its copied trials, in order."""
 
 COPIED_FROM = "copied_from"
-"""A copy's attribute: the other search, and the trial's number there."""
+"""Trial attribute: the other search, and the trial's number there."""
 
 
 def copy_trials(search: OpenedSearch) -> int:
-    """Copy the trials that ``search`` begins with, where they are not there yet; gives how many were copied.
+    """Copy the finished trials of the search in ``search.from``, unless they are already; return their number.
 
-    Which ones are copied is written down before, and those of a loss are copied in one transaction, so that a process
-    that goes on after a kill copies the same ones and nothing twice. Nothing else may be added to the studies before.
+    A copy counts as the new search's own; it keeps its state, values, params and attributes, and has its source in
+    ``copied_from``. The list of trials is stored first, and those of a loss are copied in one transaction, so that a
+    process that resumes after a kill copies the same trials, and none twice. No other trials may be added before.
     """
     origin = search.config.search.origin
     if origin is None:
@@ -171,7 +170,7 @@ def _copy_study(search: OpenedSearch, source: StoredSearch, loss: str) -> int:
     study = search.study(loss, Stage.SEARCH)
     copies = study.attributes().get(COPIES)
     if copies is None:
-        assert not study.trials(), "a study with trials of its own before those that it begins with"
+        assert not study.trials(), "a study has trials of its own before the copies"
         numbers = [trial.number for trial in source.trials(loss) if trial.state.is_finished()]
         copies = {"search": source.name, "numbers": numbers}
         study.set_attributes({COPIES: copies})
@@ -187,7 +186,7 @@ def _copied(trials: Sequence[FrozenTrial]) -> bool:
 
 
 def _copy(trial: FrozenTrial, origin: str, numbers: Sequence[int]) -> FrozenTrial:
-    """``trial`` as it stands in the new study; where unfinished ones before it were left out, numbers move up."""
+    """Return the copy of ``trial`` for the new study; numbers shift if unfinished trials before it are skipped."""
     attributes: dict[str, Any] = {**trial.user_attrs, COPIED_FROM: {"search": origin, "number": trial.number}}
     first = attributes.pop("replicate_of", None)
     if first in numbers:
@@ -198,13 +197,13 @@ def _copy(trial: FrozenTrial, origin: str, numbers: Sequence[int]) -> FrozenTria
 
 
 def search_so_far(stored: StoredSearch) -> OpenedSearch:
-    """The search with its studies as they are stored now, for reading; nothing that is done with it is written.
+    """Return a read-only snapshot of the search with its studies.
 
     Raises:
         Mistakes: the search has no studies yet, or its file cannot be read.
     """
     if stored.storage is None:
-        raise Mistakes(f"{stored.name} has no studies yet; wait until its first trial began.")
+        raise Mistakes(f"{stored.name} has no studies yet; wait until its first trial begins.")
     config, found = parse_config(dict(stored.config)), Findings()
     spaces = check_spaces(found, config, accepted=True)
     found.raise_if_any()

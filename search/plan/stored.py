@@ -21,12 +21,10 @@ from spaces.space import Value
 from trainables.files import reading
 from trainables.mistakes import Mistakes, suggestion
 
-# A search as it is stored, for reading: neither its images nor its losses have to be known here.
-
 
 @dataclass(frozen=True)
 class StoredSearch:
-    """The search in ``folder``; nothing is written, and only its storage is opened."""
+    """The search in ``folder``, read-only; its images and user-defined losses need not exist on this machine."""
 
     folder: RunFolder
 
@@ -37,7 +35,7 @@ class StoredSearch:
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
-        """The resolved search file, as it was stored."""
+        """The stored search file, with all defaults."""
         content: Mapping[str, Any] = stored_config(self.folder)
         with reading(
             self.folder.config, f"restore it from a copy, or `holdout run` the file of {self.name} in another folder"
@@ -52,22 +50,22 @@ class StoredSearch:
 
     @property
     def storage_url(self) -> str:
-        """The address of its studies' database, with what the environment fills in."""
+        """The address of its studies' database, with environment variables expanded."""
         address = self.config["search"]["storage"]
         return expand(address) if address else self.folder.storage
 
     @cached_property
     def storage(self) -> Engine | None:
-        """Its studies' database; None where none was made yet."""
+        """Its studies' database; None if it does not exist yet."""
         url = self.storage_url
         if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists():
             return None
         engine = read_storage(url)
-        weakref.finalize(self, engine.dispose)  # a connection that is only dropped is open until somebody looks
+        weakref.finalize(self, engine.dispose)  # otherwise the connection stays open until it is collected
         return engine
 
     def close(self) -> None:
-        """Let go of its studies' database, to which there are only so many connections; what is read opens it again."""
+        """Close the database connection (servers limit them); reading reopens it."""
         if engine := self.__dict__.pop("storage", None):
             engine.dispose()
 
@@ -76,24 +74,24 @@ class StoredSearch:
         return PRUNERS[self.config["search"]["pruner"]](steps=steps, unit=unit)
 
     def trials(self, loss: str, stage: Stage = Stage.SEARCH) -> list[FrozenTrial]:
-        """The trials of a loss's study in a stage; none where it has not begun."""
+        """Return the trials of a loss's study in a stage; none if it has not begun."""
         return stored_trials(self.storage, study_name(self.name, loss, stage)) if self.storage else []
 
     def tally(self, loss: str, stage: Stage) -> Tally:
-        """How many trials of a loss's study in a stage are in which state."""
+        """Return the number of trials of a loss's study in a stage, by state."""
         return stored_tally(self.storage, study_name(self.name, loss, stage)) if self.storage else Tally()
 
     def attributes(self, loss: str, stage: Stage = Stage.SEARCH) -> dict[str, Any]:
-        """The user attributes of a loss's study in a stage."""
+        """Return the user attributes of a loss's study in a stage."""
         return stored_attributes(self.storage, study_name(self.name, loss, stage)) if self.storage else {}
 
     def trial_directory(self, study: str, number: int) -> str:
-        """The folder or URL of a trial's checkpoints and logs; ``study`` as in ``mpa`` or ``mpa@confirm``."""
+        """Return the folder or URL of a trial's checkpoints and logs; ``study`` as in ``mpa`` or ``mpa@confirm``."""
         shared = self.config["checkpoints"]["storage_path"] or str(self.folder.runs.resolve())
         return f"{shared.rstrip('/')}/{self.name}/trials/{study}/{number:04d}"
 
     def trials_of(self, study: str) -> list[FrozenTrial]:
-        """The trials of the study called ``study`` below the search's name, as in ``mpa`` or ``mpa@confirm``.
+        """Return the trials of the study ``study``, such as ``mpa`` or ``mpa@confirm``.
 
         Raises:
             Mistakes: the search has no such loss or stage.
@@ -107,7 +105,7 @@ class StoredSearch:
         return self.trials(*known[study])
 
     def trial_of(self, study: str, number: int) -> FrozenTrial:
-        """Trial ``number`` of such a study.
+        """Return trial ``number`` of the study ``study``.
 
         Raises:
             Mistakes: the search has no such loss, stage or trial.
@@ -120,22 +118,23 @@ class StoredSearch:
 
 
 def stored_search(runs: Path, name: str) -> StoredSearch:
-    """The search ``name`` below ``runs``.
+    """Return the search ``name`` in the folder ``runs``.
 
     Raises:
-        Mistakes: there is none.
+        Mistakes: it does not exist.
     """
     return StoredSearch(existing_run(runs, name))
 
 
-# A study's trials as rows of a table.
+# Trials as rows of a table.
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRow:
-    """One trial. ``epochs`` are those reported, ``replicate_of`` the first trial with the same parameters.
+    """One trial.
 
-    ``state`` is Optuna's name of it, ``value`` the trial's value (of a pruned one, its last), ``outcome`` why it ended.
+    ``state`` is Optuna's name, ``value`` the trial's value (its last one if it was pruned), ``epochs`` the number of
+    reported epochs, ``replicate_of`` the first trial with the same params, and ``outcome`` the reason for its end.
     """
 
     number: int
@@ -149,7 +148,7 @@ class TrialRow:
 
 
 def trial_row(trial: FrozenTrial) -> TrialRow:
-    """The row of ``trial``."""
+    """Return the row of ``trial``."""
     attributes = trial.user_attrs
     reported = trial.intermediate_values
     return TrialRow(
@@ -164,19 +163,19 @@ def trial_row(trial: FrozenTrial) -> TrialRow:
     )
 
 
-def parameter_names(rows: Sequence[TrialRow]) -> list[str]:
-    """Every parameter that some row has, in the order in which they first appear."""
+def param_names(rows: Sequence[TrialRow]) -> list[str]:
+    """Return the names of all params in the rows, in the order of their first appearance."""
     return list(dict.fromkeys(name for row in rows for name in row.params))
 
 
 def trial_rows(trials: Sequence[FrozenTrial]) -> list[TrialRow]:
-    """The rows of ``trials``, those that only wait to begin left out."""
+    """Return the rows of ``trials``, without waiting ones."""
     return [trial_row(trial) for trial in trials if trial.state != TrialState.WAITING]
 
 
 def trials_csv(tables: Mapping[str, Sequence[TrialRow]]) -> str:
-    """Rows by study as CSV, a column a parameter."""
-    names = parameter_names([row for rows in tables.values() for row in rows])
+    """Return the rows of all studies as CSV, with one column per param."""
+    names = param_names([row for rows in tables.values() for row in rows])
     text = io.StringIO()
     columns = [name for name in TrialRow.__dataclass_fields__ if name != "params"]
     writer = csv.DictWriter(text, ("study", *columns, *names), lineterminator="\n")
@@ -188,15 +187,15 @@ def trials_csv(tables: Mapping[str, Sequence[TrialRow]]) -> str:
     return text.getvalue()
 
 
-# How far a search is, read from its storage alone.
+# The progress of a search.
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyStatus:
     """One study's trials by state.
 
-    ``planned`` is how many there will be at most, ``epoch_budget`` how many epochs they may train together (None:
-    as many as they need), ``ended_early`` why there are fewer, ``best`` the highest value of a complete trial.
+    ``planned`` is their maximum number, ``epoch_budget`` their total epochs (None: unlimited), ``ended_early`` the
+    reason if there are fewer trials than planned, ``best`` the highest value of a complete trial.
     """
 
     study: str
@@ -214,7 +213,7 @@ class StudyStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchStatus:
-    """A search's studies; ``driver`` says which process runs it (None: nobody), ``problem`` what cannot be read."""
+    """A search's studies; ``driver`` describes the process that runs it, ``problem`` says what cannot be read."""
 
     name: str
     state: str
@@ -224,9 +223,9 @@ class SearchStatus:
 
 
 def status_of(search: StoredSearch) -> SearchStatus:
-    """The trials of every study of a search, by state, and what the search did last.
+    """Return the trials of every study of a search, by state, and the search's last stage.
 
-    What this version cannot read is a ``problem`` and no error: the other searches of a folder are still listed.
+    A search that cannot be read gets a ``problem`` instead of an error, so that the folder's others can be listed.
     """
     try:
         studies = tuple(
@@ -235,7 +234,7 @@ def status_of(search: StoredSearch) -> SearchStatus:
             for loss in search.losses
             if (tally := search.tally(loss, stage)).trials
         )
-    except Exception as error:  # an older version's, another one's, or a damaged file's: anything may be in it
+    except Exception as error:  # files of another version, or damaged ones, may raise anything
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         problem = f"this version of Holdout cannot read it ({reason})"
         return SearchStatus(name=search.name, state="unreadable", driver=None, studies=(), problem=problem)

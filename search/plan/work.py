@@ -1,4 +1,4 @@
-"""The epochs and seconds that are left to train."""
+"""The remaining epochs and seconds of training."""
 
 import statistics
 from collections import deque
@@ -14,12 +14,12 @@ from search.study import Budget, Tally
 from search.trials import epochs_of
 
 RECENT = 50
-"""So many epochs of a loss say how long the next one takes."""
+"""The number of a loss's last epochs from which the duration of the next one is predicted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """One study's trials: those planned, those so far, and how many epochs a whole training has."""
+    """One study's planned trials, its trials so far, and the epochs of a whole training."""
 
     study: str
     loss: str
@@ -30,12 +30,12 @@ class Work:
 
     @property
     def typical(self) -> float:
-        """Epochs of a trial, if those to come are pruned as early as those that ended."""
+        """Expected epochs of a trial, from the finished ones, pruned ones included."""
         tally = self.tally
         return (tally.epochs - tally.epochs_running) / tally.ended if tally.ended else self.epochs_each
 
     def left(self) -> float:
-        """Epochs still to train."""
+        """Return the remaining epochs."""
         tally = self.tally
         going = max(0.0, tally.running * self.typical - tally.epochs_running)
         to_start = self.budget.to_start(tally) * self.typical
@@ -45,10 +45,9 @@ class Work:
 
 
 def planned_work(search: OpenedSearch, stages: Sequence[Stage]) -> Iterator[Work]:
-    """The studies of ``stages``, with as many trials as the search file asks for and those that are stored.
+    """Yield the studies of ``stages``, with their planned and their stored trials.
 
-    The choice may take fewer finalists than it may have, and a default that is best is trained once for the test: the
-    stage itself knows when it begins.
+    These are upper bounds: there may be fewer finalists, and only one configuration to test if the default is best.
     """
     config = search.config
     whole = config.training.epochs * max(1, len(search.plan.split.folds))
@@ -66,7 +65,7 @@ def planned_work(search: OpenedSearch, stages: Sequence[Stage]) -> Iterator[Work
 
 
 def planned_budgets(plan: Plan, loss: str) -> dict[Stage, Budget]:
-    """How many trials each stage has at most."""
+    """Return the maximum number of trials of each stage."""
     config, folds = plan.config, len(plan.split.folds)
     final = config.final.seeds * (folds if folds and config.final.train_on == "train" else 1)
     return {
@@ -79,16 +78,16 @@ def planned_budgets(plan: Plan, loss: str) -> dict[Stage, Budget]:
 
 
 def confirmations_planned(trials: Sequence[FrozenTrial], seeds: int) -> int:
-    """How many trials a confirmation will have, by those that are enqueued.
+    """Return the number of trials of a confirmation, from those enqueued so far.
 
-    At first it has one for each finalist, and later all that are left of ``seeds`` each.
+    At first there is one for each finalist; later all of their ``seeds`` are enqueued.
     """
     finalists = len({trial.user_attrs["source_trial"] for trial in trials})
     return len(trials) if len(trials) > finalists else finalists * seeds
 
 
 class Pace:
-    """How long an epoch of each loss takes in each search, in seconds."""
+    """Seconds per epoch of each loss in each search."""
 
     def __init__(self, searches: Sequence[OpenedSearch]) -> None:
         self._seconds: dict[tuple[str, str], deque[float]] = {}
@@ -99,19 +98,19 @@ class Pace:
                         self.add(search.name, loss, record["end"] - record["start"])
 
     def add(self, search: str, loss: str, seconds: float) -> None:
-        """An epoch of ``loss`` in ``search`` took so long."""
+        """Add the duration of an epoch of ``loss`` in ``search``."""
         self._seconds.setdefault((search, loss), deque(maxlen=RECENT)).append(seconds)
 
     def means(self) -> Mapping[tuple[str, str], float]:
-        """The mean of each search and loss that was trained."""
+        """Return the mean duration for each search and loss."""
         return {key: statistics.fmean(tuple(seconds)) for key, seconds in tuple(self._seconds.items())}
 
 
 def seconds_left(works: Sequence[Work], pace: Mapping[tuple[str, str], float], concurrent: int) -> float | None:
-    """How long ``works`` take with so many trials at once; None before any epoch was measured.
+    """Estimate the duration of ``works`` with ``concurrent`` trials at once; None before any epoch was measured.
 
-    A stage begins when the one before has ended, and takes at least as long as its longest trial. A loss that was not
-    trained yet is taken for a typical one.
+    Stages run one after the other, and each takes at least as long as its longest trial. A loss without measured
+    epochs gets the mean of the others.
     """
     if not pace:
         return None

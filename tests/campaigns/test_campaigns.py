@@ -172,14 +172,14 @@ def test_a_recipe_is_built_upon(root: Root) -> None:
     [
         ({"vary": {"K": {"1": {"training.epochs": 0}, "2": {}}}}, "1: training: epochs must be at least 1; it is 0."),
         ({"base": {"losses": ["mpa"]}}, "dataset: missing; this key is required."),
-        ({"base": {"name": "x"}}, "base: base has no name of its own"),
+        ({"base": {"name": "x"}}, "base: base cannot have a name"),
         ({"vary": {"K": {"a/b": {}}}}, "and a search's name names a folder"),
         ({"vary": {"K": {}}}, "vary: the axis K has no label"),
         ({"vary": {"loss": {"a": {}}}}, "vary: an axis cannot be called loss"),
         ({"vary": {"A": {"x": {}, "x-y": {}}, "B": {"y-z": {}, "z": {}}}, "table": {"rows": ["A"]}}, "tiny-x-y-z"),
         ({"vary": {"K": {"1": {"resources.cpus_per_trial": 2}, "2": {}}}}, "vary: resources must be the same"),
         ({"vary": {"K": {"1": {"search.max_concurrent": 2}, "2": {}}}}, "vary: search.max_concurrent must be the same"),
-        ({"table": {"rows": ["Q"]}}, "table.rows may name loss, K; Q is none of them"),
+        ({"table": {"rows": ["Q"]}}, "table.rows may name loss, K; it names Q"),
         ({"table": {"rows": ["K"], "metrics": ["recall"]}}, "table.metrics: recall is not known"),
         ({"recipe": "nothing"}, "There is no file 'nothing' and no recipe of that name"),
         ({"colour": 1}, "colour: no such section"),
@@ -201,9 +201,9 @@ def test_a_metric_that_the_test_leaves_out_is_a_mistake() -> None:
     [
         (
             {"cells": {"mpa 3": [1.0]}},
-            "the table has not the cell 'mpa 3'; a cell is named by loss, K, such as 'mpa 1'",
+            "the table does not have the cell 'mpa 3'; a cell is named by loss, K, such as 'mpa 1'",
         ),
-        ({"metrics": ["nmi"]}, "the table has not the metric nmi"),
+        ({"metrics": ["nmi"]}, "the table does not have the metric nmi"),
         ({"cells": {"mpa 1": [1.0, 2.0]}}, "each cell needs 1 numbers (recall_at_1); see mpa 1"),
     ],
 )
@@ -219,7 +219,7 @@ def test_a_command_for_one_search_names_the_campaign_s(command: str, tmp_path: P
     file.write_text(yaml.safe_dump(tiny()))
     for given in ("loss-benchmark", file):
         said = plain(holdout_here(command, given, code=2).stderr)
-        assert said == f"{given} is a campaign of several searches; `holdout campaign {given}` takes it."
+        assert said == f"{given} is a campaign of several searches; run it with `holdout campaign {given}`."
 
 
 def test_the_command_for_a_campaign_names_the_search_s(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_the_command_for_a_campaign_names_the_search_s(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump({"name": "one", **tiny()["base"]}))
     for given in ("quickstart", file):
         said = plain(holdout_here("campaign", given, "--runs", tmp_path / "runs", code=2).stderr)
-        assert said == f"{given} is a single search; `holdout run {given}` takes it."
+        assert said == f"{given} is a single search; run it with `holdout run {given}`."
     assert not (tmp_path / "runs").exists()
 
 
@@ -526,4 +526,6 @@ def test_a_published_choice_names_what_the_campaign_searches(root: Root) -> None
 
 def test_a_choice_of_a_cell_that_is_not_there_is_a_mistake() -> None:
     (found,) = sentences(tiny(published_choices=[{"source": "p", "cells": {"mpa 3": {"scale": 8}}}]))
-    assert found.startswith("published_choices.0: the campaign has not the cell 'mpa 3'; a cell is named by loss, K")
+    assert found.startswith(
+        "published_choices.0: the campaign does not have the cell 'mpa 3'; a cell is named by loss, K"
+    )

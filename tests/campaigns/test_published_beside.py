@@ -116,6 +116,6 @@ def test_of_another_setting_nothing_stands_beside_ours(lot: tuple[Campaign, Camp
     alone = result.model_copy(update={"cells": cells, "published_tournaments": {}})
     (first, chosen, *_) = [as_text(table) for table in campaign_tables(campaign, alone, ["base.training.epochs=1"])]
     told = "of another setting: training.epochs is 1 here and 100 there"
-    assert f"not beside ours: Table 1; {told}" in first
+    assert f"not compared: Table 1; {told}" in first
     assert chosen[0] == "search | loss | hyperparameters"
-    assert chosen[-1] == f"not beside ours: Table 2; {told}"
+    assert chosen[-1] == f"not compared: Table 2; {told}"

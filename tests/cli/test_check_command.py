@@ -1,4 +1,4 @@
-"""``holdout check``: built-in parts and those beside the user, with the exit codes that programs rely on."""
+"""``holdout check``: built-in and user-defined parts, with the exit codes."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 from support.commands import holdout_here, plain
 
 OWN = '''\
-"""Parts of one's own."""
+"""User-defined parts."""
 
 from trainables.losses.base import Loss
 
@@ -36,13 +36,13 @@ class Ordered(Good):
 
 
 def forgetful():
-    """A network that does not say its features."""
+    """A network without its number of features."""
 '''
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a package of one's own, which is nowhere on Python's path."""
+    """A folder with a user's package that is not on Python's path."""
     (tmp_path / "mylab").mkdir()
     (tmp_path / "mylab" / "__init__.py").touch()
     (tmp_path / "mylab" / "losses.py").write_text(OWN)
@@ -90,7 +90,7 @@ def test_no_such_part_is_a_mistake(part: str, kind: tuple[str, ...], here: Path)
 def test_the_options_of_a_data_set_are_given_like_those_of_a_search(image_folder: Path) -> None:
     assert json.loads(holdout_here("check", "folder", "--set", f"root={image_folder}", "--json").stdout)["ok"]
     said = plain(holdout_here("check", "contrastive", "--set", "root=x", code=2).stderr)
-    assert said == "--set sets an option of a data set, and contrastive is a loss; leave it out."
+    assert said == "--set sets an option of a data set, but contrastive is a loss; leave it out."
 
 
 @pytest.mark.parametrize(("flags", "found"), [((), True), (("-P",), False)])

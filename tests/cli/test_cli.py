@@ -1,4 +1,4 @@
-"""The command line: what there is, and mistakes typed on purpose."""
+"""The command line: its lists, and its errors."""
 
 import json
 import stat
@@ -47,7 +47,7 @@ def test_backbones_say_what_they_want_and_where_their_weights_go() -> None:
 
 
 def test_a_recipe_is_found_by_name(tmp_path: Path) -> None:
-    """It passes all checks; the command is refused for a mistake that is made on purpose, and for it alone."""
+    """A complete search file is refused for its one mistake alone."""
     done = holdout_here("run", "quickstart", "--runs", tmp_path, "--set", "search.trials=0", code=2)
     assert plain(done.stderr) == "search.trials: must be at least 1; it is 0."
     assert not list(tmp_path.iterdir())
@@ -56,7 +56,7 @@ def test_a_recipe_is_found_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("run", "nowhere.yaml"), "There is no file 'nowhere.yaml' and no recipe of that name; recipes are "),
+        (("run", "nowhere.yaml"), "There is no file 'nowhere.yaml' and no recipe of that name; the recipes are "),
         (("status", "nothing"), "There is no search 'nothing' in"),
         (("compare", "nothing"), "There is no search 'nothing' in"),
         (("select", "../up"), "There is no search '../up' in"),

@@ -1,4 +1,4 @@
-"""``holdout datasets``: what it lists, and what it says of a folder."""
+"""``holdout datasets``: its list, and its check of a folder."""
 
 import json
 from pathlib import Path
@@ -53,7 +53,7 @@ def test_data_without_a_folder_is_counted_too() -> None:
 
 @pytest.mark.parametrize("suffix", [".png", ".webp"])
 def test_a_picture_shows_images_that_train_and_no_others(tmp_path: Path, suffix: str) -> None:
-    """Each training image is of one colour of its own, each test image black."""
+    """Each training image has its own colour, each test image is black."""
     folder, colours = tmp_path / "images", {}
     for number in range(20):
         for image in range(2):
@@ -64,7 +64,7 @@ def test_a_picture_shows_images_that_train_and_no_others(tmp_path: Path, suffix:
             colours[colour] = file
     picture = tmp_path / f"images{suffix}"
     done = holdout_here("datasets", "folder", "--root", folder, "--picture", picture)
-    assert plain(done.stderr) == f"20 of 20 images of the training half are in {picture}."
+    assert plain(done.stderr) == f"Wrote 20 of 20 images of the training half to {picture}."
     with Image.open(picture) as drawn:
         assert drawn.size == (8 * 132 - 4, 3 * 132 - 4)
         seen = {drawn.convert("RGB").getpixel((132 * (at % 8) + 64, 132 * (at // 8) + 64)) for at in range(24)}

@@ -1,4 +1,4 @@
-"""``holdout disk`` and ``holdout remove``: what they print, what they ask, and when they refuse."""
+"""``holdout disk``, ``remove`` and ``trim``: output, confirmation and errors."""
 
 import io
 import json
@@ -29,7 +29,7 @@ def runs(tmp_path: Path, image_folder: Path) -> Path:
 
 
 class _Terminal(io.StringIO):
-    """Somebody who types an answer."""
+    """A terminal on which a user types an answer."""
 
     def isatty(self) -> bool:
         return True
@@ -51,7 +51,7 @@ def test_an_empty_runs_folder_is_said_to_be_empty(tmp_path: Path) -> None:
 
 def test_without_a_terminal_nothing_is_removed(runs: Path) -> None:
     said = plain(holdout_here("remove", "birds", "--runs", runs, code=2).stderr)
-    assert said == "`holdout remove birds` asks before it removes, and there is no terminal; give it --yes."
+    assert said == "`holdout remove birds` asks for confirmation, but there is no terminal; add --yes."
     assert (runs / "birds" / "search.yaml").exists()
 
 
@@ -62,10 +62,10 @@ def test_it_asks_and_names_the_sizes(answer: str, code: int, runs: Path, monkeyp
     said = plain(done.stderr)
     assert "birds takes 2." in said
     assert "checkpoints 2.0 MB" in said
-    assert "The ledger of test openings and MLflow's runs stay" in said
+    assert "The ledger of test openings and MLflow's runs are kept" in said
     assert (runs / "birds").exists() == (answer != "y")
-    assert ("Nothing is removed." in said) == (answer != "y")
-    assert ("birds is removed" in plain(done.stdout)) == (answer == "y")
+    assert ("Nothing was removed." in said) == (answer != "y")
+    assert ("birds was removed" in plain(done.stdout)) == (answer == "y")
 
 
 def test_yes_removes_at_once(runs: Path) -> None:

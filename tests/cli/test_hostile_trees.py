@@ -1,7 +1,7 @@
-"""The table of hostile data trees: a folder is counted as it is meant, or refused in one sentence with exit code 2.
+"""Hostile data trees, one per row: a folder is counted as intended, or refused in one sentence with exit code 2.
 
-A row says how a good tree is changed and what is said then; "" where it works. All go through the command line
-(`holdout datasets`, which looks as a search does before it starts), a few through `holdout run`.
+A row has the change to a good tree and the expected sentence, or "" if it is accepted. All use `holdout datasets`,
+which checks a folder like a new search, and a few `holdout run`.
 """
 
 import json
@@ -30,7 +30,7 @@ RESTORE = "Restore the published"
 
 @dataclass(frozen=True, kw_only=True)
 class Tree:
-    """A change to a good tree, and a part of the one sentence that is said of it; "" where nothing is."""
+    """A change to a good tree, and a part of the one expected sentence; "" if there is none."""
 
     change: Callable[[Path], object]
     said: str = ""
@@ -68,7 +68,7 @@ def outside(root: Path) -> None:
 
 
 def too_deep(root: Path) -> None:
-    """A path that is longer than the system takes, made step by step."""
+    """Create a path longer than the system allows, step by step."""
     here = os.open(root / "class-00", os.O_RDONLY)
     for _ in range(18):
         os.mkdir("d" * 250, dir_fd=here)
@@ -78,7 +78,7 @@ def too_deep(root: Path) -> None:
 
 
 def named(name: str | bytes) -> Callable[[Path], object]:
-    """The first class has this name."""
+    """Rename the first class."""
     return lambda root: os.rename(root / "class-00", os.fsencode(root) + b"/" + os.fsencode(name))
 
 
@@ -143,7 +143,7 @@ FOLDERS: dict[str, Tree] = {
 
 
 def refused(*arguments: object) -> str:
-    """What a command that is refused says, without a terminal's commands: a line a sentence."""
+    """Return the lines of a refused command, without terminal codes."""
     done = holdout_here(*map(str, arguments), code=2)
     assert done.stdout == ""
     assert done.stderr.replace("\n", "").isprintable()
@@ -176,7 +176,7 @@ def test_a_root_that_cannot_be(name: str, root: str, tmp_path: Path, monkeypatch
 
 
 def test_folders_that_may_not_be_read(tmp_path: Path) -> None:
-    """Root reads every folder, so that it becomes another user while it looks."""
+    """Root can read every folder, so the process becomes another user meanwhile."""
     root = draw_folder(tmp_path / "images", classes=8, images=5)
     assert len(Folder(root=str(root)).classes()) == 8  # imports what the other user may not
     for folder in (tmp_path, *tmp_path.parents):
@@ -202,7 +202,7 @@ def lines(path: Path, change: Callable[[list[str]], list[str]]) -> None:
 
 
 def swapped(list_: str, old: str, new: str) -> Callable[[Path], None]:
-    """The first ``old`` of a list is ``new``."""
+    """Replace the first ``old`` of a list by ``new``."""
 
     def change(root: Path) -> None:
         text = (root / list_).read_text()
@@ -237,7 +237,7 @@ def folder(list_: str) -> Callable[[Path], None]:
 
 
 def as_windows_writes(list_: str) -> Callable[[Path], None]:
-    """With a mark at the beginning and two characters at each line's end."""
+    """Add a byte-order mark, and end lines with CRLF."""
 
     def change(root: Path) -> None:
         (root / list_).write_bytes(b"\xef\xbb\xbf" + (root / list_).read_bytes().replace(b"\n", b"\r\n"))
@@ -246,7 +246,7 @@ def as_windows_writes(list_: str) -> Callable[[Path], None]:
 
 
 def cars(change: Callable[[Any, Any], object]) -> Callable[[Path], None]:
-    """The annotations and the names of Cars196, changed."""
+    """Change the annotations and names of Cars196."""
 
     def rewrite(root: Path) -> None:
         found = loadmat(root / "cars_annos.mat")
@@ -479,7 +479,7 @@ def test_a_search_over_a_hostile_folder_creates_nothing(name: str, tmp_path: Pat
 def test_a_search_over_hostile_images_names_them_all_and_creates_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody writes to the pipe and the device never ends: neither is waited for."""
+    """A pipe without a writer and an endless device do not block."""
     without_ray(monkeypatch)
     root, cache = draw_folder(tmp_path / "images", images=5), tmp_path / "cache"
     training, test = root / "class-00", root / "class-15"
@@ -503,7 +503,7 @@ def test_a_search_over_hostile_images_names_them_all_and_creates_nothing(
 
 
 def test_a_very_large_image_is_no_mistake_and_pillow_does_not_talk_into_it(tmp_path: Path) -> None:
-    """The header is looked at alone, so that its hundred million pixels need not be there."""
+    """Only the header is read, so its hundred million pixels need not exist."""
     root = draw_folder(tmp_path / "images", classes=8, images=5)
     size = (10_000).to_bytes(4, "big")
     content = (root / "class-00" / "00.png").read_bytes()

@@ -1,4 +1,4 @@
-"""``holdout init``: what it writes where, what it says, and that its file is a search file."""
+"""``holdout init``: its file, its output and its errors."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from search.plan.make_plan import make_plan
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that commands are given in."""
+    """The current folder of the commands."""
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -39,7 +39,7 @@ def test_without_a_folder_it_is_for_drawn_images(here: Path) -> None:
 def test_mistakes_are_sentences_and_nothing_is_written(image_folder: Path, here: Path) -> None:
     (here / "mine.yaml").write_text("mine")
     said = plain(holdout_here("init", image_folder, "--output", "mine.yaml", code=2).stderr)
-    assert said == "mine.yaml is there already and is not overwritten; name another with --output, or remove it."
+    assert said == "mine.yaml already exists and is not overwritten; name another with --output, or remove it."
     (here / "one" / "class").mkdir(parents=True)
     assert "without images: class" in plain(holdout_here("init", "one", code=2).stderr)
     assert "nowhere does not exist" in plain(holdout_here("init", "nowhere", code=2).stderr)

@@ -1,4 +1,4 @@
-"""Tables at every width: each number stands whole on one line, and no line is wider than the terminal."""
+"""Tables at every width: each number is on one line, and no line is wider than the terminal."""
 
 import itertools
 import json
@@ -64,7 +64,7 @@ def test_numbers_are_whole_at_every_width(
 
 
 def test_the_whole_comparison_has_every_number_of_the_data(tmp_path: Path) -> None:
-    """By another path than the tables' own cells: from the JSON that programs read."""
+    """Compared with the JSON output instead of the tables' cells."""
     comparison = compared(tmp_path, ten_losses(tmp_path))
     wanted = [
         f"{row[stage]['mean']:.4f}"
@@ -143,7 +143,7 @@ def test_a_default_that_is_best_is_one_row(tmp_path: Path) -> None:
 def test_commands_keep_to_the_width(
     width: int, opened: Callable[..., OpenedSearch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every value of the records is printed whole, however narrow it is; links may be longer than a line."""
+    """Every value of the records is printed whole at any width; links may be longer than a line."""
     search = opened(name="a-search-with-a-rather-long-name")
     drive(search, lambda job, epoch: 0.1234 + job.number / 100 + epoch / 1000)
     monkeypatch.setenv("COLUMNS", str(width))

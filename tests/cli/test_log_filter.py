@@ -1,4 +1,4 @@
-"""What is shown of a job's log, as Ray 2.60 writes one when a machine dies."""
+"""The filter of a job's log, with lines that Ray 2.60 writes when a machine dies."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""``holdout embed``, ``holdout index`` and ``holdout query``: what they write, print and refuse."""
+"""``holdout embed``, ``index`` and ``query``: files, output and errors."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def index(made: SmallModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refused(*arguments: str | Path) -> str:
-    """What is said in one line, with exit code 2."""
+    """Return the one line of a refused command, with exit code 2."""
     done = holdout_here(*arguments, code=2)
     assert not done.stdout
     (line,) = done.stderr.splitlines()
@@ -52,7 +52,7 @@ def refused(*arguments: str | Path) -> str:
 
 
 def refused_after_embedding(*arguments: str | Path) -> str:
-    """The last line that is said, with exit code 2."""
+    """Return the last line of a refused command, with exit code 2."""
     return holdout_here(*arguments, code=2).stderr.splitlines()[-1]
 
 
@@ -62,7 +62,7 @@ def test_embeddings_and_paths_in_a_file(made: SmallModel, model: Embedder, tmp_p
     done = holdout_here("embed", made.folder, made.images, "--to", tmp_path / "all.npz", *CPU)
     assert plain(done.stdout) == f"{tmp_path / 'all.npz'} holds 60 embeddings of 8 dimensions."
     assert plain(done.stderr).startswith("60 images in ")
-    assert plain(done.stderr).endswith(" images a second.")
+    assert plain(done.stderr).endswith(" images per second.")
     with np.load(tmp_path / "all.npz", allow_pickle=False) as file:
         assert sorted(file) == ["embeddings", "paths"]
         assert file["embeddings"].dtype == np.float32
@@ -124,7 +124,7 @@ def test_brackets_in_a_path_are_no_markup(made: SmallModel, tmp_path: Path) -> N
 
 
 def test_a_path_gives_the_terminal_no_orders(made: SmallModel, tmp_path: Path) -> None:
-    """Its title, its colours and what stands on it are not the business of an image's name."""
+    """An image's name cannot change the terminal's title, colours or content."""
     image = tmp_path / "heron\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.png"
     image.write_bytes((made.images / "class-00" / "00.png").read_bytes())
     (tmp_path / "none\x1b[31m\r.png").write_text("none")
@@ -166,12 +166,12 @@ def test_the_recall_is_printed_and_kept(kind: str, parameter: str, made: SmallMo
     assert recall["recall_at_10"] >= recall["target"]
     said = f"of the index's own images: {recall['recall_at_10']:.4f} with {parameter} = {recall['value']}."
     assert said in plain(done.stderr)
-    assert plain(done.stdout) == f"{tmp_path / 'index'} holds the index of 60 images ({kind})."
+    assert plain(done.stdout) == f"{tmp_path / 'index'} holds an index of 60 images ({kind})."
 
 
 @pytest.fixture
 def mixed(made: SmallModel, tmp_path: Path) -> Path:
-    """Four images, two of which are none."""
+    """Four images, two of which are unreadable."""
     folder = tmp_path / "mixed"
     folder.mkdir()
     for name in ("a.png", "c.png"):
@@ -188,7 +188,7 @@ def test_without_asking_nothing_is_written_of_unreadable_images(
     said = holdout_here(command, made.folder, mixed, "--to", tmp_path / "to.npz", *CPU, code=2).stderr.splitlines()
     assert said[0] == f"{mixed / 'b.jpg'} cannot be read (not an image of a known format)."
     assert said[1].startswith(f"{mixed / 'd.png'} cannot be read (")
-    assert said[2:] == ["2 of 4 images cannot be read, and nothing is written: mend them, or give --skip-unreadable."]
+    assert said[2:] == ["2 of 4 images cannot be read, so nothing was written: repair them, or add --skip-unreadable."]
     assert not (tmp_path / "to.npz").exists()
 
 
@@ -197,7 +197,7 @@ def test_unreadable_images_are_named_and_left_out(mixed: Path, made: SmallModel,
     said = holdout_here(*arguments).stderr.splitlines()
     assert said[0] == f"{mixed / 'b.jpg'} cannot be read (not an image of a known format)."
     assert said[1].startswith(f"{mixed / 'd.png'} cannot be read (")
-    assert said[2].endswith("; left out, since unreadable: 2.")
+    assert said[2].endswith("; skipped 2 that cannot be read.")
     assert np.load(tmp_path / "to.npz")["paths"].tolist() == [str(mixed / "a.png"), str(mixed / "c.png")]
     unreadable = json.loads(holdout_here(*arguments, "--json").stdout)["unreadable"]
     assert [image["path"] for image in unreadable] == [str(mixed / "b.jpg"), str(mixed / "d.png")]
@@ -208,7 +208,7 @@ def test_unreadable_images_are_named_and_left_out(mixed: Path, made: SmallModel,
     )["queries"]
     assert [query["path"] for query in queries] == [str(mixed / "a.png"), str(mixed / "c.png")]
     said = holdout_here("embed", made.folder, mixed / "b.jpg", "--to", tmp_path / "b.npz", "--skip-unreadable", code=2)
-    assert said.stderr.splitlines()[-1] == "None of the 1 images can be read, and nothing is written."
+    assert said.stderr.splitlines()[-1] == "The only image cannot be read, so nothing was written."
 
 
 def test_bad_images_files_and_folders(made: SmallModel, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_bad_images_files_and_folders(made: SmallModel, tmp_path: Path) -> None:
         "it is a folder; name a file."
     )
     under_file = tmp_path / "letters" / "a.txt" / "c.npz"
-    assert "nothing can be written into" in refused("embed", made.folder, made.images, "--to", under_file)
+    assert "is not writable" in refused("embed", made.folder, made.images, "--to", under_file)
     assert "holds files that are not an index's (a.txt)" in refused(
         "index", made.folder, made.images, "--to", tmp_path / "letters"
     )
@@ -239,11 +239,11 @@ def test_bad_images_files_and_folders(made: SmallModel, tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_no_text(made: SmallModel, tmp_path: Path) -> None:
-    """File systems know such names; numpy keeps them and Parquet cannot."""
+    """File systems allow such names; numpy stores them and Parquet cannot."""
     image = tmp_path / "\udcff.png"
     image.write_bytes((made.images / "class-00" / "00.png").read_bytes())
     said = refused_after_embedding("embed", made.folder, image, "--to", tmp_path / "a.parquet", *CPU)
-    assert said.endswith(r"\udcff.png' is no UTF-8, which Parquet asks for; write a .npz file.")
+    assert said.endswith(r"\udcff.png' is not UTF-8, which Parquet requires; write a .npz file.")
     holdout_here("embed", made.folder, image, "--to", tmp_path / "a.npz", *CPU)
     assert np.load(tmp_path / "a.npz")["paths"].tolist() == [str(image)]
 
@@ -286,7 +286,7 @@ def test_bad_indexes_and_numbers(index: Path, made: SmallModel, other: SmallMode
     described = json.loads((index / "index.json").read_text())
     (tmp_path / "nameless").mkdir()
     (tmp_path / "nameless" / "index.json").write_text(json.dumps({**described, "model": None}))
-    assert refused("query", tmp_path / "nameless", image).endswith("does not say where its model is; give --model.")
+    assert refused("query", tmp_path / "nameless", image).endswith("does not name its model; add --model.")
 
 
 def test_the_commands_need_neither_ray_nor_optuna_nor_mlflow(made: SmallModel, tmp_path: Path) -> None:

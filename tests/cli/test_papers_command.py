@@ -1,4 +1,4 @@
-"""``holdout papers``: nothing of a paper is left out, and what it names can be run."""
+"""``holdout papers``: no item of a paper is missing, and its commands can be run."""
 
 import json
 import re
@@ -71,7 +71,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
 
 
 def parsed(line: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each command of a line with its arguments, as the program itself reads them; those of make have none."""
+    """Yield each command of a line with its arguments as parsed by the program; those of make have none."""
     for words in map(shlex.split, line.split(" && ")):
         program, command, *arguments = words
         if program == "make":
@@ -89,20 +89,20 @@ def parsed(line: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def on_tree(content: dict[str, Any], name: str, root: Root) -> dict[str, Any]:
-    """The ``dataset`` section of a search of the data set ``name``, on a small tree of it where it takes a folder."""
+    """Return the ``dataset`` section for the data set ``name``, on a small tree if it takes a folder."""
     section = {**content.get("dataset", {}), "name": name}
     assert (section.get("root") == "DIR") == (name != "glyphs"), "DIR stands for the folder of a published data set"
     return section if name == "glyphs" else {**section, "root": str(root(name)), "subset": True}
 
 
 def search_of(params: dict[str, Any], root: Root) -> dict[str, Any]:
-    """The search file of a ``holdout run``."""
+    """Return the search file of a ``holdout run``."""
     content = read_search(params["file"], params["settings"] or [])
     return {**content, "dataset": on_tree(content, content["dataset"]["name"], root)}
 
 
 def campaign_file(params: dict[str, Any], root: Root) -> dict[str, Any]:
-    """The file of a ``holdout campaign``, with the published numbers that stay under its settings."""
+    """Return the file of a ``holdout campaign``, with the published numbers that its settings keep."""
     content, written = read_campaign(params["file"], params["settings"] or []), read_campaign(params["file"])
     base = content["base"]
     of_data = read_yaml(recipes()[content["recipe"]]) if content.get("recipe") else base
@@ -117,7 +117,7 @@ def campaign_of(params: dict[str, Any], root: Root) -> Campaign:
 
 
 def configs_of(line: str, root: Root) -> dict[str, SearchConfig]:
-    """Every search that a line makes, by name, once all its commands have been read and found to be right."""
+    """Return every search of a line by name, after all its commands were validated."""
     made: dict[str, SearchConfig] = {}
     for command, params in parsed(line):
         if command == "run":
@@ -173,7 +173,7 @@ def test_all_papers_are_there() -> None:
 
 @pytest.mark.parametrize("line", SMALL)
 def test_a_small_command_begins_without_a_data_set_and_is_affordable(line: str, root: Root, tmp_path: Path) -> None:
-    """It is planned as the command itself would, up to the first training."""
+    """It is planned like the command, up to the first training."""
     made = configs_of(line, root)
     assert sum(images_seen(config) for config in made.values()) < AFFORDABLE
     for command, params in parsed(line):
@@ -200,7 +200,7 @@ def test_a_full_command_is_of_the_paper_s_setting(line: str, root: Root) -> None
 
 @pytest.mark.parametrize("paper", OF_DATA)
 def test_a_full_command_is_on_the_data_that_the_caption_names(paper: str, root: Root) -> None:
-    """What is on no data set has no line here: drawings, formulas, and settings."""
+    """Items without a data set have no line here: drawings, formulas, and settings."""
     found = {}
     for entry in papers(paper)[paper].items:
         made = configs_of(entry.full, root) if entry.full else {}
@@ -258,7 +258,7 @@ def test_people_get_every_command_and_every_reason() -> None:
 
 def test_a_mistyped_paper_is_a_sentence() -> None:
     said = plain(holdout_here("papers", "thesus", code=2).stderr)
-    assert said == "thesus is no paper (did you mean thesis?); there are mpa, pnp, sampling, thesis."
+    assert said == "thesus is not a paper (did you mean thesis?); choose one of mpa, pnp, sampling, thesis."
 
 
 @pytest.mark.parametrize(

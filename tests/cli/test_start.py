@@ -1,4 +1,4 @@
-"""No command loads a library that it does not use; each is looked at in a process of its own."""
+"""No command imports a library that it does not use; each runs in a process of its own."""
 
 import json
 import subprocess
@@ -40,7 +40,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[..., Op
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[..., OpenedSearch]) -> tuple[Path, Path]:
-    """A runs folder with a search of which nothing is left, and its file; its best trial lies at edges."""
+    """A runs folder with a finished search, and its file; its best trial is at edges of the space."""
     folder = tmp_path_factory.mktemp("finished")
     model = {"backbone": "resnet18", "embedding_dim": 8}
     space = {"pnp": {"alpha": {"low": 1.0, "high": 8.0}}}
@@ -54,7 +54,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, search_made: Callable[...
 
 
 def loaded(*arguments: str, code: int = 0) -> set[str]:
-    """The top-level packages that ``holdout`` with some arguments has imported when it ends."""
+    """Return the top-level packages that ``holdout`` with ``arguments`` has imported when it ends."""
     done = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True)
     ended, modules = json.loads(done.stdout.splitlines()[-1])
     assert ended == code, done.stdout + done.stderr
@@ -123,7 +123,7 @@ def test_a_finished_search_is_printed_without_what_trains(finished: tuple[Path, 
 
 
 def test_a_finished_search_that_is_extended_tries_its_network(finished: tuple[Path, Path], tmp_path: Path) -> None:
-    """What can be known to be wrong still comes at once, before anything is trained."""
+    """Mistakes are still reported at once, before anything is trained."""
     runs, file = finished
     changed = ("--set", "search.trials=20", "--set", "training.image_size=1")
     assert "torch" in loaded("run", str(file), "--runs", str(runs), *changed, code=2)

@@ -41,7 +41,7 @@ def runs(nodes: Nodes, image_folder: Path, tmp_path_factory: pytest.TempPathFact
     first, other = at_once(command(*submit, runs, "--json"))
     assert first["job"] == other["job"]
     assert first["state"] in ("pending", "running")
-    assert "is there already and runs" in plain(holdout_here(*submit, runs).stdout)
+    assert "is already running" in plain(holdout_here(*submit, runs).stdout)
     refusal = plain(holdout_here(*submit, runs, "--set", "base.search.trials=9", code=2).stderr)
     assert "runs already with another file" in refusal
     listed = json.loads(holdout_here("list", *there, "--json").stdout)
@@ -57,10 +57,10 @@ def runs(nodes: Nodes, image_folder: Path, tmp_path_factory: pytest.TempPathFact
         time.sleep(0.1)
     assert json.loads(holdout_here("stop", "lot", *there, "--json").stdout)["state"] == "stopped"
     assert any(not trial.state.is_finished() for name in MEMBERS for trial in stored(runs, name, "pnp"))
-    assert "does not run: it has stopped" in plain(holdout_here("stop", "lot", *there).stdout)
+    assert "is not running: it has stopped" in plain(holdout_here("stop", "lot", *there).stdout)
     holdout_here("wait", "lot", *there, code=1)
     said = holdout_here("logs", "lot", *there).stdout
-    assert "Interrupted. The same command goes on" in plain(said)
+    assert "Interrupted. The same command resumes" in plain(said)
     assert "SIGTERM" not in said
     assert "Traceback" not in said
     refusal = plain(holdout_here(*submit, folder / "elsewhere", code=2).stderr)
@@ -182,7 +182,7 @@ def test_only_the_cluster_looks_at_its_data(search_file: Callable[..., dict[str,
         ({"model": {"weights": "w.safetensors"}}, "model.weights must be a whole path on the cluster"),
         ({"search": {"storage": "sqlite:///x.db"}}, "search.storage must hold a whole path"),
         ({"tracking": {"uri": "sqlite:///x.db"}}, "tracking.uri must hold a whole path"),
-        ({"losses": ["mpa"], "space": {"pnp": {}}}, "space.pnp: this is none of the search's losses"),
+        ({"losses": ["mpa"], "space": {"pnp": {}}}, "space.pnp: this is not one of the search's losses"),
         ({"search": {"trials": 0}}, "search.trials"),
         ({"dataset": {"name": "foldr"}}, "did you mean folder"),
     ],

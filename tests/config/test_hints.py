@@ -1,4 +1,4 @@
-"""An unknown name is answered with the one that was meant, wherever in the file that one lives."""
+"""Unknown names get a suggestion, also from another section of the file."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ SearchFile = Callable[..., dict[str, Any]]
 
 
 def refused(read: Callable[[], object]) -> str:
-    """What is said of a file that is refused."""
+    """Return the sentences of a refused file."""
     with pytest.raises(Mistakes) as caught:
         read()
     return str(caught.value)
@@ -50,10 +50,11 @@ KEYS = [
 
 @pytest.mark.parametrize(("key", "meant"), KEYS, ids=[key for key, _ in KEYS])
 def test_an_unknown_key_is_looked_for_in_the_whole_file(search_file: SearchFile, key: str, meant: str) -> None:
-    """``--set`` is the shortest way to write one."""
+    """``--set`` is the shortest way to write an entry."""
     said = refused(lambda: parse_config(apply_settings(search_file(), [f"{key}=1"])))
     assert (
-        f"{key}: no such {'key' if '.' in key else 'section'} (did you mean {meant}?); mend it, or remove it." == said
+        f"{key}: no such {'key' if '.' in key else 'section'} (did you mean {meant}?); correct it, or remove it."
+        == said
     )
 
 

@@ -1,4 +1,4 @@
-"""The search file that ``holdout init`` writes: it passes all that is asked of a search, whatever the images are."""
+"""The search file that ``holdout init`` writes passes all checks of a search, for any images."""
 
 import os
 import re
@@ -26,7 +26,7 @@ GPU = Machine(cpus=1, gpus=1)
 
 
 def _draw(root: Path, sizes: Sequence[int], height: int = 20, width: int = 20) -> Path:
-    """A folder of one class for each of ``sizes``, with so many grey images."""
+    """Return a folder with a class for each of ``sizes``, of that many grey images."""
     pixels = np.full((height, width, 3), 127, dtype=np.uint8)
     for number, size in enumerate(sizes):
         folder = root / f"class {number:03d}"
@@ -37,7 +37,7 @@ def _draw(root: Path, sizes: Sequence[int], height: int = 20, width: int = 20) -
 
 
 def _plan(facts: ImageFacts, runs: Path, machine: Machine = CPU) -> Plan:
-    """The plan of the file as it stands."""
+    """Return the plan of the unchanged file."""
     return make_plan(parse_config(parse_yaml(initial_text(facts, machine), "the file")), runs)
 
 
@@ -138,7 +138,7 @@ def test_no_test_image_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("sizes", "sentence"),
     [
-        ([5], r"There is one class \(class 000\), and a search needs 8 at least"),
+        ([5], r"There is one class \(class 000\), and a search needs at least 8"),
         ([5] * 7, "There are 7 classes"),
         ([1] * 20, "Each of the 20 classes has a single image"),
         ([3] * 10 + [0], r"1 of the 11 class folders .* without images"),
@@ -156,12 +156,12 @@ def test_other_folders_are_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(Mistakes, match="nowhere does not exist; name a folder of images"):
         folder_facts(tmp_path / "nowhere")
     (tmp_path / "file").touch()
-    with pytest.raises(Mistakes, match="file is no folder"):
+    with pytest.raises(Mistakes, match="file is not a folder"):
         folder_facts(tmp_path / "file")
     _draw(tmp_path / "loose", [2])
     (tmp_path / "flat").mkdir()
     (tmp_path / "loose" / "class 000" / "0.png").rename(tmp_path / "flat" / "a.png")
-    with pytest.raises(Mistakes, match="flat has images and no sub-folder"):
+    with pytest.raises(Mistakes, match="flat has images but no sub-folder"):
         folder_facts(tmp_path / "flat")
     broken = _draw(tmp_path / "broken", [2] * 8)
     for path in broken.rglob("*.png"):
@@ -197,9 +197,9 @@ def test_odd_folder_names_are_quoted(tmp_path: Path) -> None:
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "new" / "birds.yaml"
     write_initial_file(path, "mine")
-    with pytest.raises(Mistakes, match=r"birds\.yaml is there already and is not overwritten"):
+    with pytest.raises(Mistakes, match=r"birds\.yaml already exists and is not overwritten"):
         write_initial_file(path, "yours")
     assert path.read_text() == "mine"
     (tmp_path / "link.yaml").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(Mistakes, match="is there already"):
+    with pytest.raises(Mistakes, match="already exists"):
         write_initial_file(tmp_path / "link.yaml", "yours")

@@ -1,6 +1,6 @@
-"""The recipes and campaigns against what the papers print of their settings, typed here from the papers.
+"""The recipes and campaigns against the settings printed in the papers, copied here by hand.
 
-What is compared is not the search file but what follows from it: how trial 0 of each loss is trained.
+Compared is the resulting training of trial 0 of each loss, not the text of the search file.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +27,7 @@ Root = Callable[[str], Path]
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Trial 0 of one loss."""
+    """Trial 0 of a loss."""
 
     config: SearchConfig
     loss: str
@@ -38,7 +38,7 @@ class Run:
         return replace(self.config.training_of(self.loss), **self.configuration.training)
 
     def rate(self, epoch: int) -> float:
-        """The network's learning rate in an epoch, from 1, gone through one by one."""
+        """Return the network's learning rate in an epoch, relative to the first, computed step by step."""
         rate = self.training.lr
         for before in range(1, epoch):
             if before in self.training.schedule.changes(self.training.epochs):
@@ -72,7 +72,7 @@ FACTS: dict[str, Callable[[Run], Any]] = {
 
 
 def fact(run: Run, what: str) -> Any:
-    """``what`` of a run: a row of ``FACTS``, ``rate in epoch 21``, or a hyperparameter of its loss."""
+    """Return ``what`` of a run: a row of ``FACTS``, ``rate in epoch 21``, or a hyperparameter of its loss."""
     if what.startswith("rate in epoch "):
         return run.rate(int(what.rpartition(" ")[2]))
     return FACTS[what](run) if what in FACTS else run.configuration[what]
@@ -203,7 +203,7 @@ def runs(config: SearchConfig, losses: Sequence[str]) -> Iterator[Run]:
 
 
 def varied(campaign: str, root: Root) -> list[SearchConfig]:
-    """The searches of a campaign on a small tree of its data set."""
+    """Return the searches of a campaign on a small tree of its data set."""
     content = read_campaign(Path(campaign))
     dataset = read_yaml(recipes()[content["recipe"]])["dataset"]["name"]
     content["base"]["dataset"] = {"root": str(root(dataset)), "subset": True}

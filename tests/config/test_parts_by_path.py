@@ -1,4 +1,4 @@
-"""Parts of one's own in a search file: how they are written, named and refused, and how they travel."""
+"""User-defined parts in a search file: syntax, names, errors, and shipping to a cluster."""
 
 import sys
 from collections.abc import Callable
@@ -86,7 +86,7 @@ class Undecorated(Dots.__mro__[1]):
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A package of the user's own, on Python's path."""
+    """Create a user's package on Python's path."""
     folder = tmp_path_factory.mktemp("own")
     package = folder / "holdout_test_lab"
     (package / "__pycache__").mkdir(parents=True)
@@ -101,7 +101,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def refused(content: dict[str, Any], runs: Path) -> list[str]:
-    """What is said of a search that is refused."""
+    """Return the sentences of a refused search."""
     with pytest.raises(Mistakes) as caught:
         read_plan(content, runs)
     assert not runs.exists()
@@ -163,8 +163,8 @@ LOSSES: list[tuple[list[Any], str]] = [
     ([{"name": "circle", "part": "LAB.parts:Circle"}], "LAB.parts has no Circle"),
     ([{"name": "circle"}], "losses: a loss of your own has the keys name and part"),
     ([{"name": "circle", "part": "mpa"}], "losses: a loss of your own has the keys name and part"),
-    ([["mpa"]], "losses: ['mpa'] is no loss"),
-    (["LAB.parts:CircleLoss", "LAB.parts:CircleLoss"], "losses: each may be named once, and circle_loss is"),
+    ([["mpa"]], "losses: ['mpa'] is not a loss"),
+    (["LAB.parts:CircleLoss", "LAB.parts:CircleLoss"], "losses: circle_loss is given more than once"),
     (["LAB:parts:CircleLoss"], "is not an import path"),
 ]
 
@@ -194,9 +194,9 @@ OTHERS: list[tuple[str, dict[str, Any], str]] = [
     ("dataset", {"name": "LAB.parts:Dots", "count": 13}, "raises RuntimeError: thirteen"),
     ("dataset", {"name": "LAB.parts:Dots", "count": 14}, "raises RuntimeError: fourteen"),
     ("ship", ["not_installed_anywhere"], "ship: no package not_installed_anywhere is found here"),
-    ("ship", ["trainables"], "ship: trainables is a package of Holdout's own"),
+    ("ship", ["trainables"], "ship: trainables is one of Holdout's packages"),
     ("ship", ["LAB.parts"], "ship: LAB.parts is a part of the package LAB; ship that"),
-    ("ship", ["../LAB"], "is no package's name"),
+    ("ship", ["../LAB"], "is not a package's name"),
     ("ship", ["sys"], "ship: no package sys is found here"),
 ]
 

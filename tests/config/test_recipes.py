@@ -1,4 +1,4 @@
-"""Every recipe is a search file that runs, and says what its paper says."""
+"""Every recipe is a search file that runs with its paper's settings."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -117,17 +117,17 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> Trees:
 
 
 def configured(recipe: str, *settings: str) -> SearchConfig:
-    """A recipe as the command reads it."""
+    """Return a recipe as the command reads it."""
     return parse_config(apply_settings(read_yaml(recipes()[recipe]), settings))
 
 
 def at_tree(trees: Trees, recipe: str) -> tuple[str, ...]:
-    """The settings that let a recipe read its data set's tree."""
+    """Return the settings with which a recipe reads its data set's tree."""
     return (f"dataset.root={trees(recipe.split('-')[1])}", "dataset.subset=true")
 
 
 def named_settings(recipe: str) -> Iterator[tuple[str, ...]]:
-    """Every line of a recipe's comments that names settings."""
+    """Yield every line of a recipe's comments that names settings."""
     for line in recipes()[recipe].read_text().splitlines():
         if found := re.findall(r"--set ([\w.]+=[\w.-]+)", line):
             yield tuple(found)
@@ -207,7 +207,7 @@ def test_trial_0_of_every_loss_builds(recipe: str, plan: Callable[..., Plan]) ->
 
 
 def trains(plan: Plan, loss: str) -> None:
-    """Trial 0 of ``loss`` trains, and is validated by what the recipe asks for."""
+    """Trial 0 of ``loss`` trains, and is validated with the recipe's metrics."""
     trial = create_trial(value=0.0, user_attrs={"params": dict(plan.spaces[loss].default), "seed": 0})
     with TemporaryDirectory() as folder:  # a checkpoint of these networks is too large to be kept with a test's files
         (record,) = train(replace(training_of(plan, loss, Stage.SEARCH, trial), directory=folder))

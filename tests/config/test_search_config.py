@@ -1,4 +1,4 @@
-"""The search file: defaults as the contract says, and every mistake of a file at once."""
+"""The search file: its defaults, and all mistakes of a file at once."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +42,7 @@ ship: []
 
 
 def sentences(content: dict[str, Any], runs: Path | None = None) -> list[str]:
-    """What is wrong with a search file, in its form and beyond."""
+    """Return the mistakes of a search file, in its form and beyond."""
     with pytest.raises(Mistakes) as caught:  # noqa: PT012, one of the two refuses
         config = parse_config(content)
         make_plan(config, runs or Path("/nonexistent-runs"))
@@ -78,7 +78,7 @@ def test_numbers_without_a_point_are_numbers() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a: 1\na: 2", "given twice"),
+        ("a: 1\na: 2", "has the key 'a' twice"),
         ("a: [", "not valid YAML"),
         ("!!python/object/apply:os.getcwd []", "not valid YAML"),
     ],
@@ -99,7 +99,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"name": "a/b"}, "name: a search's name names a folder"),
     ({"name": "../up"}, "name: a search's name names a folder"),
     ({"losses": []}, "losses: "),
-    ({"losses": ["mpa", "mpa"]}, "mpa is named again"),
+    ({"losses": ["mpa", "mpa"]}, "mpa is given more than once"),
     ({"losses": ["proxy_ancor"]}, "did you mean proxy_anchor"),
     ({"optimiser": {}}, "optimiser: no such section"),
     ({"search": {"trails": 3}}, "search.trails: no such key (did you mean search.trials?)"),
@@ -121,9 +121,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"metrics": {"test": ["recall_at_1-small", "map_at_r"]}},
-        "metrics.test: recall_at_1-small is of a part of the test classes that folder does not name; it names none.",
+        "metrics.test: recall_at_1-small is computed on a part of the test classes that folder does not have; it has "
+        "none.",
     ),
-    ({"metrics": {"validation": ["recall_at_1-small"]}}, "metrics: recall_at_1-small is of a part of the test classes"),
+    ({"metrics": {"validation": ["recall_at_1-small"]}}, "metrics: recall_at_1-small is computed on a part of the"),
     ({"metrics": {"test": ["recal_at_1-small"]}}, "recal_at_1-small is not known"),
     ({"search": {"objective": "nmi_super"}}, "metrics: nmi_super need a data set that groups its classes"),
     ({"training": {"lr": -1}}, "training: lr must be positive and finite; it is -1"),
@@ -153,7 +154,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ),
     ({"split": {"merge": 6}}, "split.merge is 6 and 6 classes train at once"),
     ({"split": {"merge": 2}}, "training: A balanced batch of 20 with 5 images a class needs 4 classes, and the"),
-    ({"space": {"triplet": {"margin": 1}}}, "space.triplet: this is none of the search's losses"),
+    ({"space": {"triplet": {"margin": 1}}}, "space.triplet: this is not one of the search's losses"),
     ({"space": {"pnp": {"alfa": [1]}}}, "space.pnp.alfa: there is no such hyperparameter"),
     ({"space": {"pnp": {"alpha": 0.5}}}, "space.pnp.alpha: "),
     ({"space": {"pnp": {"alpha": {"low": 8, "high": 2}}}}, "space.pnp.alpha: "),
@@ -171,7 +172,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"stages": ["test"]}, "stages: "),
     ({"stages": ["search", "noise"]}, "stages: "),
     ({"noise": {"seeds": 1}}, "noise.seeds: "),
-    ({"noise": {"loss": "mpa"}}, "noise.loss is 'mpa', none of the search's losses (proxy_anchor, pnp)"),
+    ({"noise": {"loss": "mpa"}}, "noise.loss is 'mpa', which is not one of the search's losses (proxy_anchor, pnp)"),
     ({"noise": {"configuration": {"margin": "wide"}}}, "noise.configuration.margin: proxy_anchor has no value 'wide'"),
     ({"noise": {"configuration": {"alfa": 1}}}, "noise.configuration.alfa: proxy_anchor has no value 1"),
 ]  # fmt: skip
@@ -188,7 +189,7 @@ def test_a_mistake_is_one_clear_sentence(
 
 
 def test_a_gpu_without_an_image_is_refused(search_file: SearchFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there are as many; elsewhere they lack."""
+    """Metrics with more neighbours than images are refused."""
     monkeypatch.setattr("search.plan.checks.services._gpus", lambda: 32)
     (found,) = sentences(search_file(resources={"gpus_per_trial": 21}))
     assert "gpus_per_trial is 21 and a batch has 20 images (training.batch_size), so that a GPU would" in found
@@ -220,13 +221,13 @@ def test_all_mistakes_come_at_once(search_file: SearchFile) -> None:
     [
         ("dataset", {"name": "cub200"}, "dataset.root is missing: give the folder that holds the images."),
         ("model", {"embedding_dim": 0}, "model.embedding_dim must be a whole number between 1 and 65536; it is 0."),
-        ("name", "a/b", "name: a search's name names a folder: letters, digits"),
+        ("name", "a/b", "name: a search's name names a folder: up to 100 letters, digits"),
     ],
 )
 def test_a_mistake_of_a_required_key_is_said_once(
     search_file: SearchFile, section: str, content: Any, sentence: str
 ) -> None:
-    """What is wrong is not said to be missing too, and a sentence that begins with its key is not given it again."""
+    """A wrong key is not also reported as missing, and a sentence that begins with its key gets no second one."""
     (found,) = sentences(search_file(**{section: content}))
     assert found.startswith(sentence)
 

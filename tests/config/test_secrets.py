@@ -1,4 +1,4 @@
-"""Passwords stay out of everything that is shown or written."""
+"""Passwords stay out of all output and files."""
 
 import base64
 import json
@@ -59,7 +59,7 @@ def test_an_address_without_a_password_is_shown_as_it_is(address: str) -> None:
 
 
 class _Guarded(BaseHTTPRequestHandler):
-    """As MLflow with users: everybody may ask for its health, and only the right user for anything else."""
+    """A server like MLflow with users: its health page is public, and everything else needs the right user."""
 
     known = base64.b64encode(b"u:secret").decode()
 
@@ -92,7 +92,7 @@ def test_a_server_that_asks_for_a_user_is_answered_by_reference(port: int, monke
     monkeypatch.setenv("WORD", "secret")
     check_tracking(f"http://u:${{WORD}}@127.0.0.1:{port}")
     monkeypatch.setenv("WORD", "wrong")
-    with pytest.raises(Mistakes, match=r"does not let this user in \(HTTP status 401\)"):
+    with pytest.raises(Mistakes, match=r"denies access \(HTTP status 401\)"):
         check_tracking(f"http://u:${{WORD}}@127.0.0.1:{port}")
     with pytest.raises(Mistakes) as nobody:
         check_tracking("http://u:${WORD}@127.0.0.1:9")
@@ -120,7 +120,7 @@ def test_no_secret_is_told(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Not in any file, by any command, on any page, in MLflow or in a process list; nor when a service is away."""
+    """Not in any file, output, page, MLflow run or process list; nor when a service is down."""
     runs, told = tmp_path / "runs", []
 
     def say(*arguments: str | Path, code: int = 0) -> str:

@@ -1,4 +1,4 @@
-"""A loss may be trained otherwise than the ``training`` section says, and search settings of the training alone."""
+"""A loss may have training settings of its own, and search training settings by itself."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -67,9 +67,9 @@ def test_they_are_frozen_with_the_search_and_said_where_its_settings_are(search_
 @pytest.mark.parametrize(
     ("own", "expected"),
     [
-        ({"mpaa": {"lr": 1e-3}}, ["training_by_loss.mpaa: this is none of the search's losses (mpa, pnp, multi"]),
-        ({"mpa": {"epochs": 3}}, ["training_by_loss.mpa.epochs: it is the same for all losses of a search"]),
-        ({"mpa": {"lrr": 3}}, ["training_by_loss.mpa.lrr: no such key (did you mean lr?); mend it, or remove it."]),
+        ({"mpaa": {"lr": 1e-3}}, ["training_by_loss.mpaa: this is not one of the search's losses (mpa, pnp, multi"]),
+        ({"mpa": {"epochs": 3}}, ["training_by_loss.mpa.epochs: it must be the same for all losses of a search"]),
+        ({"mpa": {"lrr": 3}}, ["training_by_loss.mpa.lrr: no such key (did you mean lr?); correct it, or remove it."]),
         ({"mpa": {"lr": "x"}}, ["training_by_loss.mpa.lr: must be a number; it is 'x'."]),
         ({"mpa": {"schedule": {"stepp": 1}}}, ["training_by_loss.mpa.schedule.stepp: no such key"]),
         ({"mpa": 3}, ["training_by_loss.mpa: must be keys and values; it is 3."]),
@@ -79,7 +79,7 @@ def test_they_are_frozen_with_the_search_and_said_where_its_settings_are(search_
         (
             {"mpa": {"lr": -1, "image_size": 8, "clip_grad": 0}, "pnp": {"optimizer": "sdg"}},
             [
-                "training_by_loss.mpa.image_size: it is the same for all",
+                "training_by_loss.mpa.image_size: it must be the same for all",
                 "training_by_loss.mpa: clip_grad must be positive",
                 "training_by_loss.mpa: lr must be positive and finite; it is -1.0.",
                 "training_by_loss.pnp: optimizer must be one of",

@@ -1,6 +1,6 @@
-"""Arguments, options and ``--set`` that are wrong, one a row: the command line, and the sentence that is said of it.
+"""Wrong arguments, options and ``--set``, one per row: the command line, and the expected sentence.
 
-``row.yaml`` is a good search file. The other files are what :func:`odd_files` makes.
+``row.yaml`` is a good search file. :func:`odd_files` makes the others.
 """
 # ruff: noqa: E501
 # fmt: off
@@ -23,17 +23,17 @@ SETTINGS = [
     (["search..trials=3"], "--set needs key.path=value, such as search.trials=20; it is 'search..trials=3'."),
     ([f"{'.'.join(['a'] * 5_000)}=1"], "--set needs key.path=value, such as search.trials=20; it is 'a.a.a."),
     (["search.trials="], "search.trials: must be a whole number; it is None."),
-    (["search.trial=3"], "search.trial: no such key (did you mean search.trials?); mend it, or remove it."),
+    (["search.trial=3"], "search.trial: no such key (did you mean search.trials?); correct it, or remove it."),
     (["search.trials=3", "search.trials=0"], "search.trials: must be at least 1; it is 0."),
     (["name.x=3"], "name: must be text; it is {'x': 3}."),
     (["search=3"], "search: must be keys and values; it is 3."),
     (["losses.0=pnpp"], "losses: must be a list; it is {'0': 'pnpp'}."),
-    ([f"space={LAUGHS}"], "holds more than 10,000 values (line 1), which is no search file; shorten it."),
+    ([f"space={LAUGHS}"], "holds more than 10,000 values (line 1), too many for a search file; shorten it."),
     (["search.trials=[1"], "--set search.trials=[1 is not valid YAML: line 1, column 3: "),
     ([f"x={'[' * 5_000}"], "is more than 50 levels deep (line 1)"),
-    (["search.trials=!!python/name:os.system"], "the tag !!python/name:os.system is not read; mend it."),
-    (["search.trials=\x1b[31m"], r"--set search.trials=\x1b[31m is not valid YAML: line 1: the character U+001B may not stand in it"),
-    (["a\x1bb=1"], r"--set a\x1bb=1 has the key 'a\x1bb', in which a character cannot be seen"),
+    (["search.trials=!!python/name:os.system"], "the tag !!python/name:os.system is not supported; correct it."),
+    (["search.trials=\x1b[31m"], r"--set search.trials=\x1b[31m is not valid YAML: line 1: the character U+001B is not allowed"),
+    (["a\x1bb=1"], r"--set a\x1bb=1 has the key 'a\x1bb', which holds an invisible character"),
     (["search.trials=.nan"], "search.trials: must be finite; it is nan."),
     (["search.trials=yes"], "search.trials: must be a whole number; it is 'yes'."),
     (["__class__=3"], "__class__: no such section; remove it."),
@@ -42,20 +42,20 @@ SETTINGS = [
 
 COMMANDS = [
     (["run", "folder"], "folder cannot be read (Is a directory); name a search file."),
-    (["run", "pipe"], "pipe is no regular file; write its content into one, and name that."),
-    (["run", "/dev/zero"], "/dev/zero is no regular file"),
-    (["run", "/dev/null"], "/dev/null is no regular file"),
+    (["run", "pipe"], "pipe is not a regular file; copy its content into one, and name that."),
+    (["run", "/dev/zero"], "/dev/zero is not a regular file"),
+    (["run", "/dev/null"], "/dev/null is not a regular file"),
     (["run", "circle"], "circle cannot be read (Too many levels of symbolic links); name a search file."),
     (["run", "dangling"], "dangling cannot be read (No such file or directory); name a search file."),
     (["run", "gone.yaml"], "There is no file 'gone.yaml' and no recipe of that name"),
     (["run", "quickstar"], "(did you mean quickstart?)"),
-    (["run", "x" * 300], "xxx…' cannot be used (File name too long); name another path, or permit what was asked."),
-    (["run", "loss-benchmark-cub200"], "is a campaign of several searches; `holdout campaign loss-benchmark-cub200` takes it."),
+    (["run", "x" * 300], "xxx…' cannot be used (File name too long); name another path, or change its permissions."),
+    (["run", "loss-benchmark-cub200"], "is a campaign of several searches; run it with `holdout campaign loss-benchmark-cub200`."),
     (["run", "row.yaml", "--runs", "y" * 300], "yyy…' cannot be used (File name too long)"),
     (["run", "row.yaml", "--runs", "/dev/null/x"], "--runs: /dev/null cannot be written to; name a folder of your own."),
-    (["run", "row.yaml", "--set", "search.storage=sqlite:///other.db"], "search.storage: other.db is the database of another program (it has the tables bookmarks, and not studies); name another file."),
-    (["run", "row.yaml", "--set", "tracking.uri=sqlite:///other.db"], "tracking.uri: other.db is the database of another program (it has the tables bookmarks, and not experiments); name another file."),
-    (["campaign", "row.yaml"], "row.yaml is a single search; `holdout run row.yaml` takes it."),
+    (["run", "row.yaml", "--set", "search.storage=sqlite:///other.db"], "search.storage: other.db is the database of another program (it has the tables bookmarks, but not studies); name another file."),
+    (["run", "row.yaml", "--set", "tracking.uri=sqlite:///other.db"], "tracking.uri: other.db is the database of another program (it has the tables bookmarks, but not experiments); name another file."),
+    (["campaign", "row.yaml"], "row.yaml is a single search; run it with `holdout run row.yaml`."),
     (["campaign", "row.yaml", "--output", "x.pdf"], "--output x.pdf: the file's suffix says its format and must be one of .csv, .md, .tex; it is '.pdf'."),
     (["status", ".."], "There is no search '..' in runs; there is: none yet."),
     (["status", "a\0b"], r"There is no search 'a\x00b' in runs"),
@@ -64,12 +64,12 @@ COMMANDS = [
     (["compare", "x", "x"], "There is no search 'x' in runs"),
     (["select", "/"], "There is no search '/' in runs"),
     (["remove", "../row.yaml"], "There is no search or campaign '../row.yaml' in runs"),
-    (["init", "/nonexistent"], "/nonexistent does not exist; name a folder of images that has one sub-folder a class."),
+    (["init", "/nonexistent"], "/nonexistent does not exist; name a folder of images with one sub-folder per class."),
     (["embed", "folder", "folder", "--to", "e.npz"], "The folder 'folder' holds no image."),
     (["query", "folder", "row.yaml"], "folder is not an index: index.json cannot be read there (No such file or directory)."),
     (["query", "garbled", "row.yaml"], "The index garbled is damaged ("),
     (["query", "future", "row.yaml"], "describes an index in the format 99, and this version reads 1; make the index again"),
-    (["papers", "zebra"], "zebra is no paper; there are mpa, "),
+    (["papers", "zebra"], "zebra is not a paper; choose one of mpa, "),
     (["list", "--address", "nonsense"], "--address must be the URL of Ray's dashboard, such as http://HEAD:8265; it is 'nonsense'."),
     (["list", "--address", "http://127.0.0.1:9"], "No cluster answers at http://127.0.0.1:9 ([Errno 111] Connection refused)"),
     (["stop", "x", "--address", "http://user:not-for-every-eye@127.0.0.1:9"], "No cluster answers at http://user:***@127.0.0.1:9 "),
@@ -94,7 +94,7 @@ USAGE = [
 
 @pytest.fixture
 def odd_files(here: Path) -> Path:
-    """The folder of the command, with files of all kinds in it."""
+    """The current folder of the commands, with files of all kinds."""
     (here / "row.yaml").write_text(GOOD)
     for name in ("folder", "garbled", "future"):
         (here / name).mkdir()

@@ -1,6 +1,6 @@
-"""Records of a finished search that somebody changed, one a row: the file, what is done to it, and what a command says.
+"""Damaged records of a finished search, one per row: the file, its change, and the expected output.
 
-The command is refused with that sentence, and every record stays as it was.
+The command fails with that sentence and changes no record.
 """
 # ruff: noqa: E501
 # fmt: off
@@ -32,27 +32,27 @@ DEEP = b"[" * 100_000
 
 
 def written(content: bytes) -> Change:
-    """Other content."""
+    """Replace the content."""
     return lambda path: path.write_bytes(content)
 
 
 def cut(path: Path) -> None:
-    """The first half."""
+    """Keep the first half."""
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 def before(line: str) -> Change:
-    """What stands before a line: still YAML, and less than was written."""
+    """Keep the lines before one: still valid YAML, but incomplete."""
     return lambda path: path.write_text(path.read_text().partition(f"\n{line}")[0])
 
 
 def in_json(**changes: object) -> Change:
-    """Some keys with other values."""
+    """Change the values of some keys."""
     return lambda path: path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 def in_sql(statement: str) -> Change:
-    """A statement to the database."""
+    """Run a statement on the database."""
     def change(path: Path) -> None:
         with sqlite3.connect(path) as database:
             database.execute(statement)
@@ -61,13 +61,13 @@ def in_sql(statement: str) -> Change:
 
 
 def another_database(path: Path) -> None:
-    """That of another program."""
+    """Replace the database by that of another program."""
     path.unlink()
     in_sql("CREATE TABLE bookmarks (address)")(path)
 
 
 def head_of(length: int, content: bytes = b"") -> Change:
-    """The head of a file of tensors, which claims a length."""
+    """Write the header of a tensor file that claims a length."""
     return written(struct.pack("<Q", length) + content)
 
 
@@ -104,7 +104,7 @@ ROWS = [
     ("search.yaml", written(b"{}"), TRIALS, "search.yaml is damaged, or another version wrote it (KeyError: 'losses')"),
     ("search.yaml", written(b"losses: []\nsearch: {}\n"), SHOW, "search.yaml is damaged, or another version wrote it (IndexError: "),
     ("search.yaml", written(DEEP), TRIALS, "search.yaml is more than 50 levels deep"),
-    ("search.yaml", written(b"a: !!python/name:os.system\n"), SHOW, "the tag !!python/name:os.system is not read"),
+    ("search.yaml", written(b"a: !!python/name:os.system\n"), SHOW, "the tag !!python/name:os.system is not supported"),
     ("search.yaml", written(b"losses: [a\n"), TEST, "search.yaml is not valid YAML: line "),
     ("search.yaml", before("tracking:"), TEST, "search.yaml is damaged, or another version wrote it (it has no tracking, stages, ship); restore it"),
     ("study.db", written(b"garbage" * 1_000), TRIALS, "The database of the studies is damaged, or no database (file is not a database); restore it"),
@@ -113,7 +113,7 @@ ROWS = [
     ("study.db", in_sql("UPDATE trial_user_attributes SET value_json = '{'"), TRIALS, "The database of the studies is damaged, or another version wrote it (JSONDecodeError: "),
     ("study.db", in_sql("UPDATE trial_params SET distribution_json = '{}'"), TRIALS, "The database of the studies is damaged, or another version wrote it (KeyError: 'type')"),
     ("study.db", in_sql("UPDATE trials SET state = 'ZOMBIE'"), TRIALS, "(LookupError: 'ZOMBIE' is not among the defined enum values."),
-    ("campaign.yaml", written(b"\0"), STATUS, "campaign.yaml is not valid YAML: line 1: the character U+0000 may not stand in it"),
+    ("campaign.yaml", written(b"\0"), STATUS, "campaign.yaml is not valid YAML: line 1: the character U+0000 is not allowed"),
     (f"{MODEL}/model.json", written(b"{"), EMBED, "model.json is damaged ("),
     (f"{MODEL}/model.json", written(b"[]"), EMBED, "describes a model in the format None, and this version reads 1"),
     (f"{MODEL}/model.json", in_json(format=99), EMBED, "describes a model in the format 99, and this version reads 1; export the model again"),
@@ -136,12 +136,12 @@ WITH_WARNINGS = [
     ("another program's", another_database),
     ("of an older Optuna", in_sql("ALTER TABLE trials RENAME COLUMN datetime_start TO begun")),
 ]
-"""Databases in which a driver that begins might still make its tables: they are asked again for a second."""
+"""Databases in which a new driver may still be creating tables: reading them is retried for a second."""
 
 
 @pytest.fixture(scope="module")
 def finished(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runs folder of a search that is done; not to be changed."""
+    """The runs folder of a finished search, not to be changed."""
     runs = tmp_path_factory.mktemp("finished") / "runs"
     content = small_search(
         image_folder,
@@ -182,14 +182,14 @@ def test_a_database_without_our_tables_is_a_sentence(name: str, change: Change, 
 
 
 def test_a_driver_s_garbled_name_stops_nobody(copied: Copied, here: Path) -> None:
-    """It is only read where a process holds the search. The file is refused for the cluster alone."""
+    """The file is read only by the process that holds the search. Otherwise the command fails for the cluster alone."""
     (copied.path / ".driver").write_bytes(b"\xff\0")
     refused(here, ["run", "runs/small/search.yaml", "--set", "search.trials=3", "--runs", "runs"],
-            "search.trials: the configurations of small are chosen already, after 2 trials; more trials need a new name.")
+            "search.trials: the configurations of small were already chosen, after 2 trials; give a search with more trials a new name.")
 
 
 def test_nothing_in_a_checkpoint_is_executed(tmp_path: Path) -> None:
-    """A pickle that would make a file when it is read: neither ``last.pt`` nor initial weights run it."""
+    """A pickle that would create a file: neither ``last.pt`` nor initial weights run it."""
     proof = tmp_path / "executed"
 
     class Malicious:

@@ -1,4 +1,4 @@
-"""All mistakes of a search come in one go, and none of them is untrue or said twice."""
+"""All mistakes of a search are reported at once, none of them false or repeated."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ SearchFile = Callable[..., dict[str, Any]]
 
 
 def sentences(content: dict[str, Any], runs: Path) -> list[str]:
-    """What is wrong with a search file."""
+    """Return the mistakes of a search file."""
     with pytest.raises(Mistakes) as caught:
         read_plan(content, runs)
     found = list(caught.value.sentences)
@@ -132,7 +132,7 @@ def test_nothing_is_said_of_a_default_that_stands_for_a_wrong_entry(
 def test_what_cannot_be_stacked_is_refused_with_its_reason(
     search_file: SearchFile, changes: dict[str, Any], reason: str | None, tmp_path: Path
 ) -> None:
-    """Beside other mistakes, once however many losses it is true of, and not where a default stands for a loss."""
+    """With other mistakes, once for all losses, and not for the stand-in of a wrong loss."""
     content = search_file(**{"resources": {"stack": 8}, "space": {"triplet": {}}, **changes})
     stacked = [sentence for sentence in sentences(content, tmp_path / "runs") if "resources.stack" in sentence]
     if reason is None:
@@ -160,7 +160,7 @@ def test_an_unreadable_image_comes_with_the_other_mistakes(tmp_path: Path) -> No
 
 
 class Slow(Dataset):
-    """Its first images are broken, and the others take their time."""
+    """A data set whose first images are broken, and the others slow."""
 
     def classes(self) -> dict[str, tuple[str, ...]]:
         return {}

@@ -1,4 +1,4 @@
-"""A search that begins with another one's trials: what is copied, what is refused, and a kill in the middle."""
+"""A search that begins with another one's trials: copies, errors, and a kill in the middle."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ LOSSES = ("proxy_anchor", "pnp")
 
 
 def trained(search: OpenedSearch, loss: str, *states: TrialState) -> None:
-    """Trials that ended in ``states``, with all that a trial holds; RUNNING ones do not end."""
+    """Add trials that ended in ``states``, with all attributes; RUNNING ones do not end."""
     study = search.study(loss, Stage.SEARCH)
     if not study.trials():
         study.enqueue([(search.plan.spaces[loss].default, {"default": True})])
@@ -33,7 +33,7 @@ def trained(search: OpenedSearch, loss: str, *states: TrialState) -> None:
 
 @pytest.fixture
 def begun(search_file: SearchFile, tmp_path: Path) -> OpenedSearch:
-    """A search of which some trials have ended, and one runs."""
+    """A search with finished trials and a running one."""
     search = open_search(read_plan(search_file(), tmp_path / "runs"))
     trained(search, "proxy_anchor", TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
     trained(search, "pnp", TrialState.COMPLETE, TrialState.RUNNING, TrialState.COMPLETE)
@@ -41,14 +41,14 @@ def begun(search_file: SearchFile, tmp_path: Path) -> OpenedSearch:
 
 
 def content_of(found: FrozenTrial) -> dict[str, Any]:
-    """All that a trial says."""
+    """Return everything a trial holds."""
     names = ("state", "values", "params", "distributions", "intermediate_values", "system_attrs", "datetime_complete")
     return {name: getattr(found, name) for name in names}
 
 
 @pytest.fixture
 def further(search_file: SearchFile) -> Callable[..., OpenedSearch]:
-    """Opens a search that begins with the trials of ``small``."""
+    """Return a function that opens a search that begins with the trials of ``small``."""
 
     def make(runs: Path, **changes: Any) -> OpenedSearch:
         content = search_file(name="further", **{"search": {"trials": 5, "from": "small"}, **changes})
@@ -158,5 +158,5 @@ def test_a_search_whose_default_has_not_ended_cannot_be_begun_with(
     search_file: SearchFile, further: Callable[..., OpenedSearch], tmp_path: Path
 ) -> None:
     open_search(read_plan(search_file(), tmp_path / "runs"))
-    with pytest.raises(Mistakes, match="trial 0 of small/pnp, the default, has not ended yet"):
+    with pytest.raises(Mistakes, match="trial 0 of small/pnp, the default, is not finished"):
         further(tmp_path / "runs")

@@ -1,4 +1,4 @@
-"""What a search will write, against what small ones wrote; and what is said and refused by what is free."""
+"""The estimate of a search's disk needs, against the bytes that small searches wrote; its warnings and errors."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ from trainables.training.checkpoints import BEST
 
 TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 32}
 ABOUT = 2.0
-"""The estimate is never less than what is written, and at most so many times as much."""
+"""The largest ratio of the estimate to the bytes written; the smallest is 1."""
 
 
 def search(root: Path, cache: Path, **changes: Any) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def test_what_cannot_fit_is_refused_and_nothing_is_created(disk: SmallDisk, tmp_
     done = holdout_here("run", file, "--runs", tmp_path / "runs", code=2)
     said = plain(done.stderr)
     assert re.search(
-        rf"{disk.path}/models: images and checkpoints need \d\.\d MB at least, and \d+\.\d (MB|kB) are free; make "
+        rf"{disk.path}/models: images and checkpoints need at least \d\.\d MB, but only \d+\.\d (MB|kB) are free; make "
         r"room there, or set dataset\.cache to another folder, or checkpoints\.storage_path to another folder or "
         r"checkpoints\.max_gb to less\.",
         said,
@@ -121,7 +121,7 @@ def test_what_is_free_is_said_and_what_is_tight(disk: SmallDisk, tmp_path: Path)
     disk.leave((need.least + need.expected) // 2)
     _, warning = check_space([plan])
     assert warning.startswith(f"{disk.path}: about ")
-    assert "the same command goes on when there is room" in warning
+    assert "the same command resumes it when there is room" in warning
     disk.leave(need.least // 2)
     with pytest.raises(Mistakes, match=f"^{disk.path}: checkpoints need "):
         check_space([plan])
@@ -130,7 +130,7 @@ def test_what_is_free_is_said_and_what_is_tight(disk: SmallDisk, tmp_path: Path)
 def test_of_a_store_elsewhere_nothing_is_known() -> None:
     need = Need(what=What.CHECKPOINTS, place="s3://bucket/holdout", expected=2 * 10**12, least=10**12)
     (space,) = spaces_of([need])
-    assert space.in_words == "about 2.0 TB for checkpoints in s3://bucket/holdout (what is free there is not known)"
+    assert space.in_words == "about 2.0 TB for checkpoints in s3://bucket/holdout (free space unknown)"
     assert space.refusal is None
     assert space.warning is None
 
@@ -139,4 +139,4 @@ def test_a_cache_smaller_than_the_images_is_said(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("HOLDOUT_CACHE_GB", "0.00001")
     root = draw_folder(tmp_path / "images")
     *_, sentence = check_space([plan_of(search(root, tmp_path / "cache"), tmp_path / "runs")])
-    assert "10.0 kB are to be kept there (HOLDOUT_CACHE_GB); what a search uses is never removed" in sentence
+    assert "more than the limit of 10.0 kB (HOLDOUT_CACHE_GB); images in use are never removed" in sentence

@@ -1,4 +1,4 @@
-"""What a search is expected to take, beside sums by hand."""
+"""The estimated duration of a search, against sums by hand."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ def cost(epoch: float) -> Cost:
 
 
 def test_all_stages_are_shared_out_to_the_slots(planned: Callable[..., Plan]) -> None:
-    """A loss: 3 trials, 2 candidates with 2 seeds, 2 configurations with 2 seeds, of 3 epochs each."""
+    """A loss with 3 trials, 2 finalists with 2 seeds, 2 configurations with 2 seeds, of 3 epochs each."""
     plan = planned(search={"trials": 3, "pruner": "none"})
     works = expected_works(plan)
     assert {(work.loss, work.stage): work.left() for work in works if work.budget.most} == {

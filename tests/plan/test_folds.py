@@ -1,4 +1,4 @@
-"""A search under cross-validation, without a cluster: what a trial is trial_value, what is pruned, what is tested."""
+"""A search under cross-validation, without a cluster: trials' values, pruning and the test."""
 
 import statistics
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ OF_FOLDS = ((0.1, 0.5, 0.2), (0.3, 0.3, 0.1), (0.2, 0.4, 0.9), (0.7, 0.1, 0.1))
 
 
 def told(job: RunningTrial, values: Any = OF_FOLDS) -> Iterator[dict[str, Any]]:
-    """A job's news, an epoch at a time."""
+    """Yield a job's reports, one per epoch."""
     rows = [
         record(epoch, value, fold=fold)
         for fold, epochs in enumerate(values, start=1)
@@ -109,7 +109,7 @@ def test_pruning_is_over_folds(opened: Opened) -> None:
 
 @pytest.mark.parametrize("death", [1, 3, 5, 11])
 def test_a_driver_s_death_after_any_epoch_changes_nothing(opened: Opened, death: int) -> None:
-    """The attempt that goes on tells everything again, in one piece."""
+    """A resumed attempt reports all earlier epochs at once."""
     search = opened(**FOLDED, search={"trials": 1})
     queue = TrialQueue(only(search_stage(search)))
     job = queue.next_trial()

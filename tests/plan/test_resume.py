@@ -1,6 +1,6 @@
-"""SIGKILL of a cluster's driver in the confirmation; the same command again; nothing lost, nothing doubled.
+"""SIGKILL of a cluster's driver in the confirmation; the same command resumes; nothing is lost or duplicated.
 
-The checkpoints are in a store on a server.
+The checkpoints are in a remote storage.
 """
 
 import json
@@ -25,7 +25,7 @@ TRIALS = 2
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """The address of a store, and the folder behind it."""
+    """The address of a storage, and its folder."""
     folder = tmp_path_factory.mktemp("store") / "files"
     with ftp_store(folder) as url:
         yield f"{url}/models", folder / "models"
@@ -33,7 +33,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]
 
 @pytest.fixture(scope="module")
 def runs(on_nodes: None, store: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runs folder of a search that was killed and went on."""
+    """The runs folder of a search that was killed and resumed."""
     path = tmp_path_factory.mktemp("resume")
     runs = path / "runs"
     content = small_search(
@@ -70,7 +70,7 @@ def test_exactly_the_asked_number_of_trials_is_finished(runs: Path) -> None:
 
 
 def test_a_killed_trial_went_on_from_its_checkpoint(runs: Path, store: tuple[str, Path]) -> None:
-    """The second attempt did not begin again: the epochs of the first are on record with their first times."""
+    """The second attempt did not start over: the epochs of the first are recorded with their original times."""
     went_on = 0
     for attempt in (store[1] / "small" / "trials").glob("*/*/attempt-2"):
         loss, number = attempt.parts[-3], int(attempt.parts[-2])
@@ -96,7 +96,7 @@ def test_no_mlflow_run_is_left_running(runs: Path) -> None:
 
 
 def test_a_second_driver_is_refused(runs: Path) -> None:
-    """Whoever holds the search is named."""
+    """The error names the process that holds the search."""
     folder = runs / "small"
     with filelock.FileLock(folder / ".driver.lock"):
         (folder / ".driver").write_text("process 1 on another-host\n")

@@ -1,4 +1,4 @@
-"""One driver a search: the lock in the runs folder, and what is left of a driver that was refused."""
+"""One driver per search: the lock in the runs folder, and its clean-up after a refused driver."""
 
 import os
 import threading
@@ -11,7 +11,7 @@ from trainables.mistakes import Mistakes
 
 
 def _refused(*searches: RunFolder) -> None:
-    """Hold ``searches`` and be refused by somebody else."""
+    """Hold ``searches`` and be refused by another process."""
     first, *others = searches
     with first.only_driver():
         if not others:
@@ -39,7 +39,7 @@ def test_a_campaign_that_a_driver_of_one_search_refuses_leaves_that_search_alone
 
 
 def test_who_comes_while_a_refused_driver_tidies_up_is_still_the_only_one(tmp_path: Path) -> None:
-    """The lock's file goes while it is held, and a lock on a file that is gone counts for nothing."""
+    """The lock's file is removed while it is held, and a lock on a removed file does not count."""
     (tmp_path / "birds").mkdir()
     inside, most = 0, 0
     counting = threading.Lock()

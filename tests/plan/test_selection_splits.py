@@ -1,4 +1,4 @@
-"""Confirmations that validate on several splits of the training classes; trainings are made up."""
+"""Confirmations on several splits of the training classes, with simulated trainings."""
 
 import json
 from collections.abc import Callable
@@ -18,9 +18,9 @@ from trainables.data.split import make_split
 
 Opened = Callable[..., OpenedSearch]
 QUALITY = {0: 0.1, 1: 0.62, 2: 0.6, 3: 0.58}
-"""Of the search's trials, on its own split."""
+"""The values of the search's trials, on its own split."""
 HARDER = (0.0, -0.3, 0.05)
-"""What each split's classes add."""
+"""The difference that each split's classes make."""
 
 
 def value_of(search: OpenedSearch, job: RunningTrial) -> float:
@@ -79,7 +79,7 @@ def test_every_finalist_validates_on_the_same_splits_in_turn(search: OpenedSearc
 
 
 def test_what_a_split_adds_to_all_is_no_part_of_the_choice(search: OpenedSearch) -> None:
-    """Two were trained on a hard split too; who was not is compared with what they would have come to without it."""
+    """Two were also trained on a hard split; the third is compared with their values without it."""
     confirm(search)
     selection = freeze(search)
     assert selection == Selection.load(search.plan.folder.selection)

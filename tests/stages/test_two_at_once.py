@@ -75,7 +75,7 @@ def test_what_only_reads_goes_on_while_a_search_runs(runs: Path, tmp_path: Path)
             holdout_here(*arguments, "--runs", runs)
         holdout_here("report", "small", "--runs", runs, "--output", tmp_path / "report.html")
         refused = plain(holdout_here("verify", "small", "--runs", runs, code=2).stderr)
-    assert "verify it when that has ended" in refused
+    assert "verify it after that has ended" in refused
     assert tree(runs / "small") == before
 
 
@@ -86,7 +86,7 @@ def test_of_many_that_write_a_first_file_one_does(tmp_path: Path) -> None:
             writing = [pool.submit(write_initial_file, path, str(number) * 5000) for number in range(4)]
         refused = [error for writer in writing if (error := writer.exception())]
         assert len(refused) == 3
-        assert all("is there already and is not overwritten" in str(error) for error in refused)
+        assert all("already exists and is not overwritten" in str(error) for error in refused)
         (number,) = (number for number, writer in enumerate(writing) if not writer.exception())
         assert path.read_text() == str(number) * 5000
 

@@ -133,5 +133,5 @@ def test_what_goes_over_steps_in_order_refuses_them(
     search_file: Callable[..., dict[str, object]], sampler: str
 ) -> None:
     content = search_file(search={"sampler": sampler, "pruner": "none", "prior": 0.25})
-    with pytest.raises(Mistakes, match=f"sampler {sampler} goes over steps .* set prior to 0"):
+    with pytest.raises(Mistakes, match=f"sampler {sampler} visits a fixed list .* set prior to 0"):
         parse_config(content)

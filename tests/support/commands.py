@@ -1,4 +1,4 @@
-"""Running the command line as its users do: in a process of its own."""
+"""Running the command line as its users do, in its own process."""
 
 import contextlib
 import io
@@ -26,25 +26,25 @@ from search.cli.main import main
 
 
 def write_search(path: Path, content: dict[str, Any]) -> Path:
-    """``content`` as a search file."""
+    """Write ``content`` as a search file."""
     path.write_text(yaml.safe_dump(content))
     return path
 
 
 def command(*arguments: str | Path) -> list[str]:
-    """``holdout`` with some arguments."""
+    """Return the command line of ``holdout`` with ``arguments``."""
     return [sys.executable, "-m", "search", *map(str, arguments)]
 
 
 def without_ended_workers(said: str) -> str:
-    """What a driver said, without what Python prints in a worker that Ray ends in the middle of a weak reference."""
+    """Return a driver's output without the warnings that Python prints in a worker ended by Ray."""
     lines = re.sub(r"\x1b\[[0-9;]*m", "", said).splitlines()
     ignored = {line.split(")")[0] for line in lines if ") Exception ignored in:" in line}
     return "\n".join(line for line in lines if line.split(")")[0] not in ignored)
 
 
 def holdout(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run ``holdout`` to its end, which has to be ``code``; a traceback is a bug whatever the code."""
+    """Run ``holdout`` and check its exit code; a traceback always fails."""
     done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in without_ended_workers(done.stderr), done.stderr
@@ -52,9 +52,9 @@ def holdout(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProces
 
 
 def holdout_here(*arguments: str | Path, code: int | tuple[int, ...] = 0) -> subprocess.CompletedProcess[str]:
-    """The same in this process, for commands that only look: a process of its own takes seconds to import.
+    """Run ``holdout`` in this process, for commands that only read: a new process takes seconds to import.
 
-    Of several codes any may end it.
+    If several codes are given, any of them is accepted.
     """
     out, err = io.StringIO(), io.StringIO()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -75,7 +75,7 @@ def holdout_here(*arguments: str | Path, code: int | tuple[int, ...] = 0) -> sub
 
 def kill_when(condition: Callable[[], bool], *arguments: str | Path) -> None:
     """Start ``holdout``, and SIGKILL the driver as soon as ``condition`` holds."""
-    with tempfile.TemporaryFile("w+") as said:  # not a pipe, which would fill up and stop the driver
+    with tempfile.TemporaryFile("w+") as said:  # a pipe would fill up and block the driver
         driver = subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL, stderr=said)
         deadline = time.monotonic() + 500
         try:
@@ -91,23 +91,23 @@ def kill_when(condition: Callable[[], bool], *arguments: str | Path) -> None:
 
 
 def stored(runs: Path, search: str, study: str) -> list[FrozenTrial]:
-    """The trials of a study, read as another program would; none before it exists."""
+    """Return the trials of a study, read as another program would; none before it exists."""
     database = runs / search / "study.db"
     if not database.exists():
         return []
     try:
         storage = RDBStorage(f"sqlite:///{database}", skip_compatibility_check=True, skip_table_creation=True)
         return optuna.load_study(study_name=f"{search}/{study}", storage=storage).trials
-    except (KeyError, StorageInternalError, SQLAlchemyError):  # the driver is making the tables just now
+    except (KeyError, StorageInternalError, SQLAlchemyError):  # the driver is creating the tables
         return []
 
 
 def summary(runs: Path, search: str) -> dict[str, Any]:
-    """A search's ``summary.json``."""
+    """Return a search's ``summary.json``."""
     content: dict[str, Any] = json.loads((runs / search / "summary.json").read_text())
     return content
 
 
 def plain(text: str) -> str:
-    """Terminal output with its line breaks and colours taken out."""
+    """Return terminal output without line breaks and colours."""
     return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).split())

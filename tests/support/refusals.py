@@ -1,4 +1,4 @@
-"""What every row of a table of bad input is held to: code 2, its sentences, and nothing made or changed."""
+"""Checks of refused input: exit code 2, the expected sentences, and nothing created or changed."""
 
 import re
 import signal
@@ -10,15 +10,15 @@ import pytest
 from support.commands import holdout_here, plain
 
 NOWHERE = "127.0.0.1:9"
-"""Where no Ray is. What is not refused for itself is refused for this, so that nothing of a table ever trains."""
+"""An address without Ray. Input that should fail but passes fails here, so that no row of a table ever trains."""
 GUARD = f"RAY_ADDRESS is '{NOWHERE}' and nothing answers there"
 
 GOOD = "name: row\ndataset: {name: glyphs}\nlosses: [proxy_anchor, pnp]\n"
-"""A search file in which nothing is wrong."""
+"""A correct search file."""
 
 
 def laid_over(text: str, good: str = GOOD) -> str:
-    """``text`` as a file: the sections of a ``good`` one that it does not begin itself come before it."""
+    """Return ``text`` preceded by the sections of a ``good`` file that it does not have."""
     begun = set(re.findall(r"^[\"']?(\w+)[\"']?:", text, re.MULTILINE))
     kept = [line for line in good.splitlines() if line.partition(":")[0] not in begun]
     return "\n".join((*kept, text, ""))
@@ -26,7 +26,7 @@ def laid_over(text: str, good: str = GOOD) -> str:
 
 @contextmanager
 def within(seconds: int) -> Iterator[None]:
-    """Fail where it takes longer."""
+    """Fail if the block takes longer."""
 
     def late(*_: object) -> None:
         pytest.fail(f"it hangs: {seconds} s are over")
@@ -41,7 +41,7 @@ def within(seconds: int) -> Iterator[None]:
 
 
 def contents(folder: Path) -> dict[str, bytes | None]:
-    """All that lies below a folder, byte for byte; locks only say that a process looked."""
+    """Return all files in a folder with their bytes, except locks."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))
@@ -50,9 +50,7 @@ def contents(folder: Path) -> dict[str, bytes | None]:
 
 
 def refused(folder: Path, arguments: Sequence[str | Path], *sentences: str, at_most: int = 60) -> None:
-    """The command says these ``sentences`` (or begins of them, or what they hold) and no other, and leaves
-    ``folder``, in which it is given, as it was.
-    """
+    """Check that the command prints one line with each of ``sentences``, no other, and does not change ``folder``."""
     before = contents(folder)
     with within(at_most):
         done = holdout_here(*arguments, code=2)
@@ -67,7 +65,7 @@ def refused(folder: Path, arguments: Sequence[str | Path], *sentences: str, at_m
 
 
 def usage_refused(folder: Path, arguments: Sequence[str | Path], sentence: str) -> None:
-    """As :func:`refused`, of words that no command understands: the frame around the sentence is typer's."""
+    """Like :func:`refused`, for a command line that typer rejects with its own frame."""
     before = contents(folder)
     with within(60):
         done = holdout_here(*arguments, code=2)

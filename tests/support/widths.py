@@ -1,4 +1,4 @@
-"""Tables as a terminal of some width shows them, and whether every number of theirs is whole there."""
+"""Printing tables at a terminal width, and checking that no number is broken."""
 
 import io
 import re
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from search.cli.output import LaidOut
+from search.cli.output import Tables
 from search.report.text_table import TextTable
 
 WIDTHS = (60, 80, 100, 120, 200)
@@ -14,9 +14,9 @@ NUMBER = re.compile(r"[-+]?\d+\.\d+")
 
 
 def printed(tables: Sequence[TextTable], width: int) -> str:
-    """What a terminal of this width shows."""
+    """Return the tables as printed on a terminal of this width."""
     out = io.StringIO()
-    Console(file=out, width=width).print(LaidOut(tables))
+    Console(file=out, width=width).print(Tables(tables))
     return out.getvalue()
 
 

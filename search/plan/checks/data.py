@@ -1,4 +1,4 @@
-"""Checks of the data set: classes, batches, splits, galleries and unreadable images."""
+"""Checks of the data set: its split, classes, batches, metrics and images."""
 
 import os
 import time
@@ -18,63 +18,65 @@ from trainables.mistakes import Mistakes, listed, raise_if_any
 from trainables.parts import is_own
 from trainables.training.config import TrainingConfig
 
-# Whether the data set's classes can be split, fill batches and be scored.
-
 BY_LOSS = "training_by_loss"
 BATCH_KEYS = ("training.sampler", "training.batch_size", "training.images_per_class", BY_LOSS)
+"""The keys that decide how batches are made."""
+
+
+# The split.
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitClasses:
-    """The classes of a data set with their image keys, and how they are split."""
+    """The classes of a data set with their image keys, and their split."""
 
     split: ClassSplit
     classes: Mapping[str, tuple[str, ...]]
 
 
 def split_of(found: Findings, config: SearchConfig) -> SplitClasses | None:
-    """The search's split; None where it cannot be made, or is not known."""
-    return found.check(lambda: _split_or_mistakes(config), *_data_keys(config))
-
-
-def _split_or_mistakes(config: SearchConfig) -> SplitClasses:
-    try:
-        return _split(config)
-    except ValueError:
-        raise
-    except Exception as error:  # somebody's data set may raise anything
-        if not is_own(config.dataset.name):
-            raise
-        raise Mistakes(
-            f"dataset.name: {config.dataset.name} raises {type(error).__name__}: {error}; mend it."
-        ) from error
+    """Return the search's split; None if it cannot be made, or depends on an entry that was left out."""
+    return found.check(lambda: _split(config), *_data_keys(config))
 
 
 def _data_keys(config: SearchConfig) -> tuple[str, ...]:
-    """The keys of the search file that decide which classes there are, and how they are split."""
+    """Return the keys of the search file that determine the classes and their split."""
     options = signature(type(config.dataset.source)).parameters
     return ("dataset.name", *(f"dataset.{option}" for option in options), "split")
 
 
 def _split(config: SearchConfig, further: int = 0) -> SplitClasses:
+    """Return the split whose seed is ``further`` seeds after the search's own."""
     dataset = config.dataset.source
-    classes = dataset.classes()
-    split = make_split(
-        dataset.identity(),
-        list(classes),
-        dataset.published_split(),
-        ratio=config.split.ratio,
-        seed=config.split.seed + further,
-        folds=config.split.folds,
-        merge=config.split.merge,
-    )
+    try:
+        classes = dataset.classes()
+        split = make_split(
+            dataset.identity(),
+            list(classes),
+            dataset.published_split(),
+            ratio=config.split.ratio,
+            seed=config.split.seed + further,
+            folds=config.split.folds,
+            merge=config.split.merge,
+        )
+    except ValueError:
+        raise
+    except Exception as error:  # a user-defined data set may raise anything
+        if not is_own(config.dataset.name):
+            raise
+        raise Mistakes(
+            f"dataset.name: {config.dataset.name} raises {type(error).__name__}: {error}; fix its code."
+        ) from error
     return SplitClasses(split=split, classes=classes)
 
 
-def check_data(found: Findings, config: SearchConfig, data: SplitClasses) -> None:
-    """Images in every class, batches that can be filled, and metrics that can be computed."""
+# Checks of a split.
+
+
+def check_split(found: Findings, config: SearchConfig, data: SplitClasses) -> None:
+    """Check that every class has images, that batches can be filled, and that metrics can be computed."""
     found.check(lambda: check_images(data.split, data.classes))
-    found.check(lambda: raise_if_any(list(_batch_mistakes(config, data))), *BATCH_KEYS)
+    found.add(_batch_mistakes(config, data), *BATCH_KEYS)
     found.add(_metric_mistakes(found, config, data))
 
 
@@ -96,29 +98,27 @@ def _batches(training: TrainingConfig) -> tuple[str, int, int]:
 
 
 def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) -> Iterator[str]:
-    """Metrics that look at more images than there are, or at a grouping of classes that there is not; of a list whose
-    wrong entries were left out, the others.
-    """
+    """Yield the metrics that need more images, or other groups of classes, than the data set has."""
     objective = _given(found, "search.objective", (config.search.objective,))
     during = (*_given(found, "metrics.validation", config.metrics.validation), *objective)
     test = () if isinstance(config.metrics.test, str) else _given(found, "metrics.test", config.metrics.test)
     dataset, source = config.dataset.name, config.dataset.source
     if of_subset := [name for name in dict.fromkeys(during) if split_subset(name)[1]]:
         yield (
-            f"metrics: {', '.join(of_subset)} is of a part of the test classes, and the validation has none of them; "
-            "name such metrics in metrics.test alone."
+            f"metrics: {', '.join(of_subset)} is computed on a part of the test classes, which the validation does not "
+            "have; name such metrics in metrics.test only."
         )
     subsets = source.test_subsets()
     if unknown := [name for name in test if split_subset(name)[1] not in (None, *subsets)]:
         yield (
-            f"metrics.test: {', '.join(unknown)} is of a part of the test classes that {dataset} does not name; it "
-            f"names {', '.join(subsets) or 'none'}."
+            f"metrics.test: {', '.join(unknown)} is computed on a part of the test classes that {dataset} does not "
+            f"have; it has {', '.join(subsets) or 'none'}."
         )
     named = superclass_metrics(list(dict.fromkeys((*during, *test))))
     if named and source.superclasses() is None:
         yield (
             f"metrics: {', '.join(named)} need a data set that groups its classes into superclasses, as sop does, and "
-            f"{dataset} does not; name nmi or f1, which are of the classes."
+            f"{dataset} does not; name nmi or f1, which use the classes themselves."
         )
     scored = [("validation", validation, during) for _, validation in data.split.divisions]
     if not isinstance(config.metrics.test, str):
@@ -134,34 +134,17 @@ def _metric_mistakes(found: Findings, config: SearchConfig, data: SplitClasses) 
 
 
 def _of_subset(names: Sequence[str], subset: str | None) -> tuple[str, ...]:
-    """Those of the metrics ``names`` that are of a part of the test classes, or of all of them."""
+    """Return the metrics on the part ``subset`` of the test classes, or on all of them (None)."""
     return tuple(name for name in names if split_subset(name)[1] == subset)
 
 
 def _given(found: Findings, key: str, names: Sequence[str]) -> Sequence[str]:
+    """Return ``names``, or nothing if the list at ``key`` was left out and replaced by a default."""
     return () if found.left_out.replaced(key) else names
 
 
-SIZE_KEYS = ("dataset.store_size", "training.image_size", "training.resize_size")
-
-
-def check_sizes(found: Findings, config: SearchConfig) -> None:
-    """Images are stored as large as the training needs them."""
-    found.check(lambda: raise_if_any(_size_mistakes(config)), *SIZE_KEYS)
-
-
-def _size_mistakes(config: SearchConfig) -> list[str]:
-    stored, needed = config.dataset.store_size, config.training.frame.short_side
-    if stored >= needed:
-        return []
-    return [
-        f"dataset.store_size is {stored} and the training resizes images to {needed}: they would be made smaller and "
-        f"then larger again; set dataset.store_size to {needed} or more."
-    ]
-
-
 def check_further_splits(found: Findings, config: SearchConfig) -> tuple[ClassSplit, ...]:
-    """Further class splits of the same training half, for the noise stage and for confirmations."""
+    """Return further class splits of the same training half, for the noise stage and for confirmations."""
     keys = (*_data_keys(config), *BATCH_KEYS, "noise.splits", "selection.splits")
     return found.check(lambda: _further_splits(found, config), *keys) or ()
 
@@ -177,26 +160,52 @@ def _further_splits(found: Findings, config: SearchConfig) -> tuple[ClassSplit, 
     of_splits = Findings(found.sentences, found.left_out)
     for further in range(1, max(of_noise, of_selection) + 1):
         if data := of_splits.check(lambda further=further: _split(config, further)):  # type: ignore[misc]
-            check_data(of_splits, config, data)
+            check_split(of_splits, config, data)
             splits.append(data.split)
-    # What is wrong with the search's own split is wrong here too, and said once.
+    # Mistakes that the search's own split has too are reported once.
     key = "noise.splits" if of_noise >= of_selection else "selection.splits"
     raise_if_any([f"{key}: {sentence}" for sentence in of_splits.sentences if sentence not in found.sentences])
     return tuple(splits)
 
 
-# Unreadable images, looked for in a bounded time.
+# Checks of the images.
+
+
+def check_store_size(found: Findings, config: SearchConfig) -> None:
+    """Check that images are stored as large as the training needs them."""
+    stored, needed = config.dataset.store_size, config.training.frame.short_side
+    if stored < needed:
+        sentence = (
+            f"dataset.store_size is {stored} and the training resizes images to {needed}: they would be shrunk and "
+            f"then enlarged again; set dataset.store_size to {needed} or more."
+        )
+        found.add([sentence], "dataset.store_size", "training.image_size", "training.resize_size")
+
+
+def check_gallery(found: Findings, config: SearchConfig) -> None:
+    """Check that the objective is a ranking metric if training images are in the gallery."""
+    objective, gallery = config.search.objective, config.metrics.gallery
+    if gallery != "validation" and not is_retrieval(objective):
+        sentence = (
+            f"metrics.gallery is {gallery} and search.objective {objective}, which ranks no images for a query and so "
+            "cannot use the training images; name a ranking metric such as map_at_r, or set metrics.gallery to "
+            "validation."
+        )
+        found.add([sentence], "metrics.gallery", "search.objective")
+
 
 LOOK_S = 5
+"""Time limit for reading images, in seconds."""
+
 DRAWN = "glyphs"
-"""A data set that is drawn and not read."""
+"""The data set that is drawn and not read."""
 
 
 def check_images_readable(found: Findings, config: SearchConfig, data: SplitClasses) -> None:
-    """The training half's images can be read, as far as there is time to look.
+    """Check that images of the training half can be read, as many as :data:`LOOK_S` seconds allow.
 
-    Decoding finds the same when the search begins. This is for a search that cannot begin yet, so that its user
-    mends everything at once. Images of test classes are not opened.
+    Decoding reports the same when a search begins. This is for a search with other mistakes, so that its user learns
+    of all at once. Images of test classes are not opened.
     """
     if config.dataset.name != DRAWN:
         half = (*data.split.train, *data.split.validation)
@@ -205,11 +214,11 @@ def check_images_readable(found: Findings, config: SearchConfig, data: SplitClas
 
 
 def unreadable_images(dataset: Dataset, keys: Sequence[str], *, seconds: float) -> list[str]:
-    """The sentence on those of the images ``keys`` that cannot be read, among those read within ``seconds``."""
+    """Return a sentence on the unreadable images among those of ``keys`` that can be tried within ``seconds``."""
     end = time.monotonic() + seconds
     looked = 0
     unreadable: list[str] = []
-    pool = ThreadPoolExecutor(os.cpu_count() or 1)  # Pillow decodes without holding the interpreter
+    pool = ThreadPoolExecutor(os.cpu_count() or 1)  # Pillow releases the GIL while it decodes
     try:
         jobs: list[Future[None]] = [pool.submit(_read, dataset, key) for key in keys]
         for key, job in zip(keys, jobs, strict=True):
@@ -219,7 +228,7 @@ def unreadable_images(dataset: Dataset, keys: Sequence[str], *, seconds: float) 
                 if not job.done():
                     break
                 unreadable.append(f"{key} (timed out)")
-            except Exception as error:  # image decoders raise anything
+            except Exception as error:  # image decoders raise errors of any type
                 reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
                 unreadable.append(f"{key} ({reason})")
             looked += 1
@@ -232,23 +241,4 @@ def unreadable_images(dataset: Dataset, keys: Sequence[str], *, seconds: float) 
 
 
 def _read(dataset: Dataset, key: str) -> None:
-    dataset.read(key)  # without what it gives: a thousand images would fill the memory
-
-
-# Whether the objective can be measured in the validation's gallery.
-
-
-def check_gallery(found: Findings, config: SearchConfig) -> None:
-    """Only a metric of rankings knows queries that are ranked among further images."""
-    found.check(lambda: raise_if_any(_gallery_mistakes(config)), "metrics.gallery", "search.objective")
-
-
-def _gallery_mistakes(config: SearchConfig) -> list[str]:
-    objective, gallery = config.search.objective, config.metrics.gallery
-    if gallery == "validation" or is_retrieval(objective):
-        return []
-    return [
-        f"metrics.gallery is {gallery} and search.objective {objective}, which ranks no images for a query, so that "
-        "the training images could have no part in it; name a metric of rankings such as map_at_r, or set "
-        "metrics.gallery to validation."
-    ]
+    dataset.read(key)  # dropped: a thousand images would fill the memory

@@ -1,4 +1,4 @@
-"""Checks of addresses and machines."""
+"""Checks of addresses, folders and machines."""
 
 import os
 import socket
@@ -17,15 +17,16 @@ from trainables.files import as_path
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.storage import in_time
 
-# Whether the addresses of a search answer: its database, its MLflow server, its store of checkpoints.
+# Addresses and folders.
 
 TRACKING_SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql")
 STORAGE_SCHEMES = ("sqlite", "postgresql", "mysql")
 PATIENCE_S = 10
+"""Time limit for a server to answer, in seconds."""
 
 
 def check_addresses(found: Findings, config: SearchConfig) -> None:
-    """Every address that the search file gives can be used."""
+    """Check that every address in the search file can be used: database, MLflow server, checkpoint storage, cache."""
     if storage := config.search.storage:
         found.check(lambda: _check_database("search.storage", storage, STORAGE_SCHEMES, "studies"))
     if uri := config.tracking.uri:
@@ -37,14 +38,14 @@ def check_addresses(found: Findings, config: SearchConfig) -> None:
 
 
 def check_runs_folder(found: Findings, runs: Path) -> None:
-    """The runs folder, or the folder that it is to be made in, can be written to."""
+    """Check that the runs folder, or the folder in which it will be created, is writable."""
     found.check(lambda: _check_folder("--runs", runs))
 
 
 def _check_folder(key: str, folder: Path) -> None:
-    """``folder``, or the one that it is to be made in, can be written to."""
+    """Raise :class:`Mistakes` if ``folder``, or the folder in which it will be created, is not writable."""
     if "\0" in str(folder):
-        raise Mistakes(f"{key}: {str(folder)!r} holds a zero byte, and no path does; name a folder of your own.")
+        raise Mistakes(f"{key}: {str(folder)!r} holds a zero byte, which no path may; name a folder of your own.")
     parent = next(path for path in (folder, *folder.resolve().parents) if path.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise Mistakes(f"{key}: {parent} cannot be written to; name a folder of your own.")
@@ -58,17 +59,17 @@ def _check_store(address: str) -> None:
             _check_folder("checkpoints.storage_path", path)
     except Mistakes:
         raise
-    except Exception as error:  # every store's library has its own
+    except Exception as error:  # each storage library has its own error types
         shown = address if len(address) <= 80 else f"{address[:77]}…"
         raise Mistakes(
-            f"checkpoints.storage_path: {shown} cannot be looked at ({type(error).__name__}: "
-            f"{getattr(error, 'strerror', None) or error}); install its library, see that this machine may use it, or "
-            "mend the address."
+            f"checkpoints.storage_path: {shown} cannot be read ({type(error).__name__}: "
+            f"{getattr(error, 'strerror', None) or error}); install its library, make sure that this machine has "
+            "access, or correct the address."
         ) from error
 
 
 def _refuse_foreign(key: str, file: Path, table: str) -> None:
-    """A SQLite file is not there yet, is empty, or has the ``table`` of who is to write it; nothing is written here."""
+    """Raise :class:`Mistakes` if a SQLite file has tables, but not the ``table`` of the program that will write it."""
     if not file.exists():
         return
     import sqlite3
@@ -77,10 +78,10 @@ def _refuse_foreign(key: str, file: Path, table: str) -> None:
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
             tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     except sqlite3.Error as error:
-        raise Mistakes(f"{key}: {file} is no database of SQLite ({error}); name another file.") from error
+        raise Mistakes(f"{key}: {file} is not a SQLite database ({error}); name another file.") from error
     if tables and table not in tables:
         raise Mistakes(
-            f"{key}: {file} is the database of another program (it has the tables {', '.join(tables[:3])}, and not "
+            f"{key}: {file} is the database of another program (it has the tables {', '.join(tables[:3])}, but not "
             f"{table}); name another file."
         )
 
@@ -105,11 +106,12 @@ def _check_database(key: str, address: str, schemes: tuple[str, ...], table: str
     except (sqlalchemy.exc.SQLAlchemyError, ImportError) as error:
         reason = str(getattr(error, "orig", error)).strip().splitlines()[0]
         raise Mistakes(
-            f"{key}: {without_password(address)} does not answer ({reason}); start the database or mend the address."
+            f"{key}: {without_password(address)} does not answer ({reason}); start the database or correct the address."
         ) from error
 
 
 def check_tracking(address: str) -> None:
+    """Raise :class:`Mistakes` if no MLflow server or database answers at ``address``, or it denies access."""
     shown = without_password(address)
     try:
         uri = expand(address)
@@ -118,7 +120,7 @@ def check_tracking(address: str) -> None:
     except Mistakes:
         raise
     except ValueError as error:
-        raise Mistakes(f"tracking.uri is no address ({error}); it is {shown!r}.") from error
+        raise Mistakes(f"tracking.uri is not a valid address ({error}); it is {shown!r}.") from error
     if parts.scheme not in ("http", "https"):
         _check_database("tracking.uri", address, TRACKING_SCHEMES, "experiments")
         return
@@ -127,24 +129,24 @@ def check_tracking(address: str) -> None:
             pass
     except (OSError, ValueError, HTTPException) as error:
         raise Mistakes(
-            f"tracking.uri: no MLflow server answers at {shown} ({error}); start it or mend the address."
+            f"tracking.uri: no MLflow server answers at {shown} ({error}); start it or correct the address."
         ) from error
     from search.tracking import login_refusal
 
     if refusal := login_refusal(uri):
         raise Mistakes(
-            f"tracking.uri: the MLflow server at {shown} does not let this user in ({refusal}); put user and password "
-            "into ~/.mlflow/credentials, or into MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD."
+            f"tracking.uri: the MLflow server at {shown} denies access ({refusal}); put user and password into "
+            "~/.mlflow/credentials, or into MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD."
         )
 
 
-# Whether there are machines for the trials.
+# Machines.
 
 
 def check_machine(found: Findings, config: SearchConfig) -> None:
-    """This machine has what a trial occupies; of a cluster, whether something answers there.
+    """Check that this machine has the resources of a trial or, with ``RAY_ADDRESS``, that the cluster answers.
 
-    What a cluster has is asked when it is connected to, before anything is created.
+    A cluster's resources are checked on connection, before anything is created.
     """
     lacking: list[str] = []
     if address := os.environ.get("RAY_ADDRESS"):
@@ -185,7 +187,7 @@ def _gpus() -> int:
 
 
 def _cluster_mistakes(address: str) -> list[str]:
-    """Whether something listens at ``RAY_ADDRESS``: Ray itself would ask for minutes."""
+    """Return a mistake if nothing listens at ``RAY_ADDRESS``: Ray itself would retry for minutes."""
     host, _, port = address.rpartition("/")[2].rpartition(":")
     if not port.isdigit():
         return []  # a word of Ray's own, such as auto

@@ -121,5 +121,5 @@ def test_a_wrong_address_is_refused(search_file: Callable[..., dict[str, Any]], 
 def test_a_store_that_does_not_answer_is_refused(search_file: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     with ftp_store(tmp_path / "ftp") as url:
         pass
-    with pytest.raises(Mistakes, match=f"checkpoints.storage_path: {url}/models cannot be looked at"):
+    with pytest.raises(Mistakes, match=f"checkpoints.storage_path: {url}/models cannot be read"):
         make_plan(parse_config(search_file(checkpoints={"storage_path": f"{url}/models"})), tmp_path / "runs")

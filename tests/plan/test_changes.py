@@ -1,4 +1,4 @@
-"""What may change when a search goes on, and what is said of it."""
+"""Changes of the search file when a search is resumed, and the messages about them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,14 +30,14 @@ def test_the_file_it_began_with_goes_on_with_an_extended_search(
         (runs / "small" / "selection.json").write_text("{}")
     plan = read_plan(search_file(search={"trials": 6}), runs)
     assert plan.config.search.trials == 8
-    assert plan.notices == ("search.trials: the file says 6, and small was extended to 8; it goes on with 8.",)
+    assert plan.notices == ("search.trials: the file says 6, but small was extended to 8; it continues to 8.",)
 
 
 def test_more_trials_are_taken_until_something_is_chosen(search_file: SearchFile, runs: Path) -> None:
     assert read_plan(search_file(search={"trials": 9}), runs).config.search.trials == 9
     assert not read_plan(search_file(search={"trials": 9}), runs).notices
     (runs / "small" / "selection.json").write_text("{}")
-    with pytest.raises(Mistakes, match="are chosen already, after 8 trials; more trials need a new name"):
+    with pytest.raises(Mistakes, match="were already chosen, after 8 trials; give a search with more"):
         read_plan(search_file(search={"trials": 9}), runs)
 
 
