@@ -1,38 +1,37 @@
-"""A trial that only sleeps and reports like a training, to measure the overhead of the search itself."""
+"""Trials that only sleep and report as trainings do: the remaining time is the cost of the search itself."""
 
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from ray import tune
 
 from benchmarks.slots import SECONDS
 
-WAIT_S = 0.2
 
+class SleepingWorker:
+    """Sleeps through the epochs of one trial at a time; nothing heavy is imported in its process."""
 
-class SleepingTrial(tune.Trainable):
-    """A trial that sleeps through the epochs of the one spec in ``config["specs"]``, without heavy imports."""
-
-    def setup(self, config: dict[str, Any]) -> None:
-        """Take the assignment."""
+    def __init__(self, *, cpus: float, gpus: int) -> None:
         self._seconds = float(os.environ[SECONDS])
-        self._begin(config)
-
-    def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take the next one."""
-        self._begin(new_config)
-        return True
-
-    def _begin(self, config: dict[str, Any]) -> None:
-        self._spec = next(iter(config["specs"]), None)
+        self._spec: Any = None
         self._epoch = 0
 
-    def step(self) -> dict[str, Any]:
-        """Sleep for one epoch."""
-        if self._spec is None:
-            time.sleep(WAIT_S)
-            return {"news": []}
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """The directory of the current trial."""
+        return (self._spec.directory,) if self._spec else ()
+
+    def assign(self, ended: Sequence[str], begun: Sequence[Any]) -> None:
+        """Take the next trial."""
+        if set(ended) & set(self.directories):
+            self._spec = None
+        for self._spec in begun:
+            self._epoch = 0
+
+    def step(self) -> list[dict[str, Any]]:
+        """Sleep for one epoch and report it."""
         self._epoch += 1
         start = time.time()
         time.sleep(self._seconds)
@@ -42,7 +41,11 @@ class SleepingTrial(tune.Trainable):
             "start": start, "end": time.time(), "checkpoint": None,
         }  # fmt: skip
         finished = self._epoch == self._spec.training.epochs
-        return {"news": [{"directory": self._spec.directory, "records": [record], "finished": finished}]}
+        return [{"directory": self._spec.directory, "records": [record], "finished": finished}]
+
+    def end(self) -> None:
+        """Drop the trial."""
+        self._spec = None
 
 
 class PlainSleeping(tune.Trainable):

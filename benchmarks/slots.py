@@ -58,13 +58,10 @@ def drive_ours(case: Case, runs: Path) -> dict[str, float]:
     """Run a whole search by ``run_search``."""
     from rich.console import Console
 
-    import search.engines.ray_tune
-    from benchmarks.sleeping_trial import SleepingTrial
     from search.driver.start import run_search
     from search.plan.stored import stored_search
     from search.trials import epochs_of
 
-    search.engines.ray_tune.TrainingTrial = SleepingTrial  # type: ignore[misc,assignment]
     content = {
         "name": "slots",
         "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 4},
@@ -74,6 +71,7 @@ def drive_ours(case: Case, runs: Path) -> dict[str, float]:
             "trials": case.trials, "sampler": "random", "pruner": case.pruner, "max_concurrent": case.slots,
         },
         "stages": ["search"],
+        "resources": {"engine": "benchmarks.sleeping_engine:SleepingRay"},
     }  # fmt: skip
     with (runs / "output.txt").open("w") as output:
         run_search(content, runs, Console(file=output), started=time.time())

@@ -16,7 +16,7 @@ PACKAGES = ("trainables", "spaces", "search", "holdout")  # each may import itse
 ROOMS: dict[str, set[str]] = {
     "study": set(),
     "config": {
-        "campaign", "image_facts", "initial_file", "names", "parts", "recipes", "search_config", "sections",
+        "campaign", "engines", "image_facts", "initial_file", "names", "parts", "recipes", "search_config", "sections",
         "validation", "yaml_file",
     },
     "tracking": set(),
@@ -24,7 +24,7 @@ ROOMS: dict[str, set[str]] = {
     "plan": {
         "checks.data", "checks.parts", "disk_usage", "make_plan", "plan", "runs", "search", "stored", "work",
     },
-    "engines": {"capacity", "ray_jobs", "ray_nodes", "ray_session", "ray_tune"},
+    "engines": {"base", "capacity", "ray_jobs"},
     "report": {
         "anytime", "comparison", "comparison_tables", "document", "drawing", "formats", "live.app", "models", "pairs",
         "results", "sections.answer", "sections.effort", "sections.mosaic", "statistics", "summary",

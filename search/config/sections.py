@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from search.config.engines import AUTO, known_engine
 from search.config.names import known_metric, known_name, plain_name, unique
 from search.config.parts import build_dataset
 from search.config.validation import Validation, validate
@@ -249,20 +250,30 @@ class MetricsSection(ConfigSection):
 
 
 class ResourcesSection(ConfigSection):
-    """CPUs and GPUs of a trial, and the time after which a silent worker is considered dead.
+    """The engine that runs the trials, the resources of one trial, and the limits on silent workers.
 
-    A fraction of a GPU (``gpus_per_trial: 0.25``) lets trials share one; several GPUs split each batch of a trial. With
-    ``stack`` a worker trains that many trials at once, with the resources of one.
+    ``engine`` is ``ray``, ``local`` (worker processes of this machine), ``in_process`` (one trial at a time in the
+    driver, for notebooks and tests), the import path of an :class:`search.engines.base.Engine`, or ``auto``
+    (:func:`search.config.engines.engine_name`). It may change when a search is resumed.
 
-    A worker is ended after ``silent_epochs`` times its slowest epoch without a report, but at least ten minutes; before
-    its first epoch, after ``first_epoch_minutes``.
+    A part of a GPU (``gpus_per_trial: 0.25``) lets trials share one; with several GPUs each batch of a trial is split
+    among them. With ``stack`` a worker trains that many trials together in the resources of one.
+
+    A worker that is silent for ``silent_epochs`` times its slowest epoch, and at least ten minutes, is taken as dead
+    and ended; before its first epoch the limit is ``first_epoch_minutes``.
     """
 
+    engine: str = AUTO
     cpus_per_trial: float = Field(default=1, gt=0)
     gpus_per_trial: float = Field(default=0, ge=0)
     stack: int = Field(default=1, ge=1, le=64)
     silent_epochs: float = Field(default=10, ge=2, allow_inf_nan=False)
     first_epoch_minutes: float = Field(default=120, gt=0, allow_inf_nan=False)
+
+    @field_validator("engine")
+    @classmethod
+    def _known_engine(cls, name: str) -> str:
+        return known_engine(name)
 
     @field_validator("gpus_per_trial")
     @classmethod

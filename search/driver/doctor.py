@@ -1,13 +1,12 @@
 """What this machine can do, and whether that is enough for a search."""
 
 import os
-import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from math import ceil
 from multiprocessing import get_context
@@ -17,11 +16,12 @@ from typing import Literal
 
 import torch
 
+from search.config.engines import ENGINES, engine_name
 from search.config.search_config import SearchConfig
 from search.config.sections import ResourcesSection
 from search.driver.disk_needs import disk_needs, limit_warnings, numbers_of, slots_here, spaces_of
+from search.engines.base import CheckResult, NoEngine, make_engine
 from search.engines.capacity import PIPES, Node, at_once, fitting, mps_daemon, too_tight, trials_on, wanted
-from search.engines.ray_session import NoRay, ray_session, token_path
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder
@@ -164,16 +164,6 @@ PROCESS_BYTES = 700_000_000
 """What an actor takes of the memory before its first batch: Python, torch, Ray."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckResult:
-    """What a check came to. ``mend`` says what to do where it is not ok."""
-
-    check: str
-    state: Literal["ok", "warning", "failed"]
-    found: str
-    mend: str = ""
-
-
 def _python() -> Iterator[CheckResult]:
     yield CheckResult(check="python", state="ok", found=f"{sys.version.split()[0]} at {sys.executable}")
 
@@ -205,33 +195,9 @@ def _mps() -> Iterator[CheckResult]:
     yield CheckResult(check="mps", state="warning" if mend else "ok", found=found, mend=mend)
 
 
-def _token() -> Iterator[CheckResult]:
-    path = token_path()
-    if path is None:
-        yield CheckResult(check="token", state="ok", found="in the environment")
-    elif not path.is_file():
-        mend = "The first search makes one; for a cluster copy the file from its head."
-        yield CheckResult(check="token", state="warning", found=f"{path} is not there yet", mend=mend)
-    elif path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        yield CheckResult(check="token", state="failed", found=f"others may read {path}", mend=f"chmod 600 {path}")
-    else:
-        yield CheckResult(check="token", state="ok", found=str(path))
-
-
-def _ray() -> Iterator[CheckResult]:
-    where = os.environ.get("RAY_ADDRESS") or "this machine"
-    try:
-        with ray_session() as ray:
-            nodes, resources = len(ray.nodes()), ray.cluster_resources()
-    except NoRay as error:
-        mend = "Start Ray at RAY_ADDRESS and copy its token here, or unset it to use this machine."
-        yield CheckResult(check="ray", state="failed", found=str(error), mend=mend)
-        return
-    has = f"{resources.get('CPU', 0):g} CPUs, {resources.get('GPU', 0):g} GPUs"
-    yield CheckResult(check="ray", state="ok", found=f"{ray.__version__} on {where}: {nodes} nodes, {has}")
-
-
-MACHINE_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (_python, _torch, _faiss, _mps, _token, _ray)
+MACHINE_CHECKS: tuple[Callable[[], Iterator[CheckResult]], ...] = (
+    _python, _torch, _faiss, _mps, *(check for name in ENGINES for check in ENGINES[name].checks),
+)  # fmt: skip
 
 
 def _data(plan: Plan) -> Iterator[CheckResult]:
@@ -323,8 +289,8 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
         yield _share(resources, DeviceMemory(peak=most.memory, total=most.device_memory))
     try:
         slots = _slots(plan.config, here)
-    except NoRay:
-        return  # the check of Ray says so
+    except NoEngine:
+        return  # the check of Ray reports it
     except Mistakes as error:
         found = "not even one trial fits on the cluster"
         yield CheckResult(check="cluster", state="failed", found=found, mend=" ".join(error.sentences))
@@ -335,14 +301,14 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
 
 
 def _slots(config: SearchConfig, here: Node) -> int:
-    """How many trials run at once: on the cluster at RAY_ADDRESS, else on this machine, which has ``here``."""
+    """Return the number of trials at once on the cluster at RAY_ADDRESS, else on this machine, which has ``here``."""
     resources, most = config.resources, config.search.max_concurrent
-    if not os.environ.get("RAY_ADDRESS"):
+    is_ray = engine_name(resources.engine, resources.gpus_per_trial) == "ray"
+    if is_ray and not os.environ.get("RAY_ADDRESS"):
         return at_once(resources, most, [here])
-    with ray_session():
-        from search.engines.ray_tune import slots
-
-        return slots(resources, most)
+    engine = make_engine(resources, most)
+    with engine.session():
+        return engine.slots()
 
 
 def _share(resources: ResourcesSection, memory: DeviceMemory) -> CheckResult:

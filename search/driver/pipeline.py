@@ -10,7 +10,6 @@ from typing import Any
 from optuna.trial import FrozenTrial
 from rich.console import Console
 
-from search.config.sections import ResourcesSection
 from search.driver.disk_needs import check_space
 from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck
 from search.driver.progress import Progress
@@ -31,6 +30,7 @@ from search.driver.stages import (
 )
 from search.driver.start_up import Phases, get_ready, hold
 from search.driver.synchronise import behind, make_projection, synchronise, try_to_write, where_to_look
+from search.engines.base import Engine, make_engine
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
 from search.plan.search import OpenedSearch, copy_trials, open_search
@@ -85,8 +85,7 @@ def run_stages(
         stack.enter_context(folder_if_needed(plans[0].folder.runs))
         is_new = not all(plan.folder.config.exists() for plan in plans)
         if is_new:
-            _say_space(plans, console)
-            concurrent = get_ready(plans, console, phases, stack)
+            engine, concurrent = _engine_ready(plans, console, phases, stack)
             plans = [with_training_images(plan) for plan in plans]
         stack.enter_context(hold(plans))
         for plan in plans:
@@ -103,8 +102,7 @@ def run_stages(
             with phase(console, "Reading the result …"):
                 return [recorded_outcome(search) for search in searches]
         if not is_new:
-            _say_space(plans, console)
-            concurrent = get_ready(plans, console, phases, stack)
+            engine, concurrent = _engine_ready(plans, console, phases, stack)
             for plan in plans:
                 with_training_images(plan)  # refuses others than before
         for search in searches:
@@ -113,9 +111,17 @@ def run_stages(
         phases.begin(f"Starting {workers} {'worker' if workers == 1 else 'workers'} …")
         look = SealedImagesLook([search.plan for search in _undone(searches, Stage.TEST)])
         followed = [phases, *listeners]
-        outcomes = _carry_out(searches, left, console, opener, reason, family, concurrent, started, followed)
+        outcomes = _carry_out(searches, left, engine, console, opener, reason, family, concurrent, started, followed)
         look.wait()
         return outcomes
+
+
+def _engine_ready(plans: Sequence[Plan], console: Console, phases: Phases, stack: ExitStack) -> tuple[Engine, int]:
+    """Check the space and start an engine; return it with the number of trials at once."""
+    _say_space(plans, console)
+    config = plans[0].config
+    engine = make_engine(config.resources, config.search.max_concurrent)
+    return engine, get_ready(plans, engine, console, phases, stack)
 
 
 def _say_space(plans: Sequence[Plan], console: Console) -> None:
@@ -130,6 +136,7 @@ def _undone(searches: Sequence[OpenedSearch], stage: Stage) -> list[OpenedSearch
 def _carry_out(
     searches: Sequence[OpenedSearch],
     left: Sequence[Stage],
+    engine: Engine,
     console: Console,
     opener: str,
     reason: str | None,
@@ -138,9 +145,6 @@ def _carry_out(
     started: float,
     listeners: Sequence[TrialListener],
 ) -> list[Outcome]:
-    from search.engines.ray_tune import run_queue
-
-    resources = searches[0].config.resources
     _print_rungs(searches, console)
     if Stage.SEARCH in left:
         _print_chance(searches, console, concurrent)
@@ -154,13 +158,13 @@ def _carry_out(
                     _OfEachSearch({search.name: CheckpointCleanup(search) for search in searches}),
                     progress,
                     tracker,
-                    GpuMemoryCheck(resources),
+                    GpuMemoryCheck(engine.resources),
                     *listeners,
                 ],
             )
-            run_queue(queue, resources=resources, concurrent=concurrent)
+            engine.run(queue, concurrent)
         if Stage.TEST in left and (waiting := _to_test(searches, reason)):
-            score_test(waiting, console, opener=opener, reason=reason, score_all=partial(_score_on_workers, resources))
+            score_test(waiting, console, opener=opener, reason=reason, score_all=partial(_score_on_workers, engine))
         outcomes = [recorded_outcome(search) for search in searches]
         if Stage.TEST in left:
             for outcome in outcomes:
@@ -203,11 +207,10 @@ def draw_report(write: Callable[[], Path], name: str, console: Console) -> None:
             )
 
 
-def _score_on_workers(resources: ResourcesSection, tasks: Sequence[Scoring]) -> list[Any]:
-    from search.engines.ray_tune import map_on_workers
-    from search.selection import score
+def _score_on_workers(engine: Engine, tasks: Sequence[Scoring]) -> list[Any]:
+    from search.selection import score  # imports torch
 
-    return map_on_workers(score, tasks, resources=resources)
+    return engine.map(score, tasks)
 
 
 class _OfEachSearch(TrialListener):

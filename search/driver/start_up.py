@@ -1,4 +1,4 @@
-"""Start-up of a driver: its lock, Ray, and the decoding of images."""
+"""Start-up of a driver: its lock, its engine, and the decoding of images."""
 
 import hashlib
 import logging
@@ -15,21 +15,20 @@ from threading import Thread
 import sqlalchemy
 from optuna.trial import FrozenTrial
 from rich.console import Console
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection
 
 from search.driver.progress_view import StoreProgress
-from search.engines.ray_session import import_ray, ray_session
+from search.engines.base import Engine
 from search.plan.plan import Plan
 from search.secrets import expand
 from search.study import RunningTrial, TrialListener
 from trainables.mistakes import Mistakes
 from trainables.spec import EpochRecord
 
-# One driver a search: a lock in its runs folder and, wherever that lies, one in the PostgreSQL that holds its studies.
-#
-# Whatever writes a search holds it, be it for moments: its driver knows what it has written, and reads nothing again.
-
 logger = logging.getLogger(__name__)
+
+# One driver per search: a lock in its runs folder and, if its studies are in PostgreSQL, a lock there. Everything that
+# writes a search holds it, so a driver never has to read again what it wrote.
 
 LOOK_S = 5.0
 _TRY = sqlalchemy.text("SELECT pg_try_advisory_lock(:key)")
@@ -39,21 +38,21 @@ _HOLDER = sqlalchemy.text(
     " WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND datname = current_database()"
     " AND (classid::bigint << 32) + objid::bigint = :key"
 )
-# The server notices within a minute that a driver's machine is gone, and not after two hours.
+# With these the server notices within a minute, not after two hours, that a driver's machine is gone.
 _KEEPALIVE = "-c tcp_keepalives_idle=20 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=4"
 
 
 def lock_key(search: str) -> int:
-    """The search's number among the database's advisory locks: 63 bits of SHA-256."""
+    """Return the number of the search's advisory lock: 63 bits of SHA-256."""
     return int.from_bytes(hashlib.sha256(f"holdout:{search}".encode()).digest()[:8], "big") >> 1
 
 
 @contextmanager
 def hold(plans: Sequence[Plan]) -> Iterator[None]:
-    """Hold the searches of ``plans`` for this process alone.
+    """Lock the searches of ``plans`` for this process.
 
     Raises:
-        Mistakes: another process holds one of them.
+        Mistakes: another process has locked one of them.
     """
     databases: dict[str, list[str]] = {}
     with ExitStack() as stack:
@@ -69,13 +68,12 @@ def hold(plans: Sequence[Plan]) -> Iterator[None]:
 
 @contextmanager
 def only_driver_of(searches: Sequence[str], storage: str) -> Iterator[None]:
-    """Hold ``searches`` for this process alone among all that use their database ``storage``, a PostgreSQL.
+    """Lock ``searches`` for this process in their PostgreSQL database ``storage``.
 
-    A server that was restarted has forgotten the locks: they are taken again, and a driver that another overtook in
-    between is interrupted.
+    A restarted server has lost the locks. They are taken again; if another driver was faster, this one is interrupted.
 
     Raises:
-        Mistakes: another process holds one of them.
+        Mistakes: another process has locked one of them.
     """
     name = f"process {os.getpid()} on {socket.gethostname()}"
     arguments = {"application_name": name[:63], "options": _KEEPALIVE, "connect_timeout": 10}
@@ -91,8 +89,8 @@ def only_driver_of(searches: Sequence[str], storage: str) -> Iterator[None]:
         keeper.join()
 
 
-def _take(engine: Engine, searches: Sequence[str]) -> Connection:
-    """A connection that holds the locks as long as it is open."""
+def _take(engine: sqlalchemy.Engine, searches: Sequence[str]) -> Connection:
+    """Return a connection that holds the locks while it is open."""
     connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
     try:
         for search in searches:
@@ -103,25 +101,25 @@ def _take(engine: Engine, searches: Sequence[str]) -> Connection:
                     f"The search {search} is being run by {holder}; wait for it, or end it and give the command again."
                 )
     except BaseException:
-        _let_go(connection)
+        _release(connection)
         raise
     return connection
 
 
-def _let_go(connection: Connection) -> None:
-    """Give the locks back and close: a server ends a session some time after its connection."""
+def _release(connection: Connection) -> None:
+    """Release the locks and close: a server ends a session some time after its connection."""
     with suppress(sqlalchemy.exc.DatabaseError), connection:
         connection.execute(_FREE)
 
 
-def _keep(engine: Engine, connection: Connection, searches: Sequence[str], done: threading.Event) -> None:
-    """Look after the locks until ``done``."""
+def _keep(engine: sqlalchemy.Engine, connection: Connection, searches: Sequence[str], done: threading.Event) -> None:
+    """Keep the locks until ``done`` is set."""
     held: Connection | None = connection
     while not done.wait(LOOK_S):
         try:
             held = held or _take(engine, searches)
             held.execute(sqlalchemy.text("SELECT 1"))
-        except sqlalchemy.exc.DatabaseError:  # the server is away; asked again until it is back
+        except sqlalchemy.exc.DatabaseError:  # the server is away: retry until it is back
             if held is not None:
                 held.close()
             held = None
@@ -130,16 +128,16 @@ def _keep(engine: Engine, connection: Connection, searches: Sequence[str], done:
             os.kill(os.getpid(), signal.SIGINT)
             return
     if held is not None:
-        _let_go(held)
+        _release(held)
 
 
-# From a plan to a cluster that waits for trials: the images are decoded while Ray starts, and each phase is said.
+# From plans to workers that wait for trials: the images are decoded while the engine starts.
 
 STALL_S = 600.0
 
 
 class Phases(TrialListener):
-    """Says what a start-up waits for, until the first epoch is reported; ``started`` in seconds since 1970."""
+    """Messages on the phases of a start-up until the first epoch; ``started`` is in seconds since 1970."""
 
     def __init__(self, console: Console, started: float) -> None:
         self._console = console
@@ -148,16 +146,16 @@ class Phases(TrialListener):
         self._waits = True
 
     def begin(self, text: str) -> None:
-        """Say that a phase begins."""
+        """Print that a phase begins."""
         self._begun = time.time()
         self._say(text)
 
     def end(self, text: str) -> None:
-        """Say that a phase ended, and how long it took."""
+        """Print that the phase ended, with its duration."""
         self._say(f"{text} after {time.time() - self._begun:.1f} s.")
 
     def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
-        """Say when the first epoch ended."""
+        """Print when the first epoch ended."""
         if self._waits:
             self._waits = False
             now = time.time()
@@ -168,7 +166,7 @@ class Phases(TrialListener):
 
 
 class _Background:
-    """A call in a thread of its own, for which the end of the process does not wait, and what its images tell."""
+    """A call in a daemon thread, with the progress of the images that it decodes."""
 
     def __init__(self, call: Callable[[], None], images: Sequence[StoreProgress]) -> None:
         self._call = call
@@ -184,7 +182,7 @@ class _Background:
             self._error = error
 
     def wait(self) -> None:
-        """Wait until the call returns, and say where it stands still; raise what it raises."""
+        """Wait for the call, with a warning for every :data:`STALL_S` without progress; raise its exception."""
         self._thread.join(STALL_S)
         while self._thread.is_alive():
             silent_s = time.monotonic() - max(images.heard for images in self._images)
@@ -199,42 +197,36 @@ class _Background:
             raise self._error
 
 
-def get_ready(plans: Sequence[Plan], console: Console, phases: Phases, stack: ExitStack) -> int:
-    """Decode the images of the training halves, connect to Ray; how many trials run at once.
+def get_ready(plans: Sequence[Plan], engine: Engine, console: Console, phases: Phases, stack: ExitStack) -> int:
+    """Decode the images of the training halves while ``engine`` starts; return the number of trials at once.
+
+    ``stack`` keeps the engine's session and the decoded images.
 
     Raises:
-        Mistakes: images that cannot be read, or a cluster that is too small.
-        NoRay: Ray does not start.
+        Mistakes: images that cannot be read, or machines that are too small.
+        NoEngine: the engine does not start.
     """
     images = list(dict.fromkeys(plan.images for plan in plans))
-    cluster = os.environ.get("RAY_ADDRESS")
-    phases.begin("Decoding images and starting Ray …")
-    import_ray()  # sets its token, which has to happen before anything else imports Ray
-    held = stack.enter_context(ExitStack())  # to its end no other search removes its images
+    phases.begin(f"Decoding images and starting {engine.title} …")
+    held = stack.enter_context(ExitStack())  # while it is open, no other search removes the images
     told = [StoreProgress(console) for _ in images]
     holds = [
         lambda entry=entry, progress=progress: held.enter_context(entry.held(progress))
         for entry, progress in zip(images, told, strict=True)
     ]
-    preparation = _Background(partial(_prepare, holds), told)
-    if cluster:  # where several nodes share a disk, Ray unpacks a job's code anew for each as they join it
+    preparation = _Background(partial(_prepare, holds, engine), told)
+    if engine.images_first:
         preparation.wait()
-    stack.enter_context(ray_session())
+    stack.enter_context(engine.session())
     preparation.wait()
-
-    from search.engines.ray_nodes import make_nodes_ready
-    from search.engines.ray_tune import slots
-
-    resources = plans[0].config.resources
-    concurrent = slots(resources, plans[0].config.search.max_concurrent)
-    make_nodes_ready(images, list(dict.fromkeys(plan.checkpoint_storage for plan in plans)))
-    phases.end("Images and Ray are ready")
+    concurrent = engine.slots()
+    engine.prepare(images, list(dict.fromkeys(plan.checkpoint_storage for plan in plans)))
+    phases.end(f"Images and {engine.title} are ready")
     return concurrent
 
 
-def _prepare(holds: Sequence[Callable[[], object]]) -> None:
-    """Decode the images, hold them, and import what is needed as soon as Ray is there."""
+def _prepare(holds: Sequence[Callable[[], object]], engine: Engine) -> None:
+    """Decode the images, hold them, and import the rest of the engine."""
     for hold in holds:
         hold()
-    import search.engines.ray_nodes
-    import search.engines.ray_tune  # noqa: F401
+    engine.load()

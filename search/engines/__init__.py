@@ -1,1 +1,1 @@
-"""Engines: what runs the trials of a queue."""
+"""Engines, which run the trials of a queue (``base``), and searches as jobs on a cluster (``ray_jobs``)."""

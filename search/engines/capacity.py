@@ -1,4 +1,4 @@
-"""How many trials a cluster can run at once."""
+"""Capacity: the number of trials that machines, clusters and GPUs can run at once."""
 
 import shutil
 from collections.abc import Iterable, Mapping
@@ -10,24 +10,22 @@ from search.config.sections import ResourcesSection
 from trainables.mistakes import Mistakes
 from trainables.spec import DeviceMemory
 
-# How many trials a cluster can run at once: on the nodes that it has, or may bring up.
-
 Node = Mapping[str, float]
-"""What a node has, by Ray's names: CPU, GPU."""
+"""The resources of a machine by Ray's names: CPU, GPU."""
 
 _ROUNDING = 1e-6
 
 CONTEXT_BYTES = 600_000_000
-"""What a process takes of a GPU beside PyTorch's tensors: CUDA itself and its libraries."""
+"""GPU memory of a process in addition to PyTorch's tensors: CUDA itself and its libraries."""
 
 
 def wanted(resources: ResourcesSection) -> Node:
-    """What one trial asks for."""
+    """Return the resources of one trial."""
     return {"CPU": resources.cpus_per_trial, "GPU": resources.gpus_per_trial}
 
 
 def trials_on(node: Node, asked: Node) -> int:
-    """How many trials fit on one node. A part of a GPU is always a part of one GPU."""
+    """Return the number of trials that fit on one node. A fraction of a GPU is always of a single GPU."""
     fits = []
     for kind, count in asked.items():
         has = node.get(kind, 0)
@@ -39,7 +37,7 @@ def trials_on(node: Node, asked: Node) -> int:
 
 
 def capacity(resources: ResourcesSection, nodes: Iterable[Node], may_come: Iterable[Node] = ()) -> int:
-    """How many trials fit on ``nodes``, or on those that ``may_come``, whichever are more.
+    """Return the number of trials that fit on ``nodes``, or on the nodes that ``may_come`` if that is more.
 
     Raises:
         Mistakes: not even one fits anywhere.
@@ -64,7 +62,7 @@ def capacity(resources: ResourcesSection, nodes: Iterable[Node], may_come: Itera
 def at_once(
     resources: ResourcesSection, max_concurrent: int | None, nodes: Iterable[Node], may_come: Iterable[Node] = ()
 ) -> int:
-    """How many trials run at once where :func:`capacity` workers fit, of which each trains a stack.
+    """Return the number of trials at once: a stack on each of :func:`capacity` workers, ``max_concurrent`` at most.
 
     Raises:
         Mistakes: not even one trial fits.
@@ -74,9 +72,9 @@ def at_once(
 
 
 def too_tight(gpus_per_trial: float, memory: DeviceMemory, stack: int = 1) -> str | None:
-    """A sentence naming a fraction that fits, where the workers packed on one GPU need more memory than it has.
+    """Return a warning with a fraction that fits if the workers on one GPU need more memory than it has, else None.
 
-    A worker trains a trial, or a stack of so many.
+    A worker trains one trial, or a ``stack`` of them.
     """
     one, many = ("trial", "trials") if stack == 1 else (f"stack of {stack}", f"stacks of {stack}")
     packed = int(1 / gpus_per_trial + _ROUNDING)
@@ -91,13 +89,13 @@ def too_tight(gpus_per_trial: float, memory: DeviceMemory, stack: int = 1) -> st
 
 
 def fitting(memory: DeviceMemory) -> tuple[int, int]:
-    """The bytes that a trial takes of a GPU, and how many such trials fit on it, at least one."""
+    """Return the bytes of GPU memory that a worker needs, and the number of such workers that fit, at least one."""
     need = memory["peak"] + CONTEXT_BYTES
     return need, max(1, memory["total"] // need)
 
 
 def growth(bootstrap: Path) -> list[Node]:
-    """The nodes that a cluster made by ``ray up`` may have at most, as the file says that Ray leaves on its head."""
+    """Return the most nodes of a cluster made by ``ray up``, from the file ``bootstrap`` on its head."""
     if not bootstrap.is_file():
         return []
     config = yaml.safe_load(bootstrap.read_text())
@@ -107,20 +105,20 @@ def growth(bootstrap: Path) -> list[Node]:
     return nodes[:limit]
 
 
-# NVIDIA's Multi-Process Service: with it the kernels of several processes run on one GPU at once, and not in turns.
+# NVIDIA's Multi-Process Service: the kernels of several processes run on one GPU at the same time, not in turns.
 
 PIPES = Path("/tmp/nvidia-mps")
-"""Where its daemon listens unless ``CUDA_MPS_PIPE_DIRECTORY`` says otherwise."""
+"""The default folder of the daemon's pipes; ``CUDA_MPS_PIPE_DIRECTORY`` names another."""
 
 DAEMON = "nvidia-cuda-mps-control"
 
 
 def mps_daemon(environment: Mapping[str, str], pipes: Path) -> tuple[str, str]:
-    """What was found, and what to do for trials that share a GPU; nothing where the daemon runs.
+    """Return the state of the daemon, and advice for trials that share a GPU (empty if the daemon runs).
 
     Args:
-        environment: of the process, which its trials inherit.
-        pipes: the folder of the daemon's pipes where the environment names none.
+        environment: the environment of the process, which its trials inherit.
+        pipes: the folder of the daemon's pipes if the environment names none.
     """
     folder = Path(environment.get("CUDA_MPS_PIPE_DIRECTORY", pipes))
     limits = [f"{name}={value}" for name, value in sorted(environment.items()) if name.startswith("CUDA_MPS_ACTIVE")]

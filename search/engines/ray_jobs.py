@@ -1,4 +1,9 @@
-"""Ray Jobs: searches and campaigns as jobs on a cluster."""
+"""Ray Jobs: searches and campaigns as jobs on a cluster, each running ``holdout`` there.
+
+"Search" below includes campaigns, which are submitted and followed as a whole. The code travels with the job; the data
+does not, and neither do secrets: everybody who may query the cluster can read a job's environment, so passwords are set
+on the cluster itself (see CLUSTER.md).
+"""
 
 import asyncio
 import hashlib
@@ -30,7 +35,7 @@ if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
 
-# The code as it travels to a cluster: our packages, the user's that are shipped, and what is submitted.
+# The code that is sent to a cluster: our packages, the user's shipped ones, and the submitted file.
 
 PACKAGES = ("holdout", "search", "spaces", "trainables")
 SUBMITTED = "submitted.yaml"
@@ -39,7 +44,7 @@ LEFT_HERE = shutil.ignore_patterns("__pycache__", ".*")
 
 @contextmanager
 def working_directory(text: str = "", shipped: Mapping[str, Path] = MappingProxyType({})) -> Iterator[Path]:
-    """A folder with the packages, those ``shipped`` by name, and ``text`` as :data:`SUBMITTED`, while it is needed."""
+    """Yield a temporary folder with our packages, those ``shipped`` by name, and ``text`` as :data:`SUBMITTED`."""
     with tempfile.TemporaryDirectory(prefix="holdout-code-") as folder:
         directory = Path(folder)
         for package in PACKAGES:
@@ -53,14 +58,14 @@ def working_directory(text: str = "", shipped: Mapping[str, Path] = MappingProxy
         yield directory
 
 
-# The REST interface of Ray Jobs: what can be asked of a cluster without importing Ray, which takes seconds.
+# The REST interface of Ray Jobs, for everything that does not need the import of Ray, which takes seconds.
 
 PATIENCE_S = 10
 ANSWER_S = 60
 
 
 class ClusterFailure(Failure):
-    """The cluster answers and cannot do what it is asked; the message says so."""
+    """A request that the cluster answers but cannot carry out."""
 
 
 class JobsApi:
@@ -70,15 +75,15 @@ class JobsApi:
         self.address = address.rstrip("/")
 
     def list(self) -> list[Mapping[str, Any]]:
-        """The details of every job."""
+        """Return the details of every job."""
         return list(self._ask("GET", "/api/jobs/"))
 
     def details(self, job: str) -> Mapping[str, Any]:
-        """The details of one job."""
+        """Return the details of one job."""
         return dict(self._ask("GET", f"/api/jobs/{job}"))
 
     def log(self, job: str) -> str:
-        """All that a job has written so far."""
+        """Return the output of a job so far."""
         return str(self._ask("GET", f"/api/jobs/{job}/logs")["logs"])
 
     def stop(self, job: str) -> None:
@@ -86,7 +91,7 @@ class JobsApi:
         self._ask("POST", f"/api/jobs/{job}/stop")
 
     def delete(self, job: str) -> None:
-        """Forget a job that has ended."""
+        """Delete a job that has ended."""
         self._ask("DELETE", f"/api/jobs/{job}")
 
     def _ask(self, method: str, path: str) -> Any:
@@ -109,7 +114,7 @@ def _authorization() -> dict[str, str]:
 
 
 def wrong_token(address: str) -> Mistakes:
-    """The sentence on a cluster that has another token."""
+    """Return the error for a cluster with another token."""
     return Mistakes(
         f"The cluster at {address} does not take this machine's token; copy the file .ray/auth_token from the home "
         f"folder of the cluster's head to {Path.home() / TOKEN_FILE}, or name it in RAY_AUTH_TOKEN_PATH."
@@ -117,15 +122,15 @@ def wrong_token(address: str) -> Mistakes:
 
 
 def unanswered(address: str) -> Mistakes:
-    """The sentence on a cluster that was there a moment ago."""
+    """Return the error for a cluster that no longer answers."""
     return Mistakes(f"The cluster at {address} stopped answering; give the command again.")
 
 
 def check_answers(address: str) -> None:
-    """Refuse, within seconds, an address where no Ray answers; its client would wait for minutes.
+    """Check within seconds that Ray answers at ``address``; Ray's own client would wait for minutes.
 
     Raises:
-        Mistakes: nobody answers there, or no Ray.
+        Mistakes: nothing answers there, or something else than Ray.
     """
     if urlsplit(address).scheme not in ("http", "https"):
         raise Mistakes(f"--address must be the URL of Ray's dashboard, such as http://HEAD:8265; it is {address!r}.")
@@ -138,38 +143,35 @@ def check_answers(address: str) -> None:
         reason = getattr(error, "reason", error)
         raise Mistakes(
             f"No cluster answers at {address} ({reason}); start it, forward its port with `ray dashboard`, "
-            "or mend --address."
+            "or correct --address."
         ) from error
     if not is_ray:
-        raise Mistakes(f"What answers at {address} is not a Ray cluster; mend --address.")
+        raise Mistakes(f"The server at {address} is not a Ray cluster; correct --address.")
 
 
-# Ray Jobs, wrapped once: a search or campaign on a cluster is a job there that runs ``holdout``.
-#
-# In what follows a campaign, which is submitted and followed as a whole, is a search too.
-#
-# The code travels with the job and the data does not. Neither do secrets: a job's environment can be read by everyone
-# who
-# may ask the cluster, so passwords are the cluster's own (see CLUSTER.md).
+# Searches as jobs.
 
 AGENT_PATIENCE_S = 60
 POLL_S = 0.5
 MISTAKE = 2
-"""The exit code of a ``holdout`` that found a user's mistake and created nothing."""
+"""The exit code of ``holdout`` after a user's mistake; nothing was created."""
 NO_AGENT = "No available agent"
-"""What Ray answers for half a minute after its head has started."""
+"""Part of Ray's answer during the first half minute after its head started."""
 RAYS_LAST = "Running entrypoint for job"
-"""How the last line begins that Ray writes into a job's log before the job does."""
+"""Beginning of the last line that Ray writes into a job's log before the job's own output."""
 _SEARCH, _ATTEMPT, _RUNS, _FILE = "holdout.search", "holdout.attempt", "holdout.runs", "holdout.file"
-"""What a job says of itself, as Ray's metadata."""
+"""Keys of a job's metadata."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchJob:
     """One attempt at a search on a cluster.
 
-    ``state`` is Ray's: pending, running, stopped, succeeded, failed. ``runs`` is the runs folder there, ``file`` a
-    digest of its file. ``exit_code`` is that of ``holdout`` there, None while it runs.
+    Attributes:
+        state: Ray's: pending, running, stopped, succeeded, failed.
+        runs: the runs folder on the cluster.
+        file: the digest of the search file.
+        exit_code: the exit code of ``holdout`` there, None while it runs.
     """
 
     name: str
@@ -184,7 +186,7 @@ class SearchJob:
 
     @property
     def is_live(self) -> bool:
-        """Whether it still runs, or will."""
+        """True if the job runs or will run."""
         return self.state in ("pending", "running")
 
 
@@ -210,37 +212,37 @@ def _moment(milliseconds: int | None) -> str | None:
 
 
 class Jobs:
-    """The searches of a cluster. Made by :func:`connected`, which says in plain words what can go wrong."""
+    """The searches of a cluster. Made by :func:`connected`, which turns Ray's errors into sentences."""
 
     def __init__(self, address: str) -> None:
         self._address = address
         self._api = JobsApi(address)
 
-    @cached_property  # only what travels or is followed needs Ray's own client
+    @cached_property  # only submitting and following need Ray's own client
     def _client(self) -> "JobSubmissionClient":
         import_ray()
         from ray.job_submission import JobSubmissionClient
 
         sdk = "ray.dashboard.modules"
         for talker in ("ray._private.runtime_env.packaging", f"{sdk}.dashboard_sdk", f"{sdk}.job.sdk"):
-            logging.getLogger(talker).setLevel(logging.WARNING)  # it reports every upload and every closed connection
+            logging.getLogger(talker).setLevel(logging.WARNING)  # INFO reports every upload and every closed connection
         return JobSubmissionClient(self._address)
 
     def _attempts(self) -> list[SearchJob]:
-        """All attempts at all searches; of each search the last comes last."""
+        """Return all attempts at all searches, the last attempt of each search last."""
         jobs = [_search_job(details) for details in self._api.list() if _SEARCH in (details["metadata"] or {})]
         return sorted(jobs, key=lambda job: job.attempt)
 
     def searches(self, runs: str | None = None) -> list[SearchJob]:
-        """The last attempt at each search, by name; only of those in the runs folder ``runs``, if one is given."""
+        """Return the last attempt at each search, sorted by name; only in the runs folder ``runs`` if it is given."""
         last = {job.name: job for job in self._attempts()}
         return [last[name] for name in sorted(last) if runs in (None, last[name].runs)]
 
     def get(self, name: str, runs: str | None = None) -> SearchJob:
-        """The last attempt at the search ``name``.
+        """Return the last attempt at the search ``name``.
 
         Raises:
-            Mistakes: it was never submitted here, or not with the runs folder ``runs``.
+            Mistakes: the search was never submitted here, or not with the runs folder ``runs``.
         """
         searches = self.searches(runs)
         if job := next((job for job in searches if job.name == name), None):
@@ -252,16 +254,16 @@ class Jobs:
         )
 
     def submit(self, submission: "Submission", runs: str) -> tuple[SearchJob, bool]:
-        """Have the cluster run a search; whether that is a new attempt. One that runs already is that search.
+        """Submit a search; return its job, and True if this is a new attempt, False if the search runs already.
 
-        A name stands for one search, whose records lie in one runs folder.
+        A name belongs to one search, whose records are in one runs folder.
 
         Raises:
-            Mistakes: it is in another runs folder, or runs already with another file.
+            Mistakes: the search is in another runs folder, or runs already with another file.
         """
         digest = hashlib.sha256(submission.text.encode()).hexdigest()
         attempts = [job for job in self._attempts() if job.name == submission.name]
-        # An attempt that ended with a mistake created nothing, and its runs folder may be what was mended.
+        # An attempt that ended with a mistake created nothing, and the mistake may have been its runs folder.
         if made := next((job for job in attempts[::-1] if job.exit_code != MISTAKE), None):
             _refuse_another_folder(made, runs)
         if attempts and attempts[-1].is_live:
@@ -279,7 +281,7 @@ class Jobs:
             if other is None or other.attempt < attempt:
                 raise
             _refuse_another_folder(other, runs)
-            return _same(other, digest), False  # submitted by somebody else at this moment
+            return _same(other, digest), False  # submitted by somebody else at the same time
         return self.get(submission.name), True
 
     def _start(
@@ -291,7 +293,7 @@ class Jobs:
             while True:
                 try:
                     started: str = self._client.submit_job(
-                        # Relative folders count from the home folder: that of the code is gone when the job is.
+                        # Relative folders start at the home folder: the folder of the code is removed with the job.
                         entrypoint=f"cd && exec python -P -m search {arguments}",
                         runtime_env={"working_dir": str(folder)},
                         metadata=metadata,
@@ -309,11 +311,11 @@ class Jobs:
                 time.sleep(POLL_S)
 
     def log(self, job: SearchJob) -> str:
-        """All that the search said so far, its workers' errors among it."""
+        """Return the output of the search so far, including its workers' errors."""
         return self._api.log(job.job)
 
     def follow(self, job: SearchJob, say: Callable[[str], None]) -> None:
-        """Hand what the search says to ``say``, until it ends."""
+        """Pass the output of the search to ``say`` until it ends."""
 
         async def tail() -> None:
             async for text in self._client.tail_job_logs(job.job):
@@ -322,27 +324,27 @@ class Jobs:
         asyncio.run(tail())
 
     def stop(self, job: SearchJob) -> SearchJob:
-        """End the search's process; its studies stay and go on with the next attempt."""
+        """End the search's process and return the ended job; the next attempt resumes its studies."""
         self._api.stop(job.job)
         return self.wait(job)
 
     def wait(self, job: SearchJob) -> SearchJob:
-        """The job when it has ended."""
+        """Wait for the end of the job and return it."""
         while job.is_live:
             time.sleep(POLL_S)
             job = _search_job(self._api.details(job.job))
         return job
 
     def status(self, name: str | None, runs: str) -> list[dict[str, Any]]:
-        """What ``holdout status`` says there of ``name``, or of all that was submitted.
+        """Return the output of ``holdout status`` there for ``name``, or for all searches.
 
-        ``runs`` is where a search is looked for that this cluster was never given (its head may be a new one).
+        ``runs`` is the runs folder of searches that were not submitted to this cluster (its head may be a new one).
         """
         folders = {job.runs for job in self.searches() if name in (None, job.name)} or {runs}
         return [entry for folder in sorted(folders) for entry in self._ask(["status", *filter(None, [name])], folder)]
 
     def _ask(self, arguments: Sequence[str], runs: str) -> Any:
-        """The JSON that a ``holdout`` command prints there, where the runs folder and the storage are."""
+        """Return the JSON that a ``holdout`` command prints there, next to the runs folder and the storage."""
         words = shlex.join(arguments)
         question = self._start(f"{words} --runs {shlex.quote(runs)} --json", {"holdout.question": words})
         while (details := self._api.details(question))["status"] in ("PENDING", "RUNNING"):
@@ -358,7 +360,7 @@ class Jobs:
 
 
 def _own_lines(log: str) -> list[str]:
-    """What a job itself said: Ray's lines come before."""
+    """Return the job's own output, which follows Ray's lines."""
     lines = log.splitlines()
     start = max((number for number, line in enumerate(lines, start=1) if line.startswith(RAYS_LAST)), default=0)
     return lines[start:]
@@ -383,10 +385,10 @@ def _same(job: SearchJob, digest: str) -> SearchJob:
 
 @contextmanager
 def connected(address: str) -> Iterator[Jobs]:
-    """The jobs of the cluster whose dashboard is at ``address``.
+    """Yield the jobs of the cluster whose dashboard is at ``address``.
 
     Raises:
-        Mistakes: nobody answers there, no Ray, or one that does not take this machine's token.
+        Mistakes: nothing answers there, or something else than Ray, or a Ray with another token.
     """
     check_answers(address)
     try:
@@ -396,9 +398,9 @@ def connected(address: str) -> Iterator[Jobs]:
     except OSError as error:
         raise unanswered(address) from error
     except Exception as error:
-        if type(error).__name__ == "AuthenticationError":  # Ray's, which is imported only where something travels
+        if type(error).__name__ == "AuthenticationError":  # Ray's, which is imported only for submitting and following
             raise wrong_token(address) from error
-        if isinstance(error, RuntimeError):  # whatever else Ray's client has to say
+        if isinstance(error, RuntimeError):  # all other errors of Ray's client
             raise ClusterFailure(f"The cluster at {address} refuses: {error}") from error
         raise
 

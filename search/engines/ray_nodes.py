@@ -11,21 +11,19 @@ from trainables.files import as_path
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.storage import AnyPath, DiskFull, ask, in_time
 
-# Whether checkpoints can be written to a folder or URL, and which nodes see them.
-
 
 @contextmanager
 def probe_file(folder: str) -> Iterator[str]:
-    """The address of a file in ``folder``, a path or a URL, for a while.
+    """Create a file in ``folder``, a path or a URL, and yield its address; the file is removed at the end.
 
     Raises:
-        Mistakes: it cannot be written.
+        Mistakes: the file cannot be written.
     """
     address = f"{folder}/.shared-{uuid.uuid4().hex}"
     file = as_path(address)
     try:
         in_time(lambda: _make(file))
-    except Exception as error:  # every store's library has its own
+    except Exception as error:  # every storage library raises its own
         raise Mistakes(
             f"Checkpoints cannot be written to {folder} ({type(error).__name__}: {error}); see that this machine may, "
             "or name another folder or URL (--runs, checkpoints.storage_path)."
@@ -41,16 +39,11 @@ def _make(file: AnyPath) -> None:
     file.touch()
 
 
-# Making the nodes of a cluster ready before the first trial, and finding out what they lack.
-
-
 def make_nodes_ready(images: Sequence[StoreSpec], shared: Sequence[str]) -> None:
-    """Decode the images once on every node, and make sure that all share the folders and URLs of the checkpoints.
-
-    The driver's own node has the images already.
+    """Decode the images on every node but the driver's, and check that all share the places of the checkpoints.
 
     Args:
-        images: what is to be decoded.
+        images: the images to decode.
         shared: folders and URLs (see :func:`trainables.files.as_path`).
 
     Raises:
@@ -68,7 +61,7 @@ def make_nodes_ready(images: Sequence[StoreSpec], shared: Sequence[str]) -> None
 
 
 def _ready(images: Sequence[StoreSpec], probe_files: dict[str, str]) -> tuple[str, ...] | DiskFull:
-    """Make this node ready; what is wrong with it."""
+    """Prepare this node; return sentences on what it lacks."""
     node = socket.gethostname()
     missing = [folder for folder, address in probe_files.items() if not in_time(as_path(address).exists)]
     if missing:

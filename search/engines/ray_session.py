@@ -1,4 +1,4 @@
-"""The connection to Ray, always with token authentication."""
+"""The connection to Ray, always with token authentication: Ray listens on every interface, whatever its settings."""
 
 import logging
 import os
@@ -12,23 +12,148 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from trainables.mistakes import Failure
-
-# Whether the head of a Ray cluster is there: a driver that it leaves is ended, and only Ray's own line says why.
+from search.engines.base import NoEngine
 
 logger = logging.getLogger(__name__)
 
+ATTEMPTS = 3
+NAMESPACE = "holdout"
+"""The namespace of all drivers of searches, by which they count each other."""
+
+TOKEN_FILE = Path(".ray") / "auth_token"
+
 EVERY_S = 3.0
-"""Between two looks; the head is gone after two in a row that found nobody."""
+"""Time between two looks at the head; two misses in a row mean that it is gone."""
 CONNECT_S = 5.0
+
+_IMPORT = threading.Lock()
+
+
+def token_path() -> Path | None:
+    """Return the file of the token, None if the environment holds the token itself."""
+    if os.environ.get("RAY_AUTH_TOKEN"):
+        return None
+    return Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / TOKEN_FILE)
+
+
+def ensure_token() -> None:
+    """Turn token authentication on, and write a token that only its owner can read unless there is one.
+
+    Has to be called before Ray is imported. A token in the environment is left alone.
+    """
+    os.environ["RAY_AUTH_MODE"] = "token"
+    if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
+        return
+    path = Path.home() / TOKEN_FILE
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        path.chmod(0o600)
+        return
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secrets.token_hex(32))
+
+
+def import_ray() -> ModuleType:
+    """Import Ray with its token set, its usage report off and its own progress output silenced."""
+    with _IMPORT:
+        return _import_ray()
+
+
+def _import_ray() -> ModuleType:
+    ensure_token()
+    defaults = {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths of a search file are relative to the driver's folder
+        "RAY_AIR_NEW_OUTPUT": "0",  # the new one ignores the verbosity
+        "TUNE_DISABLE_SIGINT_HANDLER": "1",  # an interrupt ends the search at once; the studies lose nothing
+        "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+        "TUNE_GLOBAL_CHECKPOINT_S": "1000000",  # the study is the state; Tune's own snapshot is never read
+        "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    }
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    return ray
+
+
+class NoRay(NoEngine):
+    """Ray that cannot be started or reached."""
+
+
+@contextmanager
+def ray_session() -> Iterator[ModuleType]:
+    """Connect to ``RAY_ADDRESS`` if it is set, else start a cluster of this machine for this process alone.
+
+    Raises:
+        NoRay: Ray does not start, or nothing answers at ``RAY_ADDRESS``.
+    """
+    ray = import_ray()
+    on_sigterm = signal.getsignal(signal.SIGTERM)
+    try:
+        try:
+            _connect(ray, os.environ.get("RAY_ADDRESS"))
+        except SystemExit:  # Ray's own handler of a SIGTERM while it starts
+            if callable(on_sigterm):
+                on_sigterm(signal.SIGTERM, None)
+            raise
+        if threading.current_thread() is threading.main_thread():  # only there can handlers be set, by Ray too
+            signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own prints the stacks of Python and of C++
+        with watched_head(ray.get_runtime_context().gcs_address):
+            yield ray
+    finally:
+        ray.shutdown()
+
+
+def _connect(ray: ModuleType, address: str | None) -> None:
+    """Connect to the cluster at ``address``; without one, start a cluster, with retries on a busy machine."""
+    local = {} if address else {"num_cpus": os.cpu_count(), "include_dashboard": False}
+    for left in reversed(range(1 if address else ATTEMPTS)):
+        try:
+            ray.init(
+                address=address or "local",
+                logging_level=logging.ERROR,
+                namespace=NAMESPACE,
+                log_to_driver=bool(address),  # warnings of workers on other machines show here only
+                configure_logging=False,
+                **local,
+            )
+        except Exception as error:  # a late start raises Ray's most general exception
+            reason = str(error).strip().splitlines()[0]
+            if not address:
+                ray.shutdown()
+                _end_half_started(ray)
+            if left:
+                logger.warning("Ray did not start (%s); starting it again.", reason)
+                continue
+            mend = (
+                "see that a cluster runs there and that its token is here"
+                if address
+                else "run the same command again when the machine is less busy"
+            )
+            raise NoRay(f"Ray did not start at {address or 'this machine'} ({reason}); {mend}.") from error
+        return
+
+
+def _end_half_started(ray: ModuleType) -> None:
+    """End the processes of a failed start: Ray forgets them, and they would slow down the next one."""
+    package = str(Path(str(ray.__file__)).parent)
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
+    for process in listed.stdout.splitlines():
+        pid, parent, args = process.split(maxsplit=2)
+        if int(parent) == os.getpid() and package in args:
+            os.kill(int(pid), signal.SIGKILL)
 
 
 @contextmanager
 def watched_head(address: str) -> Iterator[None]:
-    """While this is open, say it when nothing listens any more at ``address``, where the cluster's GCS did.
+    """Warn when nothing listens any more at ``address``, the address of the cluster's GCS.
 
-    A driver whose GCS is away for ``RAY_gcs_rpc_server_reconnect_timeout_s`` (60) is ended by Ray with code 1, in C++
-    and without a single handler of Python's: what its user should do has to be said before.
+    Ray ends a driver whose GCS is away for ``RAY_gcs_rpc_server_reconnect_timeout_s`` (60) with code 1, in C++ and
+    without any Python handler, so the advice has to be printed before.
     """
     over = threading.Event()
     watch = threading.Thread(target=_watch, args=(address, over), name="head", daemon=True)
@@ -59,126 +184,3 @@ def _listens(address: str) -> bool:
     except OSError:
         return False
     return True
-
-
-# A connection to Ray, always with token authentication: Ray listens on every interface, whatever its settings.
-
-ATTEMPTS = 3
-NAMESPACE = "holdout"
-"""Of all drivers of searches, by which they find each other."""
-
-TOKEN_FILE = Path(".ray") / "auth_token"
-
-
-def token_path() -> Path | None:
-    """The file that holds the token; None where the environment holds it."""
-    if os.environ.get("RAY_AUTH_TOKEN"):
-        return None
-    return Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / TOKEN_FILE)
-
-
-def ensure_token() -> None:
-    """Turn token authentication on, and make a token that only its owner can read where there is none.
-
-    Has to happen before Ray is imported. A token that the environment names is left alone.
-    """
-    os.environ["RAY_AUTH_MODE"] = "token"
-    if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
-        return
-    path = Path.home() / TOKEN_FILE
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        path.chmod(0o600)
-        return
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secrets.token_hex(32))
-
-
-def import_ray() -> ModuleType:
-    """Ray, with its token set, its usage report off and its own progress output silenced."""
-    ensure_token()
-    defaults = {
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-        "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths of a search file mean what they mean to the driver
-        "RAY_AIR_NEW_OUTPUT": "0",  # the new one prints whatever the verbosity
-        "TUNE_DISABLE_SIGINT_HANDLER": "1",  # an interrupt ends the search at once: the studies lose nothing by it
-        "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-        "TUNE_GLOBAL_CHECKPOINT_S": "1000000",  # the study is the state; Tune's own snapshot is never read
-        "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
-    }
-    for name, value in defaults.items():
-        os.environ.setdefault(name, value)
-    import ray
-
-    return ray
-
-
-class NoRay(Failure):
-    """Ray cannot be started or reached; the message says why and what to do."""
-
-
-@contextmanager
-def ray_session() -> Iterator[ModuleType]:
-    """Ray, connected to ``RAY_ADDRESS`` where it is set, else to a cluster of this machine for this process alone.
-
-    Raises:
-        NoRay: it does not start, or nothing answers at ``RAY_ADDRESS``.
-    """
-    ray = import_ray()
-    on_sigterm = signal.getsignal(signal.SIGTERM)
-    try:
-        try:
-            _connect(ray, os.environ.get("RAY_ADDRESS"))
-        except SystemExit:  # Ray's answer to a SIGTERM that comes while it starts
-            if callable(on_sigterm):
-                on_sigterm(signal.SIGTERM, None)
-            raise
-        if threading.current_thread() is threading.main_thread():  # where alone handlers can be set, by Ray too
-            signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own prints the stacks of Python and of C++
-        with watched_head(ray.get_runtime_context().gcs_address):
-            yield ray
-    finally:
-        ray.shutdown()
-
-
-def _connect(ray: ModuleType, address: str | None) -> None:
-    """Connect to the cluster at ``address``; without one, start a cluster, again if a busy machine makes it late."""
-    local = {} if address else {"num_cpus": os.cpu_count(), "include_dashboard": False}
-    for left in reversed(range(1 if address else ATTEMPTS)):
-        try:
-            ray.init(
-                address=address or "local",
-                logging_level=logging.ERROR,
-                namespace=NAMESPACE,
-                log_to_driver=bool(address),  # what a worker elsewhere complains of is read here or nowhere
-                configure_logging=False,
-                **local,
-            )
-        except Exception as error:  # Ray raises its most general one when it is late
-            reason = str(error).strip().splitlines()[0]
-            if not address:
-                ray.shutdown()
-                _end_half_started(ray)
-            if left:
-                logger.warning("Ray did not start (%s); starting it again.", reason)
-                continue
-            mend = (
-                "see that a cluster runs there and that its token is here"
-                if address
-                else "run the same command again when the machine is less busy"
-            )
-            raise NoRay(f"Ray did not start at {address or 'this machine'} ({reason}); {mend}.") from error
-        return
-
-
-def _end_half_started(ray: ModuleType) -> None:
-    """End the processes of a start that failed: Ray forgets them, and they would make the next one later still."""
-    package = str(Path(str(ray.__file__)).parent)
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
-    for process in listed.stdout.splitlines():
-        pid, parent, args = process.split(maxsplit=2)
-        if int(parent) == os.getpid() and package in args:
-            os.kill(int(pid), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Workers that wait for a machine, share a cluster, or have stopped reporting."""
+"""Limits on waiting: for a machine, for a share of a cluster, for a silent worker, for the answers of calls."""
 
 import logging
 import time
@@ -7,18 +7,15 @@ from dataclasses import dataclass
 
 from search.config.sections import ResourcesSection
 from search.engines.capacity import Node, trials_on, wanted
-from search.engines.ray_session import NAMESPACE
 from trainables.mistakes import Failure
-
-# Trials that wait for a machine: said after a while, and ended where none can come.
 
 logger = logging.getLogger(__name__)
 
 SAY_S = 300.0
-"""When it is said for the first time; then again after twice as long, and so on."""
+"""Time until the first warning that no trial has a machine; the next comes after twice as long, and so on."""
 
 END_S = 2400.0
-"""When it is said for the fourth time. A machine that starts anew is back by then."""
+"""Time until the search ends if no machine fits: the fourth warning. A machine that reboots is back by then."""
 
 RAY_DIED = (
     "Ray has died on this machine (its raylet, which may have been killed for memory), and nothing is computed without "
@@ -27,9 +24,14 @@ RAY_DIED = (
 
 
 class Placement:
-    """What waits for a machine of the cluster, whose machines ``nodes`` gives, and which ``may_come`` beside them.
+    """The wait of trials for a machine of the cluster: warnings after a while, an error where none can come.
 
-    ``is_here`` says whether Ray still runs on the machine of this process, through which it starts all workers.
+    Args:
+        resources: the request of one trial.
+        nodes: returns the machines of the cluster.
+        may_come: machines that an autoscaler may add.
+        is_here: returns True while Ray runs on this machine, through which the driver starts all workers.
+        now: the clock, in seconds.
     """
 
     def __init__(
@@ -49,11 +51,11 @@ class Placement:
         self._say_after = SAY_S
 
     def look(self, *, placed: int, waiting: int) -> None:
-        """Take note of how many trials have a machine, and how many wait for one; to be called often.
+        """Note the number of workers with a machine and of those waiting for one. Called often.
 
         Raises:
-            Failure: Ray has died on this machine; or none has had one for :data:`END_S`, no machine of the cluster fits
-                one, and none that does comes.
+            Failure: Ray has died on this machine, or no worker has had a machine for :data:`END_S` and none that fits
+                is there or may come.
         """
         if placed or not waiting:
             self._since, self._say_after = None, SAY_S
@@ -94,15 +96,15 @@ def _there(nodes: Sequence[Node]) -> str:
     return f"the cluster has {len(nodes)} ({', '.join(counted)})"
 
 
-# Searches side by side on one cluster: each may use an equal share of the workers, and more when another one ends.
+# Several searches on one cluster: each gets an equal share of the workers.
 
 SHARE_LOOK_S = 2.0
 
 
 class Share:
-    """How many of ``workers`` this driver may use; ``drivers`` counts those on the cluster, this one among them.
+    """The part of ``workers`` that this driver may use; ``drivers`` counts the drivers on the cluster.
 
-    What runs is trained to its end: a share that shrinks is reached as trials end.
+    Running trials are not interrupted: a smaller share is reached as trials end.
     """
 
     def __init__(self, workers: int, drivers: Callable[[], int]) -> None:
@@ -113,7 +115,7 @@ class Share:
 
     @property
     def workers(self) -> int:
-        """This driver's share now, at least one; asks the cluster now and then."""
+        """This driver's share, at least one; counts the drivers every :data:`SHARE_LOOK_S`."""
         if time.monotonic() - self._looked > SHARE_LOOK_S:
             self._looked = time.monotonic()
             self._note(max(1, self._drivers()))
@@ -121,7 +123,7 @@ class Share:
 
     @property
     def is_shared(self) -> bool:
-        """Whether another search uses the cluster."""
+        """True if another search uses the cluster."""
         return self._known > 1
 
     def _note(self, drivers: int) -> None:
@@ -134,26 +136,14 @@ class Share:
                 logger.warning("%d searches share this cluster: %d of %d workers each.", drivers, share, self._workers)
 
 
-def drivers_on_cluster() -> int:
-    """How many drivers of searches the cluster has that this process is connected to."""
-    from ray._private.state import state  # Ray's public table of jobs needs its dashboard
-    from ray.core.generated.gcs_pb2 import JobTableData
-
-    table = state._connect_and_get_accessor().get_job_table(
-        skip_submission_job_info_field=True, skip_is_running_tasks_field=True
-    )
-    jobs = map(JobTableData.FromString, table)
-    return sum(not job.is_dead and job.config.ray_namespace == NAMESPACE for job in jobs)
-
-
-# How long a worker may say nothing before it is taken as dead: a multiple of its own epochs.
+# Silent workers: the limit is a multiple of a worker's own slowest epoch.
 
 FLOOR_S = 600.0
-"""However short epochs are: a file system of the network may be away for minutes, and a checkpoint take as long."""
+"""Least limit after the first epoch: a network file system may be away for minutes, which delays a checkpoint."""
 
 SILENCE_LOOK_S = 1.0
 AWAKE_S = 10.0
-"""Time between two looks beyond this is the driver's own: a database that it waited for, a laptop that slept."""
+"""Most time between two looks that counts; the rest was the driver's (a slow database, a laptop that slept)."""
 
 
 @dataclass(kw_only=True)
@@ -166,9 +156,9 @@ class _Worker:
 
 @dataclass(frozen=True, kw_only=True)
 class Silence:
-    """A worker that has said nothing for ``seconds``, and was ``allowed`` fewer; ``slowest`` is its slowest epoch.
+    """A worker that was silent for ``seconds``, longer than ``allowed``.
 
-    ``slowest`` is None before the first one has ended.
+    ``slowest`` is the time of its slowest epoch, None before its first one ended.
     """
 
     seconds: float
@@ -183,17 +173,24 @@ class Silence:
 
 
 class Silences:
-    """What each worker's silence is, by the name of what it works at.
+    """The silence of each worker, by the name of its assignment.
 
-    A worker may say nothing for ``epochs`` times the longest time that it has needed for an epoch, with its checkpoint,
-    and for :data:`FLOOR_S`. Before its first epoch, of which imports, images and weights are a part, it may for
-    ``first_epoch_s``, and for ``epochs`` times the longest that any worker of the same study has needed.
+    After its first epoch a worker may be silent for ``epochs`` times its slowest epoch, checkpoint included, and for
+    ``floor_s`` at least. Before, while it imports, decodes images and loads weights, it may for ``first_epoch_s``, and
+    for ``epochs`` times the slowest epoch of any worker of the same study.
     """
 
-    def __init__(self, *, epochs: float, first_epoch_s: float, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        epochs: float,
+        first_epoch_s: float,
+        floor_s: float = FLOOR_S,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._epochs = epochs
         self._first_epoch_s = first_epoch_s
-        self._floor_s = min(FLOOR_S, first_epoch_s)
+        self._floor_s = min(floor_s, first_epoch_s)
         self._now = now
         self._looked = now()
         self._awake = 0.0  # seconds in which the driver listened
@@ -201,11 +198,11 @@ class Silences:
         self._slowest: dict[str | None, float] = {}
 
     def watch(self, name: str, study: str | None) -> None:
-        """From now on a worker works at ``name``, of ``study``; None where it waits for work."""
+        """Watch the worker with the assignment ``name`` unless it is watched; ``study`` is None if it has no trial."""
         self._workers.setdefault(name, _Worker(study=study, since=self._awake))
 
     def heard(self, name: str, epochs_s: Iterable[float]) -> None:
-        """A worker told of epochs that took so many seconds each, perhaps none."""
+        """Note a report of epochs that took ``epochs_s``, possibly of none."""
         worker = self._workers.get(name)
         if worker is None:
             return
@@ -214,16 +211,16 @@ class Silences:
         self._slowest[worker.study] = max(self._slowest.get(worker.study, 0.0), worker.slowest)
 
     def forget(self, name: str) -> None:
-        """Nobody works at ``name`` any more."""
+        """Stop watching ``name``."""
         self._workers.pop(name, None)
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to look."""
+        """True if the last look was :data:`SILENCE_LOOK_S` ago."""
         return self._now() - self._looked >= SILENCE_LOOK_S
 
     def too_long(self) -> dict[str, Silence]:
-        """Who has said nothing for too long, to be asked often."""
+        """Return the workers that were silent for too long. Called often."""
         now = self._now()
         self._awake += min(now - self._looked, AWAKE_S)
         self._looked = now
@@ -239,3 +236,37 @@ class Silences:
         if worker.spoke:
             return max(self._floor_s, self._epochs * worker.slowest)
         return max(self._first_epoch_s, self._epochs * self._slowest.get(worker.study, 0.0))
+
+
+CALLS_SAY_S = 600.0
+"""Time between two warnings that no call has returned."""
+
+
+class Patience:
+    """The wait for ``calls`` calls on workers: warnings, and an error after ``minutes`` without any return."""
+
+    def __init__(self, calls: int, minutes: float, bound: str = "resources.first_epoch_minutes") -> None:
+        self._calls = calls
+        self._minutes = minutes
+        self._bound = bound
+        self.answered()
+
+    def answered(self) -> None:
+        """Note that a call returned."""
+        self._since, self._say_after = time.monotonic(), CALLS_SAY_S
+
+    def look(self, left: int) -> None:
+        """Warn if no call has returned for long; ``left`` calls are left. Called often.
+
+        Raises:
+            Failure: none has returned for ``minutes``.
+        """
+        waited = time.monotonic() - self._since
+        if waited >= self._say_after:
+            logger.warning("%d of %d workers have not answered for %.0f minutes.", left, self._calls, waited / 60)
+            self._say_after += CALLS_SAY_S
+        if waited >= 60 * self._minutes:
+            raise Failure(
+                f"{left} of {self._calls} workers did not answer within {self._minutes:g} minutes ({self._bound}). See "
+                "whether their machines and what they read from (images, checkpoints) answer; the same command goes on."
+            )

@@ -15,7 +15,7 @@ from search.engines.ray_session import watched_head
 LOSES = """
 import os, signal, subprocess, sys, threading, time
 from search.cli.output import set_up_logging
-from search.engines.ray_session import ray_session
+from search.engines.ray_engine import RayEngine
 from search.config.sections import ResourcesSection
 
 def train(seconds):
@@ -29,11 +29,10 @@ def kill():
             os.kill(int(pid), signal.SIGKILL)
 
 set_up_logging()
-with ray_session():
-    from search.engines.ray_tune import map_on_workers
-
+engine = RayEngine(ResourcesSection())
+with engine.session():
     threading.Thread(target=kill).start()
-    map_on_workers(train, [600], resources=ResourcesSection())
+    engine.map(train, [600])
 """
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from optuna.trial import TrialState
 from support.services import Nodes, ray_nodes
-from support.sleeping_driver import DIES
+from support.sleeping_engine import DIES
 from support.sleeping_search import SleepingSearch
 
 from benchmarks.slots import SECONDS

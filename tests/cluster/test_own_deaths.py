@@ -9,8 +9,9 @@ from ray.air.execution._internal import RayActorManager
 from ray.exceptions import ActorDiedError, ActorUnavailableError, OutOfMemoryError, RayActorError
 from ray.tune.execution import tune_controller
 
-from search.engines import ray_tune as tuner
-from search.engines.ray_tune import ActorManager, ActorOutOfMemory, use_in_tune
+from search.engines import ray_private, ray_tune as tuner
+from search.engines.ray_private import ActorManager, ActorOutOfMemory, error_of, use_actor_manager
+from trainables.mistakes import Failure
 
 DIED = ActorDiedError()
 UNAVAILABLE = ActorUnavailableError("Socket closed", None)
@@ -42,8 +43,8 @@ def test_a_death_is_a_trial_s_own_where_its_machine_says_so(
 def test_the_error_is_the_one_that_tune_met(tmp_path: Path) -> None:
     file = tmp_path / "error.pkl"
     file.write_bytes(ray.cloudpickle.dumps(UNAVAILABLE))
-    assert isinstance(tuner._error_of(SimpleNamespace(pickled_error_file=str(file))), ActorUnavailableError)
-    assert tuner._error_of(SimpleNamespace(pickled_error_file=None)) is None
+    assert isinstance(error_of(SimpleNamespace(pickled_error_file=str(file))), ActorUnavailableError)
+    assert error_of(SimpleNamespace(pickled_error_file=None)) is None
 
 
 def test_an_actor_that_ray_ends_for_its_memory_is_one_that_died(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,5 +58,15 @@ def test_an_actor_that_ray_ends_for_its_memory_is_one_that_died(monkeypatch: pyt
     assert str(met[0]) == "low on memory"
     assert met[1] is DIED
     monkeypatch.setattr(tune_controller, "RayActorManager", RayActorManager)
-    use_in_tune()
+    use_actor_manager()
     assert tune_controller.RayActorManager is ActorManager
+
+
+def test_the_installed_ray_has_every_private_part() -> None:
+    ray_private.check_private_parts()
+
+
+def test_a_missing_private_part_is_named_with_its_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(tune_controller, "RayActorManager")
+    with pytest.raises(Failure, match=r"needs tune_controller.RayActorManager, which Ray \S+ does not have: install"):
+        ray_private.check_private_parts()

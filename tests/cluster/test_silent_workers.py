@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from optuna.trial import TrialState
 from support.driving import only
-from support.sleeping_driver import FLOOR, LOOPS, STOPS
+from support.sleeping_engine import FLOOR, LOOPS, STOPS
 from support.sleeping_search import SleepingSearch
 
 from benchmarks.slots import SECONDS
@@ -60,15 +60,16 @@ def test_a_trial_for_which_no_machine_comes_ends_the_search(
 ) -> None:
     """No machine has a GPU, and none had when the search began: what refuses that is passed by."""
     from search.engines import waiting as placement
-    from search.engines.ray_session import ray_session
+    from search.engines.ray_engine import RayEngine
 
     monkeypatch.setattr(placement, "SAY_S", 2.0)
     monkeypatch.setattr(placement, "END_S", 8.0)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     queue = TrialQueue(only(search_stage(opened(search={"trials": 2}, losses=["mpa"]))))
-    with ray_session():
-        from search.engines.ray_tune import run_queue
-
-        with pytest.raises(Failure, match=r"one asks for 1 CPUs and 1 GPUs, the cluster has 1 .* no other can come"):
-            run_queue(queue, resources=ResourcesSection(gpus_per_trial=1), concurrent=2)
+    engine = RayEngine(ResourcesSection(gpus_per_trial=1))
+    with (
+        engine.session(),
+        pytest.raises(Failure, match=r"one asks for 1 CPUs and 1 GPUs, the cluster has 1 .* no other can come"),
+    ):
+        engine.run(queue, concurrent=2)
     assert "Without one the search ends soon" in caplog.text

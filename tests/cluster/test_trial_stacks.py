@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 from support.driving import drive, only, record
 
 from search.driver.stages import confirm_stages, search_stage
-from search.engines.ray_tune import Stack
+from search.engines.base import Stack
 from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study.trial_queue import MAX_CRASHES, RunningTrial, TrialListener, TrialQueue

@@ -26,7 +26,6 @@ class Scenario:
     epochs: int
     epoch_s: float = 0.15
     folds: int = 0
-    sleeping: bool = True
     nodes: int = 0
     postgres: bool = False
     store: bool = False

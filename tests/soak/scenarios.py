@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from conftest import draw_folder, small_search
+from support.sleeping_engine import ENGINE
 
 from soak.scenario import Content, Scenario
 
@@ -31,6 +32,7 @@ def sleeping(trials: int, epochs: int, **search: Any) -> Content:
             "losses": ["mpa"],
             "search": {"trials": trials, "pruner": "none", "sampler": "random", **search},
             "stages": ["search"],
+            "resources": {"engine": ENGINE},
         }
 
     return content
@@ -42,7 +44,7 @@ def _training(trials: int, epochs: int) -> Content:
         made |= {"name": name, "losses": ["proxy_anchor"]}
         made["search"] = {"trials": trials, "pruner": "none", "sampler": "random"}
         made["training"] |= {"epochs": epochs}
-        made |= {"selection": {"finalists": 1, "seeds": 1}, "final": {"seeds": 1}}
+        made |= {"selection": {"finalists": 1, "seeds": 1}, "final": {"seeds": 1}, "resources": {"engine": "ray"}}
         return made
 
     return content
@@ -68,7 +70,6 @@ _TRAININGS = Scenario(
     losses=("proxy_anchor",),
     trials=6,
     epochs=20,
-    sleeping=False,
     nodes=1,
     disks=True,
     openings=1,
@@ -149,7 +150,6 @@ SCENARIOS = {
             trials=3,
             epochs=10,
             folds=2,
-            sleeping=False,
             nodes=1,
             members=("random", "qmc"),
             openings=1,

@@ -25,7 +25,6 @@ from soak.tools.processes import DRIVER, RUN, Process, descendants, end, marked
 from soak.tools.store import FaultyHandler
 
 TRAINS = re.compile(r"^ray::.*(Train|Sleeping)")
-SLEEPING = ROOT / "tests" / "support" / "sleeping_driver.py"
 CLOCKED = ROOT / "tests" / "soak" / "tools" / "clocked_driver.py"
 NOTICES = {
     "RAY_health_check_period_ms": "1000",
@@ -164,8 +163,8 @@ class World:
     def start(self) -> None:
         """Give the command, again if it was given before."""
         program = ["-m", "search"]
-        if self.scenario.sleeping:
-            program = [str(CLOCKED if self.scenario.clock else SLEEPING)]
+        if self.scenario.clock:
+            program = [str(CLOCKED)]
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),

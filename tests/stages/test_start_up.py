@@ -1,8 +1,8 @@
-"""A search's start: images are decoded while Ray starts, and what is waited for is said."""
+"""The start of a search: images are decoded while its engine starts, and each phase is printed."""
 
 import io
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,34 +13,55 @@ from conftest import draw_folder, small_search
 from rich.console import Console
 
 from search.config.search_config import parse_config
+from search.config.sections import ResourcesSection
 from search.driver import start_up
 from search.driver.progress_view import StoreProgress
 from search.driver.start_up import Phases, get_ready
+from search.engines.base import Engine
+from search.engines.ray_engine import RayEngine
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan
+from search.study.trial_queue import TrialQueue
 from trainables.data.store.cache import is_used
 from trainables.mistakes import Mistakes
 
 
 @pytest.fixture
-def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A Ray that only says when it starts and ends; two trials fit."""
-    order: list[str] = []
+def order() -> list[str]:
+    """What happens during a start, in order."""
+    return []
 
-    @contextmanager
-    def session() -> Iterator[None]:
-        time.sleep(0.2)
-        order.append("Ray is there")
-        try:
-            yield
-        finally:
-            order.append("Ray is gone")
 
-    monkeypatch.setattr(start_up, "ray_session", session)
-    monkeypatch.setattr("search.engines.ray_tune.slots", lambda *_: 2)
-    monkeypatch.setattr("search.engines.ray_nodes.make_nodes_ready", lambda *_: None)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    return order
+@pytest.fixture
+def engine(order: list[str]) -> Engine:
+    """An engine with two slots that notes when its session opens and ends."""
+
+    class Noting(Engine):
+        title = "Ray"
+
+        @contextmanager
+        def session(self) -> Iterator[None]:
+            time.sleep(0.2)
+            order.append("Ray is there")
+            try:
+                yield
+            finally:
+                order.append("Ray is gone")
+
+        def load(self) -> None:
+            time.sleep(0.5 if self.images_first else 0)
+            order.append("loaded")
+
+        def slots(self) -> int:
+            return 2
+
+        def run(self, queue: TrialQueue, concurrent: int) -> None:
+            raise NotImplementedError
+
+        def map(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
+            raise NotImplementedError
+
+    return Noting(ResourcesSection())
 
 
 @pytest.fixture
@@ -57,43 +78,44 @@ def said(console: Console) -> list[str]:
 
 
 def test_images_are_decoded_while_ray_starts(
-    order: list[str], planned: Callable[[Path], Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, order: list[str], planned: Callable[[Path], Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = planned(draw_folder(tmp_path / "images"))
     held = type(plan.images).held
     monkeypatch.setattr(type(plan.images), "held", lambda *given: (order.append("images"), held(*given))[1])
     console = spoken()
     with ExitStack() as stack:
-        assert get_ready([plan], console, Phases(console, time.time()), stack) == 2
+        assert get_ready([plan], engine, console, Phases(console, time.time()), stack) == 2
         store = plan.images.make()
         assert is_used(store)
     assert store.is_dir()
     assert not is_used(store)
-    assert order == ["images", "Ray is there", "images", "Ray is gone"]
+    assert order == ["images", "loaded", "Ray is there", "images", "Ray is gone"]
     begun, ready = said(console)
     assert begun == "Decoding images and starting Ray …"
     assert ready.startswith("Images and Ray are ready after ")
 
 
-def test_on_a_cluster_everything_is_imported_before_it_is_joined(
-    order: list[str], planned: Callable[[Path], Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_images_first_and_everything_imported_where_an_engine_asks_for_it(
+    engine: Engine, order: list[str], planned: Callable[[Path], Plan], tmp_path: Path
 ) -> None:
     plan = planned(draw_folder(tmp_path / "images"))
-    monkeypatch.setenv("RAY_ADDRESS", "auto")
-    monkeypatch.setattr(start_up, "_prepare", lambda makes: (time.sleep(0.5), order.append("prepared")))
+    engine.images_first = True
     console = spoken()
     with ExitStack() as stack:
-        get_ready([plan], console, Phases(console, time.time()), stack)
-    assert order == ["prepared", "Ray is there", "Ray is gone"]
+        get_ready([plan], engine, console, Phases(console, time.time()), stack)
+    assert order == ["loaded", "Ray is there", "Ray is gone"]
 
 
-def test_images_that_cannot_be_read_end_ray(order: list[str], planned: Callable[[Path], Plan], tmp_path: Path) -> None:
+def test_images_that_cannot_be_read_end_ray(
+    engine: Engine, order: list[str], planned: Callable[[Path], Plan], tmp_path: Path
+) -> None:
     root = draw_folder(tmp_path / "images")
     plan = planned(root)
     (root / plan.split.train[0] / "00.png").write_bytes(b"no image")
     console = spoken()
     with pytest.raises(Mistakes, match="1 of 80 images cannot be read"), ExitStack() as stack:
-        get_ready([plan], console, Phases(console, time.time()), stack)
+        get_ready([plan], engine, console, Phases(console, time.time()), stack)
     assert order == ["Ray is there", "Ray is gone"]
 
 
@@ -123,3 +145,10 @@ def test_images_that_stand_still_are_said(monkeypatch: pytest.MonkeyPatch, caplo
     start_up._Background(lambda: time.sleep(1), [images]).wait()
     assert all("No image was decoded for 0 minutes. See whether the disk" in message for message in caplog.messages)
     assert len(caplog.messages) >= 2
+
+
+def test_on_a_cluster_images_are_decoded_before_ray_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert not RayEngine(ResourcesSection()).images_first
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    assert RayEngine(ResourcesSection()).images_first

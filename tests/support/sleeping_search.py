@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,8 +11,9 @@ import optuna
 import sqlalchemy
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
-from support.commands import without_ended_workers, write_search
+from support.commands import command, without_ended_workers, write_search
 from support.services import ROOT
+from support.sleeping_engine import ENGINE
 
 PATIENCE_S = 900
 _REPORTS = sqlalchemy.text(
@@ -40,16 +40,16 @@ class SleepingSearch:
             "losses": ["mpa"],
             "search": {"trials": trials, "pruner": pruner, **({"storage": storage} if storage else {})},
             "stages": ["search"],
+            "resources": {"engine": ENGINE},
         }
         self.file = write_search(path / "sleeps.yaml", content)
 
     def start(self) -> subprocess.Popen[bytes]:
-        """A driver on its way, as ``holdout run`` starts one."""
-        driver = ROOT / "tests" / "support" / "sleeping_driver.py"
-        command = [sys.executable, str(driver), "run", str(self.file), "--runs", str(self.runs)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        """Start ``holdout run``."""
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+        arguments = command("run", self.file, "--runs", self.runs)
         with self._said.open("ab") as said:
-            return subprocess.Popen(command, stdout=said, stderr=said, env=environment)
+            return subprocess.Popen(arguments, stdout=said, stderr=said, env=environment)
 
     def said(self) -> str:
         """What its drivers have said."""

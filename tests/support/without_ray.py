@@ -1,8 +1,9 @@
-"""Whole searches and campaigns in this process, without Ray and MLflow: trainings and scores are made up."""
+"""Whole searches and campaigns in this process, without MLflow: trainings and scores are made up."""
 
 import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from support.driving import record
 
+from search.engines.base import Engine
 from search.selection.retrieval_file import FOLDER, Scoring
 from search.selection.scoring import retrieval_of
 from search.study.trial_queue import RunningTrial, TrialQueue
@@ -19,26 +21,49 @@ from trainables.data.store.contents import read_contents
 CHECKPOINT = "attempt-1/best.safetensors"
 
 
-def without_ray(monkeypatch: pytest.MonkeyPatch) -> list[Scoring]:
-    """Patch what starts Ray or MLflow away; gives the list to which every scoring is added."""
-    scored: list[Scoring] = []
+class MadeUp(Engine):
+    """One slot whose trainings and scores are made up; ``scored`` lists the tasks of every scoring."""
 
-    def get_ready(plans: Sequence[Any], *_: Any) -> int:
-        for plan in plans:
-            plan.images.make()
+    title = "nothing"
+    scored: list[Scoring]
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        yield
+
+    def slots(self) -> int:
         return 1
 
-    def score_all(_: Any, tasks: Sequence[Scoring], **__: Any) -> list[Any]:
-        scored.extend(tasks)
-        return [_scores(task) for task in tasks]
+    def run(self, queue: TrialQueue, concurrent: int) -> None:
+        while job := queue.next_trial():
+            path = Path(job.spec.directory) / CHECKPOINT
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"")
+            last = job.spec.training.epochs
+            for epoch in range(1, last + 1):
+                made = {**record(epoch, _value(job, epoch)), "checkpoint": CHECKPOINT}
+                if not queue.on_trial_result(job, {"records": [made], "finished": epoch == last}):
+                    break
 
-    monkeypatch.setattr("search.driver.pipeline.get_ready", get_ready)
+    def map(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
+        self.scored.extend(arguments)
+        return [_scores(task) for task in arguments]
+
+
+def without_ray(monkeypatch: pytest.MonkeyPatch) -> list[Scoring]:
+    """Let commands in this process use :class:`MadeUp` and no MLflow; return the list of every scoring."""
+    engine = type("MadeUp", (MadeUp,), {"scored": []})
+    use(monkeypatch, engine)
+    scored: list[Scoring] = engine.scored
+    return scored
+
+
+def use(monkeypatch: pytest.MonkeyPatch, engine: Callable[..., Engine]) -> None:
+    """Let commands in this process use an engine, whatever their search files name, and no MLflow."""
+    monkeypatch.setattr("search.driver.pipeline.make_engine", engine)
     monkeypatch.setattr("search.driver.pipeline.make_projection", lambda plan: None)
     monkeypatch.setattr("search.driver.pipeline.Tracker", NoTracker)
     monkeypatch.setattr("search.driver.pipeline._synchronised", lambda *_: "MLflow is not asked.")
-    monkeypatch.setattr("search.engines.ray_tune.run_queue", _run_queue)
-    monkeypatch.setattr("search.engines.ray_tune.map_on_workers", score_all)
-    return scored
 
 
 class NoTracker:
@@ -47,18 +72,6 @@ class NoTracker:
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: True
-
-
-def _run_queue(queue: TrialQueue, **_: Any) -> None:
-    while job := queue.next_trial():
-        path = Path(job.spec.directory) / CHECKPOINT
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"")
-        last = job.spec.training.epochs
-        for epoch in range(1, last + 1):
-            made = {**record(epoch, _value(job, epoch)), "checkpoint": CHECKPOINT}
-            if not queue.on_trial_result(job, {"records": [made], "finished": epoch == last}):
-                break
 
 
 def _value(job: RunningTrial, epoch: int) -> float:

@@ -1,5 +1,6 @@
-"""One attempt at a training on a worker."""
+"""The trainings of one worker process: attempts at trials, trained an epoch at a time."""
 
+import gc
 import logging
 import socket
 from collections.abc import Sequence
@@ -8,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 from trainables.files import as_path
 from trainables.spec import EpochRecord, TrialSpec
 from trainables.storage import DiskFull, is_full
-from trainables.training.distributed import RankLost
 from trainables.training.trial_log import TrialLog
 
 if TYPE_CHECKING:
@@ -21,12 +21,67 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Attempt:
-    """One worker's attempt at training ``spec`` on ``devices``, with its own log.
+class Worker:
+    """The attempts that one worker process trains together.
 
-    Its news carry the ``directory`` of the trial and one of: ``{"records": […], "finished": bool}``, the epochs not yet
-    reported; ``{"failure": {"cause": …, "reason": …}}``; or ``{"disk_full": sentence}``, which does not fail the trial:
-    it is resumed when there is space.
+    Independent of the engine that runs the process. Importing this module does not import torch, which costs a driver
+    2 s and 800 MB. :class:`search.engines.base.Engine` drives it; a replacement needs the same four methods.
+    """
+
+    def __init__(self, *, cpus: float, gpus: int) -> None:
+        """Set torch's threads to ``cpus`` (at least 1) and use the first ``gpus`` GPUs that this process sees."""
+        import torch
+
+        torch.set_num_threads(max(1, int(cpus)))
+        self._devices = [torch.device("cuda", number) for number in range(gpus)] or [torch.device("cpu")]
+        self._attempts: dict[str, Attempt] = {}
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """The directories of the current attempts."""
+        return tuple(self._attempts)
+
+    def assign(self, ended: Sequence[str], begun: Sequence[TrialSpec]) -> None:
+        """Drop the attempts in the directories ``ended``; train ``begun`` from the next step on."""
+        for directory in ended:
+            if attempt := self._attempts.pop(directory, None):
+                attempt.end()
+        if ended:
+            self._free()
+        self._attempts |= {spec.directory: Attempt(spec, self._devices) for spec in begun}
+
+    def step(self) -> list[dict[str, Any]]:
+        """Train the next epoch of each attempt and return their news; a resumed attempt first reports what it has.
+
+        Failures are news and not exceptions: the process survives, and the study records the cause.
+
+        Raises:
+            RankLost: a process that shares an attempt's batches died; this process has to end too.
+        """
+        news = train_together(tuple(self._attempts.values())) if self._attempts else []
+        if failed := [entry["directory"] for entry in news if "records" not in entry]:
+            self.assign(failed, ())
+        return news
+
+    def end(self) -> None:
+        """Drop all attempts and free the device."""
+        self.assign(self.directories, ())
+
+    def _free(self) -> None:
+        gc.collect()  # modules refer to themselves through hooks, and their memory is needed now
+        if self._devices[0].type == "cuda":
+            import torch
+
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+
+
+class Attempt:
+    """The training of ``spec`` on ``devices``, as far as this process has trained it, and its log.
+
+    Its news name it by ``directory`` and hold one of ``{"records": […], "finished": bool}`` (epochs not yet reported),
+    ``{"failure": {"cause": …, "reason": …}}``, or ``{"disk_full": sentence}``. A full disk is not a failure of the
+    training, which resumes when there is room.
     """
 
     def __init__(self, spec: TrialSpec, devices: "Sequence[torch.device]") -> None:
@@ -73,6 +128,7 @@ class Attempt:
         Raises:
             RankLost: ``error`` is one; the trial is retried elsewhere, as if this process had died.
         """
+        from trainables.training.distributed.ranks import RankLost  # imports torch
         from trainables.training.train import failure_of
 
         self.log.failure(error)

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
+from search.config.engines import engine_name
 from search.config.search_config import SearchConfig
 from search.config.validation import Findings
 from search.plan.checks.data import BATCH_KEYS
@@ -149,7 +150,8 @@ def check_machine(found: Findings, config: SearchConfig) -> None:
     A cluster's resources are checked on connection, before anything is created.
     """
     lacking: list[str] = []
-    if address := os.environ.get("RAY_ADDRESS"):
+    address = os.environ.get("RAY_ADDRESS")
+    if address and engine_name(config.resources.engine, config.resources.gpus_per_trial) == "ray":
         found.add(_cluster_mistakes(address))
     else:
         for key, there in {"cpus_per_trial": lambda: os.cpu_count() or 1, "gpus_per_trial": _gpus}.items():

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from support.small_training import drawn_images, small_spec
-from support.trained_here import trial_of
+from support.trained_here import worker_of
 
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
-from trainables.trial import TrainingTrial
+from trainables.training.attempt import Worker
 
 
 @pytest.fixture
@@ -20,14 +20,14 @@ def specs(tmp_path: Path) -> list[TrialSpec]:
     return [replace(small_spec(images, tmp_path / str(seed), epochs=3), seed=seed) for seed in range(3)]
 
 
-def told(trial: TrainingTrial) -> dict[str, dict[str, Any]]:
-    return {entry.pop("directory"): entry for entry in trial.step()["news"]}
+def told(trial: Worker) -> dict[str, dict[str, Any]]:
+    return {entry.pop("directory"): entry for entry in trial.step()}
 
 
 def test_members_come_go_and_fail_one_by_one(specs: list[TrialSpec]) -> None:
     first, second, third = specs
     broken = replace(first, directory=f"{first.directory}-broken", model=ModelConfig(weights="nowhere.pth"))
-    trial = trial_of(first, broken)
+    trial = worker_of(first, broken)
     news = told(trial)
     assert news[broken.directory]["failure"]["cause"] == "CODE_ERROR"
     (record,) = news[first.directory]["records"]
@@ -43,11 +43,11 @@ def test_members_come_go_and_fail_one_by_one(specs: list[TrialSpec]) -> None:
     assert set(told(trial)) == {second.directory, third.directory}
     news = told(trial)
     assert [news[spec.directory]["finished"] for spec in (second, third)] == [True, False]
-    trial.cleanup()
-    assert told(trial) == {}, "it waits"
+    trial.end()
+    assert told(trial) == {}, "it has nothing to train"
 
-    again = trial_of(first)  # from its checkpoint, as after a lost worker
+    again = worker_of(first)  # from its checkpoint, as where its worker was lost
     assert [entry["epoch"] for entry in told(again)[first.directory]["records"]] == [1, 2]
     news = told(again)[first.directory]
     assert ([entry["epoch"] for entry in news["records"]], news["finished"]) == ([3], True)
-    again.cleanup()
+    again.end()

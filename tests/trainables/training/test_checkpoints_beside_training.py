@@ -14,6 +14,7 @@ from typing import IO, Any
 import pytest
 import torch
 from support.small_training import drawn_images, small_spec
+from support.trained_here import worker_of
 
 from trainables.data.store.spec import StoreSpec
 from trainables.files import write_whole
@@ -21,10 +22,10 @@ from trainables.inference.model_files import read_tensors
 from trainables.spec import EpochRecord, TrialSpec
 from trainables.storage import AnyPath, StorageFailure
 from trainables.training import checkpoints
+from trainables.training.attempt import Worker
 from trainables.training.checkpoints import forget_last, load_checkpoint
 from trainables.training.cross_validation import begin
 from trainables.training.train import Training, train
-from trainables.trial import TrainingTrial
 
 ROOT = Path(__file__).parents[3]
 CPU = torch.device("cpu")
@@ -149,19 +150,11 @@ def test_who_stops_a_training_has_what_it_trained(spec: TrialSpec, writing: thre
         assert len(Training(spec, CPU).records) == 1
 
 
-def trial_of(spec: TrialSpec) -> TrainingTrial:
-    """Return a trial without its actor."""
-    trial = TrainingTrial.__new__(TrainingTrial)
-    trial._devices, trial._attempts = [CPU], {}
-    trial.assign((), [spec])
-    return trial
-
-
-@pytest.mark.parametrize("ends", [TrainingTrial.cleanup, lambda trial: trial.reset_config({"specs": ()})])
-def test_an_actor_s_trial_that_ends_has_written_everything(
-    spec: TrialSpec, ends: Callable[[TrainingTrial], object], writing: threading.Event
+@pytest.mark.parametrize("ends", [Worker.end, lambda worker: worker.assign(worker.directories, ())])
+def test_an_attempt_that_ends_has_written_everything(
+    spec: TrialSpec, ends: Callable[[Worker], object], writing: threading.Event
 ) -> None:
-    trial = trial_of(spec)
+    trial = worker_of(spec)
     trial.step()
     with soon(writing):
         ends(trial)
@@ -169,11 +162,11 @@ def test_an_actor_s_trial_that_ends_has_written_everything(
 
 
 def test_a_pruned_trial_that_still_writes_leaves_its_best_model(spec: TrialSpec, writing: threading.Event) -> None:
-    trial = trial_of(spec)
+    trial = worker_of(spec)
     trial.step()
     forget_last(spec.directory)  # as the driver does when it prunes
     writing.set()
-    trial.cleanup()
+    trial.end()
     assert {path.name for path in Path(spec.directory).rglob("attempt-*/*")} == {"best.safetensors"}
 
 
@@ -187,23 +180,23 @@ def test_a_full_disk_is_no_failure_of_the_training(
 ) -> None:
     """It is reported by the next epoch's step, or by the last epoch's own step."""
     monkeypatch.setattr(checkpoints, "write_whole", refuse)
-    trial = trial_of(replace(spec, training=replace(spec.training, epochs=epochs)))
-    news = [trial.step()["news"][0] for _ in range(epochs)]
+    trial = worker_of(replace(spec, training=replace(spec.training, epochs=epochs)))
+    news = [trial.step()[0] for _ in range(epochs)]
     assert set(news[-1]) == {"directory", "disk_full"}
     assert f"There is no space left for {spec.directory}, where " in news[-1]["disk_full"]
     assert [len(entry["records"]) for entry in news[:-1]] == [1] * (epochs - 1)
 
 
 def test_a_full_disk_does_not_hinder_the_next_trial(spec: TrialSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver has already ended the trial, so the error is only logged."""
-    trial = trial_of(spec)
+    """The driver has ended the trial already, so nobody is told but the log."""
+    trial = worker_of(spec)
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "write_whole", refuse)
         trial.step()
-        assert trial.reset_config({"specs": [replace(spec, directory=f"{spec.directory}-next")]})
+        trial.assign(trial.directories, [replace(spec, directory=f"{spec.directory}-next")])
     assert "No space left" in next((Path(spec.directory) / "logs").iterdir()).read_text()
-    (news,) = trial.step()["news"]
-    trial.cleanup()
+    (news,) = trial.step()
+    trial.end()
     assert len(news["records"]) == 1
 
 
@@ -213,6 +206,7 @@ sys.path[:0] = [".", "tests"]
 import torch
 torch.set_num_threads(int(sys.argv[3]))
 from trainables.training import checkpoints
+from trainables.training.attempt import Worker
 from trainables.training.train import train
 write_whole = checkpoints.write_whole
 written = []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.own_parts import Greys
 from support.stores import PLACES, place
-from support.trained_here import trial_of
+from support.trained_here import worker_of
 
 from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
@@ -47,13 +47,13 @@ def spec_in(directory: str, cache: Path) -> TrialSpec:
 def test_attempts_are_read_one_after_the_other(directory: str, tmp_path: Path) -> None:
     assert read_log(directory) == ""
     spec = spec_in(directory, tmp_path / "cache")
-    first = trial_of(spec)
+    first = worker_of(spec)
     first.step()
     assert "epoch 1: loss " in read_log(directory)  # before it ends
-    first.cleanup()
-    second = trial_of(spec)
-    assert [len(second.step()["news"][0]["records"]) for _ in range(2)] == [1, 1]
-    second.cleanup()
+    first.end()
+    second = worker_of(spec)
+    assert [len(second.step()[0]["records"]) for _ in range(2)] == [1, 1]
+    second.end()
     said = [line[20:] for line in read_log(directory).splitlines()]
     assert [line.split(" on ")[0] for line in said if line.startswith("Training")] == [
         "Training begins",
@@ -76,8 +76,8 @@ def test_attempts_are_read_one_after_the_other(directory: str, tmp_path: Path) -
 )
 def test_a_failure_is_written_whole(changes: dict[str, object], words: str, tmp_path: Path) -> None:
     spec = replace(spec_in(str(tmp_path / "trial"), tmp_path / "cache"), hyperparameters={}, **changes)
-    trial = trial_of(spec)
-    (news,) = trial.step()["news"]
+    trial = worker_of(spec)
+    (news,) = trial.step()
     assert news["failure"]["cause"] == "CODE_ERROR"
     said = read_log(spec.directory)
     assert "Training failed.\nTraceback (most recent call last):" in said
@@ -109,9 +109,9 @@ def test_a_log_that_cannot_be_written_fails_nothing(tmp_path: Path, caplog: pyte
     spec = spec_in(str(tmp_path / "trial"), tmp_path / "cache")
     (tmp_path / "trial").mkdir()
     (tmp_path / "trial" / "logs").touch()  # a file where the folder should be
-    trial = trial_of(spec)
-    results = [trial.step()["news"][0] for _ in range(2)]
-    trial.cleanup()
+    trial = worker_of(spec)
+    results = [trial.step()[0] for _ in range(2)]
+    trial.end()
     assert results[-1]["finished"]
     assert len([record for record in caplog.records if "cannot be written" in record.getMessage()]) == 1
 

@@ -1,4 +1,4 @@
-"""A Ray Tune trial on several devices reports like one on one device, and dies with any of its ranks."""
+"""A worker with several devices: it reports as with one, and a rank that dies ends it as its own death."""
 
 import os
 import signal
@@ -10,26 +10,26 @@ import pytest
 import torch
 from support.small_training import drawn_images, small_spec
 
+from trainables.training.attempt import Worker
 from trainables.training.distributed import RankLost
 from trainables.training.distributed.training import FirstRank
-from trainables.trial import TrainingTrial
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def trial(tmp_path: Path) -> Iterator[TrainingTrial]:
-    """Return a trial on two devices, without its actor."""
-    trial = TrainingTrial.__new__(TrainingTrial)
-    trial._devices, trial._attempts = [CPU, CPU], {}
+def trial(tmp_path: Path) -> Iterator[Worker]:
+    """A worker with two devices."""
+    trial = Worker(cpus=torch.get_num_threads(), gpus=0)
+    trial._devices = [CPU, CPU]
     spec = small_spec(drawn_images(tmp_path), tmp_path, epochs=3)
     trial.assign((), (replace(spec, validation_classes=()),))
     yield trial
-    trial.cleanup()
+    trial.end()
 
 
-def test_it_reports_its_epochs_and_ends_with_a_rank_that_dies(trial: TrainingTrial) -> None:
-    (news,) = trial.step()["news"]
+def test_it_reports_its_epochs_and_ends_with_a_rank_that_dies(trial: Worker) -> None:
+    (news,) = trial.step()
     assert [record["epoch"] for record in news["records"]] == [1]
     (attempt,) = trial._attempts.values()
     training = attempt.training
@@ -42,8 +42,8 @@ def test_it_reports_its_epochs_and_ends_with_a_rank_that_dies(trial: TrainingTri
     assert "RankLost" in next(Path(training.spec.directory).rglob("*.log")).read_text()
 
 
-def test_a_trial_that_is_ended_leaves_nobody(trial: TrainingTrial) -> None:
-    """After pruning, the actor takes the next trial on the same GPUs."""
+def test_a_trial_that_is_ended_leaves_nobody(trial: Worker) -> None:
+    """As after pruning: the worker takes the next trial, on the same GPUs."""
     trial.step()
     (attempt,) = trial._attempts.values()
     training = attempt.training
@@ -51,5 +51,5 @@ def test_a_trial_that_is_ended_leaves_nobody(trial: TrainingTrial) -> None:
     assert training._others is not None
     (other,) = training._others._processes
     del attempt, training
-    trial.reset_config({"specs": ()})
+    trial.assign(trial.directories, ())
     assert other.poll() is not None

@@ -1,28 +1,31 @@
-"""``holdout`` with trainings that only sleep: a driver as it is, whose trials cost nothing."""
+"""Ray with trainings that only sleep; a search file selects it as ``resources.engine``."""
 
 import os
 import signal
 from pathlib import Path
 from typing import Any
 
-from search.engines.ray_session import import_ray
+from benchmarks.sleeping_trial import SleepingWorker
+from search.engines.ray_engine import RayEngine
+from search.engines.waiting import FLOOR_S
 
 DIES = "HOLDOUT_TEST_DIES"
 STOPS = "HOLDOUT_TEST_STOPS"
 LOOPS = "HOLDOUT_TEST_LOOPS"
+ENGINE = "support.sleeping_engine:SleepingRay"
 FLOOR = "HOLDOUT_TEST_FLOOR_S"
-"""How long a worker of the driver that is started may say nothing, however short its epochs are."""
+"""Seconds that a worker of the driver may be silent, however short its epochs are."""
 
 
 def sleeping() -> type:
-    """A training that sleeps. The node's environment names the ends of directories whose trials do worse.
+    """Return a worker that sleeps. The node's environment names the ends of directories whose trials do worse.
 
     One dies in its first epoch, always; one is stopped in its second epoch, and one loops in it for ever, both once.
+    The class is local to this function, so that Ray sends it whole: nodes need not find this module.
     """
-    from benchmarks.sleeping_trial import SleepingTrial
 
-    class Sleeping(SleepingTrial):
-        def step(self) -> dict[str, Any]:
+    class Sleeping(SleepingWorker):
+        def step(self) -> list[dict[str, Any]]:
             if self._is(DIES) and self._epoch == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
             if self._epoch == 1 and (self._is(STOPS) or self._is(LOOPS)):
@@ -46,12 +49,8 @@ def sleeping() -> type:
     return Sleeping
 
 
-if __name__ == "__main__":
-    import_ray()  # sets its token, which has to happen before anything else imports Ray
-    import search.engines.ray_tune
-    import search.engines.waiting
-    from search.cli.main import main
+class SleepingRay(RayEngine):
+    """Ray with workers that sleep."""
 
-    search.engines.ray_tune.TrainingTrial = sleeping()  # type: ignore[misc,assignment]
-    search.engines.waiting.FLOOR_S = float(os.environ.get(FLOOR, search.engines.waiting.FLOOR_S))
-    main()
+    worker = sleeping()
+    floor_s = float(os.environ.get(FLOOR, FLOOR_S))

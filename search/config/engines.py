@@ -1,0 +1,52 @@
+"""The table of engines, and the choice that ``resources.engine: auto`` makes among them.
+
+The rows are read without importing an engine; :mod:`search.engines.base` says what an engine is.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from trainables.mistakes import Mistakes, suggestion
+from trainables.parts import PartRow, PartTable, is_own
+
+AUTO = "auto"
+
+_ROWS = {
+    "ray": PartRow(path="search.engines.ray_engine:RayEngine"),
+    "local": PartRow(path="search.engines.local:Local"),
+    "in_process": PartRow(path="search.engines.in_process:InProcess"),
+}
+
+ENGINES: PartTable[Any, PartRow] = PartTable("engine", _ROWS, base="search.engines.base:Engine")
+
+_DEVICES = Path("/dev")
+
+
+def known_engine(name: str) -> str:
+    """Return ``name`` if it is ``auto``, a row of :data:`ENGINES` or an import path.
+
+    Raises:
+        Mistakes: it is none of them.
+    """
+    known = [AUTO, *ENGINES]
+    if name in known or is_own(name):
+        return name
+    raise Mistakes(
+        f"must be one of {', '.join(known)}, or the import path of an engine, such as mylab.engines:Mine; it is "
+        f"{name!r}{suggestion(name, known)}."
+    )
+
+
+def engine_name(engine: str, gpus_per_trial: float) -> str:
+    """Resolve ``resources.engine``.
+
+    ``auto`` is ``local`` where one machine without a GPU is all there is: no ``RAY_ADDRESS``, no NVIDIA device, and
+    none asked for. Everywhere else it is ``ray``. Both train the same numbers and retry the same failures
+    (``tests/engines/``); ``local`` reports its first epoch some ten seconds earlier.
+    """
+    if engine != AUTO:
+        return engine
+    if os.environ.get("RAY_ADDRESS") or gpus_per_trial or any(_DEVICES.glob("nvidia[0-9]*")):
+        return "ray"
+    return "local"

@@ -1,0 +1,178 @@
+"""The interface between a driver and an engine, which runs the trials of a queue on workers.
+
+The study decides and the engine carries out: an engine keeps no state that a search needs to resume.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from search.config.engines import ENGINES, engine_name
+from search.config.sections import ResourcesSection
+from search.engines.waiting import FLOOR_S, Silences
+from search.study import RunningTrial, TrialQueue
+from trainables.data.store.spec import StoreSpec
+from trainables.mistakes import Failure
+from trainables.spec import TrialSpec
+from trainables.training.attempt import Worker
+
+
+class NoEngine(Failure):
+    """An engine that cannot be started or reached."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckResult:
+    """The result of a check of a machine; ``mend`` is the advice where ``state`` is not ok."""
+
+    check: str
+    state: Literal["ok", "warning", "failed"]
+    found: str
+    mend: str = ""
+
+
+class Engine(ABC):
+    """Workers for the trials of searches that ask for the same ``resources``.
+
+    A driver makes an engine, opens its :meth:`session`, and uses the other methods inside. Nothing is started and
+    nothing heavy is imported before that.
+
+    Attributes:
+        title: what the engine starts, for sentences: "Ray".
+        worker: the class that every worker process makes an object of.
+        floor_s: seconds that a worker may be silent, however short its epochs are.
+        checks: checks of this machine for ``holdout doctor``.
+        images_first: True if the images have to be decoded before the session opens, instead of meanwhile.
+    """
+
+    title: ClassVar[str]
+    worker: ClassVar[type[Any]] = Worker
+    floor_s: ClassVar[float] = FLOOR_S
+    checks: ClassVar[tuple[Callable[[], Iterator[CheckResult]], ...]] = ()
+    images_first: bool = False
+
+    def __init__(self, resources: ResourcesSection, max_concurrent: int | None = None) -> None:
+        self.resources = resources
+        self.max_concurrent = max_concurrent
+
+    @abstractmethod
+    def session(self) -> AbstractContextManager[None]:
+        """Return a context in which the workers can be used; every process started in it ends with it.
+
+        Raises:
+            NoEngine: on entry, if the engine cannot be started or reached.
+        """
+
+    def load(self) -> None:  # noqa: B027
+        """Import what the other methods need. Called from another thread while the session opens."""
+
+    @abstractmethod
+    def slots(self) -> int:
+        """Return the number of trials that can run at once, ``max_concurrent`` at most.
+
+        Raises:
+            Mistakes: not even one trial fits.
+        """
+
+    def prepare(self, images: Sequence[StoreSpec], shared: Sequence[str]) -> None:  # noqa: B027
+        """Decode ``images`` on all other machines and check that they share the folders and URLs ``shared``.
+
+        Raises:
+            Mistakes: images that cannot be read, or a folder or URL that is not the same everywhere.
+            DiskFull: a machine has no space for the images.
+        """
+
+    @abstractmethod
+    def run(self, queue: TrialQueue, concurrent: int) -> None:
+        """Train everything in ``queue``, at most ``concurrent`` trials at once.
+
+        A worker that dies loses its trials (:meth:`Stack.on_error`); exceptions of the queue end the run.
+        """
+
+    @abstractmethod
+    def map(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
+        """Return ``function`` of each argument in order, computed by workers: a trial's CPUs and at most one GPU each.
+
+        Raises:
+            Exception: the first that ``function`` raised; ``Failure`` and ``Mistakes`` arrive unchanged.
+        """
+
+    def silences(self) -> Silences:
+        """Return a new record of the workers' silence, with the limits of ``resources``."""
+        return Silences(
+            epochs=self.resources.silent_epochs,
+            first_epoch_s=60 * self.resources.first_epoch_minutes,
+            floor_s=self.floor_s,
+        )
+
+
+def make_engine(resources: ResourcesSection, max_concurrent: int | None = None) -> Engine:
+    """Return the engine that ``resources.engine`` names.
+
+    Raises:
+        Mistakes: its import path leads to no engine.
+    """
+    engine: Engine = ENGINES[engine_name(resources.engine, resources.gpus_per_trial)](resources, max_concurrent)
+    return engine
+
+
+class Stack:
+    """Up to ``size`` trials of ``queue`` that one worker trains together; empty while it waits for work.
+
+    The worker identifies its trials by their directories, which no other training uses.
+    """
+
+    def __init__(self, queue: TrialQueue, size: int) -> None:
+        self._queue = queue
+        self._size = size
+        self._members: dict[str, RunningTrial] = {}
+
+    @property
+    def members(self) -> tuple[RunningTrial, ...]:
+        """The trials."""
+        return tuple(self._members.values())
+
+    @property
+    def study(self) -> str | None:
+        """The name of the trials' study; None for an empty stack."""
+        return next((member.study.name for member in self._members.values()), None)
+
+    def fill(self, *, at_once: int, workers: int) -> tuple[TrialSpec, ...]:
+        """Take trials from the queue while there is room; at most ``at_once`` run on all ``workers``."""
+        taken: list[TrialSpec] = []
+        while len(self._members) < self._size:
+            members = self.members
+            running = (
+                self._queue.next_beside(members, at_once=at_once, workers=workers)
+                if members
+                else self._queue.next_trial()
+            )
+            if running is None:
+                break
+            self._members[running.spec.directory] = running
+            taken.append(running.spec)
+        return tuple(taken)
+
+    def on_result(self, news: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+        """Record the news of a step in the studies; return the directories of the trials that end here."""
+        told = {entry["directory"]: entry for entry in news}
+        together = len(self._members)
+        ended: list[str] = []
+        for directory, running in tuple(self._members.items()):
+            if directory in told:
+                goes_on = self._queue.on_trial_result(running, told[directory], together)
+            else:  # the worker never got it: its spec cannot be read there
+                self._queue.on_trial_error(running, "its worker could not take it", own=True, together=together)
+                goes_on = False
+            if not goes_on:
+                del self._members[directory]
+                ended.append(directory)
+        return tuple(ended)
+
+    def on_error(self, reason: str, *, own: bool) -> None:
+        """Record that the worker died; ``own`` is False if its machine is gone."""
+        members, self._members = self.members, {}
+        for running in members:
+            self._queue.on_trial_error(running, reason, own=own, together=len(members))

@@ -1,0 +1,53 @@
+"""An engine that trains in the driver's own process, one worker at a time: for notebooks and tests."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from search.engines.base import Engine, Stack
+from search.study import TrialQueue
+
+WAIT_S = 0.2
+
+
+class InProcess(Engine):
+    """One worker in this process. A training that crashes the process or hangs takes the search with it."""
+
+    title = "PyTorch"
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Give PyTorch a trial's number of threads; the previous number is restored at the end."""
+        import torch
+
+        threads = torch.get_num_threads()
+        torch.set_num_threads(max(1, int(self.resources.cpus_per_trial)))
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+    def slots(self) -> int:
+        """Return the size of one stack."""
+        return min(self.resources.stack, self.max_concurrent or self.resources.stack)
+
+    def run(self, queue: TrialQueue, concurrent: int) -> None:
+        """Train the queue, one stack after another."""
+        worker = self.worker(cpus=self.resources.cpus_per_trial, gpus=math.ceil(self.resources.gpus_per_trial))
+        stack = Stack(queue, self.resources.stack)
+        try:
+            while not queue.done:
+                worker.assign((), stack.fill(at_once=concurrent, workers=1))
+                if not stack.members:
+                    time.sleep(0 if queue.done else WAIT_S)  # a pause: the storage of checkpoints is away
+                while stack.members:
+                    ended = stack.on_result(worker.step())
+                    worker.assign(ended, stack.fill(at_once=concurrent, workers=1) if stack.members else ())
+        finally:
+            worker.end()
+
+    def map(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
+        """Return ``function`` of each argument, computed here one by one."""
+        return [function(argument) for argument in arguments]

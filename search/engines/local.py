@@ -1,0 +1,279 @@
+"""An engine without Ray: worker processes of this machine, reused from trial to trial."""
+
+import math
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import Pipe
+from typing import Any
+
+from search.config.sections import ResourcesSection
+from search.engines.base import Engine, Stack
+from search.engines.capacity import Node, at_once, trials_on
+from search.engines.local_worker import Answer, Assign, Begin, Call
+from search.engines.waiting import Patience
+from search.study import TrialQueue
+from trainables.mistakes import Failure
+
+LOOK_S = 0.2
+"""Time between two looks at the queue and at the workers' silence."""
+
+END_S = 5.0
+"""Time for a worker that closed its pipe to exit."""
+
+PROGRAM = "from search.engines.local_worker import main; main()"
+"""Imported and not run as ``-m``, so that the orders have the same classes on both sides."""
+
+CALLS = 3
+"""Attempts at a call whose workers die."""
+
+
+class Local(Engine):
+    """One worker process for each trial, or stack of trials, that fits on this machine.
+
+    The processes start with the session and import PyTorch while the driver decodes images. One that dies or falls
+    silent is replaced, and its trials resume from their checkpoints, as with Ray. Where memory runs out, Linux ends a
+    worker before the driver. No worker outlives its driver.
+    """
+
+    title = "local workers"
+
+    def __init__(self, resources: ResourcesSection, max_concurrent: int | None = None) -> None:
+        super().__init__(resources, max_concurrent)
+        self._processes: dict[int, _Process] = {}
+        self._events: queue.SimpleQueue[tuple[_Process, Answer | None]] = queue.SimpleQueue()
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Start the workers; end all of them on exit."""
+        try:
+            for number in range(self.resources.workers(self.slots())):
+                self._process(number)
+            yield
+        finally:
+            self._end(list(self._processes.values()))
+
+    def slots(self) -> int:
+        """Return the number of trials that fit on this machine."""
+        node: Node = {"CPU": os.cpu_count() or 1, "GPU": len(visible_gpus()) if self.resources.gpus_per_trial else 0}
+        return at_once(self.resources, self.max_concurrent, [node])
+
+    def run(self, queue: TrialQueue, concurrent: int) -> None:
+        """Train everything in ``queue``, at most ``concurrent`` trials at once."""
+        workers = self.resources.workers(concurrent)
+        silences = self.silences()
+        stacks: dict[_Process, Stack] = {}
+        ended: dict[_Process, tuple[str, ...]] = {}  # directories that a worker has still to drop
+        try:
+            while True:
+                for process in [self._process(number) for number in range(workers)]:
+                    if process.is_busy:
+                        continue
+                    stack = stacks.setdefault(process, Stack(queue, self.resources.stack))
+                    if begun := stack.fill(at_once=concurrent, workers=workers):
+                        silences.forget(process.name)  # the next epoch builds models, as the first one does
+                    if stack.members or ended.get(process):
+                        silences.watch(process.name, stack.study)
+                        specs = tuple(pickle.dumps(spec) for spec in begun)
+                        process.order(Assign(ended=ended.pop(process, ()), begun=specs))
+                if queue.done and not any(process.is_busy for process in self._processes.values()):
+                    return
+                if event := self._next_event():
+                    process, answer = event
+                    stack = stacks.get(process, Stack(queue, 0))
+                    if answer is None:
+                        silences.forget(process.name)
+                        stacks.pop(process, None)
+                        stack.on_error(process.death(), own=True)
+                    elif stack.members:
+                        records = [record for news in answer.value for record in news.get("records", ())]
+                        silences.heard(process.name, [record["end"] - record["start"] for record in records])
+                        ended[process] = stack.on_result(answer.value)
+                    else:  # it has dropped its trials, and waits
+                        silences.forget(process.name)
+                if silences.is_due:
+                    for name, silence in silences.too_long().items():
+                        self._processes[int(name)].kill(str(silence))
+        except BaseException:
+            self._end(list(self._processes.values()))
+            raise
+
+    def map(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
+        """Return ``function`` of each argument in order, computed by the workers.
+
+        Raises:
+            Failure: the workers of one argument died :data:`CALLS` times, or none answers any more.
+        """
+        waiting = deque(range(len(arguments)))
+        running: dict[_Process, int] = {}
+        results: dict[int, Any] = {}
+        deaths: Counter[int] = Counter()
+        patience = Patience(len(arguments), self.resources.first_epoch_minutes)
+        workers = min(len(arguments), self.resources.workers(self.slots()))
+        try:
+            while waiting or running:
+                for process in [self._process(number) for number in range(workers)]:
+                    if waiting and not process.is_busy:
+                        running[process] = number = waiting.popleft()
+                        process.order(Call(task=pickle.dumps((function, arguments[number]))))
+                event = self._next_event()
+                if event is None or event[0] not in running:
+                    patience.look(len(waiting) + len(running))
+                    continue
+                process, answer = event
+                number = running.pop(process)
+                if answer is None:
+                    deaths[number] += 1
+                    if deaths[number] == CALLS:
+                        raise Failure(
+                            f"A worker died {CALLS} times at the same task ({process.death()}). See whether the "
+                            "machine has enough memory; the same command goes on."
+                        )
+                    waiting.appendleft(number)
+                elif answer.error is not None:
+                    raise answer.error from RuntimeError(answer.where)
+                else:
+                    results[number] = answer.value
+                    patience.answered()
+        finally:
+            self._end(list(running))
+        return [results[number] for number in range(len(arguments))]
+
+    def _process(self, number: int) -> "_Process":
+        """Return worker ``number``, started if it is not running."""
+        if number not in self._processes:
+            begin = Begin(
+                worker=pickle.dumps(self.worker),
+                cpus=self.resources.cpus_per_trial,
+                gpus=math.ceil(self.resources.gpus_per_trial),
+            )
+            self._processes[number] = _Process(number, begin, _environment(number, self.resources), self._events)
+        return self._processes[number]
+
+    def _next_event(self) -> "tuple[_Process, Answer | None] | None":
+        """Wait up to LOOK_S; return the next answer and its worker, None instead of an answer if the worker died."""
+        try:
+            process, answer = self._events.get(timeout=LOOK_S)
+        except queue.Empty:
+            return None
+        if self._processes.get(process.number) is not process:
+            return None  # it was ended on purpose
+        process.is_busy = False
+        if answer is None:
+            del self._processes[process.number]
+            process.death()
+        return process, answer
+
+    def _end(self, processes: "Sequence[_Process]") -> None:
+        for process in processes:
+            self._processes.pop(process.number, None)
+            process.kill("it was ended")
+        for process in processes:
+            process.death()
+
+
+class _Process:
+    """A worker process, the driver's end of its pipe, and a thread that puts its answers into ``events``."""
+
+    def __init__(
+        self,
+        number: int,
+        begin: Begin,
+        environment: Mapping[str, str],
+        events: "queue.SimpleQueue[tuple[_Process, Answer | None]]",
+    ) -> None:
+        self.number = number
+        self.name = str(number)
+        self.is_busy = False
+        self._reason: str | None = None
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by death(), which quotes its end
+        self._connection, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", PROGRAM, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=self._said,
+                stderr=self._said,
+                env=environment,
+            )
+        threading.Thread(target=self._listen, args=(events,), daemon=True, name=f"worker {number}").start()
+        self._send(begin)
+
+    def order(self, order: Assign | Call) -> None:
+        """Send an order; the worker is busy until its answer, or its death, is among the events."""
+        self.is_busy = True
+        self._send(order)
+
+    def _send(self, message: Begin | Assign | Call) -> None:
+        with suppress(OSError):  # it has died, which its listener notes
+            self._connection.send(message)
+
+    def _listen(self, events: "queue.SimpleQueue[tuple[_Process, Answer | None]]") -> None:
+        while True:
+            try:
+                answer = self._connection.recv()
+            except Exception:  # the pipe is closed, or what came cannot be read
+                events.put((self, None))
+                return
+            events.put((self, answer))
+
+    def kill(self, reason: str) -> None:
+        """End the process, also one that is stopped or hangs; ``reason`` is what :meth:`death` returns."""
+        self._reason = self._reason or reason
+        self._process.kill()
+
+    def death(self) -> str:
+        """Wait for the end of the process and return its reason."""
+        try:
+            code = self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        with suppress(OSError):
+            self._connection.close()
+        if self._reason is None:
+            with self._said as said:
+                said.seek(0)
+                last = said.read().decode(errors="replace").strip().rpartition("\n")[2]
+            self._reason = (
+                f"its process was ended by {signal.Signals(-code).name}"
+                if code < 0
+                else f"its process ended with code {code}{f', {last}' if last else ''}"
+            )
+        self._said.close()
+        return self._reason
+
+
+def _environment(number: int, resources: ResourcesSection) -> dict[str, str]:
+    """Return the environment of worker ``number``: the driver's modules, a trial's threads, and its GPUs."""
+    environment = {
+        "OMP_NUM_THREADS": str(max(1, int(resources.cpus_per_trial))),
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),
+    }
+    if asked := resources.gpus_per_trial:
+        gpus = visible_gpus()
+        if asked < 1:
+            mine = gpus[number // trials_on({"GPU": 1}, {"GPU": asked})]
+        else:
+            mine = ",".join(gpus[number * int(asked) : (number + 1) * int(asked)])
+        environment["CUDA_VISIBLE_DEVICES"] = mine
+    return environment
+
+
+def visible_gpus() -> list[str]:
+    """Return the names of this process's GPUs, as ``CUDA_VISIBLE_DEVICES`` takes them."""
+    if named := [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]:
+        return named
+    import torch  # takes seconds
+
+    return [str(number) for number in range(torch.cuda.device_count())]

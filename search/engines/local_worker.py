@@ -1,0 +1,108 @@
+"""The program of a worker process, whose argument is the file descriptor of its pipe.
+
+It carries out the orders that arrive through the pipe. It exits when the pipe closes, even in the middle of an
+epoch, so no worker outlives a driver that is killed.
+"""
+
+import os
+import pickle
+import queue
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+# Orders and answers. What is a user's own is pickled by itself: if it cannot be read, the rest can.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begin:
+    """The first order: make ``worker(cpus=…, gpus=…)``, which is pickled."""
+
+    worker: bytes
+    cpus: float
+    gpus: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assign:
+    """Drop the trainings in the directories ``ended``, take the pickled specs ``begun``, train an epoch of each."""
+
+    ended: tuple[str, ...]
+    begun: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """Return a function of an argument, both in the pickled pair ``task``."""
+
+    task: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The news of a step, or the value of a call; ``error`` and its traceback ``where`` if the call raised."""
+
+    value: Any = None
+    error: Exception | None = None
+    where: str = ""
+
+
+def _call(task: bytes) -> Answer:
+    try:
+        function, argument = pickle.loads(task)
+        return Answer(value=function(argument))
+    except Exception as error:
+        where = "".join(traceback.format_exception(error))
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:  # some exceptions cannot be pickled, or not be made again
+            error = RuntimeError(f"{type(error).__name__}: {error}")
+        return Answer(error=error, where=where)
+
+
+def _assign(worker: Any, order: Assign) -> Answer:
+    worker.assign(order.ended, ())
+    for spec in order.begun:
+        try:
+            worker.assign((), (pickle.loads(spec),))
+        except Exception:
+            traceback.print_exc()  # it has no news, from which the driver learns that it was not taken
+    return Answer(value=worker.step())
+
+
+def _serve(orders: "queue.SimpleQueue[Any]", send: Callable[[Answer], None]) -> None:
+    begin = orders.get()
+    worker = pickle.loads(begin.worker)(cpus=begin.cpus, gpus=begin.gpus)
+    if orders.empty():  # while the driver decodes images
+        import trainables.training.cross_validation
+        import trainables.training.stack  # noqa: F401
+    while True:
+        order = orders.get()
+        send(_assign(worker, order) if isinstance(order, Assign) else _call(order.task))
+
+
+def _listen(connection: Connection, orders: "queue.SimpleQueue[Any]") -> None:
+    while True:
+        try:
+            orders.put(connection.recv())
+        except (EOFError, OSError):
+            os._exit(1)  # the driver has closed the pipe, or is gone
+
+
+def main() -> None:
+    """Carry out orders until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches the driver, which ends the workers
+    with suppress(OSError):  # if memory runs out, Linux ends a worker, whose trials are retried, and not the driver
+        Path("/proc/self/oom_score_adj").write_text("500")
+    connection = Connection(int(sys.argv[1]))
+    os.set_inheritable(connection.fileno(), False)
+    orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(connection, orders), daemon=True).start()
+    _serve(orders, connection.send)

@@ -1,0 +1,117 @@
+"""The contract of every engine of the table: equal numbers, reported failures, calls in order."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import StatisticsError, mean
+from typing import Any
+
+import pytest
+from optuna.trial import TrialState
+from support.driving import only
+
+from search.config.engines import ENGINES
+from search.config.sections import ResourcesSection
+from search.driver.stages import search_stage
+from search.engines.base import Engine, make_engine
+from search.plan.search import OpenedSearch
+from search.stages import Stage
+from search.study.trial_queue import QueuedStage, QueuedStudy, TrialQueue
+from search.trials import epochs_of
+from trainables.mistakes import Mistakes, raise_if_any
+from trainables.models import ModelConfig
+
+LOSS = "proxy_anchor"
+
+
+@pytest.fixture(scope="module", params=list(ENGINES))
+def engine(request: pytest.FixtureRequest, on_nodes: None) -> Iterator[Engine]:
+    """An engine with an open session and one slot."""
+    engine = make_engine(ResourcesSection(engine=request.param), max_concurrent=1)
+    with engine.session():
+        engine.load()
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def expected(search_made: Callable[..., OpenedSearch], tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """The values of a search that is trained in this process."""
+    engine = make_engine(ResourcesSection(engine="in_process"), max_concurrent=1)
+    search = made(search_made, tmp_path_factory.mktemp("expected"))
+    with engine.session():
+        return values(search, engine)
+
+
+def made(search_made: Callable[..., OpenedSearch], folder: Path) -> OpenedSearch:
+    search = search_made(folder / "runs", losses=[LOSS], search={"trials": 4}, training=TRAINING)
+    search.plan.images.make()
+    return search
+
+
+TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5, "image_size": 16}
+
+
+def values(search: OpenedSearch, engine: Engine) -> list[Any]:
+    """Train the search; return what its trials reported, without times."""
+    engine.run(TrialQueue(only(search_stage(search))), 1)
+    return [
+        (trial.number, trial.state, trial.params, [(record["loss"], record["metrics"]) for record in epochs_of(trial)])
+        for trial in search.trials(LOSS, Stage.SEARCH)
+    ]
+
+
+def with_spec(stage: QueuedStage, **changes: Any) -> QueuedStage:
+    """The stage with other training specs."""
+
+    def changed(study: QueuedStudy) -> QueuedStudy:
+        return replace(study, spec=lambda trial: replace(study.spec(trial), **changes))
+
+    return replace(stage, studies=[changed(study) for study in stage.studies])
+
+
+def test_a_search_gives_the_same_numbers(
+    engine: Engine, expected: list[Any], search_made: Callable[..., OpenedSearch], tmp_path: Path
+) -> None:
+    assert engine.slots() == 1
+    found = values(made(search_made, tmp_path), engine)
+    assert found == expected
+    assert len(found) == 4
+    assert TrialState.PRUNED in {state for _, state, _, _ in found}
+
+
+def test_a_training_that_raises_is_a_code_error(
+    engine: Engine, search_made: Callable[..., OpenedSearch], tmp_path: Path
+) -> None:
+    search = made(search_made, tmp_path)
+    broken = with_spec(search_stage(search), model=ModelConfig(weights="nowhere.pth"))
+    engine.run(TrialQueue(only(broken)), 1)
+    trials = search.trials(LOSS, Stage.SEARCH)
+    assert [trial.user_attrs["failure"]["cause"] for trial in trials] == ["CODE_ERROR"] * 4
+
+
+def test_an_exception_of_the_queue_ends_the_run(engine: Engine) -> None:
+    def stages() -> Iterator[QueuedStage]:
+        raise Mistakes("This stage is refused.")
+        yield
+
+    with pytest.raises(Mistakes, match="refused"):
+        engine.run(TrialQueue(stages()), 1)
+
+
+def test_calls_return_in_order(engine: Engine) -> None:
+    assert engine.map(mean, [[9], [4], [1]]) == [9, 4, 1]
+
+
+def test_calls_raise_what_their_function_raises(engine: Engine) -> None:
+    with pytest.raises(Mistakes) as refused:
+        engine.map(raise_if_any, [[], ["This is wrong.", "This too."]])
+    assert refused.value.sentences == ("This is wrong.", "This too.")
+    with pytest.raises(StatisticsError):
+        engine.map(mean, [[]])
+
+
+def test_preparation_takes_folders_and_images(
+    engine: Engine, search_made: Callable[..., OpenedSearch], tmp_path: Path
+) -> None:
+    search = made(search_made, tmp_path)
+    engine.prepare([search.plan.images], [search.plan.checkpoint_storage])

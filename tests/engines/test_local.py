@@ -1,0 +1,185 @@
+"""Local worker processes: deaths, silence, slots, and what is left of them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from optuna.trial import FrozenTrial, TrialState
+from support.driving import only
+from support.odd_workers import MadeUpLocal, dies, dies_always, fails
+from support.services import ROOT
+
+from search.config.sections import ResourcesSection
+from search.driver.stages import search_stage
+from search.engines.local import Local, _environment
+from search.plan.search import OpenedSearch
+from search.stages import Stage
+from search.study.trial_queue import RunningTrial, TrialListener, TrialQueue
+from search.trials import epochs_of
+from trainables.mistakes import Failure
+from trainables.spec import EpochRecord
+
+LOSS = "pnp"
+HALF = ResourcesSection(cpus_per_trial=0.5, silent_epochs=2)
+"""Two trials at once, even on a machine with one CPU."""
+
+Run = Callable[..., list[FrozenTrial]]
+
+
+@pytest.fixture
+def search(opened: Callable[..., OpenedSearch]) -> OpenedSearch:
+    search = opened(losses=[LOSS], search={"trials": 4, "pruner": "none"})
+    search.plan.images.make()
+    return search
+
+
+@pytest.fixture
+def folder(search: OpenedSearch) -> Path:
+    """The search's folder, which workers see."""
+    return search.plan.folder.path
+
+
+@pytest.fixture
+def run(search: OpenedSearch) -> Run:
+    """Train the search with two made-up workers."""
+
+    def run(engine: Local | None = None, *listeners: TrialListener) -> list[FrozenTrial]:
+        engine = engine or MadeUpLocal(HALF, max_concurrent=2)
+        with engine.session():
+            assert engine.slots() == 2
+            engine.run(TrialQueue(only(search_stage(search)), listeners), 2)
+            assert engine.map(abs, [-2, -1]) == [2, 1], "the workers are free"
+        return list(search.trials(LOSS, Stage.SEARCH))
+
+    return run
+
+
+def epochs(folder: Path) -> list[tuple[str, int, int]]:
+    """Trial, process and epoch of all that was trained, in order."""
+    lines = [line.split() for line in (folder / "epochs").read_text().splitlines()]
+    return [(trial, int(process), int(epoch)) for trial, process, epoch in lines]
+
+
+def assert_complete(trials: list[FrozenTrial]) -> None:
+    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 4
+    assert [sorted(trial.intermediate_values) for trial in trials] == [[1, 2, 3]] * 4
+
+
+def test_two_slots_train_two_trials_at_once_and_are_reused(run: Run, folder: Path) -> None:
+    assert_complete(run())
+    trained = epochs(folder)
+    assert len({process for _, process, _ in trained}) == 2
+    first = [trained.index(entry) for entry in trained if entry[2] == 1][:2]
+    assert max(first) < min(trained.index(entry) for entry in trained if entry[2] == 3)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"), [("dies", "its process was ended by SIGKILL"), ("hangs", "its worker said nothing for 0.")]
+)
+def test_a_trial_whose_worker_ends_is_retried(
+    fault: str, said: str, run: Run, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / fault).touch()
+    assert_complete(run())
+    assert not (folder / fault).exists()
+    assert [epoch for _, _, epoch in epochs(folder)].count(1) == 5, "one of four trials is trained again"
+    (message,) = [message for message in caplog.messages if "was lost" in message]
+    assert said in message
+    assert message.endswith("is tried again.")
+
+
+class Killer(TrialListener):
+    """Kills the process of the first trial that reports its second epoch, by the name of its log."""
+
+    killed = ""
+
+    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
+        if record["epoch"] == 2 and not self.killed:
+            self.killed = running.spec.directory
+            (log,) = (Path(running.spec.directory) / "logs").iterdir()
+            os.kill(int(log.stem.rpartition("-")[2]), signal.SIGKILL)
+
+
+def test_a_real_training_resumes_from_its_checkpoint(run: Run) -> None:
+    killer = Killer()
+    trials = run(Local(HALF, max_concurrent=2), killer)
+    assert_complete(trials)
+    assert all(len(epochs_of(trial)) == 3 for trial in trials)
+    said = "".join(log.read_text() for log in sorted((Path(killer.killed) / "logs").iterdir()))
+    assert "Resuming after epoch" in said
+    assert said.count("Training begins") == 2
+
+
+def test_calls_are_tried_again_when_their_worker_dies(tmp_path: Path) -> None:
+    engine = MadeUpLocal(HALF, max_concurrent=2)
+    with engine.session():
+        assert engine.map(dies, [str(tmp_path / name) for name in "abc"]) == ["a", "b", "c"]
+        with pytest.raises(Failure, match=r"died 3 times at the same task \(its process was ended by SIGKILL\)"):
+            engine.map(dies_always, [0])
+        with pytest.raises(Failure, match="It could not be done"):
+            engine.map(fails, [0])
+        assert engine.map(abs, [-1]) == [1]
+
+
+def test_a_worker_that_cannot_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("search.engines.local.PROGRAM", "raise OSError('no room')")
+    engine = Local(HALF, max_concurrent=1)
+    with engine.session(), pytest.raises(Failure, match=r"ended with code 1, OSError: no room\)"):
+        engine.map(abs, [-1])
+
+
+DRIVER = """
+import time
+from search.config.sections import ResourcesSection
+from search.engines.local import Local
+
+engine = Local(ResourcesSection(cpus_per_trial=0.5), 2)
+with engine.session():
+    print(*(process._process.pid for process in engine._processes.values()), flush=True)
+    engine.map(time.sleep, [600, 600])
+"""
+
+
+@pytest.fixture
+def driver() -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """A driver with two busy workers, and their process ids."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", DRIVER], stdout=subprocess.PIPE, text=True, env=environment) as driver:
+        assert driver.stdout is not None
+        workers = [int(pid) for pid in driver.stdout.readline().split()]
+        assert all(map(alive, workers))
+        time.sleep(1)
+        yield driver, workers
+        driver.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_no_worker_outlives_its_driver(driver: tuple[subprocess.Popen[str], list[int]], number: int) -> None:
+    process, workers = driver
+    process.send_signal(number)
+    process.wait(60)
+    deadline = time.monotonic() + 60
+    while any(map(alive, workers)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("gpus_per_trial", "seen"), [(0.5, ["0", "0", "1", "1"]), (1, ["0", "1", "2", "3"]), (2, ["0,1", "2,3"])]
+)
+def test_workers_see_their_own_gpus(gpus_per_trial: float, seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    resources = ResourcesSection(gpus_per_trial=gpus_per_trial)
+    assert [_environment(number, resources)["CUDA_VISIBLE_DEVICES"] for number in range(len(seen))] == seen

@@ -1,0 +1,74 @@
+"""Workers for the tests of engines: trainings that are made up, die, hang, or say where they ran."""
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from support.driving import record
+
+from search.engines.local import Local
+from trainables.mistakes import Failure
+
+
+class MadeUpWorker:
+    """Reports an epoch a step; a file ``dies`` or ``hangs`` in the runs folder makes the next second epoch do so."""
+
+    def __init__(self, *, cpus: float, gpus: int) -> None:
+        self._epochs: dict[str, int] = {}
+        self._specs: dict[str, Any] = {}
+
+    def assign(self, ended: Sequence[str], begun: Sequence[Any]) -> None:
+        for directory in ended:
+            self._specs.pop(directory, None)
+        for spec in begun:
+            self._specs[spec.directory] = spec
+            self._epochs[spec.directory] = 0
+
+    def step(self) -> list[dict[str, Any]]:
+        return [self._news(directory) for directory in self._specs]
+
+    def end(self) -> None:
+        self._specs.clear()
+
+    def _news(self, directory: str) -> dict[str, Any]:
+        folder = Path(directory).parents[2]
+        self._epochs[directory] += 1
+        epoch = self._epochs[directory]
+        time.sleep(0.05)
+        with (folder / "epochs").open("a") as log:
+            log.write(f"{Path(directory).name} {os.getpid()} {epoch}\n")
+        if epoch == 2:
+            for name in ("dies", "hangs"):
+                if (folder / name).exists():
+                    (folder / name).unlink()
+                    os.kill(os.getpid(), signal.SIGKILL if name == "dies" else signal.SIGSTOP)
+        last = self._specs[directory].training.epochs
+        return {"directory": directory, "records": [record(epoch, epoch / 10)], "finished": epoch == last}
+
+
+class MadeUpLocal(Local):
+    """Local processes with made-up trainings, which may be silent for 2 s."""
+
+    worker = MadeUpWorker
+    floor_s = 2.0
+
+
+def fails(_: Any) -> None:
+    """Raise a failure."""
+    raise Failure("It could not be done.")
+
+
+def dies(file: str) -> str:
+    """End the process by SIGKILL unless ``file`` exists, which is made then; return its name."""
+    if not Path(file).exists():
+        Path(file).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Path(file).name
+
+
+def dies_always(_: Any) -> None:
+    """End the process by SIGKILL."""
+    os.kill(os.getpid(), signal.SIGKILL)
