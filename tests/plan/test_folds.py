@@ -104,7 +104,7 @@ def test_pruning_is_over_folds(opened: Opened) -> None:
     assert {trial.state for trial in trials[2:]} == {TrialState.PRUNED}
     assert max(trials[4].intermediate_values) == 2
     assert len(epochs_of(trials[4])) == 6
-    assert "pruned after fold 2: its map_at_r 0.6000 was number" in trials[4].user_attrs["outcome"]
+    assert "pruned after fold 2: its map_at_r 0.6000 ranked" in trials[4].user_attrs["outcome"]
 
 
 @pytest.mark.parametrize("death", [1, 3, 5, 11])

@@ -171,18 +171,18 @@ def test_rungs_double_from_an_eighth_of_the_epochs() -> None:
 def test_plans_are_told_in_words() -> None:
     plans = {name: pruner(steps=8).plan for name, pruner in PRUNERS.items()}
     assert plans == {
-        "asha": "after epochs 2, 4 the best half goes on",
+        "asha": "after epochs 2, 4 the top half continues",
         "hyperband": "40% of the trials are compared after epochs 2, 4, 30% of the trials are compared after epoch 4, "
-        "30% are never pruned; each time the best half of a bracket goes on",
-        "median": "after each epoch from 2 on, once 4 trials are complete, what is below their median at that epoch "
-        "ends",
+        "30% are never pruned; each time the top half of a bracket continues",
+        "median": "after each epoch from 2 on, once 4 trials are complete, trials below their median at that epoch "
+        "are pruned",
         "none": "no trial is pruned",
     }
 
 
 def test_folds_are_compared_like_epochs() -> None:
-    assert PRUNERS["asha"](steps=10, unit="fold").plan == "after folds 2, 4, 8 the best half goes on"
-    assert PRUNERS["asha"](steps=2, unit="fold").plan == "no trial is pruned, 2 folds are too few"
+    assert PRUNERS["asha"](steps=10, unit="fold").plan == "after folds 2, 4, 8 the top half continues"
+    assert PRUNERS["asha"](steps=2, unit="fold").plan == "no trial is pruned: 2 folds are too few"
 
 
 @pytest.mark.parametrize("name", PRUNERS)
