@@ -35,7 +35,7 @@ from .scoring import (
 )
 from .selection import (
     EXPORTED as EXPORTED,
-    MEND as MEND,
+    REPAIR as REPAIR,
     Family as Family,
     SealedTest as SealedTest,
     Selection as Selection,

@@ -1,4 +1,9 @@
-"""Thumbnails of the test images that a report may show."""
+"""Thumbnails of the test images that a report may show.
+
+They are written when the test is scored, since the test images are not read again.
+
+Shapes: N test images, Q queries, K ranks, S sampled images, T thumbnails, G shown queries.
+"""
 
 import io
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,22 +23,18 @@ from trainables.data.store.contents import StoreContents, read_contents
 from trainables.files import reading
 from trainables.metrics.table import is_retrieval
 
-# Small pictures of the test images that a report may show, kept when the test is scored, since nobody opens it again.
-#
-# Shapes: T pictures, G queries.
-
 NAME = "thumbnails.npz"
 SHORT_SIDE = 64
 QUALITY = 80
 LIMIT = 3_000_000
-"""Bytes of pictures for a test set at most; the first ones that are asked for are kept."""
+"""The maximum size of all thumbnails of a test set in bytes; the first ones requested are stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Thumbnails:
-    """WebP files of test images by their numbers, the queries to show, and the ``metric`` that these were chosen by.
+    """WebP files of test images by their numbers, the queries to show, and the ``metric`` by which they were chosen.
 
-    The metric is None where none has a score for each query; then there are no queries.
+    The metric is None, and there are no queries, if no metric scores single queries.
     """
 
     pictures: Mapping[int, bytes]
@@ -41,9 +42,9 @@ class Thumbnails:
     metric: str | None
 
     def to_bytes(self) -> bytes:
-        """The content of the file, which is of numpy's kind (npz)."""
+        """Return the content of the file, in numpy's npz format."""
         content = io.BytesIO()
-        np.savez(  # WebP is compressed
+        np.savez(  # not compressed: WebP is
             content,
             rows_T=np.array([*self.pictures], dtype=np.int32),
             lengths_T=np.array([len(picture) for picture in self.pictures.values()], dtype=np.int32),
@@ -56,10 +57,10 @@ class Thumbnails:
 
     @classmethod
     def read(cls, path: Path) -> "Thumbnails":
-        """The file at ``path``.
+        """Read the file at ``path``.
 
         Raises:
-            FileNotFoundError: it is gone.
+            FileNotFoundError: it does not exist.
         """
         with reading(path), np.load(path) as file:
             content = {name: file[name] for name in file.files}
@@ -79,7 +80,7 @@ class Thumbnails:
 
 
 def make_pictures(contents: StoreContents, keys: Iterable[str], limit: int = LIMIT) -> list[bytes]:
-    """The images called ``keys`` as WebP files, their short side at most 64 pixels, as many as ``limit`` bytes hold."""
+    """Return the images ``keys`` as WebP files with a short side of at most 64 pixels, up to ``limit`` bytes in all."""
     row_of = {key: row for row, key in enumerate(contents.image_keys)}
     starts_N = np.cumsum(contents.lengths_N) - contents.lengths_N
     made: list[bytes] = []
@@ -104,16 +105,14 @@ def _webp(image: Image.Image) -> bytes:
     return content.getvalue()
 
 
-# The test images that a report shows, chosen when all models of an opening are scored.
-
 Scored = tuple[Mapping[str, Any], Mapping[str, bytes]]
-"""What a worker gives of a model: its scores, and its files by their names."""
+"""The result of scoring a model: its scores, and its files by name."""
 
 
 def thumbnails_of(store: Path, selection: Selection, scored: Sequence[Scored]) -> Thumbnails:
-    """The pictures to keep of the opened images at ``store``, which are read for it, and for which queries they are.
+    """Make the thumbnails of the opened images at ``store``.
 
-    Queries come first, then their neighbours by the first model of each configuration, then the images of the map.
+    The queries come first, then their neighbours by the first model of each configuration, then the images of the map.
     """
     scores, files = scored[0]
     per_image = read_arrays(files[scores["per_image"]])
@@ -139,14 +138,14 @@ def thumbnails_of(store: Path, selection: Selection, scored: Sequence[Scored]) -
     wanted = list(dict.fromkeys([*rows, *chain.from_iterable(zip(*neighbours, strict=True)), *on_map]))
     pictures = make_pictures(read_contents(store), [keys[row] for row in wanted])
     return Thumbnails(
-        pictures=dict(zip(wanted, pictures, strict=False)),  # the last ones may have found no room
+        pictures=dict(zip(wanted, pictures, strict=False)),  # the last ones may exceed the limit
         queries=tuple(queries),
         metric=metric,
     )
 
 
 def first_models(scores: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The first of the models of each configuration: that of its first seed and fold."""
+    """Return the first model of each configuration, that of its first seed and fold."""
     firsts: dict[tuple[str, int], Mapping[str, Any]] = {}
     for model in scores:
         firsts.setdefault((model["loss"], model["source_trial"]), model)
@@ -154,13 +153,13 @@ def first_models(scores: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]
 
 
 def read_arrays(content: bytes, *names: str) -> dict[str, NDArray[Any]]:
-    """The arrays ``names`` of an npz file, or all."""
+    """Return the arrays ``names`` of an npz file, or all of them."""
     with np.load(io.BytesIO(content)) as file:
         return {name: file[name] for name in names or file.files}
 
 
 def _mean_score(role: Mapping[str, Confirmation], metric: str, scored: Sequence[Scored]) -> NDArray[np.float64]:
-    """The score of each image, averaged over the models of a role's configurations, all losses weighing the same."""
+    """Return the score of each image, averaged over the models of each loss, then over the losses."""
     of_losses: list[NDArray[np.float64]] = []
     for loss, entry in role.items():
         found = [

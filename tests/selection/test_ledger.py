@@ -156,7 +156,7 @@ def test_a_damaged_ledger_is_one_sentence_and_the_user_s_a_warning(
     (state / "holdout" / "test_openings.jsonl").write_text("{half a li")
     with caplog.at_level(logging.WARNING):
         assert ledger.openings() == [opening]
-    assert "it is left aside" in caplog.text
+    assert "it is ignored" in caplog.text
     (tmp_path / "runs" / "test_openings.jsonl").write_text("{half a li")
     with pytest.raises(Mistakes, match=r"Line 1 of the ledger of test openings, .* is damaged"):
         ledger.openings()

@@ -123,7 +123,7 @@ def test_a_full_disk_is_said_in_a_sentence(
         assert not tracker.close()
         (said,) = [message for message in caplog.messages if "MLflow" in message]
         assert said.startswith(
-            "MLflow cannot be written (OperationalError: database or disk is full). Training goes on"
+            "MLflow cannot be written (OperationalError: database or disk is full). Training continues"
         )
         assert "Traceback" not in capfd.readouterr().err
         disk.clear()
