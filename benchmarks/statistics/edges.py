@@ -31,7 +31,6 @@ def search(trials: int, optimum: float | None, noise: float, seed: int) -> list[
     rungs: dict[int, list[float]] = {step: [] for step in STEPS}
     for _ in range(trials):
         trial = study.ask({name: entry.distribution for name, entry in SPACE.items()})
-        trial.set_user_attr("params", trial.params)
         quality = -((trial.params["y"] - 0.5) ** 2) - (trial.params["z"] - 0.4) ** 2
         quality -= 0 if optimum is None else (trial.params["x"] - optimum) ** 2
         value, state = 0.0, TrialState.COMPLETE

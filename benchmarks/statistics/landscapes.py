@@ -101,7 +101,7 @@ def climb(
             lost = landscape.is_lost(trial.params)
             tell(study, trial, None if lost else landscape.height(trial.params) + noise[trial.number])
         if number < sampler.trials:
-            study.sampler = sampler.sampler_of(number, study.get_trials(deepcopy=False))
+            study.sampler = sampler.build(number, study.get_trials(deepcopy=False))
             sampler.space.suggest(study.ask())
             running.append(number)
     return study.get_trials(deepcopy=False)
@@ -141,7 +141,7 @@ def lost_and_best(sampler_name: str, way: str, slots: int, searches: int) -> tup
         sampler = SAMPLERS[sampler_name](loss="made-up", space=space, seed=seed, trials=TRIALS)
         generator = np.random.default_rng(seed)
         trials = climb(make(sampler), landscape, sampler, tell, slots=slots, generator=generator)
-        modelled = trials[sampler.unmodelled + slots - 1 :]
+        modelled = trials[sampler.startup_trials + slots - 1 :]
         lost.append(float(np.mean([landscape.is_lost(trial.params) for trial in modelled])))
         best.append(max(landscape.height(trial.params) for trial in trials if not landscape.is_lost(trial.params)))
     return lost, best

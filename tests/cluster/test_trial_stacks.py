@@ -283,7 +283,7 @@ def test_after_a_death_each_is_tried_by_itself_for_an_epoch_and_then_together_ag
     workers.step(0)
     workers.step(0)
     workers.step(0, "process dies")
-    assert caplog.text.count("was lost (ActorDiedError) and is tried again by itself.") == 3
+    assert caplog.text.count("was lost (ActorDiedError); retrying it alone.") == 3
     trained = []
     while len(workers.numbers(0)) != 3:
         workers.step(0)
@@ -305,8 +305,8 @@ def test_what_does_not_fit_in_memory_is_tried_again_beside_fewer(
     assert {trial.state for trial in search.trials("mpa", Stage.SEARCH)} == {TrialState.COMPLETE}
     (said,) = caplog.messages
     assert said == (
-        "4 trials like small/mpa trial 0 do not fit in memory together (too much): they are tried again, at most 2 at "
-        "once. Set resources.stack to 2 to spare another search that."
+        "4 trials like small/mpa trial 0 do not fit in memory together (too much); retrying at most 2 at once. "
+        "Set resources.stack to 2 to avoid this in another search."
     )
 
 

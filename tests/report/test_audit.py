@@ -58,7 +58,7 @@ def test_pruned_trials_are_trained_to_their_end_as_they_began(search: OpenedSear
         first = searched[trial.user_attrs["source_trial"]]
         assert first.number in pruned
         assert job.spec.seed == first.user_attrs["seed"]
-        assert trial.user_attrs["params"] == first.user_attrs["params"]
+        assert trial.params == first.params
         assert trial.intermediate_values.items() >= first.intermediate_values.items(), "the same training, and more"
 
 

@@ -22,7 +22,6 @@ def trial(number: int, value: float | None, x: float, **attributes: Any) -> Froz
         params={"x": x},
         distributions={"x": FloatDistribution(0, 10)},
         user_attrs={
-            "params": {"x": x},
             **{
                 f"epoch:{n:06d}": {"epoch": n, "metrics": {"m": trial_value}}
                 for n, trial_value in enumerate(values, start=1)
@@ -93,7 +92,6 @@ def test_pruned_trials_that_got_far_fill_the_places() -> None:
             value=values[-1],
             params={"x": number},
             distributions={"x": FloatDistribution(0, 10)},
-            user_attrs={"params": {"x": number}},
             intermediate_values={2 * rung: value for rung, value in enumerate(values, start=1)},
         )
         made.number = number

@@ -19,8 +19,7 @@ from search.driver.stages import search_stage
 from search.plan.make_plan import make_plan
 from search.plan.search import OpenedSearch
 from search.stages import Stage
-from search.study.sampler import at
-from search.study.samplers import SAMPLERS
+from search.study.samplers import SAMPLERS, quantile
 from search.study.storage.driver import DriverStorage
 from search.study.storage.open import open_storage
 from search.study.trial_queue import RunningTrial, TrialQueue
@@ -79,7 +78,7 @@ def hashed(job: RunningTrial, epoch: int) -> float:
 
 def proposals(search: OpenedSearch) -> list[dict[str, Any]]:
     (loss,) = search.config.loss_names
-    return [trial.user_attrs["params"] for trial in search.study(loss, Stage.SEARCH).trials()]
+    return [trial.params for trial in search.study(loss, Stage.SEARCH).trials()]
 
 
 def test_every_row_is_tested() -> None:
@@ -131,9 +130,7 @@ def test_a_space_without_a_choice_gives_other_seeds_of_the_default(make: Make, s
     drive(search)
     trials = search.study("proxy_anchor", Stage.SEARCH).trials()
     assert len(trials) == (1 if sampler in ("grid", "coordinate") else 3)
-    assert [trial.user_attrs["params"] for trial in trials] == [search.plan.spaces["proxy_anchor"].default] * len(
-        trials
-    )
+    assert [trial.params for trial in trials] == [search.plan.spaces["proxy_anchor"].default] * len(trials)
     assert [trial.user_attrs.get("replicate_of") for trial in trials] == [None, 0, 0][: len(trials)]
     assert len({trial.user_attrs["seed"] for trial in trials}) == len(trials)
     assert search.is_done(Stage.SEARCH)
@@ -310,7 +307,7 @@ def test_quasi_random_points_fall_into_every_eighth_of_every_range(make: Make) -
     ],
 )
 def test_shares_cover_a_distribution(distribution: Any) -> None:
-    values = [at(distribution, share) for share in np.linspace(0, 1, 1001)[:-1]]
+    values = [quantile(distribution, share) for share in np.linspace(0, 1, 1001)[:-1]]
     assert all(distribution._contains(distribution.to_internal_repr(value)) for value in values)
     if isinstance(distribution, CategoricalDistribution):
         assert {values.count(choice) for choice in distribution.choices} == {333, 334}
@@ -324,7 +321,7 @@ def test_shares_cover_a_distribution(distribution: Any) -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"search": {"sampler": "gp"}}, "search: sampler gp models complete trials alone, of which a pruner leaves few"),
+    ({"search": {"sampler": "gp"}}, "search: sampler gp models complete trials alone, and a pruner leaves few of them"),
     ({"search": {"sampler": "cmaes"}}, "search: sampler cmaes learns from complete trials alone"),
     ({"search": {"sampler": "coordinate", "pruner": "median"}}, "(it is median) or sampler to tpe."),
     ({"search": {"sampler": "cmaes", "pruner": "none"}}, "space.pnp.variant is a choice of Ib, Ds, Dq; pin it"),
@@ -342,7 +339,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"search": {"sampler": "coordinate", "pruner": "none"}, "losses": ["multi_similarity"]},
-        "search.trials is 16 and going over all hyperparameters of multi_similarity takes up to 119 trials",
+        "search.trials is 16 and trying all hyperparameters of multi_similarity takes up to 119 trials",
     ),
     ({"search": {"epochs": 2}}, "search.epochs is 2 and one training takes 3"),
 ]  # fmt: skip

@@ -89,7 +89,7 @@ def test_tpe_sees_what_cannot_be_trained_as_pruned_without_a_value(opened: Opene
         proposed_by_hand(search, trials, state, None) for state in (TrialState.PRUNED, TrialState.FAIL)
     )
     assert as_bad != as_unknown
-    found = [trial.user_attrs["params"] for trial in trials[1:]]
+    found = [trial.params for trial in trials[1:]]
     assert found == (as_unknown if cause == "CODE_ERROR" else as_bad)
 
 
@@ -126,7 +126,7 @@ def test_models_of_complete_trials_see_the_worst_value(opened: Opened, sampler: 
                 state=TrialState.FAIL,
                 params=default.params,
                 distributions=default.distributions,
-                user_attrs={"params": default.user_attrs["params"], "failure": {"cause": "DIVERGED", "reason": "x"}},
+                user_attrs={"failure": {"cause": "DIVERGED", "reason": "x"}},
             )
         ]
     )

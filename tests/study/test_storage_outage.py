@@ -60,9 +60,9 @@ def test_nothing_is_started_while_a_storage_is_away(
         assert not queue.has_to_wait
         assert begun(queue) is first
         assert begun(queue) is second
-    assert "is tried in 1800 s, and nothing else is started before" in caplog.text
+    assert "retrying in 1800 s; nothing else starts before" in caplog.text
     assert search.study("mpa", Stage.SEARCH).tally.started == 2
-    with pytest.raises(Failure, match=r"no trial could keep its files for 51 minutes.*No space.*the same command goes"):
+    with pytest.raises(Failure, match=r"no trial could store its files for 51 minutes.*No space.*the same command res"):
         queue.on_trial_result(first, AWAY)
     states = [trial.state for trial in search.study("mpa", Stage.SEARCH).trials()]
     assert states == [TrialState.RUNNING] * 2  # so the next driver takes them up
@@ -119,5 +119,5 @@ def test_a_trial_that_alone_cannot_keep_its_files_is_lost(opened: Callable[..., 
     assert [trial.state for trial in trials] == [TrialState.FAIL, TrialState.RUNNING]
     failure = trials[0].user_attrs["failure"]
     assert failure["cause"] == "LOST"
-    assert failure["reason"].startswith("its files could not be kept 6 times, while other trials kept theirs; the last")
+    assert failure["reason"].startswith("its files could not be stored 6 times, while those of other trials were; the")
     assert "/models/0000/attempt-1/last.pt failed" in failure["reason"]

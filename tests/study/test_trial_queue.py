@@ -28,7 +28,7 @@ def test_every_loss_gets_its_trials_in_turn_and_the_default_first(opened: Opened
     for loss in search.config.loss_names:
         trials = search.study(loss, Stage.SEARCH).trials()
         assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 4
-        assert trials[0].user_attrs["params"] == search.plan.spaces[loss].default
+        assert trials[0].params == search.plan.spaces[loss].default
         assert len({trial.user_attrs["seed"] for trial in trials}) == 4
 
 
@@ -52,7 +52,7 @@ def test_bad_trials_are_pruned_with_a_reason_and_never_the_default(opened: Opene
     assert {trial.state for trial in trials[2:]} == {TrialState.PRUNED}
     assert trials[5].intermediate_values == {1: 0.95, 2: 0.95}
     assert trials[5].user_attrs["outcome"] == (
-        "pruned after epoch 2: its map_at_r 0.9500 was number 5 of 6 at this rung, and the best half goes on"
+        "pruned after epoch 2: its map_at_r 0.9500 ranked 5 of 6 at this rung; the top half continues"
     )
 
 
@@ -164,7 +164,7 @@ def test_a_driver_that_dies_while_it_stores_a_proposal_leaves_nothing_of_it(
     again = open_search(search.plan)
     assert [trial.state for trial in again.trials("pnp", Stage.SEARCH)] == [TrialState.WAITING]
     assert [job.number for job in drive(again)] == [0, 1]
-    assert again.study("pnp", Stage.SEARCH).trial(0).user_attrs["params"] == search.plan.spaces["pnp"].default
+    assert again.study("pnp", Stage.SEARCH).trial(0).params == search.plan.spaces["pnp"].default
 
 
 def test_proposals_do_not_repeat_after_a_restart(opened: Opened) -> None:
@@ -308,7 +308,7 @@ def test_a_storage_that_goes_away_at_any_moment_costs_nothing(
     assert [trial.number for trial in trials] == [0, 1, 2]
     assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 3
     assert [trial.intermediate_values for trial in trials] == [{1: 0.1, 2: 0.2, 3: 0.3}] * 3
-    assert all(trial.user_attrs["params"].keys() == search.plan.spaces["mpa"].default.keys() for trial in trials)
+    assert all(trial.params.keys() == search.plan.spaces["mpa"].default.keys() for trial in trials)
 
 
 def test_an_epoch_that_is_trained_again_brings_its_own_checkpoint(opened: Opened) -> None:

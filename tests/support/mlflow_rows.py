@@ -52,7 +52,7 @@ def assert_mlflow_equals_the_studies(
                 (run,) = runs_by_trial.pop(f"{name}/{study}/{trial.number}")
                 assert run.info.status == statuses[trial.state]
                 assert run.data.tags["holdout.state"] == trial.state.name
-                proposed = {key: str(value) for key, value in trial.user_attrs["params"].items()}
+                proposed = {key: str(value) for key, value in trial.params.items()}
                 assert run.data.params.items() >= proposed.items()
                 stage = study.partition("@")[2] or "search"
                 assert (run.data.params["loss"], run.data.params["stage"]) == (loss, stage)

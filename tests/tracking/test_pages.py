@@ -111,7 +111,7 @@ def test_the_run_of_a_loss_shows_what_it_came_to(search: OpenedSearch) -> None:
 def test_a_trial_says_what_it_is_trained_with(search: OpenedSearch) -> None:
     run = runs_of(search, "trial")["pnp/1"]
     (trial,) = [trial for trial in search.storage.trials_of("small/pnp") if trial.number == 1]
-    assert run.data.params.items() >= {key: str(value) for key, value in trial.user_attrs["params"].items()}.items()
+    assert run.data.params.items() >= {key: str(value) for key, value in trial.params.items()}.items()
     assert run.data.params["model.backbone"] == search.config.model.backbone
     assert float(run.data.params["training.lr"]) == search.config.training.lr
     assert {name.partition("/")[0] for name in run.data.metrics} == {"train", "validation", "objective"}
@@ -122,7 +122,7 @@ def test_a_searched_learning_rate_is_the_trials(opened: Opened) -> None:
     search = opened(losses=["pnp"], search={"trials": 2}, space=space)
     drive(search)
     synchronise(recorded_outcome(search), make_projection(search.plan))
-    proposed = [str(trial.user_attrs["params"]["training.lr"]) for trial in search.storage.trials_of("small/pnp")]
+    proposed = [str(trial.params["training.lr"]) for trial in search.storage.trials_of("small/pnp")]
     assert len(set(proposed)) == 2
     assert [runs_of(search, "trial")[f"pnp/{number}"].data.params["training.lr"] for number in (0, 1)] == proposed
     assert "training.lr" not in runs_of(search, "loss")["pnp"].data.params, "none is chosen yet"
