@@ -15,7 +15,7 @@ class Tally:
     """Counts of a study's trials and epochs, kept up to date and never recounted.
 
     ``states`` counts trials, ``epochs`` the epochs that they reported, ``epochs_running`` those of running trials.
-    ``best`` is the highest value of a complete trial, None if there is none.
+    ``best`` is the highest value of a complete trial, None before the first one.
     """
 
     states: Counter[TrialState] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""The queue of trials: what is trained next, and the effect of a training's results on its study.
+"""The queue of trials: the next trial to train, and the effect of a training's results on its study.
 
 This is the studies' side of the tuner and independent of the engine. A stage is a list of studies with a budget each;
 the least-started study is asked for the next trial. It may have nothing to propose until a running trial ends: the
@@ -192,7 +192,7 @@ class TrialQueue:
         return None
 
     def next_beside(self, members: Sequence[RunningTrial], *, at_once: int, workers: int) -> RunningTrial | None:
-        """Return the next trial to train in one stack with ``members``; None if there is none now.
+        """Return the next trial to train in one stack with ``members``; None if no trial fits now.
 
         A proposed trial that does not fit the stack waits for another worker. At most ``at_once`` trials run or wait,
         so that the sampler proposes for that many slots. A stack takes at most its share of the trials left, so that
@@ -233,7 +233,7 @@ class TrialQueue:
         return [study for study in self._studies if study.has_more]
 
     def _studies_with(self, key: Hashable) -> list[QueuedStudy]:
-        """Return the open studies that had a trial with ``key``; if there are none, those whose keys are unknown."""
+        """Return the open studies that had a trial with ``key``; without any, those whose keys are unknown."""
         studies = self._open_studies
         known = [study for study in studies if key in self._keys.get(study.study.name, ())]
         return known or [study for study in studies if study.study.name not in self._keys]
@@ -423,5 +423,5 @@ class _Outage:
 
     @property
     def left_s(self) -> float:
-        """The rest of the pause, in seconds; 0 if there is none."""
+        """The rest of the pause in seconds, 0 without one."""
         return max(0.0, self._until - time.monotonic())

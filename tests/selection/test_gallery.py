@@ -1,4 +1,4 @@
-"""Which queries are shown, and the small pictures of them."""
+"""The queries that a report shows, and their thumbnails."""
 
 import io
 from pathlib import Path

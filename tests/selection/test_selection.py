@@ -1,4 +1,4 @@
-"""Choosing, and freezing the choice."""
+"""Finalists, confirmations and the frozen selection."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from trainables.mistakes import Mistakes
 
 
 def trial(number: int, value: float | None, x: float, **attributes: Any) -> FrozenTrial:
-    """A stored trial with one parameter x, best in its second epoch."""
+    """Return a stored trial with one parameter x, best in its second epoch."""
     values = [] if value is None else [value / 2, value, value / 3]
     made = create_trial(
         state=TrialState.FAIL if value is None else TrialState.COMPLETE,
@@ -106,7 +106,7 @@ def test_the_default_is_confirmed_even_where_it_failed() -> None:
 
 
 def test_an_unlucky_replicate_that_was_pruned_counts() -> None:
-    """As far below the complete ones at the end as it was when it was pruned."""
+    """It is as far below the complete ones at the end as it was when it was pruned."""
     unlucky = create_trial(
         state=TrialState.PRUNED,
         value=0.25,

@@ -1,4 +1,4 @@
-"""What is said of trials that begin before others have ended, beside what Optuna's samplers do."""
+"""Messages about trials proposed without a model, compared with what Optuna's samplers do."""
 
 from collections.abc import Callable
 from io import StringIO
@@ -28,7 +28,7 @@ from search.study.trial_queue import TrialQueue
 def test_as_many_trials_are_left_to_chance_as_is_said(
     opened: Callable[..., OpenedSearch], sampler: str, attribute: str, trials: int, slots: int
 ) -> None:
-    """Optuna keeps what its model proposes in the trial, and nothing where it draws."""
+    """Optuna stores a model's proposal in the trial, and nothing for a random one."""
     search = opened(
         search={"trials": trials, "sampler": sampler, "pruner": "none"},
         losses=["proxy_anchor"],

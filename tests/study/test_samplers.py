@@ -1,4 +1,4 @@
-"""The contract of every sampler, over studies in memory: proposals inside the space, and the same after any death."""
+"""The contract of every sampler: proposals inside the space, and the same ones after a restart."""
 
 import math
 from collections.abc import Callable
@@ -38,7 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
     "qmc": {"losses": ["pnp"], "trials": 8},
     "grid": {"losses": ["pnp"], "space": CONDITIONAL},
     "coordinate": {"losses": ["pnp"], "space": CONDITIONAL},
-    "gp": {"losses": ["proxy_anchor"], "trials": 6},  # it models from the fifth on, and takes its time
+    "gp": {"losses": ["proxy_anchor"], "trials": 6},  # it models from the fifth on, and is slow
     "cmaes": {"losses": ["proxy_anchor"], "trials": 12},  # with a third generation of five
 }
 PINNED = {"losses": ["proxy_anchor"], "space": {"proxy_anchor": {"margin": 0.1, "scale": 32}}}
@@ -48,13 +48,13 @@ each_sampler = pytest.mark.parametrize("sampler", SAMPLERS)
 
 @pytest.fixture(scope="module")
 def memory() -> DriverStorage:
-    """A database in memory that all searches of this file share."""
+    """A database in memory, shared by all searches of this file."""
     return open_storage("sqlite://")
 
 
 @pytest.fixture
 def make(search_file: Callable[..., Any], memory: DriverStorage, tmp_path: Path) -> Make:
-    """Makes searches of trainings of one epoch."""
+    """Return a function that makes searches with trainings of one epoch."""
 
     def make_one(sampler: str, *, trials: int = 16, **changes: Any) -> OpenedSearch:
         content = search_file(
@@ -67,12 +67,12 @@ def make(search_file: Callable[..., Any], memory: DriverStorage, tmp_path: Path)
 
 
 def next_driver(search: OpenedSearch) -> OpenedSearch:
-    """The search as another process finds it."""
+    """Open the search as a new process does."""
     return OpenedSearch(plan=search.plan, storage=DriverStorage(search.storage.database))
 
 
 def hashed(job: RunningTrial, epoch: int) -> float:
-    """A value that says nothing about its neighbours'."""
+    """Return a value that is independent of its neighbours'."""
     return derived_seed(str(sorted(job.spec.hyperparameters.items()))) / 2**31
 
 
@@ -92,14 +92,14 @@ def test_a_search_that_died_again_and_again_proposes_what_one_that_lived_does(ma
     drive(lived, hashed)
     died = make(sampler, **CASES[sampler])
     queue = TrialQueue(only(search_stage(died)))
-    while queue.next_trial():  # its driver dies, and the next one takes it up
+    while queue.next_trial():  # the driver dies, and the next one resumes
         died = next_driver(died)
         queue = TrialQueue(only(search_stage(died)))
         job = queue.next_trial()
         assert job is not None
         train(queue, job, hashed)
         died = next_driver(died)
-        if not died.is_done(Stage.SEARCH):  # another dies between Optuna's ask and the first value
+        if not died.is_done(Stage.SEARCH):  # another one dies between Optuna's ask and the first value
             with suppress(KeyboardInterrupt), died.storage.transaction():
                 died.study(job.loss, Stage.SEARCH)._study.ask()
                 raise KeyboardInterrupt
@@ -111,7 +111,7 @@ def test_a_search_that_died_again_and_again_proposes_what_one_that_lived_does(ma
 
 
 def assert_inside(search: OpenedSearch) -> None:
-    """The default comes first, and what exists lies in its range and on its steps."""
+    """The default is first, and values are in their ranges and on their steps."""
     (space,) = search.plan.spaces.values()
     found = proposals(search)
     assert found[0] == space.default
@@ -152,7 +152,7 @@ def test_trials_side_by_side_differ(make: Make, sampler: str) -> None:
 
 
 def test_tpe_keeps_away_from_what_is_being_tried(make: Make) -> None:
-    """Proposals for the same trials with the same seeds, where the best point is being tried again and where not."""
+    """Compare proposals with and without a running trial at the best point, for equal seeds."""
     search = make("tpe", trials=40, losses=["proxy_anchor"])
     space = search.plan.spaces["proxy_anchor"]
     tpe = SAMPLERS["tpe"](loss="proxy_anchor", space=space, seed=0, trials=40)
@@ -160,7 +160,7 @@ def test_tpe_keeps_away_from_what_is_being_tried(make: Make) -> None:
     best = {"margin": 0.5, "scale": 50.0}
 
     def complete(margin: float, scale: float) -> FrozenTrial:
-        """A trial that is worth more the nearer it is to the best point."""
+        """Return a trial whose value falls with the distance to the best point."""
         value = -abs(margin - best["margin"]) - abs(scale - best["scale"]) / 100
         return create_trial(params={"margin": margin, "scale": scale}, distributions=distributions, value=value)
 
@@ -204,7 +204,7 @@ def test_the_grid_has_every_cell_once(make: Make) -> None:
 def naive_coordinate_search(
     default: dict[str, Any], grids: dict[str, list[Any]], trial_value: Callable[[dict[str, Any]], float]
 ) -> list[dict[str, Any]]:
-    """What the thesis describes, in loops over a space without conditions."""
+    """Run the thesis's procedure in loops, in a space without conditions."""
     tried = [default]
     held = dict(default)
     for name, grid in grids.items():
@@ -286,7 +286,7 @@ def make_space(loss: str, make: Make) -> Any:
 
 
 def test_quasi_random_points_fall_into_every_eighth_of_every_range(make: Make) -> None:
-    """The property that makes the sequence trial_value its name, after a restart in the middle."""
+    """The property that gives the sequence its name, after a restart in the middle."""
     wishes = {"margin": {"low": 0, "high": 1}, "scale": {"low": 1, "high": 256, "log": True}}
     search = make("qmc", trials=9, losses=["proxy_anchor"], space={"proxy_anchor": wishes})
     drive(search)

@@ -1,4 +1,4 @@
-"""Trials whose files cannot be kept: tried again after pauses, never FAIL for it while nobody keeps files."""
+"""Trials whose files cannot be stored: retried after pauses, and not FAIL while all trials are affected."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ AWAY = {"failure": {"cause": "LOST", "reason": "/models/0000/attempt-1/last.pt f
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """A clock that is advanced by hand."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -52,7 +52,7 @@ def test_nothing_is_started_while_a_storage_is_away(
     for pause in PAUSES_S:
         assert not queue.on_trial_result(first, AWAY)
         assert queue.next_trial() is None
-        assert queue.has_to_wait  # workers stay, and new trials do not begin, only to meet the same
+        assert queue.has_to_wait  # workers stay, and no new trial meets the same outage
         assert not queue.on_trial_result(second, AWAY)
         clock.sleep(pause - 0.1)
         assert queue.next_trial() is None
@@ -65,7 +65,7 @@ def test_nothing_is_started_while_a_storage_is_away(
     with pytest.raises(Failure, match=r"no trial could store its files for 51 minutes.*No space.*the same command res"):
         queue.on_trial_result(first, AWAY)
     states = [trial.state for trial in search.study("mpa", Stage.SEARCH).trials()]
-    assert states == [TrialState.RUNNING] * 2  # so the next driver takes them up
+    assert states == [TrialState.RUNNING] * 2  # the next driver resumes them
 
 
 def test_when_it_is_back_the_search_goes_on(opened: Callable[..., OpenedSearch], clock: Clock) -> None:
@@ -76,7 +76,7 @@ def test_when_it_is_back_the_search_goes_on(opened: Callable[..., OpenedSearch],
         queue.on_trial_result(running, AWAY)
         clock.sleep(PAUSES_S[0])
         assert begun(queue) is running
-        # The epoch that was told before its checkpoint was written proves nothing; the next one does.
+        # An epoch is reported before its checkpoint is written, so only the next one proves that it was.
         assert queue.on_trial_result(running, epochs(1))
         queue.on_trial_result(running, AWAY)
         clock.sleep(PAUSES_S[1])
@@ -89,7 +89,7 @@ def test_when_it_is_back_the_search_goes_on(opened: Callable[..., OpenedSearch],
 def test_a_full_disk_is_an_outage_although_first_epochs_are_told(
     opened: Callable[..., OpenedSearch], clock: Clock
 ) -> None:
-    """Every trial can begin, and tells its first epoch: but nobody's checkpoint is ever written."""
+    """Every trial reports its first epoch, but no checkpoint is ever written."""
     search = opened(search={"trials": 40, "pruner": "none"}, losses=["mpa"])
     queue = TrialQueue(only(search_stage(search)))
 
@@ -112,7 +112,7 @@ def test_a_trial_that_alone_cannot_keep_its_files_is_lost(opened: Callable[..., 
     assert queue.on_trial_result(good, epochs(1))
     for failed in range(1, MAX_STORAGE_FAILURES + 1):
         queue.on_trial_result(bad, AWAY)
-        assert queue.on_trial_result(good, epochs(failed + 1))  # and with it the pause is over
+        assert queue.on_trial_result(good, epochs(failed + 1))  # which ends the pause
         if failed < MAX_STORAGE_FAILURES:
             assert begun(queue) is bad
     trials = search.study("mpa", Stage.SEARCH).trials()

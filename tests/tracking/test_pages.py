@@ -1,4 +1,4 @@
-"""What a person sees who opens MLflow: which runs, below which, in which view, and nothing written twice."""
+"""The pages of MLflow: the tree of runs, the views, and no duplicates."""
 
 import getpass
 import json
@@ -24,7 +24,7 @@ LOSSES = ("proxy_anchor", "pnp")
 
 @pytest.fixture(scope="module")
 def search(search_made: Opened, tmp_path_factory: pytest.TempPathFactory) -> OpenedSearch:
-    """A search that MLflow shows; not to be changed."""
+    """A search that is synchronised with MLflow; read-only."""
     search = search_made(tmp_path_factory.mktemp("pages") / "runs", losses=[*LOSSES], search={"trials": 3})
     drive(search, lambda job, epoch: 0.5 - job.number / 10 + epoch / 100)
     synchronise(recorded_outcome(search), make_projection(search.plan))
@@ -51,7 +51,7 @@ def views_of(search: OpenedSearch) -> dict[str, dict[str, Any]]:
 
 
 def everything_in(search: OpenedSearch) -> tuple[list[str], dict[Path, int]]:
-    """All rows of MLflow's database, and when each artifact was written."""
+    """Return all rows of MLflow's database and the modification time of each artifact."""
     with sqlite3.connect(search.plan.folder.tracking.removeprefix("sqlite:///")) as database:
         rows = list(database.iterdump())
     artifacts = (search.plan.folder.runs / "mlartifacts").rglob("*")
