@@ -19,7 +19,6 @@ from .retrieval_file import (
     LEVELS as LEVELS,
     MOST_NEIGHBOURS as MOST_NEIGHBOURS,
     MOST_RANKED as MOST_RANKED,
-    Kind as Kind,
     RetrievalFile as RetrievalFile,
     Scoring as Scoring,
     in_digest_order as in_digest_order,
@@ -44,6 +43,7 @@ from .selection import (
 )
 from .thumbnails import (
     NAME as NAME,
+    Kind as Kind,
     Thumbnails as Thumbnails,
     thumbnails_of as thumbnails_of,
 )

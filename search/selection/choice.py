@@ -60,7 +60,7 @@ class Confirmation:
     """The confirmation of one configuration, identified by the ``number`` of its trial in the search.
 
     Attributes:
-        params: the configuration.
+        params: its parameters.
         searched: the values of its trials in the search.
         values: the values of the fresh seeds that finished, without the effects of their splits
             (:func:`split_effects`).
@@ -148,26 +148,26 @@ def confirmations(
 def split_effects(values: Sequence[tuple[int, int, float]]) -> dict[int, float]:
     """Estimate the effect of each class split on the values, relative to the search's own split, 0.
 
-    The model value = configuration + split is fitted by least squares. If every configuration was trained on the same
-    splits, the effect is the difference of the splits' means; configurations trained on split 0 only have no influence.
+    The model value = candidate + split is fitted by least squares. If every candidate was trained on the same splits,
+    the effect is the difference of the splits' means; candidates trained on split 0 only have no influence.
 
     Args:
-        values: the configuration, the split and the value of each training.
+        values: the candidate's number, the split and the value of each training.
     """
-    configurations = list(dict.fromkeys(configuration for configuration, _, _ in values))
+    candidates = list(dict.fromkeys(candidate for candidate, _, _ in values))
     further = sorted({split for _, split, _ in values} - {0})
     if not further:
         return {0: 0.0}
     import numpy as np
 
-    design = np.zeros((len(values), len(configurations) + len(further)))
-    for row, (configuration, split, _) in zip(design, values, strict=True):
-        row[configurations.index(configuration)] = 1
+    design = np.zeros((len(values), len(candidates) + len(further)))
+    for row, (candidate, split, _) in zip(design, values, strict=True):
+        row[candidates.index(candidate)] = 1
         if split:
-            row[len(configurations) + further.index(split)] = 1
+            row[len(candidates) + further.index(split)] = 1
     solution = np.linalg.lstsq(design, np.array([value for *_, value in values]))[0]
     # Rounded, so that the choice does not depend on the machine's linear algebra library.
-    effects = [round(float(effect), 12) for effect in solution[len(configurations) :]]
+    effects = [round(float(effect), 12) for effect in solution[len(candidates) :]]
     return {0: 0.0, **dict(zip(further, effects, strict=True))}
 
 

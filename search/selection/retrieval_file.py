@@ -1,6 +1,6 @@
-"""The stored ranking of the test images by a model, and the choice of the images that a report shows.
+"""The stored ranking of the test images by a model, and the request to score one.
 
-Images are chosen by the SHA-256 of their names, so that every model has the same ones.
+Sampled images are chosen by the SHA-256 of their names, so that every model has the same ones.
 
 Shapes: N test images, Q queries, K ranks, S sampled images, D embedding, L recall levels, B bins.
 """
@@ -9,9 +9,7 @@ import hashlib
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,71 +70,6 @@ def map_images(keys: Sequence[str], labels_N: NDArray[np.int64], class_names: Se
     order_N = np.asarray(in_digest_order(keys), dtype=np.int64)
     of_class = [order_N[labels_N[order_N] == label][:IMAGES] for label in in_digest_order(class_names)[:CLASSES]]
     return np.sort(np.concatenate(of_class)).astype(np.int32)
-
-
-# The queries that a report shows with their neighbours, the same ones for every loss.
-
-EACH = 3
-"""The number of queries of each kind."""
-
-
-class Kind(StrEnum):
-    """The reason for showing a query: its score, averaged over the tuned models, or the change of it by tuning."""
-
-    BEST = "best"
-    MEDIAN = "median"
-    WORST = "worst"
-    CHANGED = "changed"
-
-
-class GalleryQuery(NamedTuple):
-    """A test image and the reason for showing it."""
-
-    kind: Kind
-    row: int
-
-
-def gallery_queries(
-    keys: Sequence[str],
-    labels_N: NDArray[np.int64],
-    queries_Q: NDArray[np.int32],
-    tuned_N: NDArray[np.float64],
-    default_N: NDArray[np.float64],
-) -> list[GalleryQuery]:
-    """Choose three queries of each kind out of ``queries_Q``, of different classes if possible.
-
-    ``tuned_N`` and ``default_N`` are the scores of each image as a query. Best, median and worst refer to ``tuned_N``,
-    changed to its distance from ``default_N``; ties are ordered by the SHA-256 of the keys. Images without another
-    image of their class are left out.
-    """
-    sizes_C = np.bincount(labels_N)
-    found = [int(row) for row in queries_Q if sizes_C[labels_N[row]] > 1]
-    found = [found[position] for position in in_digest_order([keys[row] for row in found])]
-    if not found:
-        return []
-    middle = np.median(tuned_N[found])
-    change_N = np.abs(tuned_N - default_N)
-    chosen: list[GalleryQuery] = []
-    for kind, height_N in (
-        (Kind.BEST, tuned_N),
-        (Kind.WORST, -tuned_N),
-        (Kind.MEDIAN, -np.abs(tuned_N - middle)),
-        (Kind.CHANGED, change_N),
-    ):
-        order = sorted(found, key=lambda row: -height_N[row])
-        if kind is Kind.CHANGED:
-            order = [row for row in order if change_N[row] > 0]
-        taken = {query.row for query in chosen}
-        order = [row for row in order if row not in taken]
-        chosen += [GalleryQuery(kind, row) for row in _of_different_classes(order, labels_N)]
-    return sorted(chosen, key=lambda query: list(Kind).index(query.kind))
-
-
-def _of_different_classes(order: Sequence[int], labels_N: NDArray[np.int64]) -> list[int]:
-    firsts = {int(labels_N[row]): row for row in reversed(order)}.values()
-    first_ones = [row for row in order if row in set(firsts)]
-    others = [row for row in order if row not in set(firsts)]
-    return [*first_ones, *others][:EACH]
 
 
 # The stored ranking, sufficient for all figures without opening the test again.
