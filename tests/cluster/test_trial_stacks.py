@@ -17,7 +17,8 @@ from search.driver.stages import confirm_stages, search_stage
 from search.engines.ray_tune import Stack
 from search.plan.search import OpenedSearch
 from search.stages import Stage
-from search.study.trial_queue import MAX_CRASHES, RunningTrial, TrialListener, TrialQueue
+from search.study.queued import RunningTrial, TrialListener
+from search.study.trial_queue import MAX_CRASHES, TrialQueue
 from search.trials import epochs_of
 from trainables.spec import EpochRecord, TrialSpec
 

@@ -37,7 +37,8 @@ from search.report.sections.slices import contours, slices
 from search.report.summary import write_summary
 from search.stages import Stage
 from search.study.pruners import PRUNERS, Pruner
-from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
+from search.study.queued import QueuedStage, RunningTrial
+from search.study.trial_queue import TrialQueue
 from search.trials import record_key
 
 Opened = Callable[..., OpenedSearch]

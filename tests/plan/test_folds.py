@@ -16,7 +16,8 @@ from search.driver.synchronise import make_projection, synchronise
 from search.plan.search import OpenedSearch, open_search
 from search.report.summary import write_summary
 from search.stages import Stage
-from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
+from search.study.queued import QueuedStage, RunningTrial
+from search.study.trial_queue import TrialQueue
 from search.trials import ByEpoch, ByFold, best_epochs, epochs_of
 from trainables.spec import EpochRecord
 

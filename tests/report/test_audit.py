@@ -12,7 +12,8 @@ from search.plan.search import OpenedSearch
 from search.report.summary import summarise
 from search.stages import Stage
 from search.study.pruners import to_audit
-from search.study.trial_queue import RunningTrial, TrialQueue
+from search.study.queued import RunningTrial
+from search.study.trial_queue import TrialQueue
 
 Opened = Callable[..., OpenedSearch]
 

@@ -15,7 +15,8 @@ from search.report.results import Detectable
 from search.report.statistics import minimum_detectable_difference
 from search.report.summary import summarise
 from search.stages import Stage
-from search.study.trial_queue import RunningTrial, TrialQueue
+from search.study.queued import RunningTrial
+from search.study.trial_queue import TrialQueue
 
 Opened = Callable[..., OpenedSearch]
 

@@ -19,10 +19,11 @@ from search.driver.stages import search_stage
 from search.plan.make_plan import make_plan
 from search.plan.search import OpenedSearch
 from search.stages import Stage
+from search.study.queued import RunningTrial
 from search.study.samplers import SAMPLERS, quantile
 from search.study.storage.driver import DriverStorage
 from search.study.storage.open import open_storage
-from search.study.trial_queue import RunningTrial, TrialQueue
+from search.study.trial_queue import TrialQueue
 from spaces.space import steps
 from trainables.mistakes import Mistakes
 from trainables.spec import derived_seed

@@ -14,7 +14,8 @@ from search.driver.stages import NothingToSelect, confirm_stages, final_stage, f
 from search.plan.search import OpenedSearch, open_search
 from search.report.summary import write_summary
 from search.stages import Stage
-from search.study.trial_queue import MAX_CRASHES, QueuedStage, RunningTrial, TrialListener, TrialQueue
+from search.study.queued import QueuedStage, RunningTrial, TrialListener
+from search.study.trial_queue import MAX_CRASHES, TrialQueue
 from search.trials import epochs_of
 from trainables.spec import EpochRecord
 
