@@ -104,8 +104,6 @@ bench-statistics: setup
 	$(BIN)/python -m benchmarks.statistics.edges
 	$(BIN)/python -m benchmarks.statistics.importances
 	$(BIN)/python -m benchmarks.statistics.samplers
-	$(BIN)/python -m benchmarks.statistics.incumbent
-	$(BIN)/python -m benchmarks.statistics.prior
 	$(BIN)/python -m benchmarks.statistics.rungs
 
 # With one thread, as a trial has: six minutes on Omniglot's 136 characters.

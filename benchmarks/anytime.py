@@ -29,7 +29,6 @@ from search.report.anytime import Curve, cost_ratio, curve_of, epochs_to_reach, 
 from search.report.formats import interval
 from search.report.statistics import over_seeds
 from search.stages import Stage
-from search.trials import configuration_of
 from trainables.spec import TrialSpec, derived_seed
 from trainables.training.train import train
 
@@ -74,7 +73,9 @@ def campaign_file(images: str) -> dict[str, Any]:
 def confirmation(plan: Plan, loss: str, params: Mapping[str, Any], seed: int, runs: Path) -> TrialSpec:
     """Return the spec of a configuration with the ``seed``-th fresh seed, shared by all searches."""
     fresh = derived_seed("anytime", Stage.SELECT.trainings, seed)
-    spec = training_of(plan, loss, Stage.SELECT, create_trial(value=0.0, user_attrs={"params": params, "seed": fresh}))
+    distributions = {name: plan.spaces[loss].parameters[name].distribution for name in params}
+    trial = create_trial(value=0.0, params=dict(params), distributions=distributions, user_attrs={"seed": fresh})
+    spec = training_of(plan, loss, Stage.SELECT, trial)
     return replace(spec, directory=str(runs / "confirmations" / spec.digest))
 
 
@@ -99,7 +100,7 @@ def measure(images: str, runs: Path) -> Curves:
         search = outcome.search
         for loss, entry in outcome.summary.losses.items():
             trials = search.trials(loss, Stage.SEARCH)
-            improved = [configuration_of(trials[incumbent.trial]) for incumbent in entry.anytime]
+            improved = [trials[incumbent.trial].params for incumbent in entry.anytime]
             specs = [
                 [confirmation(search.plan, loss, params, seed, runs) for seed in range(CONFIRMATIONS)]
                 for params in improved

@@ -99,7 +99,8 @@ def ours(runs: Path, slots: int, trials: int, storage: str | None) -> dict[str, 
     from search.plan.make_plan import make_plan
     from search.plan.search import open_search
     from search.stages import Stage
-    from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
+    from search.study.queued import QueuedStage, RunningTrial
+    from search.study.trial_queue import TrialQueue
 
     def only(stage: QueuedStage) -> Iterator[QueuedStage]:
         yield stage

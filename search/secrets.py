@@ -1,25 +1,21 @@
-"""Passwords in addresses, which come from the environment and are never written to a file."""
+"""Passwords in addresses: taken from environment variables, never written to a file or shown."""
 
 import os
 import re
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from trainables.mistakes import Mistakes
 
-if TYPE_CHECKING:
-    pass
-
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 _PASSWORD = re.compile(
     r"(://[^/@\s:]*:)[^@\s]+(?=@)"  # of a user
-    r"|((?:password|passwd|secret|token|signature|access_key|api_?key|(?<![a-z])sig)=)[^&;\s'\"]+",  # of a query
+    r"|((?:password|passwd|secret|token|signature|access_key|api_?key|(?<![a-z])sig)=)[^&;\s'\"]+",  # in a query
     re.IGNORECASE,
 )
 
 
 def expand(address: str) -> str:
-    """``address`` with every ``${NAME}`` replaced by that environment variable.
+    """Replace every ``${NAME}`` in ``address`` by that environment variable.
 
     Raises:
         Mistakes: a variable is not set.
@@ -31,15 +27,15 @@ def expand(address: str) -> str:
 
 
 def holds_password(address: str) -> bool:
-    """Whether a password stands in ``address`` itself, and not a reference to one."""
+    """Return True if ``address`` contains a password itself and not a reference to one."""
     return without_password(plain := _REFERENCE.sub("", address)) != plain
 
 
 def without_a_password(address: str) -> str:
-    """``address``, in which no password may stand.
+    """Return ``address`` unchanged.
 
     Raises:
-        Mistakes: one does; it is not shown.
+        Mistakes: it contains a password, which the message does not show.
     """
     if holds_password(address):
         raise Mistakes(
@@ -50,11 +46,11 @@ def without_a_password(address: str) -> str:
 
 
 def without_password(text: str) -> str:
-    """``text``, an address or a message that quotes one, fit to be shown."""
+    """Mask the passwords in ``text``, an address or a message that quotes one."""
     return _PASSWORD.sub(lambda match: f"{match[1] or match[2]}***", text)
 
 
 def health_page(uri: str) -> str:
-    """What everybody may ask of the server at ``uri``, so without the user that it may name."""
+    """Return the address of the health check of the server at ``uri``, without the user and password."""
     parts = urlsplit(uri)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], path=f"{parts.path.rstrip('/')}/health").geturl()

@@ -1,15 +1,13 @@
-"""Stages of a search, roles of a configuration, and the names of the studies that hold their trials."""
+"""Stages of a search, the names of their studies, and roles of configurations."""
 
 from enum import StrEnum
 from typing import Literal
 
-# The stages of a search, and how the studies that hold their trials are called.
-
 
 class Stage(StrEnum):
-    """What a search goes through, in this order; the noise stage only where it is asked for.
+    """The stages of a search, in order; the noise stage is optional.
 
-    The audit of the pruning belongs to the search, which is done when it is; its trials have studies of their own.
+    The audit of the pruning is part of the search stage; its trials have their own studies.
     """
 
     NOISE = "noise"
@@ -20,43 +18,41 @@ class Stage(StrEnum):
 
     @property
     def trainings(self) -> str:
-        """What its trials are called in names and seeds: a selection confirms, a test has final trainings."""
+        """The name of its trials in studies and seeds: "confirm" for a selection, "final" for a test."""
         return {Stage.SELECT: "confirm", Stage.TEST: "final"}.get(self, self.value)
 
 
 def short_study_name(loss: str, stage: Stage) -> str:
-    """The name of a loss's study in a stage below the search's: ``mpa``, ``mpa@confirm``."""
+    """Return the name of a study without its search: ``mpa``, ``mpa@confirm``."""
     return loss if stage is Stage.SEARCH else f"{loss}@{stage.trainings}"
 
 
 def study_name(search: str, loss: str, stage: Stage) -> str:
-    """The name of a loss's study in a stage: ``birds/mpa@confirm``."""
+    """Return the name of a loss's study in a stage: ``birds/mpa@confirm``."""
     return f"{search}/{short_study_name(loss, stage)}"
 
 
 def search_of(study: str) -> str:
-    """The search that the study of this name belongs to."""
+    """Return the search in a study's name."""
     return study.partition("/")[0]
 
 
 def loss_of(study: str) -> str:
-    """The loss that the study of this name is of."""
+    """Return the loss in a study's name."""
     return study.partition("/")[2].partition("@")[0]
 
 
 def trainings_of(study: str) -> str:
-    """What the trials of the study of this name are called, as :attr:`Stage.trainings` does."""
+    """Return the :attr:`Stage.trainings` in a study's name."""
     return study.partition("@")[2] or Stage.SEARCH.trainings
 
 
-# The two configurations of a loss that go from the search to the test.
-
-
 class Role(StrEnum):
-    """The papers' default (trial 0), and the configuration that the search chose."""
+    """The two configurations of a loss that are tested: the papers' default (trial 0) and the tuned one."""
 
     DEFAULT = "default"
     TUNED = "tuned"
 
 
 Rule = Literal["halving", "mean"]
+"""The rules of :mod:`search.selection.choice`."""

@@ -1,12 +1,13 @@
 """Declared search spaces: parameters with their ranges, defaults and conditions, and a trial's params."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a value and its text are used where Optuna is missing
-    from optuna.distributions import BaseDistribution
+    from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 
 Value = bool | int | float | str | None
 """A value of a parameter."""
@@ -83,6 +84,21 @@ def steps(distribution: "BaseDistribution") -> tuple[Value, ...] | None:
 def on_step(value: float) -> float:
     """Round a stepped value to 12 digits: 0.3 and not 0.30000000000000004."""
     return round(value, 12)
+
+
+def position(distribution: "FloatDistribution | IntDistribution", value: float) -> float:
+    """Return ``value`` as a share of its range: 0 at the low end, 1 at the high end, on a log scale if the range is."""
+    if distribution.log:
+        return math.log(value / distribution.low) / math.log(distribution.high / distribution.low)
+    return (value - distribution.low) / (distribution.high - distribution.low)
+
+
+def value_at(distribution: "FloatDistribution | IntDistribution", share: float) -> float:
+    """Return the number at ``share`` of a range, the inverse of :func:`position`; steps are ignored."""
+    if distribution.log:
+        low, high = math.log(distribution.low), math.log(distribution.high)
+        return math.exp(low + share * (high - low))
+    return on_step(float(distribution.low + share * (distribution.high - distribution.low)))
 
 
 PREFIX = "training."

@@ -1,1 +1,1 @@
-"""Simulations of what the statistics promise: error rates where there is nothing to find, and power where there is."""
+"""Simulations of the error rates and the power of the statistics, and of samplers and pruners."""

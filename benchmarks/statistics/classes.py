@@ -1,10 +1,10 @@
-"""How much of the choice among finalists is luck, by the number of classes that validate.
+"""The role of chance in the choice among finalists, by the number of validation classes.
 
-Forty configurations have a quality of deviation 1. On one class a configuration is better or worse than on all by a
-deviation that is varied here, in the search as in the confirmation, since the same classes validate both; a training's
-own noise is half a deviation. The five best of the search are confirmed with three seeds and the best mean is chosen.
-Printed is what the choice gains over one of the five at random, as a share of what the best of the five would gain: of
-0 all is luck. Run with ``make bench-statistics``; it takes seconds.
+Forty configurations have qualities with standard deviation 1. The quality on a single class deviates from that on all
+classes by a varied amount, equal in search and confirmation, which validate on the same classes. The noise of a
+training is half a standard deviation. The five best of the search are confirmed with three seeds, and the best mean is
+chosen. Printed is the gain of the choice over a random one of the five, as a share of the gain of the best of the five;
+0 means pure chance. Run with ``make bench-statistics``; it takes seconds.
 
 Shapes: S searches, T trials, F finalists.
 """
@@ -17,7 +17,7 @@ CLASSES = (2, 5, 10, 20, 48, 100)
 
 
 def gain_kept(classes: int, by_class: float, generator: np.random.Generator) -> float:
-    """The share of the possible gain that the choice keeps."""
+    """Return the share of the possible gain that the choice achieves."""
     quality_ST = generator.standard_normal((SEARCHES, TRIALS))
     seen_ST = quality_ST + by_class / classes**0.5 * generator.standard_normal((SEARCHES, TRIALS))
     searched_ST = seen_ST + NOISE * generator.standard_normal((SEARCHES, TRIALS))
@@ -31,7 +31,7 @@ def gain_kept(classes: int, by_class: float, generator: np.random.Generator) -> 
 
 
 def main() -> None:
-    """Print the share that is kept, by classes and by how much a configuration's quality differs between classes."""
+    """Print the shares by the number of classes and the deviation between classes."""
     generator = np.random.default_rng(0)
     console = Console(width=140, highlight=False)
     console.print("Share of the possible gain that the choice keeps, by the classes that validate")

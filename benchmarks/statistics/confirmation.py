@@ -1,10 +1,10 @@
-"""The choice among finalists: what is lost against the best of a search, and how much the winner flatters.
+"""The choice among finalists: its loss against the best configuration of a search, and the bias of its estimate.
 
-Searches are drawn from a model: configurations of a normal or a skewed quality (few good ones, many worse), each tried
+Searches are drawn from a model: configurations with normal or skewed qualities (few good ones, many worse), each tried
 once with noise. The finalists (the best few by that value, and the default) are confirmed by each rule at equal cost.
-``lost`` is the quality of the best configuration of the search minus that of the chosen one, in deviations of quality;
-``flatters`` is what is reported of the chosen one minus its quality, in deviations of the noise. Written here for all
-searches at once, and compared with the code that searches use. Run with ``make bench-statistics``.
+``lost`` is the quality of the best configuration of the search minus that of the chosen one, in standard deviations of
+quality; ``bias`` is the reported estimate minus the quality, in standard deviations of the noise. This vectorised
+implementation is compared with the product's code. Run with ``make bench-statistics``.
 
 Shapes: B searches, T trials, N candidates, S seeds.
 """
@@ -25,7 +25,7 @@ SEARCHES = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """The finalists' true quality and search value, [B, N], the default first, and the best quality of all trials."""
+    """The finalists' true quality and search value, [B, N], default first, and the best quality of all trials."""
 
     quality: Floats
     searched: Floats
@@ -34,7 +34,7 @@ class Search:
 
 
 def searches(trials: int, noise: float, finalists: int, skewed: bool, generator: np.random.Generator) -> Search:
-    """Searches of so many trials beside the default, ``noise`` in deviations of quality."""
+    """Draw searches of ``trials`` trials plus the default; ``noise`` is in standard deviations of quality."""
     quality = generator.standard_normal((SEARCHES, trials + 1))
     quality = -np.exp(0.8 * quality) if skewed else quality
     quality[:, 0] = -0.65 if skewed else 0.3  # the default is a little better than most
@@ -51,7 +51,7 @@ def searches(trials: int, noise: float, finalists: int, skewed: bool, generator:
 
 
 def shrunk(sums: Floats, counts: Floats, noise: Floats) -> Floats:
-    """Means shrunk towards their common one, by the moments of DerSimonian and Laird."""
+    """Shrink means towards their common mean, by the moments of DerSimonian and Laird."""
     means, precisions = sums / counts, counts / noise
     total = precisions.sum(1, keepdims=True)
     centre = (precisions * means).sum(1, keepdims=True) / total
@@ -63,7 +63,7 @@ def shrunk(sums: Floats, counts: Floats, noise: Floats) -> Floats:
 
 
 def chosen_by(rule: str, search: Search, fresh: Floats, seeds: int) -> tuple[NDArray[np.int64], Floats]:
-    """Each search's choice and what is reported of it, from ``fresh`` values [B, N, S], of which a rule uses some."""
+    """Return each search's choice and its estimate, from ``fresh`` values [B, N, S], of which a rule uses some."""
     count = search.quality.shape[1]
     if rule == "mean":
         means = fresh[:, :, :seeds].mean(2)
@@ -81,7 +81,7 @@ def chosen_by(rule: str, search: Search, fresh: Floats, seeds: int) -> tuple[NDA
 
 
 def compare_with_the_code(search: Search, fresh: Floats, seeds: int) -> None:
-    """What searches do is what is simulated."""
+    """Check that the simulation equals the product's code."""
     choices, reported = chosen_by("halving", search, fresh, seeds)
     for number in range(50):
 
@@ -106,13 +106,13 @@ def compare_with_the_code(search: Search, fresh: Floats, seeds: int) -> None:
 
 
 def main() -> None:
-    """Print both rules beside each other."""
+    """Print both rules next to each other."""
     generator = np.random.default_rng(0)
     console = Console(width=140, highlight=False)
     layout = "{:8} {:>7} {:>10} {:>6} {:>6} {:>18} {:>18} {:>18} {:>18}"
     console.print(
         layout.format(
-            "quality", "trials", "finalists", "seeds", "noise", "lost: mean", "halving", "flatters: mean", "halving"
+            "quality", "trials", "finalists", "seeds", "noise", "lost: mean", "halving", "bias: mean", "halving"
         )
     )
     budgets = ((3, 2), (5, 3))

@@ -1,8 +1,8 @@
-"""How often a study is said to rise at an end of a range, where it does and where it does not.
+"""The rate of warnings about a range that may be too small, with true and with false ones.
 
-Searches of three parameters by TPE with successive halving; the value of the first one is a parabola with its optimum
-inside, at the end or beyond it, or does nothing. Beside the rule of reports stands the simpler one, that the best trial
-lies within 5 % of an end. Run with ``make bench-statistics``.
+TPE with successive halving searches three parameters; the value depends on the first one by a parabola with its optimum
+inside the range, at its end or outside, or not at all. The rule of reports is compared with a simpler one: the best
+trial is within 5 % of an end. Run with ``make bench-statistics``.
 """
 
 import itertools
@@ -24,14 +24,13 @@ STEPS = (1, 2, 4, 8)
 
 
 def search(trials: int, optimum: float | None, noise: float, seed: int) -> list[FrozenTrial]:
-    """A study of so many trials, of which halving ends the lower half at each rung but the last."""
+    """Run a study of ``trials`` trials; halving prunes the lower half at each rung except the last."""
     generator = np.random.default_rng(seed)
     sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     rungs: dict[int, list[float]] = {step: [] for step in STEPS}
     for _ in range(trials):
         trial = study.ask({name: entry.distribution for name, entry in SPACE.items()})
-        trial.set_user_attr("params", trial.params)
         quality = -((trial.params["y"] - 0.5) ** 2) - (trial.params["z"] - 0.4) ** 2
         quality -= 0 if optimum is None else (trial.params["x"] - optimum) ** 2
         value, state = 0.0, TrialState.COMPLETE
@@ -48,11 +47,11 @@ def search(trials: int, optimum: float | None, noise: float, seed: int) -> list[
 
 
 def main() -> None:
-    """Print how often each rule speaks of the high end."""
+    """Print how often each rule warns about the high end."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     console = Console(width=140, highlight=False)
     layout = "{:>7} {:>6} {:18}" + " {:>14}" * len(OPTIMA)
-    console.print("How often the high end of a range is called an edge; optimum of the parameter at:")
+    console.print("Rate of warnings about the high end of a range; optimum of the parameter at:")
     console.print(layout.format("trials", "noise", "", *OPTIMA))
     for trials, noise in itertools.product((16, 32, 64), (0.03, 0.15)):
         near, rising = [], []
@@ -67,7 +66,7 @@ def main() -> None:
                 counts[1] += any(entry.parameters == ("x",) and "upwards" in entry.sentence for entry in said)
             near.append(f"{counts[0] / STUDIES:.2f}")
             rising.append(f"{counts[1] / STUDIES:.2f}")
-        console.print(layout.format(trials, noise, "best is near it", *near))
+        console.print(layout.format(trials, noise, "best is near the end", *near))
         console.print(layout.format("", "", "values still rise", *rising))
 
 

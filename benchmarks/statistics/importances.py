@@ -1,9 +1,9 @@
-"""How often the hyperparameter that matters most is put first, with the pruned trials and without them.
+"""The rate at which the most important hyperparameter is ranked first, with and without the pruned trials.
 
-Searches of four hyperparameters by TPE with successive halving: one matters much, two a little, one does nothing.
-Beside the importances of reports, which compare all trials that reached a rung, stand those of the complete trials
-alone, where the best tenth of them (Optuna's own share) or the better half are told from the rest. The last line is of
-searches in which nothing matters: how high the first share is by chance. Run with ``make bench-statistics``.
+TPE with successive halving searches four hyperparameters: one is important, two matter a little, one has no effect. The
+importances of reports, which compare all trials that reached a rung, are compared with those of the complete trials
+only, with the best tenth (Optuna's default) or the better half as the target. The last lines are of searches in which
+nothing matters: the first share by chance. Run with ``make bench-statistics``.
 """
 
 import itertools
@@ -34,7 +34,7 @@ RUNGS = (*PRUNER.rungs, STEPS)  # type: ignore[attr-defined]
 
 
 def search(trials: int, noise: float, seed: int, matters: float = 1.0) -> list[FrozenTrial]:
-    """A study of so many trials; ``matters`` scales what all hyperparameters do."""
+    """Run a study of ``trials`` trials; ``matters`` scales the effect of all hyperparameters."""
     generator = np.random.default_rng(seed)
     sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
     study = optuna.create_study(direction="maximize", sampler=sampler)
@@ -58,7 +58,7 @@ def search(trials: int, noise: float, seed: int, matters: float = 1.0) -> list[F
 
 
 def of_complete(trials: Sequence[FrozenTrial], share: float) -> str | None:
-    """What is first by the complete trials alone; None where they cannot tell any two apart."""
+    """Return the first hyperparameter by the complete trials only; None if all importances are equal."""
     study = optuna.create_study(direction="maximize")
     study.add_trials(trial for trial in trials if trial.state == TrialState.COMPLETE)
     found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator(target_quantile=share))
@@ -66,13 +66,13 @@ def of_complete(trials: Sequence[FrozenTrial], share: float) -> str | None:
 
 
 def main() -> None:
-    """Print how often each way puts the strong one first."""
+    """Print how often each method ranks the strong one first."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore", UserWarning)  # of few complete trials
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     console = Console(width=140, highlight=False)
     layout = "{:>7} {:>6} {:>14} {:>14} {:>14}"
-    console.print("How often the hyperparameter that matters most is first:")
+    console.print("Rate at which the most important hyperparameter is first:")
     console.print(layout.format("trials", "noise", "complete, .1", "complete, .5", "at the rungs"))
     for trials, noise in itertools.product((12, 16, 32, 64), (0.05, 0.15)):
         counts = np.zeros(3)

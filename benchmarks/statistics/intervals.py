@@ -1,10 +1,10 @@
-"""The interval of a metric's mean over a few seeds, for metrics between 0 and 1: how often it covers the truth.
+"""The coverage of intervals for the mean of a metric between 0 and 1 over a few seeds.
 
-Seeds are drawn from three distributions on [0, 1]: normal on the logit scale, beta, and a normal that is truncated.
-Their deviation is a share of √(μ(1 − μ)), the most that a metric of mean μ can have: .05 is what a training on drawn
-signs has, .15 a training that is far from settled. Five intervals look at the same draws: Student's t; the same cut off
-at 0 and 1; t on the logit and on the arcsine scale, around the transformed mean with the delta method's deviation; and
-bootstrap-t, on the logit scale. Run with ``make bench-statistics``; it takes half a minute.
+Seeds are drawn from three distributions on [0, 1]: normal on the logit scale, beta, and truncated normal. Their
+standard deviation is a share of √(μ(1 − μ)), the maximum for a metric of mean μ: .05 is typical of trainings on drawn
+signs, .15 of trainings far from convergence. Five intervals use the same draws: Student's t; the same truncated to
+[0, 1]; t on the logit and on the arcsine scale, around the transformed mean with the delta method's deviation; and
+bootstrap-t on the logit scale. Run with ``make bench-statistics``; it takes half a minute.
 
 Shapes: D draws of a sample, S seeds, R resamples.
 """
@@ -28,30 +28,30 @@ SEEDS = (2, 3, 5, 10)
 MEANS = (0.02, 0.1, 0.5, 0.9, 0.99)
 SPREADS = (0.05, 0.15)
 EDGE = 1e-9
-"""A value of 0 or 1 is taken for one so near to it, where a scale has no end."""
+"""The distance from 0 and 1 to which values are moved on unbounded scales."""
 
 
 def _moments(values_DS: Floats) -> tuple[Floats, Floats, float]:
-    """Mean, standard error and the quantile of t."""
+    """Return the mean, the standard error and the quantile of t."""
     seeds = values_DS.shape[1]
     error = values_DS.std(1, ddof=1) / seeds**0.5
     return values_DS.mean(1), error, float(stdtrit(seeds - 1, 0.975))
 
 
 def plain(values_DS: Floats) -> tuple[Floats, Floats]:
-    """Student's t."""
+    """Return Student's t interval."""
     mean, error, quantile = _moments(values_DS)
     return mean - quantile * error, mean + quantile * error
 
 
 def clipped(values_DS: Floats) -> tuple[Floats, Floats]:
-    """Student's t, cut off at 0 and 1."""
+    """Return Student's t interval, truncated to [0, 1]."""
     low, high = plain(values_DS)
     return np.maximum(low, 0), np.minimum(high, 1)
 
 
 def on_logit(values_DS: Floats) -> tuple[Floats, Floats]:
-    """t around the mean's logit."""
+    """Return the t interval around the mean's logit."""
     mean, error, quantile = _moments(values_DS)
     mean = np.clip(mean, EDGE, 1 - EDGE)
     half = quantile * error / (mean * (1 - mean))
@@ -59,7 +59,7 @@ def on_logit(values_DS: Floats) -> tuple[Floats, Floats]:
 
 
 def on_arcsine(values_DS: Floats) -> tuple[Floats, Floats]:
-    """t around arcsin √ of the mean."""
+    """Return the t interval around arcsin √ of the mean."""
     mean, error, quantile = _moments(values_DS)
     mean = np.clip(mean, EDGE, 1 - EDGE)
     middle, half = np.arcsin(np.sqrt(mean)), quantile * error / (2 * np.sqrt(mean * (1 - mean)))
@@ -68,7 +68,7 @@ def on_arcsine(values_DS: Floats) -> tuple[Floats, Floats]:
 
 
 def bootstrap_t(values_DS: Floats) -> tuple[Floats, Floats]:
-    """Bootstrap-t on the logit scale, of the first samples; a resample of one seed alone has no deviation."""
+    """Return the bootstrap-t interval on the logit scale, of the first samples; single-seed resamples are excluded."""
     values_DS = values_DS[:RESAMPLED]
     mean, error, _ = _moments(values_DS)
     generator = np.random.default_rng(1)
@@ -97,7 +97,7 @@ INTERVALS: Mapping[str, Interval] = {
 
 
 def draws(kind: str, mean: float, spread: float, seeds: int, generator: np.random.Generator) -> tuple[Floats, float]:
-    """Samples of so many seeds, and their distribution's mean, which is near to ``mean``."""
+    """Draw samples of ``seeds`` seeds; return them with their distribution's mean, which is close to ``mean``."""
     most = (mean * (1 - mean)) ** 0.5
     deviation, shape = spread * most, (DRAWS, seeds)
     if kind == "logit normal":
@@ -117,14 +117,14 @@ KINDS = ("logit normal", "beta", "truncated normal")
 
 
 def compare_with_the_code(generator: np.random.Generator) -> None:
-    """What reports compute is what is simulated."""
+    """Check that the simulation equals the product's code."""
     values, _ = draws("beta", 0.1, 0.15, 3, generator)
     for found, low, high in zip(values[:20].tolist(), *on_logit(values[:20]), strict=True):
         assert np.allclose(over_seeds(found, bounded=True).ci95 or (), (low, high)), found
 
 
 def main() -> None:
-    """Print each interval's coverage and mean width, by mean and seeds, and the least coverage of all."""
+    """Print the coverage and mean width of each interval, by mean and seeds, and the lowest coverage."""
     generator = np.random.default_rng(0)
     compare_with_the_code(generator)
     console = Console(width=140, highlight=False)

@@ -1,11 +1,11 @@
-"""Made-up searches: a landscape with a known optimum, noise and a cliff, and a study that climbs it on some slots."""
+"""Simulated searches on a landscape with a known optimum, noise and a cliff."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import optuna
-from optuna.distributions import CategoricalDistribution, FloatDistribution
+from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from search.study.sampler import Sampler
@@ -15,7 +15,7 @@ from spaces.search_space import SearchSpace
 from spaces.space import Parameter, Space, Value
 
 CLIFF = 2 / 3
-"""What lies beyond it on the first axis diverges: a third of the space."""
+"""Trials with a larger first parameter diverge: a third of the space."""
 TRIALS = 16
 FAILURE = {"cause": "DIVERGED", "reason": "The training loss became nan in epoch 1."}
 WIDTH = 0.4
@@ -25,56 +25,46 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 @dataclass(frozen=True, kw_only=True)
 class Landscape:
-    """A hill of height 1 over the unit cube; ``wrong_choice`` is what every choice but the first costs."""
+    """A hill of height 1 over the unit cube."""
 
     optimum: Mapping[str, float]
     noise: float = 0.0
     diverges: bool = False
-    choices: int = 0
-    wrong_choice: float = 0.15
 
     def height(self, values: Mapping[str, Value]) -> float:
-        """The value without noise."""
+        """Return the value without noise."""
         squares = sum((float(values[name]) - best) ** 2 for name, best in self.optimum.items())  # type: ignore[arg-type]
-        wrong = self.wrong_choice if values.get("choice", 0) else 0.0
-        return float(np.exp(-squares / (2 * WIDTH**2))) - wrong
+        return float(np.exp(-squares / (2 * WIDTH**2)))
 
     def is_lost(self, values: Mapping[str, Value]) -> bool:
-        """Whether the training diverges."""
+        """Return True if the training diverges."""
         return self.diverges and float(values["x0"]) > CLIFF  # type: ignore[arg-type]
 
     def space(self, default: Mapping[str, Value]) -> SearchSpace:
-        """What is searched, with ``default`` as trial 0."""
-        distributions = {name: FloatDistribution(0, 1) for name in self.optimum}
+        """Return the search space, with ``default`` as trial 0."""
         parameters: Space = {
-            name: Parameter(distribution=distribution, default=default[name], source="made up")
-            for name, distribution in distributions.items()
+            name: Parameter(distribution=FloatDistribution(0, 1), default=default[name], source="simulated")
+            for name in self.optimum
         }
-        if self.choices:
-            choice = CategoricalDistribution(tuple(range(self.choices)))
-            parameters = {
-                **parameters,
-                "choice": Parameter(distribution=choice, default=default["choice"], source="made up"),
-            }
         return SearchSpace(parameters=parameters, declared=parameters)
 
 
 Tell = Callable[[optuna.Study, FrozenTrial, float | None], None]
-"""Tells a study a trial's value, None where it diverged."""
+"""A function that tells a study a trial's value, None if it diverged."""
 
 
 def tell_failed(study: optuna.Study, trial: FrozenTrial, value: float | None) -> None:
-    """What diverged is told FAIL."""
+    """Tell a divergence as FAIL."""
     study.tell(trial.number, value, state=TrialState.FAIL if value is None else TrialState.COMPLETE)
 
 
 def tell_pruned(study: optuna.Study, trial: FrozenTrial, value: float | None) -> None:
-    """What diverged is told PRUNED, without a value."""
+    """Tell a divergence as PRUNED without a value."""
     study.tell(trial.number, value, state=TrialState.PRUNED if value is None else TrialState.COMPLETE)
 
 
 def tell_as_searches_do(study: optuna.Study, trial: FrozenTrial, value: float | None) -> None:
-    """What diverged is told FAIL with its cause, and the study knows what its sampler is to see."""
+    """Tell a divergence as FAIL with its cause to a :class:`SeenStudy`."""
     assert isinstance(study, SeenStudy)
     if value is None:
         study._storage.set_trial_user_attr(trial._trial_id, "failure", FAILURE)
@@ -101,19 +91,19 @@ def climb(
             lost = landscape.is_lost(trial.params)
             tell(study, trial, None if lost else landscape.height(trial.params) + noise[trial.number])
         if number < sampler.trials:
-            study.sampler = sampler.sampler_of(number, study.get_trials(deepcopy=False))
+            study.sampler = sampler.build(number, study.get_trials(deepcopy=False))
             sampler.space.suggest(study.ask())
             running.append(number)
     return study.get_trials(deepcopy=False)
 
 
 def plain_study(sampler: Sampler) -> optuna.Study:
-    """A study as Optuna makes it."""
+    """Create a plain Optuna study."""
     return optuna.create_study(direction="maximize")
 
 
 def seen_study(sampler: Sampler) -> optuna.Study:
-    """A study as the samplers of searches see it."""
+    """Create a study as the samplers of searches see it."""
     study = plain_study(sampler)
     return SeenStudy(study.study_name, study._storage, as_worst=sampler.models_complete)
 
@@ -125,23 +115,23 @@ WAYS: dict[str, tuple[Callable[[Sampler], optuna.Study], Tell]] = {
 }
 
 
-def beside_a_cliff(seed: int) -> Landscape:
-    """The optimum lies 0.07 before the cliff, and anywhere on the other axes."""
+def near_a_cliff(seed: int) -> Landscape:
+    """Return a landscape whose optimum is 0.07 before the cliff, and random on the other axes."""
     x1, x2 = np.random.default_rng(seed).uniform(0.2, 0.8, 2)
     return Landscape(optimum={"x0": 0.6, "x1": x1, "x2": x2}, diverges=True, noise=0.02)
 
 
 def lost_and_best(sampler_name: str, way: str, slots: int, searches: int) -> tuple[list[float], list[float]]:
-    """Of each search beside a cliff: the share of modelled trials that are lost, and the height of the best trial."""
+    """Return for each search the share of modelled trials that diverge, and the height of the best trial."""
     make, tell = WAYS[way]
     lost, best = [], []
     for seed in range(searches):
-        landscape = beside_a_cliff(seed)
+        landscape = near_a_cliff(seed)
         space = landscape.space({"x0": 0.5, "x1": 0.5, "x2": 0.5})
         sampler = SAMPLERS[sampler_name](loss="made-up", space=space, seed=seed, trials=TRIALS)
         generator = np.random.default_rng(seed)
         trials = climb(make(sampler), landscape, sampler, tell, slots=slots, generator=generator)
-        modelled = trials[sampler.unmodelled + slots - 1 :]
+        modelled = trials[sampler.startup_trials + slots - 1 :]
         lost.append(float(np.mean([landscape.is_lost(trial.params) for trial in modelled])))
         best.append(max(landscape.height(trial.params) for trial in trials if not landscape.is_lost(trial.params)))
     return lost, best

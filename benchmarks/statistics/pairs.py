@@ -1,10 +1,9 @@
-"""The test of a pair: how often tables without a difference seem to have one, and how often a difference is found.
+"""The error rate and the power of the test of a pair.
 
-Tables of trainings are drawn from a model: each row has noise of its seeds, of its classes, and of both together. Three
-tests look at the same tables: the paired t over seeds joined with a bootstrap over classes (the larger p), the t test
-of the same variance components where each row has only its own, and ours. Each is written here once more, for all
-tables at once, and ours is compared with the code that reports use. Run with ``make bench-statistics``; it takes
-minutes.
+Tables of trainings are drawn from a model: each row has noise of its seeds, of its classes, and of their interaction.
+Three tests are applied to the same tables: the paired t over seeds combined with a bootstrap over classes (the larger
+p), the t test with the variance components of each row alone, and ours. These vectorised implementations are
+independent of the product's code, with which ours is compared. Run with ``make bench-statistics``; it takes minutes.
 
 Shapes: B tables, R rows, S seeds, C classes, P pairs.
 """
@@ -27,15 +26,15 @@ Test = Callable[[Floats, Floats], Floats]
 TABLES, POWER_TABLES = 2000, 4000
 LEVEL = 0.05
 SHARES = {"seeds": (1.0, 0.2, 0.35), "classes": (0.2, 1.0, 0.35), "both": (0.7, 0.5, 0.5)}
-"""Deviations of a mean of one seed that come from seeds, from classes, and from what only the two together have."""
+"""The standard deviations of a mean of one seed due to seeds, classes and their interaction."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """Tables of ``rows`` rows; ``noisy`` multiplies the first row's noise of seeds.
+    """A design of tables with ``rows`` rows; ``noisy`` multiplies the seed noise of the first row.
 
-    With probability a third each seed of the first row falls by ``collapse`` seed deviations. ``shift`` moves the first
-    row, in deviations of a training.
+    Each seed of the first row falls by ``collapse`` seed deviations with probability 1/3. ``shift`` moves the first
+    row, in standard deviations of a training.
     """
 
     rows: int
@@ -50,13 +49,13 @@ class Design:
 
     @property
     def counts_C(self) -> Floats:
-        """Queries of each class."""
+        """The number of queries of each class."""
         if not self.unequal:
             return np.full(self.classes, 20.0)
         return np.round(np.exp(0.8 * np.random.default_rng(5).standard_normal(self.classes)) * 20 + 2)
 
     def tables(self, count: int, generator: np.random.Generator) -> Floats:
-        """Mean scores by class, [B, R, S, C]."""
+        """Draw mean scores by class, [B, R, S, C]."""
         of_seeds, of_classes, of_both = SHARES[self.shares]
         root = self.classes**0.5
         scale_R = np.full(self.rows, of_seeds)
@@ -75,12 +74,12 @@ class Design:
 
 
 def pairs(rows: int) -> list[tuple[int, int]]:
-    """All pairs of rows."""
+    """Return all pairs of rows."""
     return list(itertools.combinations(range(rows), 2))
 
 
 def holm(p_BP: Floats) -> Floats:
-    """Holm's correction of each table."""
+    """Return the p-values with Holm's correction in each table."""
     order = np.argsort(p_BP, axis=1)
     steps = p_BP.shape[1] - np.arange(p_BP.shape[1])
     climbing = np.maximum.accumulate(np.take_along_axis(p_BP, order, 1) * steps, axis=1)
@@ -90,7 +89,7 @@ def holm(p_BP: Floats) -> Floats:
 
 
 def paired_t_and_bootstrap(tables: Floats, counts_C: Floats) -> Floats:
-    """The larger of the paired t over seeds and the normal limit of a bootstrap over classes and seeds."""
+    """Return the larger p of the paired t over seeds and the normal limit of a bootstrap over classes and seeds."""
     share_C = counts_C / counts_C.sum()
     means = tables @ share_C
     seeds, found = tables.shape[2], []
@@ -105,7 +104,7 @@ def paired_t_and_bootstrap(tables: Floats, counts_C: Floats) -> Floats:
 
 
 def contrasts(tables: Floats, counts_C: Floats, *, seeds_lent: float, classes_lent: float) -> Floats:
-    """Student's t of the classes' and the seeds' variances; rows lend each other so many degrees of freedom."""
+    """Return p of Student's t from the class and seed variances; the other rows add the lent degrees of freedom."""
     rows, seeds = tables.shape[1:3]
     share_C = counts_C / counts_C.sum()
     centred = np.eye(len(share_C)) - np.outer(np.ones(len(share_C)), share_C)
@@ -153,7 +152,7 @@ TESTS: Mapping[str, Test] = {
 
 
 def family_wise_error(test: Test, design: Design, tables: Floats) -> float:
-    """The share of tables of which some pair is called different; a row that collapses counts where it seems better."""
+    """Return the share of tables with a significant pair; a collapsing row counts only if it seems better."""
     below = holm(test(tables, design.counts_C)) <= LEVEL
     if design.collapse:
         means = tables.mean((2, 3))
@@ -163,7 +162,7 @@ def family_wise_error(test: Test, design: Design, tables: Floats) -> float:
 
 
 def power(test: Test, design: Design, tables: Floats) -> float:
-    """The share of the pairs with the first row that are called different."""
+    """Return the share of significant pairs with the first row."""
     below = holm(test(tables, design.counts_C)) <= LEVEL
     return float(below[:, [first == 0 for first, _ in pairs(design.rows)]].mean())
 
@@ -181,7 +180,7 @@ CLASSES = (5, 10, 20, 48, 100)
 
 
 def compare_with_the_code(generator: np.random.Generator) -> None:
-    """What reports compute is what is simulated."""
+    """Check that the simulation equals the product's code."""
     for rows, seeds, classes in ((2, 2, 5), (3, 5, 20), (6, 3, 48)):
         design = Design(rows=rows, seeds=seeds, classes=classes, shares="both", noisy=2.0, unequal=True)
         tables, counts_C = design.tables(5, generator), design.counts_C.astype(np.int64)
@@ -192,7 +191,7 @@ def compare_with_the_code(generator: np.random.Generator) -> None:
 
 
 def main() -> None:
-    """Print the largest error of each null over classes and shares of noise, and the power."""
+    """Print the largest error of each null hypothesis over classes and shares of noise, and the power."""
     generator = np.random.default_rng(0)
     compare_with_the_code(generator)
     console = Console(width=140, highlight=False)

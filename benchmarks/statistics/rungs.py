@@ -1,7 +1,7 @@
-"""Successive halving that lets ⌊n/2⌋ or ⌈n/2⌉ of the n trials at a rung go on: what survives, and what it costs.
+"""Successive halving with ⌊n/2⌋ or ⌈n/2⌉ survivors of the n trials at a rung: survivors and costs.
 
-Trials are curves that rise to their ends at speeds of their own, with noise, so that later epochs tell more. Run with
-``make bench-statistics``; it takes seconds.
+Trials are noisy curves that rise to their final values at different speeds, so later epochs are more informative. Run
+with ``make bench-statistics``; it takes seconds.
 """
 
 import itertools
@@ -15,18 +15,18 @@ from search.study.pruners import PRUNERS
 
 Floats = NDArray[np.float64]
 Rule = Callable[[int, int, float], bool]
-"""``rule(number, epoch, value)``: whether a trial ends there; every value of a trial is shown to it, in order."""
+"""``rule(number, epoch, value)`` returns True if the trial is pruned; called with all values of a trial in order."""
 
 SEARCHES, TRIALS, EPOCHS = 2000, 16, 16
 RUNGS = (2, 4, 8)
 SPEEDS = {"early": 0.1, "late": 0.5}
-"""How much the speeds of curves differ (deviation of their logarithms), by when the best shows."""
+"""The spread of the curves' speeds (standard deviation of their logarithms), by when the best trial shows."""
 NOISES = (0.02, 0.05)
-"""Deviations of a value; the ends of the curves deviate by 0.1."""
+"""Standard deviations of a value; that of the final values is 0.1."""
 
 
 def curves(count: int, spread: float, noise: float, generator: np.random.Generator) -> tuple[Floats, Floats]:
-    """The running maxima of ``count`` trials after each epoch, and their ends without noise."""
+    """Draw the running maxima of ``count`` trials after each epoch, and their final values without noise."""
     ends = 0.5 + 0.1 * generator.standard_normal(count)
     speeds = 0.3 * np.exp(spread * generator.standard_normal(count))
     rising = ends[:, None] * (1 - np.exp(-speeds[:, None] * np.arange(1, EPOCHS + 1)))
@@ -35,7 +35,7 @@ def curves(count: int, spread: float, noise: float, generator: np.random.Generat
 
 
 def halving(keep: Callable[[int], int]) -> Rule:
-    """A trial ends at a rung where it is not among the best ``keep(n)`` of the n that came there."""
+    """Return a rule that prunes a trial which is not among the best ``keep(n)`` of the n trials at its rung."""
     came: dict[int, list[float]] = {rung: [] for rung in RUNGS}
 
     def ends(number: int, epoch: int, value: float) -> bool:
@@ -48,13 +48,13 @@ def halving(keep: Callable[[int], int]) -> Rule:
 
 
 def of_the_code() -> Rule:
-    """What searches do."""
+    """Return the product's rule."""
     comparison = PRUNERS["asha"](steps=EPOCHS).rule("made-up")
     return lambda number, epoch, value: comparison.reason(number, epoch, value) is not None
 
 
 def trained(values: Floats, rule: Rule) -> list[int]:
-    """How many epochs each trial is trained; trial 0 is never pruned."""
+    """Return the number of epochs of each trial; trial 0 is never pruned."""
     epochs = []
     for number, values_of_trial in enumerate(values):
         ended = (
@@ -75,11 +75,11 @@ WAYS: Mapping[str, tuple[int, Callable[[], Rule]]] = {
 
 
 def main() -> None:
-    """Print how often the best of the trials is trained to its end, the epochs, and the best end that is reached."""
+    """Print how often the best trial is trained to its end, the epochs, and the chosen trial's final value."""
     console = Console(width=140, highlight=False)
     layout = "{:>6} {:>6}  {:17} {:>10} {:>8} {:>18}"
     console.print(f"Halving {TRIALS} trials of {EPOCHS} epochs, {SEARCHES} searches:")
-    console.print(layout.format("shows", "noise", "goes on", "best stays", "epochs", "best end chosen"))
+    console.print(layout.format("shows", "noise", "survivors", "best stays", "epochs", "best end chosen"))
     for (title, spread), noise in itertools.product(SPEEDS.items(), NOISES):
         for way, (trials, make) in WAYS.items():
             generator = np.random.default_rng(0)

@@ -1,8 +1,8 @@
-"""Learning from failures: how many trials are lost beside a cliff, and how high the best one climbs.
+"""Learning from failures: the share of diverging trials near a cliff, and the best value.
 
-A third of a three-dimensional space diverges, and the optimum lies beside it. A sampler is told of what diverged as
-FAIL, which Optuna's samplers pass over, as PRUNED without a value, or as searches tell it. Run with
-``make bench-statistics``; it takes minutes.
+A third of a three-dimensional space diverges, and the optimum is close to it. Divergences are told to a sampler as FAIL
+(which Optuna's samplers ignore), as PRUNED without a value, or as in searches. Run with ``make bench-statistics``; it
+takes minutes.
 """
 
 import numpy as np
@@ -11,15 +11,15 @@ from rich.console import Console
 from benchmarks.statistics.landscapes import TRIALS, WAYS, lost_and_best
 
 SEARCHES = {"tpe": 400, "gp": 16, "cmaes": 400}
-"""How many are simulated; the Gaussian process takes its time."""
+"""The number of simulated searches; the Gaussian process is slow."""
 
 
 def main() -> None:
-    """Print what is lost and what is found."""
+    """Print the lost trials and the best values."""
     console = Console(width=140, highlight=False)
     layout = "{:>8} {:>6}  {:16} {:>24} {:>18}"
-    console.print(f"Beside a cliff, searches of {TRIALS} trials, means ± standard errors:")
-    console.print(layout.format("sampler", "slots", "what diverged is", "lost of those modelled", "best value"))
+    console.print(f"Near a cliff, searches of {TRIALS} trials, means ± standard errors:")
+    console.print(layout.format("sampler", "slots", "divergences are", "lost, of modelled trials", "best value"))
     for sampler, searches in SEARCHES.items():
         for slots in (1,) if sampler == "gp" else (1, 4):
             for way in WAYS:

@@ -137,7 +137,7 @@ def _differs(campaign: Campaign, position: int) -> bool:
 
 def _way(search: SearchSection) -> tuple[str | float | None, ...]:
     """What says how a search searches."""
-    return search.sampler, search.prior, search.pruner, search.trials, search.epochs
+    return search.sampler, search.pruner, search.trials, search.epochs
 
 
 def campaign_curves(campaign: Campaign, summaries: Sequence[Summary]) -> list[CampaignCurve]:

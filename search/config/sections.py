@@ -28,7 +28,7 @@ from search.stages import Rule
 from search.study import PRUNERS, SAMPLERS
 from trainables.data import Dataset
 from trainables.losses import LOSSES, LossPart, loss_part
-from trainables.mistakes import Mistakes, raise_if_any, suggestion
+from trainables.mistakes import Mistakes, suggestion
 from trainables.parts import is_own
 from trainables.training.config import TrainingConfig
 
@@ -294,16 +294,14 @@ class SearchSection(ConfigSection):
     """The search of each loss: at most ``trials`` trials, within a budget of ``epochs``.
 
     With ``from`` (here :attr:`origin`) the search begins with the trials of another one in the same runs folder, which
-    count as its own. ``prior`` is the share of trials drawn around the papers' default instead of by the sampler.
-    ``audit`` pruned trials of each loss are trained to their end afterwards, to measure the cost of pruning; the
-    selection ignores them.
+    count as its own. ``audit`` pruned trials of each loss are trained to their end afterwards, to measure the cost of
+    pruning; the selection ignores them.
     """
 
     origin: Annotated[str, AfterValidator(plain_name)] | None = Field(default=None, alias="from")
     trials: int = Field(default=16, ge=1)
     epochs: int | None = Field(default=None, ge=1)
     sampler: Annotated[str, AfterValidator(partial(known_name, table=SAMPLERS))] = "tpe"
-    prior: float = Field(default=0, ge=0, le=1)
     pruner: Annotated[str, AfterValidator(partial(known_name, table=PRUNERS))] = "asha"
     objective: Metric = "map_at_r"
     audit: int = Field(default=0, ge=0)
@@ -314,18 +312,11 @@ class SearchSection(ConfigSection):
     @model_validator(mode="after")
     def _sampler_fits(self) -> "SearchSection":
         sampler = SAMPLERS[self.sampler]
-        mistakes = []
         if sampler.without_pruning and self.pruner != "none":
-            mistakes.append(
+            raise Mistakes(
                 f"sampler {self.sampler} {sampler.without_pruning}; set pruner to none (it is {self.pruner}) or "
                 "sampler to tpe."
             )
-        if self.prior and sampler.in_order:
-            mistakes.append(
-                f"sampler {self.sampler} visits a fixed list of values, without draws around the default; set prior to "
-                f"0 (it is {self.prior:g}) or sampler to tpe."
-            )
-        raise_if_any(mistakes)
         return self
 
 

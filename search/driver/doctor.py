@@ -27,7 +27,7 @@ from search.plan.plan import Plan
 from search.plan.runs import RunFolder
 from search.plan.stored import StoredSearch
 from search.plan.work import Work, planned_budgets, seconds_left
-from search.selection import MEND
+from search.selection import REPAIR
 from search.stages import Stage, study_name
 from search.study import PRUNERS, Tally, is_blind, left_to_chance
 from trainables.data.header import look_at
@@ -212,7 +212,7 @@ def _images(plan: Plan) -> Iterator[CheckResult]:
     classes = source.classes()
     parts = {
         "training": (plan.images.class_names, "Replace them; a search refuses to begin with what it cannot decode."),
-        "test": (plan.split.test, MEND),
+        "test": (plan.split.test, REPAIR),
     }
     for part, (names, mend) in parts.items():
         keys = [key for name in names for key in classes[name]]

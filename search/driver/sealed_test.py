@@ -23,7 +23,6 @@ from search.plan.runs import RunFolder, stored_split
 from search.plan.search import OpenedSearch
 from search.selection import Ledger, Opening, Scoring, SealedTest, Selection, images_in, study_digest
 from search.stages import Stage, short_study_name, study_name
-from search.trials import configuration_of
 from trainables.data import Dataset
 from trainables.data.store.spec import StoreSpec
 from trainables.files import read_json, write_json, write_whole
@@ -143,7 +142,7 @@ def _candidate(search: OpenedSearch) -> _Candidate:
 
 
 def _is_frozen(selection: Selection, loss: str, trial: FrozenTrial) -> bool:
-    numbers = [entry.number for entry in selection.configurations(loss) if entry.params == configuration_of(trial)]
+    numbers = [entry.number for entry in selection.configurations(loss) if entry.params == trial.params]
     return trial.user_attrs["source_trial"] in numbers
 
 

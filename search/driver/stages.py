@@ -25,7 +25,6 @@ from search.selection import (
 )
 from search.stages import Role, Stage, study_name
 from search.study import Budget, LossStudy, QueuedStage, QueuedStudy, to_audit
-from search.trials import configuration_of
 from spaces.space import Value
 from trainables.metrics.table import all_metrics, metric_name
 from trainables.mistakes import Failure, Mistakes, raise_if_any
@@ -210,7 +209,7 @@ def selection_of(search: OpenedSearch, family: Family | None = None) -> Selectio
         candidates = confirmations(trials, confirmed.trials(), numbers, plan.config.objective)
         if choice := choose(plan.config.selection.rule, candidates):
             chosen[loss], estimated, reasons[loss] = choice
-            default = configuration_of(trials[0])
+            default = trials[0].params
             defaults[loss] = next(entry for entry in estimated.values() if entry.params == default)
     if not chosen:
         raise NothingToSelect(

@@ -11,7 +11,7 @@ from search.plan.disk_usage import default_cache
 from search.plan.runs import RunFolder
 from search.stages import Stage, short_study_name
 from search.study import SAMPLERS, Budget
-from search.trials import ByEpoch, ByFold, TrialValue, configuration_of, epochs_of
+from search.trials import ByEpoch, ByFold, TrialValue, epochs_of, params_of
 from spaces.search_space import SearchSpace
 from trainables.data.augment import short_side_needed
 from trainables.data.split import ClassSplit
@@ -97,17 +97,15 @@ def search_budget(config: SearchConfig, loss: str, space: SearchSpace) -> Budget
         trials=search.trials,
         epochs=search.epochs,
         epochs_each=config.training.epochs * (config.split.folds or 1),
-        sampler=SAMPLERS[search.sampler](
-            loss=loss, space=space, seed=search.seed, trials=search.trials, prior=search.prior
-        ),
+        sampler=SAMPLERS[search.sampler](loss=loss, space=space, seed=search.seed, trials=search.trials),
     )
 
 
 def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> TrialSpec:
     """Return the specification of the training of ``trial``."""
     config = plan.config
-    configuration = configuration_of(trial)
-    settings, training = config.training_of(loss), configuration.training
+    params = params_of(trial)
+    settings, training = config.training_of(loss), params.training
     split = (plan.split, *plan.further_splits)[trial.user_attrs.get("split", 0)]
     on_all = stage is Stage.TEST and config.final.train_on == "all"
     if on_all:
@@ -116,7 +114,7 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         training |= {"epochs": epochs, "warmup_epochs": min(warmup, epochs)}
     spec = TrialSpec(
         loss=config.loss(loss).key,
-        hyperparameters=configuration.loss,
+        hyperparameters=params.loss,
         model=config.model,
         training=replace(settings, **training),
         images=plan.images,

@@ -155,7 +155,7 @@ def trial_row(trial: FrozenTrial) -> TrialRow:
         number=trial.number,
         state=trial.state.name,
         value=trial.value if trial.value is not None else reported[max(reported)] if reported else None,
-        params=attributes.get("params", trial.params),
+        params=trial.params,
         seed=attributes.get("seed"),
         epochs=len(record_keys(trial)),
         replicate_of=attributes.get("replicate_of"),

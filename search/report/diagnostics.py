@@ -11,12 +11,11 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import FrozenTrial, TrialState
 
 from search.plan.plan import Plan
-from search.report.importances import position, value_at
 from search.report.results import Detectable, Finding, NoiseSummary, PruningAudit
 from search.report.statistics import minimum_detectable_difference
 from search.selection import finalists
-from search.trials import by_configuration, configuration_of, epochs_of, mean_value
-from spaces.space import Parameter, Params, Space, Value
+from search.trials import by_params, epochs_of, mean_value
+from spaces.space import Parameter, Params, Space, Value, position, value_at
 from trainables.losses import LOSSES
 from trainables.training.config import TrainingConfig
 
@@ -58,10 +57,10 @@ def edges(
     compared = [trial for trial in trials if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
     ranges = {name: entry for name in best if (entry := _places(space[name])) is not None}
     for name, places in ranges.items():
-        having = [trial for trial in compared if name in trial.user_attrs["params"]]
-        others = [other for other in ranges if all(other in trial.user_attrs["params"] for trial in having)]
+        having = [trial for trial in compared if name in trial.params]
+        others = [other for other in ranges if all(other in trial.params for trial in having)]
         kinds = [other for other in best if other not in ranges]
-        columns = np.array([[ranges[other](trial.user_attrs["params"][other]) for other in others] for trial in having])
+        columns = np.array([[ranges[other](trial.params[other]) for other in others] for trial in having])
         tests = slopes(columns, _indicators(having, kinds), _order(having), others.index(name))
         for upwards, p in zip((False, True), tests or (), strict=False):
             towards = places(best[name]) if upwards else 1 - places(best[name])
@@ -115,7 +114,7 @@ def _indicators(trials: Sequence[FrozenTrial], names: Sequence[str]) -> Floats:
     """A column for each value but the first of each of the parameters that are no numbers."""
     columns = [np.zeros((len(trials), 0))]
     for name in names:
-        values = [trial.user_attrs["params"].get(name) for trial in trials]
+        values = [trial.params.get(name) for trial in trials]
         kinds = list(dict.fromkeys(values))[1:]
         columns.append(np.array([[float(value == kind) for kind in kinds] for value in values]))
     return np.concatenate(columns, axis=1)
@@ -172,7 +171,7 @@ def replicates(trials: Sequence[FrozenTrial]) -> Iterator[Finding]:
     √(Σ (n − 1) s² / Σ (n − 1)) over the configurations, with n trials of variance s² each.
     """
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-    groups = [[trial.value or 0.0 for trial in group] for group in by_configuration(complete) if len(group) > 1]
+    groups = [[trial.value or 0.0 for trial in group] for group in by_params(complete) if len(group) > 1]
     if not groups:
         return
     freedom = sum(len(values) - 1 for values in groups)
@@ -232,7 +231,7 @@ def noise_summary(plan: Plan, trials: Sequence[FrozenTrial]) -> NoiseSummary | N
     std = _deviation(values)
     return NoiseSummary(
         loss=plan.config.noise_loss,
-        params=dict(configuration_of(complete[0])),
+        params=dict(complete[0].params),
         mean=statistics.fmean(values),
         values=values,
         std=std,
@@ -274,7 +273,7 @@ def pruning_audit(
     values = [trial.value for trial in audited if trial.state == TrialState.COMPLETE and trial.value is not None]
     if not values:
         return None
-    best = [mean_value(searched, configuration_of(trial)) for trial in finalists(searched, places)[:places]]
+    best = [mean_value(searched, trial.params) for trial in finalists(searched, places)[:places]]
     known = [value for value in best if value is not None]
     if not known:
         return None

@@ -35,7 +35,7 @@ from search.report.results import (
 from search.report.statistics import over_seeds
 from search.selection import Confirmation, Ledger, Selection, best_on_splits, confirmations, finalists
 from search.stages import Stage
-from search.trials import by_configuration, configuration_of, epochs_of, mean_value
+from search.trials import by_params, epochs_of, mean_value
 from trainables.files import write_text
 from trainables.metrics.table import is_bounded
 from trainables.mistakes import Mistakes
@@ -116,7 +116,7 @@ def _loss_summary(
     confirmed_default = selection.defaults.get(loss) if selection else None
     if selection is None and complete and confirmed:
         confirmed_default = confirmations(searched, confirmed, [0], objective)[0]
-    params = chosen.params if chosen else configuration_of(best) if best else None
+    params = chosen.params if chosen else best.params if best else None
     space = plan.spaces[loss]
     summary = LossSummary(
         trials=TrialCounts(
@@ -128,7 +128,7 @@ def _loss_summary(
         ended_early=plan.budget(loss).early_end(searched),
         default=DefaultSummary(
             params=dict(space.default),
-            value=mean_value(searched, configuration_of(searched[0])) if complete else None,
+            value=mean_value(searched, searched[0].params) if complete else None,
             clipped=bool(space.clipped),
             confirmed=_confirmed(confirmed_default),
             final=_final(plan, trials[Stage.TEST], confirmed_default),
@@ -173,7 +173,7 @@ def _split_agreement(
 
 
 def _best(searched: Sequence[FrozenTrial], best: FrozenTrial) -> BestTrial:
-    params = dict(configuration_of(best))
+    params = dict(best.params)
     value = mean_value(searched, params)
     assert value is not None, "it is among them"
     return BestTrial(params=params, value=value, number=best.number)
@@ -193,7 +193,7 @@ def _confirmed_means(
     found = confirmations(searched, confirmed, sorted(numbers), objective)
     return {
         trial.number: found[number].mean
-        for group in by_configuration([trial for trial in searched if trial.state.is_finished()])
+        for group in by_params([trial for trial in searched if trial.state.is_finished()])
         for number in numbers & {trial.number for trial in group}
         if found[number].values
         for trial in group

@@ -19,7 +19,6 @@ from .retrieval_file import (
     LEVELS as LEVELS,
     MOST_NEIGHBOURS as MOST_NEIGHBOURS,
     MOST_RANKED as MOST_RANKED,
-    Kind as Kind,
     RetrievalFile as RetrievalFile,
     Scoring as Scoring,
     in_digest_order as in_digest_order,
@@ -35,7 +34,7 @@ from .scoring import (
 )
 from .selection import (
     EXPORTED as EXPORTED,
-    MEND as MEND,
+    REPAIR as REPAIR,
     Family as Family,
     SealedTest as SealedTest,
     Selection as Selection,
@@ -44,6 +43,7 @@ from .selection import (
 )
 from .thumbnails import (
     NAME as NAME,
+    Kind as Kind,
     Thumbnails as Thumbnails,
     thumbnails_of as thumbnails_of,
 )

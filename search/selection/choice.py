@@ -8,24 +8,24 @@ from dataclasses import dataclass, replace
 from optuna.trial import FrozenTrial, TrialState
 
 from search.stages import Rule
-from search.trials import best_epochs, by_configuration, configuration_of, epochs_of, mean_of, values_of
+from search.trials import best_epochs, by_params, epochs_of, mean_of, values_of
 from spaces.space import Value
 
-# Means of a few noisy values each, shrunk towards their common mean.
+# Shrinkage of noisy means towards their common mean.
 
 LEAST_SPREAD = 0.05
-"""The spread of the groups, in variances of the noise, below which they are not taken to be alike."""
+"""The lower bound of the variance between groups, in variances of the noise."""
 
 
 def shrunk_means(groups: Sequence[Sequence[float]], noise: float | None) -> list[float]:
-    """The posterior mean of each group's true mean, where the true means are normal too.
+    """Return the posterior mean of each group's true mean, assuming normally distributed true means.
 
-    Their variance is that of DerSimonian and Laird 1986 ("Meta-analysis in clinical trials"), moments of the groups'
-    means of unequal counts. The highest mean of several is luck in part, and its shrunken one is not.
+    The variance between groups is the moment estimator of DerSimonian and Laird 1986 ("Meta-analysis in clinical
+    trials"), for groups of unequal size. Shrinking removes the optimistic bias of the highest of several means.
 
     Args:
-        groups: the values of each, at least one.
-        noise: the variance of a value around its group's true mean; without it (None, or 0) the means stay as they are.
+        groups: the values of each group, at least one.
+        noise: the variance of a value around its group's true mean; if None or 0, the means are not shrunk.
     """
     means = [statistics.fmean(values) for values in groups]
     if not noise or len(groups) < 2:
@@ -40,10 +40,10 @@ def shrunk_means(groups: Sequence[Sequence[float]], noise: float | None) -> list
 
 
 def pooled_variance(groups: Sequence[Sequence[float]], *, estimated: int = 0) -> float | None:
-    """The variance within groups, from those of two values or more; None where there are too few.
+    """Return the pooled variance within groups of two or more values; None if there are too few values.
 
-    ``estimated`` is how many effects common to all groups were taken off the values before, by least squares: each took
-    a degree of freedom.
+    ``estimated`` is the number of effects common to all groups that were subtracted from the values before, by least
+    squares: each costs a degree of freedom.
     """
     several = [values for values in groups if len(values) > 1]
     freedom = sum(len(values) - 1 for values in several) - estimated
@@ -52,18 +52,23 @@ def pooled_variance(groups: Sequence[Sequence[float]], *, estimated: int = 0) ->
     return sum((len(values) - 1) * statistics.variance(values) for values in several) / freedom
 
 
-# The configurations of a search that may be chosen, and what fresh seeds made of them.
+# Confirmations of a search's finalists with fresh seeds.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmation:
-    """One configuration's confirmations: ``values`` of the seeds that finished, ``failed`` the number that did not.
+    """The confirmation of one configuration, identified by the ``number`` of its trial in the search.
 
-    ``splits`` says of each value on which split of the training classes it was measured, from 0, the search's own; what
-    a split's classes add to the values of all configurations is taken off (:func:`split_effects`). ``searched`` are the
-    values of its trials in the search, and ``best_epochs`` the epochs at which the finished seeds were best, each fold
-    of a seed by itself. ``estimate`` is what other fresh seeds are expected to come to: the mean of ``values`` shrunk
-    towards those of the other candidates; None before the choice.
+    Attributes:
+        params: its parameters.
+        searched: the values of its trials in the search.
+        values: the values of the fresh seeds that finished, without the effects of their splits
+            (:func:`split_effects`).
+        splits: for each value, the split of the training classes on which it was measured; 0 is the search's own.
+        best_epochs: the best epoch of each finished seed, or of each of its folds.
+        failed: the number of fresh seeds that failed.
+        estimate: the expected value of another fresh seed, the mean of ``values`` shrunk towards those of the other
+            candidates; None before the choice.
     """
 
     number: int
@@ -77,34 +82,34 @@ class Confirmation:
 
     @property
     def mean(self) -> float:
-        """The mean over the seeds."""
+        """The mean over the fresh seeds."""
         return statistics.fmean(self.values)
 
     @property
     def search_value(self) -> float | None:
-        """Its value in the search, the mean where it was tried several times."""
+        """The value in the search, averaged over replicates."""
         return statistics.fmean(self.searched) if self.searched else None
 
     @property
     def median_best_epoch(self) -> int | None:
-        """How long to train where nothing validates: the median, rounded up, of the seeds' best epochs."""
+        """The median, rounded up, of the best epochs: how long to train without validation."""
         return math.ceil(statistics.median(self.best_epochs)) if self.best_epochs else None
 
 
 def finalists(trials: Sequence[FrozenTrial], count: int) -> list[FrozenTrial]:
-    """The first trials of the ``count`` best configurations, and trial 0 where its own is not among them.
+    """Return the first trials of the ``count`` best configurations, and trial 0 if its own is not among them.
 
-    Configurations with complete trials come first, by the mean of these. Where they are fewer than ``count``, those
-    of the pruned trials that got furthest follow: a confirmation trains them to the end, and pruning may have been
-    wrong. Without any of them there is nothing to confirm, not even the default.
+    Configurations with complete trials are ranked by their mean value. If they are fewer than ``count``, the pruned
+    trials that trained the most steps follow: a confirmation trains them to the end, and pruning may have been wrong.
+    The result is empty without any such trial.
     """
     pruned = sorted((trial for trial in trials if trial.state == TrialState.PRUNED), key=_worst_last)
     compared = [trial for trial in trials if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
-    valued = [(value, group) for group in by_configuration(compared) if (value := mean_of(group)) is not None]
+    valued = [(value, group) for group in by_params(compared) if (value := mean_of(group)) is not None]
     best_first = [group for _, group in sorted(valued, key=lambda entry: -entry[0])]
     ranked = [next(trial for trial in group if trial.state == TrialState.COMPLETE) for group in best_first]
-    best = [group[0] for group in by_configuration([*ranked, *pruned])][:count]
-    if best and configuration_of(trials[0]) not in [configuration_of(trial) for trial in best]:
+    best = [group[0] for group in by_params([*ranked, *pruned])][:count]
+    if best and trials[0].params not in [trial.params for trial in best]:
         best.append(trials[0])
     return best
 
@@ -116,7 +121,7 @@ def _worst_last(trial: FrozenTrial) -> tuple[int, float, int]:
 def confirmations(
     searched: Sequence[FrozenTrial], confirmed: Sequence[FrozenTrial], candidates: Sequence[int], objective: str
 ) -> dict[int, Confirmation]:
-    """The confirmations of the trials ``candidates`` of a search."""
+    """Return the confirmations of the trials ``candidates`` of a search."""
     effects = split_effects(
         [
             (trial.user_attrs["source_trial"], trial.user_attrs["split"], trial.value)
@@ -130,8 +135,8 @@ def confirmations(
         good = [trial for trial in runs if trial.state == TrialState.COMPLETE]
         result[number] = Confirmation(
             number=number,
-            params=dict(configuration_of(searched[number])),
-            searched=values_of([trial for trial in searched if _same(trial, searched[number])]),
+            params=dict(searched[number].params),
+            searched=values_of([trial for trial in searched if trial.params == searched[number].params]),
             values=tuple(trial.value - effects[trial.user_attrs["split"]] for trial in good if trial.value is not None),
             splits=tuple(trial.user_attrs["split"] for trial in good if trial.value is not None),
             best_epochs=tuple(epoch for trial in good for epoch in best_epochs(epochs_of(trial), objective)),
@@ -141,49 +146,44 @@ def confirmations(
 
 
 def split_effects(values: Sequence[tuple[int, int, float]]) -> dict[int, float]:
-    """What each class split adds to the values of all configurations, beyond what the search's own split, 0, adds.
+    """Estimate the effect of each class split on the values, relative to the search's own split, 0.
 
-    By least squares, value = configuration + split. Where every configuration was trained on the same splits, it is the
-    difference of the splits' means; where some were trained on the first one alone, they have no say in it.
+    The model value = candidate + split is fitted by least squares. If every candidate was trained on the same splits,
+    the effect is the difference of the splits' means; candidates trained on split 0 only have no influence.
 
     Args:
-        values: the configuration, the split and the value of each training.
+        values: the candidate's number, the split and the value of each training.
     """
-    configurations = list(dict.fromkeys(configuration for configuration, _, _ in values))
+    candidates = list(dict.fromkeys(candidate for candidate, _, _ in values))
     further = sorted({split for _, split, _ in values} - {0})
     if not further:
         return {0: 0.0}
     import numpy as np
 
-    design = np.zeros((len(values), len(configurations) + len(further)))
-    for row, (configuration, split, _) in zip(design, values, strict=True):
-        row[configurations.index(configuration)] = 1
+    design = np.zeros((len(values), len(candidates) + len(further)))
+    for row, (candidate, split, _) in zip(design, values, strict=True):
+        row[candidates.index(candidate)] = 1
         if split:
-            row[len(configurations) + further.index(split)] = 1
+            row[len(candidates) + further.index(split)] = 1
     solution = np.linalg.lstsq(design, np.array([value for *_, value in values]))[0]
-    # Rounded, so that another machine's linear algebra comes to the same choice, digit for digit.
-    effects = [round(float(effect), 12) for effect in solution[len(configurations) :]]
+    # Rounded, so that the choice does not depend on the machine's linear algebra library.
+    effects = [round(float(effect), 12) for effect in solution[len(candidates) :]]
     return {0: 0.0, **dict(zip(further, effects, strict=True))}
 
 
-def _same(trial: FrozenTrial, other: FrozenTrial) -> bool:
-    return "params" in trial.user_attrs and configuration_of(trial) == configuration_of(other)
-
-
-# How the configurations of a loss are confirmed, and which of them is chosen.
+# The rules that allocate fresh seeds to the finalists and choose one of them.
 #
-# Both rules train so many ``selection.seeds`` a candidate. ``mean`` trains every candidate equally often and takes the
-# highest mean of the fresh seeds. ``halving`` trains every candidate once, the better half of them with what is left,
-# and
-# takes the highest mean of fresh seeds and search, shrunk towards that of all candidates: those of one value more than
-# those of several. At equal cost its choice is nearer to the best (``make bench-statistics``, six candidates of three
-# seeds: .012, .057, .269 and .724 deviations of quality are lost against .022, .084, .323 and .828, with noise of a
-# quarter, a half, one and two such deviations), and its estimate flatters by −.08 to .13 deviations of the noise where
-# the mean of the winner does by .14 to .70.
+# Both rules spend ``selection.seeds`` trainings per candidate on average. "mean" trains every candidate equally often
+# and takes the highest mean over fresh seeds. "halving" trains every candidate once and the better half of them with
+# the remaining seeds; it takes the highest mean over fresh seeds and search values, shrunk towards that of all
+# candidates, which shrinks candidates with fewer values more. At equal cost its choice is better: with six candidates
+# of three seeds it loses .012, .057, .269 and .724 standard deviations of quality, "mean" .022, .084, .323 and .828,
+# for noise of a quarter, a half, one and two such deviations. Its estimate is biased by -.08 to .13 standard deviations
+# of the noise, the mean of the winner by .14 to .70 (``make bench-statistics``).
 #
-# With ``selection.splits`` the trainings of every candidate validate in turn on several splits of the training classes,
-# so that those that are compared were trained on the same ones, and a candidate that was only trained on the first is
-# compared with what the others would have come to there (:func:`search.selection.choice.split_effects`).
+# With ``selection.splits`` the trainings of every candidate validate on several splits of the training classes in turn.
+# The effects of the splits are subtracted (:func:`split_effects`), so that candidates trained on different numbers of
+# splits are comparable.
 
 _FINALISTS = (
     "finalists: the configurations of highest value (the mean of their trials), then those of the pruned trials that "
@@ -200,7 +200,7 @@ RULES: Mapping[Rule, str] = {
 
 
 def rule_in_words(rule: Rule, splits: int) -> str:
-    """The rule for ``selection.json``."""
+    """Return the sentence about the rule in ``selection.json``."""
     if splits == 1:
         return RULES[rule]
     return (
@@ -210,12 +210,12 @@ def rule_in_words(rule: Rule, splits: int) -> str:
 
 
 def rounds(rule: Rule, candidates: Sequence[Confirmation], seeds: int) -> dict[int, int]:
-    """How many seeds each of ``candidates`` is trained with in all, after what is known of its first seed.
+    """Return the total number of seeds for each of ``candidates``, by its number.
 
     Args:
-        rule: of the choice.
-        candidates: with at most their first seed.
-        seeds: a candidate.
+        rule: the rule of the choice.
+        candidates: the candidates with the results of their first seed.
+        seeds: the number of seeds per candidate.
     """
     count = len(candidates)
     if rule == "mean" or count <= 2:
@@ -231,7 +231,7 @@ def _first_rank(candidate: Confirmation) -> tuple[int, float, int]:
 
 
 def deciding_means(rule: Rule, tried: Sequence[Confirmation]) -> dict[int, float]:
-    """What ``rule`` compares, by the numbers of ``tried``, each of which has a fresh seed that finished."""
+    """Return the means that ``rule`` compares, by number; each of ``tried`` has a finished fresh seed."""
     if rule == "mean":
         return {candidate.number: candidate.mean for candidate in tried}
     every = shrunk_means([(*candidate.values, *candidate.searched) for candidate in tried], _noise(tried))
@@ -246,7 +246,7 @@ def _noise(tried: Sequence[Confirmation]) -> float | None:
 def choose(
     rule: Rule, candidates: Mapping[int, Confirmation]
 ) -> tuple[Confirmation, dict[int, Confirmation], str] | None:
-    """The chosen configuration, all of them with their estimates, and the reason; None where no seed finished."""
+    """Return the chosen configuration, all candidates with estimates, and the reason; None if no seed finished."""
     tried = [candidate for candidate in candidates.values() if candidate.values]
     if not tried:
         return None
@@ -268,7 +268,7 @@ def choose(
 
 
 def best_on_splits(chosen: Confirmation, candidates: Sequence[Confirmation]) -> list[bool]:
-    """Whether no candidate has a higher mean than ``chosen`` on a split, for each on which it has rivals."""
+    """Return for each split with other candidates whether none of them has a higher mean than ``chosen`` there."""
     rivals = [candidate for candidate in candidates if candidate.number != chosen.number]
     found = []
     for split in sorted(set(chosen.splits)):
@@ -282,6 +282,3 @@ def best_on_splits(chosen: Confirmation, candidates: Sequence[Confirmation]) -> 
 def _mean_on(candidate: Confirmation, split: int) -> float | None:
     values = [value for value, on in zip(candidate.values, candidate.splits, strict=True) if on == split]
     return statistics.fmean(values) if values else None
-
-
-# The audit of a search's pruning: which pruned trials are trained to their end.

@@ -1,4 +1,8 @@
-"""The ledger of test openings: one line before the first test image is read, one with its end."""
+"""The ledger of test openings.
+
+An opening is one line, written before the first test image is read. Another line with the digests of the images follows
+when they have been read.
+"""
 
 import json
 import logging
@@ -18,65 +22,64 @@ from trainables.files import DAMAGED
 from trainables.mistakes import Mistakes
 from trainables.storage import full_disk_errors
 
-# The folder of what a user's searches remember whatever their runs folders: the ledger of test openings.
+logger = logging.getLogger(__name__)
 
 
 def state_folder() -> Path:
-    """``$XDG_STATE_HOME/holdout``, or ``~/.local/state/holdout``.
+    """Return the user's folder for state shared by all runs folders, ``~/.local/state/holdout``.
+
+    ``$XDG_STATE_HOME`` replaces ``~/.local/state``.
 
     Raises:
-        RuntimeError: the user has no home.
+        RuntimeError: the user has no home folder.
     """
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "holdout"
 
 
-# The images of an opened test set by their content, whatever its classes are called and however they are read.
+# Test images are identified by their content: names and folders may change.
 
 Fingerprint = tuple[str, ...]
-"""A few images of a class, by which it is known again."""
+"""Digests of a few images, which identify a class."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedImages:
-    """The ``digest`` of all images of a test set, and the fingerprint of each of its classes."""
+    """The ``digest`` of all images of a test set and the fingerprints of its classes."""
 
     digest: str
     classes: tuple[Fingerprint, ...]
 
     @cached_property
     def known(self) -> frozenset[str]:
-        """All images of the fingerprints."""
+        """The images in the fingerprints."""
         return frozenset(chain.from_iterable(self.classes))
 
 
 def count_known(classes: Iterable[Fingerprint], images: frozenset[str]) -> int:
-    """How many of ``classes`` have one of ``images``."""
+    """Count those of ``classes`` that contain one of ``images``."""
     return sum(not images.isdisjoint(fingerprint) for fingerprint in classes)
 
 
 def images_in(store: Path) -> OpenedImages:
-    """The images of the store at ``store``, which holds a test set and nothing else.
+    """Identify the images of the store at ``store``, which contains exactly a test set.
 
     Raises:
         Mistakes: the store is damaged.
     """
-    # Here, since they read with numpy, and who prints a result does not.
+    # Imports numpy, which commands that only print results do not need.
     from trainables.data.store.contents import content_digest, digests_by_class, fingerprints, read_contents
 
     by_class = digests_by_class(read_contents(store))
     return OpenedImages(digest=content_digest(by_class), classes=tuple(fingerprints(by_class)))
 
 
-# One opening of a test set, and what several come to.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """One opening of a test set: whose, when and why.
+    """One opening of a test set.
 
-    ``test_digest`` is that of the classes' names, and ``images`` what they turned out to hold: None until they were
-    read. ``search`` is who opened, a search or a campaign; ``selections`` maps each search that was scored to the
-    digest of its frozen selection, and ``configurations`` to how many of its configurations were scored.
+    ``test_digest`` is the digest of the class names, ``images`` the content of the classes, None until they are read.
+    ``search`` is the search or campaign that opened it. ``selections`` maps each search that was scored to the digest
+    of its frozen selection, ``configurations`` to the number of its configurations that were scored.
     """
 
     id: str
@@ -90,9 +93,9 @@ class Opening:
 
 
 def count_openings(openings: Iterable[Opening]) -> str:
-    """How many openings there are, by how many searches, of how many configurations.
+    """Return a phrase with the numbers of openings, searches and scored configurations.
 
-    A search is its frozen selection, whatever it is called; to score it once more shows no further configurations.
+    Searches are identified by their frozen selections: renaming or scoring one again does not count twice.
     """
     found = list(openings)
     scored = {digest: entry.configurations.get(name, 0) for entry in found for name, digest in entry.selections.items()}
@@ -108,32 +111,27 @@ def _counted(count: int, what: str, plural: str = "s") -> str:
     return f"{count} {what}{plural * (count != 1)}"
 
 
-# The ledger of test openings: one line an opening, written before the first test image is read, and one with its
-# images when they were.
-
-logger = logging.getLogger(__name__)
-
 NAME = "test_openings.jsonl"
 
 _Entry = Opening | tuple[str, OpenedImages]
 
 
 class Ledger:
-    """The openings of all of a user's searches, whatever the searches and their runs folders are called.
+    """The openings by all searches of a user, in all runs folders.
 
-    It lies in the runs folder, at ``path``, and in the user's state folder, and what one of the two has lost is in the
-    other. Only the first is needed: a state folder that cannot be used is a warning.
+    There are two copies, in the runs folder at ``path`` and in the user's state folder; their union is read. Only the
+    first copy is required: if the state folder cannot be used, a warning is logged.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def openings(self, test_digest: str | None = None) -> list[Opening]:
-        """All openings, or those of test classes of these names, in order."""
+        """Return all openings, or those of test classes with these names, in order."""
         return [entry for entry in self._all() if test_digest in (None, entry.test_digest)]
 
     def of_selection(self, selection_digest: str) -> list[Opening]:
-        """The openings for one frozen selection, alone or among others."""
+        """Return the openings that scored a frozen selection."""
         return [entry for entry in self._all() if selection_digest in entry.selections.values()]
 
     def open(
@@ -145,10 +143,10 @@ class Ledger:
         configurations: Mapping[str, int],
         reason: str,
     ) -> Opening:
-        """Write down that the test set is being opened; on disk when this returns.
+        """Write an opening of the test set; it is on disk when this returns.
 
         Raises:
-            DiskFull: there is no space for it, and nothing is written down.
+            DiskFull: there is no space; nothing is written.
         """
         opening = Opening(
             id=uuid.uuid4().hex,
@@ -165,10 +163,10 @@ class Ledger:
         return opening
 
     def read(self, opening: Opening, images: OpenedImages) -> Opening:
-        """Write down which images ``opening`` found, once for all its searches; gives it with them.
+        """Write the images that ``opening`` found, once for all its searches; return the opening with them.
 
         Raises:
-            Mistakes: another search, or an attempt before, found others.
+            Mistakes: another search of the opening, or an earlier attempt, found different images.
         """
         known = next((entry.images for entry in self._all() if entry.id == opening.id), None)
         if known is None:
@@ -181,7 +179,7 @@ class Ledger:
         return replace(opening, images=images)
 
     def sentence(self, opening: Opening) -> str:
-        """How often the test set of ``opening`` was opened, and how often others with some of its classes before."""
+        """Describe how often this test set was opened, and earlier openings of others that share classes with it."""
         entries = self._all()
         same = [entry for entry in entries if _is_same(entry, opening)]
         others = [entry for entry in _shared_before(entries, same[0]) if entry not in same]
@@ -189,17 +187,17 @@ class Ledger:
         return f"{told}; {_overlap(opening, others)}" if others else told
 
     def before(self, opening: Opening) -> str | None:
-        """How many of the classes of ``opening`` were opened before it, and by whom; None where none was."""
+        """Describe earlier openings that share classes with ``opening``; None if there were none."""
         earlier = _shared_before(self._all(), opening)
         return _overlap(opening, earlier) if earlier else None
 
     def sentence_by_names(self, test_digest: str) -> str:
-        """What can be told of test classes whose images nobody may read yet: their names."""
+        """Describe openings of test classes by their names only: their images are still sealed."""
         openings = self.openings(test_digest)
         return f"test sealed; classes of these names: {count_openings(openings)}" if openings else "test sealed"
 
     def opened_among(self, classes: Sequence[Fingerprint]) -> str | None:
-        """How many of ``classes`` have images of a test set that was opened, and by whom; None where none has."""
+        """Describe the openings of test sets that share images with ``classes``; None if there were none."""
         overlapping = [entry for entry in self._all() if entry.images and count_known(classes, entry.images.known)]
         if not overlapping:
             return None
@@ -212,14 +210,14 @@ class Ledger:
             _append(state_folder() / NAME, line)
         except (OSError, RuntimeError) as error:
             logger.warning(
-                "The opening stands in %s alone, since the user's state folder cannot be written (%s): searches in "
-                "other runs folders will not know of it.",
+                "The opening is recorded in %s only, since the user's state folder cannot be written (%s); searches in "
+                "other runs folders will not see it.",
                 self._path,
                 error,
             )
 
     def _all(self) -> list[Opening]:
-        """The openings of both files, in the order of their times."""
+        """Return the openings of both files, in the order of their times."""
         openings: dict[str, Opening] = {}
         images: dict[str, OpenedImages] = {}
         for entry in (*self._of_the_user(), *_entries(self._path)):
@@ -234,19 +232,19 @@ class Ledger:
         try:
             return list(_entries(state_folder() / NAME))
         except (OSError, RuntimeError, Mistakes) as error:
-            logger.warning("The ledger in the user's state folder cannot be read (%s); it is left aside.", error)
+            logger.warning("The ledger in the user's state folder cannot be read (%s); it is ignored.", error)
             return []
 
 
 def _is_same(entry: Opening, opening: Opening) -> bool:
-    """Whether two openings are of one test set: by its images, or by its names while these were not read."""
+    """Return True if two openings are of the same images, or of the same names until the images are read."""
     if opening.images is None:
         return entry.test_digest == opening.test_digest
     return entry.images is not None and entry.images.digest == opening.images.digest
 
 
 def _shared_before(entries: Sequence[Opening], opening: Opening) -> list[Opening]:
-    """Those of ``entries`` that came before ``opening`` and share some of its classes."""
+    """Return those of ``entries`` before ``opening`` that share classes with it."""
     if opening.images is None:
         return []
     earlier = takewhile(lambda entry: entry.id != opening.id, entries)
@@ -273,7 +271,7 @@ def _append(path: Path, line: str) -> None:
         end = file.tell()
         try:
             left = memoryview(line.encode())
-            while left:  # of a disk that is nearly full only the next byte says so
+            while left:  # a write to an almost full disk may be partial
                 left = left[file.write(left) :]
             os.fsync(file.fileno())
         except OSError:
@@ -282,7 +280,7 @@ def _append(path: Path, line: str) -> None:
 
 
 def _entries(path: Path) -> Iterator[_Entry]:
-    """Each line of a ledger: an opening, or the images that one of a name found."""
+    """Yield the entries of a ledger: openings, and images with the id of their opening."""
     if not path.exists():
         return
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):

@@ -1,4 +1,7 @@
-"""Scoring a trained model on images that it was not trained on."""
+"""Scoring a trained model on images that it was not trained on. It runs on a worker.
+
+Shapes: N test images, D embedding, Q queries, K ranks, R positives of a query, L recall levels, B bins.
+"""
 
 import hashlib
 import io
@@ -33,9 +36,7 @@ from trainables.metrics.table import is_retrieval, split_subset
 from trainables.models import EmbeddingModel
 from trainables.models.embedding import embed
 
-# How a model ranks the test images: neighbours, curves and a few embeddings, computed where all embeddings are.
-#
-# Shapes: N test images, D embedding, Q queries of a block, K ranks, L recall levels, B bins.
+# Neighbours, curves and a few embeddings.
 
 _BLOCK_PAIRS = 2**24
 
@@ -43,7 +44,7 @@ _BLOCK_PAIRS = 2**24
 def retrieval_of(
     embeddings_ND: torch.Tensor, labels_N: torch.Tensor, keys: Sequence[str], class_names: Sequence[str]
 ) -> RetrievalFile:
-    """What is kept of a model with these embeddings; ``labels_N`` are positions in ``class_names``."""
+    """Compute the ranking by a model with these embeddings; ``labels_N`` are positions in ``class_names``."""
     labels_N = labels_N.to(embeddings_ND.device)
     gallery = Gallery(embeddings_ND, labels_N)
     queries_Q = sampled_queries(keys, MOST_NEIGHBOURS)
@@ -69,9 +70,9 @@ def _on(rows: NDArray[np.int32], like: torch.Tensor) -> torch.Tensor:
 
 
 def _precision(gallery: Gallery, queries_Q: torch.Tensor) -> NDArray[np.float64]:
-    """The mean over queries of the interpolated precision at each recall level r: the highest P@i with recall@i ≥ r.
+    """Return the mean interpolated precision at each recall level r, for a query the highest P@i with recall@i ≥ r.
 
-    Queries without another image of their class have no recall and are left out (Manning, Raghavan and Schütze,
+    Queries without another image of their class have no recall and are skipped (Manning, Raghavan and Schütze,
     Introduction to Information Retrieval, 2008, section 8.4).
     """
     total_L, counted = np.zeros(len(LEVELS)), 0
@@ -80,7 +81,7 @@ def _precision(gallery: Gallery, queries_Q: torch.Tensor) -> NDArray[np.float64]
             if positives := len(hits):
                 precision_R = np.arange(1, positives + 1) / (hits.numpy() + 1)
                 highest_R = np.maximum.accumulate(precision_R[::-1])[::-1]
-                # the hit at which a level is reached: the first whose recall is not below it, but for rounding
+                # the first hit whose recall reaches the level, up to rounding errors
                 reached_L = np.ceil(LEVELS * positives - 1e-9).astype(int).clip(min=1) - 1
                 total_L += highest_R[reached_L]
                 counted += 1
@@ -90,7 +91,7 @@ def _precision(gallery: Gallery, queries_Q: torch.Tensor) -> NDArray[np.float64]
 def _pairs(
     unit_ND: torch.Tensor, labels_N: torch.Tensor, queries_Q: torch.Tensor
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How many pairs of a query and another image have which cosine similarity, of one class and of two."""
+    """Count the pairs of a query and another image by cosine similarity, within and between classes."""
     bins = len(EDGES) - 1
     counts_2B = torch.zeros(2 * bins, dtype=torch.int64, device=unit_ND.device)
     for block_Q in queries_Q.split(max(_BLOCK_PAIRS // len(unit_ND), 1)):
@@ -98,18 +99,15 @@ def _pairs(
             cosine_QN = unit_ND[block_Q] @ unit_ND.T
         bin_QN = ((cosine_QN + 1) * (bins / 2)).long().clamp_(0, bins - 1)
         bin_QN += bins * (labels_N[block_Q][:, None] != labels_N)
-        # a query is no pair with itself
+        # a query does not form a pair with itself
         bin_QN.scatter_(1, block_Q[:, None], 2 * bins)
         counts_2B += torch.bincount(bin_QN.flatten(), minlength=2 * bins + 1)[:-1]
     same_B, other_B = counts_2B.cpu().numpy().reshape(2, bins)
     return same_B, other_B
 
 
-# A test metric in galleries of the validation's size.
-#
-# With fewer classes there are fewer wrong neighbours: a validation value cannot be compared with one on ten times as
-# many
-# classes.
+# A test metric in galleries as small as the validation's. A gallery with more classes has more wrong neighbours, so
+# values in galleries of different sizes are not comparable.
 
 DRAWS = 20
 
@@ -121,9 +119,9 @@ def in_small_galleries(
     classes: int,
     superclasses_N: torch.Tensor | None = None,
 ) -> float:
-    """The mean of ``metric`` over draws of so many of the test classes, the same ones for every model.
+    """Return the mean of ``metric`` over random draws of ``classes`` test classes, the same draws for every model.
 
-    With as many classes as there are, it is the metric itself.
+    If there are no more test classes than that, it is the metric itself.
     """
     of_images_N = labels_N.cpu().numpy()
     known = np.unique(of_images_N)
@@ -143,13 +141,11 @@ def in_small_galleries(
     return float(np.mean(values))
 
 
-# Parts of metrics that are of a part of the test classes, among those that are of all of them.
-#
-# Shapes: N test images, S those of the part's classes.
+# Metrics of subsets of the test classes, stored next to those of all classes.
 
 
 def by_subset(names: Sequence[str]) -> dict[str | None, list[str]]:
-    """The metrics ``names`` by the part of the test classes that they are of, without its name; None for all."""
+    """Group the metrics ``names`` by their subset of the test classes, which is removed from the name; None is all."""
     found: dict[str | None, list[str]] = {}
     for name in names:
         metric, subset = split_subset(name)
@@ -163,7 +159,7 @@ def images_of(
     class_names: Sequence[str],
     test_subsets: Mapping[str, Sequence[str]],
 ) -> torch.Tensor:
-    """Which images are of the part's classes, bool [N]; ``labels_N`` are positions in ``class_names``."""
+    """Return a mask of the images in the subset, bool [N]; ``labels_N`` are positions in ``class_names``."""
     if subset is None:
         return torch.ones(len(labels_N), dtype=torch.bool)
     of_subset = frozenset(test_subsets[subset])
@@ -171,14 +167,14 @@ def images_of(
 
 
 def subset_name(name: str, subset: str | None) -> str:
-    """What a metric, or one of its parts, is called where it is of a part of the test classes."""
+    """Return the name of a metric, or of one of its parts, on a subset of the test classes."""
     return name if subset is None else f"{name}-{subset}"
 
 
 def spread_parts(parts: Mapping[str, torch.Tensor], subset: str | None, of_N: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The parts that were computed of the images ``of_N``, as they are kept beside those of all images.
+    """Rename the parts of a metric on the images ``of_N`` for storage next to those of all images.
 
-    Scores of queries become [N], NaN where an image is none of them.
+    Scores of queries become [N], NaN for images outside the subset.
     """
     spread: dict[str, torch.Tensor] = {}
     for name, part in parts.items():
@@ -192,7 +188,7 @@ def spread_parts(parts: Mapping[str, torch.Tensor], subset: str | None, of_N: to
 
 
 def gathered_parts(kept: Mapping[str, torch.Tensor], subset: str | None, of_N: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The parts of the images ``of_N``, as they were before :func:`spread_parts`."""
+    """Return the parts of the images ``of_N``, the inverse of :func:`spread_parts`."""
     parts: dict[str, torch.Tensor] = {}
     for name, part in kept.items():
         metric, of_part = split_subset(name)
@@ -201,14 +197,12 @@ def gathered_parts(kept: Mapping[str, torch.Tensor], subset: str | None, of_N: t
     return parts
 
 
-# Scoring one trained model on images it was not trained on; runs on a worker, and takes no part in training.
-
-
 def score(scoring: Scoring) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The metrics of a model with the names and digests of two files, and these by their names: its per-image results,
-    and how it ranks the images (:class:`~search.selection.retrieval_file.RetrievalFile`).
+    """Score a model; return its scores and two files by name: the per-image results and the ranking.
 
-    It embeds in float32, however it was trained. A worker may not see the runs folder: the driver writes them.
+    The ranking is a :class:`~search.selection.retrieval_file.RetrievalFile`; the scores contain the names and digests
+    of both. The files are returned because a worker may not have access to the runs folder. Embeddings are computed in
+    float32, independently of the precision of the training.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     spec = scoring.spec

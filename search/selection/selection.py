@@ -1,4 +1,4 @@
-"""The frozen selection, the table it announces, and the seal of the test classes."""
+"""The frozen selection, the tables it declares, and the sealed test set."""
 
 import hashlib
 import json
@@ -19,17 +19,17 @@ from trainables.data.store.spec import StoreSpec
 from trainables.files import reading, write_json
 from trainables.mistakes import Mistakes
 
-# Which trained model of a loss is handed out: settled with the choice, before the test is opened.
+# The exported model of a loss, determined before the test is opened.
 
 EXPORTED = (
     "of the models that are trained for the test with the chosen configuration, the first seed's, of the first fold "
     "where there are folds; where that training fails, the next one's"
 )
-"""Never the one with the best score: the mean over all seeds is what can be expected of it."""
+"""Not the model with the best score: its expected score is the mean over all seeds."""
 
 
 def exported_trial(finals: Sequence[FrozenTrial], chosen: Confirmation) -> FrozenTrial | None:
-    """The one of the ``finals`` of a loss whose model is handed out; None where none is trained."""
+    """Return the trial among the ``finals`` of a loss whose model is exported; None if no model is trained."""
     return next(
         (
             trial
@@ -40,22 +40,20 @@ def exported_trial(finals: Sequence[FrozenTrial], chosen: Confirmation) -> Froze
     )
 
 
-# Which table the test makes: its metrics, its rows, and the pairs whose differences are tested together.
-
 RowName = tuple[str, str, str]
-"""A row: its search, its loss and its role."""
+"""A row of a test table: its search, its loss and its role."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """A table's test metrics, rows and pairs, without order. It is frozen with the choice, before there are numbers."""
+    """The metrics, rows and pairs of a test table, whose differences are tested together; frozen with the choice."""
 
     metrics: frozenset[str]
     rows: frozenset[RowName]
     pairs: frozenset[frozenset[RowName]]
 
     def to_json(self) -> dict[str, Any]:
-        """The family, for ``selection.json``; equal ones are written alike."""
+        """Return the content for ``selection.json``; equal families give equal content."""
         return {
             "metrics": sorted(self.metrics),
             "rows": sorted(map(list, self.rows)),
@@ -64,7 +62,7 @@ class Family:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Family":
-        """The family that :meth:`to_json` wrote."""
+        """Return the family that :meth:`to_json` wrote."""
         return cls(
             metrics=frozenset(content["metrics"]),
             rows=frozenset(tuple(row) for row in content["rows"]),
@@ -72,15 +70,12 @@ class Family:
         )
 
 
-# The choice, frozen before the test can be opened.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What was chosen, frozen: the only thing that the test stage takes.
+    """The frozen choice of a search, which the test stage requires.
 
-    ``id`` tells it from the equal selection of another search. ``test_metrics`` are those that the test computes, and
-    ``family`` is the table that it makes. ``exported`` says which of a loss's models will be handed out.
+    ``id`` distinguishes it from an equal selection of another search. ``test_metrics`` are computed in the test,
+    ``family`` is the table of the test, and ``exported`` describes the exported model of a loss.
     """
 
     id: str
@@ -99,35 +94,35 @@ class Selection:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the whole selection."""
+        """The SHA-256 of the whole selection."""
         return hashlib.sha256(json.dumps(self._content(), sort_keys=True).encode()).hexdigest()
 
     def _content(self) -> dict[str, Any]:
         return {**asdict(self), "family": self.family.to_json()}
 
     def save(self, path: Path) -> None:
-        """Freeze the selection at ``path``."""
+        """Write the selection to ``path``."""
         write_json(path, self.to_json())
 
     def to_json(self) -> dict[str, Any]:
-        """The selection and its digest, for ``selection.json``."""
+        """Return the selection and its digest, for ``selection.json``."""
         return {**self._content(), "digest": self.digest}
 
     def configurations(self, loss: str) -> list[Confirmation]:
-        """What of ``loss`` is trained for the test: the chosen configuration, and the default where that is another."""
+        """Return the configurations of ``loss`` that are tested: the chosen one, and the default if it differs."""
         entries = (self.chosen[loss], self.defaults[loss])
         return list({entry.number: entry for entry in entries}.values())
 
     def role(self, loss: str, entry: Confirmation) -> Role:
-        """What ``entry`` is of ``loss``; the chosen one is tuned also where it is the default."""
+        """Return the role of ``entry``; the chosen configuration is TUNED even if it is the default."""
         return Role.TUNED if entry.number == self.chosen[loss].number else Role.DEFAULT
 
     @classmethod
     def load(cls, path: Path) -> "Selection":
-        """The selection frozen at ``path``.
+        """Read the selection at ``path``.
 
         Raises:
-            Mistakes: there is none, another version wrote it, or it was changed since.
+            Mistakes: it does not exist, was written by another version or was changed.
         """
         if not path.is_file():
             raise Mistakes(f"Nothing is selected yet: {path} does not exist; `holdout select` makes it.")
@@ -147,7 +142,7 @@ class Selection:
             )
         if selection.digest != digest:
             raise Mistakes(
-                f"{path} was changed after it was frozen (its digest does not fit); "
+                f"{path} was changed after it was frozen (its digest does not match); "
                 "restore it, or search under a new name."
             )
         return selection
@@ -160,7 +155,7 @@ def _confirmation(entry: dict[str, Any]) -> Confirmation:
 
 
 def study_digest(trials: Sequence[FrozenTrial]) -> str:
-    """SHA-256 of what a study says: all of every trial, its epochs too, but for the times of its row."""
+    """Return the SHA-256 of a study: everything in its trials, except their start and end times."""
     content = [
         [
             trial.number,
@@ -177,17 +172,16 @@ def study_digest(trials: Sequence[FrozenTrial]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-# The test classes' seal: their store can only be asked for with a frozen selection and an opening in the ledger.
-#
-# The seal is on pixels. The files may be looked at from outside before, since one that is damaged would else be found
-# after all trainings: no image is decoded, and nothing that is seen goes anywhere but into a sentence.
-
-MEND = "Mend them before the test: it refuses images that cannot be decoded, and nothing before it reads them."
+REPAIR = "Repair them before the test: it refuses images that cannot be decoded, and no stage before it reads them."
 
 
 @dataclass(frozen=True, kw_only=True)
 class SealedTest:
-    """The held-out classes of a search."""
+    """The test classes of a search, whose pixels need a frozen selection and an opening in the ledger.
+
+    Their files may be inspected before, since a damaged file would otherwise be found after all trainings. No image is
+    decoded then, and the result is only used in a message.
+    """
 
     dataset: Dataset
     split: ClassSplit
@@ -195,20 +189,20 @@ class SealedTest:
     cache: str
 
     def damage(self, seconds: float) -> str | None:
-        """The sentence on those test images that look damaged from outside, looked for in so many seconds."""
+        """Inspect the files of the test images for at most ``seconds``; return a message about damaged ones."""
         from trainables.data.header import look_at  # imports numpy and Pillow
 
         classes = self.dataset.classes()
         keys = [key for name in self.split.test for key in classes[name]]
         look = look_at(self.dataset, keys, seconds=seconds)
         sentence = look.sentence("test classes")
-        return f"{sentence} {MEND}" if sentence and look.damaged else sentence
+        return f"{sentence} {REPAIR}" if sentence and look.damaged else sentence
 
     def images(self, selection: Selection, opening: Opening) -> StoreSpec:
-        """The test images, for a selection that was frozen for this split and opened for this selection."""
-        assert selection.split_digest == self.split.digest, "the selection was made on another split"
-        assert selection.digest in opening.selections.values(), "the opening is another selection's"
-        assert opening.test_digest == self.split.test_digest, "the opening is another test set's"
+        """Return the test images for a selection of this split and its opening."""
+        assert selection.split_digest == self.split.digest, "the selection is of another split"
+        assert selection.digest in opening.selections.values(), "the opening is of another selection"
+        assert opening.test_digest == self.split.test_digest, "the opening is of another test set"
         return StoreSpec(
             dataset=self.dataset, class_names=self.split.test, short_side=self.short_side, cache=self.cache
         )

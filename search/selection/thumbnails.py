@@ -1,39 +1,108 @@
-"""Thumbnails of the test images that a report may show."""
+"""The queries that a report shows with their neighbours, and thumbnails of the test images.
+
+Thumbnails are written when the test is scored, since the test images are not read again.
+
+Shapes: N test images, Q queries, K ranks, S sampled images, T thumbnails, G shown queries.
+"""
 
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from search.selection.choice import Confirmation
-from search.selection.retrieval_file import FOLDER, GalleryQuery, Kind, gallery_queries, in_digest_order
+from search.selection.retrieval_file import FOLDER, in_digest_order
 from search.selection.selection import Selection
 from trainables.data.store.contents import StoreContents, read_contents
 from trainables.files import reading
 from trainables.metrics.table import is_retrieval
 
-# Small pictures of the test images that a report may show, kept when the test is scored, since nobody opens it again.
-#
-# Shapes: T pictures, G queries.
+# The queries that a report shows with their neighbours, the same ones for every loss.
+
+EACH = 3
+"""The number of queries of each kind."""
+
+
+class Kind(StrEnum):
+    """The reason for showing a query: its score, averaged over the tuned models, or the change of it by tuning."""
+
+    BEST = "best"
+    MEDIAN = "median"
+    WORST = "worst"
+    CHANGED = "changed"
+
+
+class GalleryQuery(NamedTuple):
+    """A test image and the reason for showing it."""
+
+    kind: Kind
+    row: int
+
+
+def gallery_queries(
+    keys: Sequence[str],
+    labels_N: NDArray[np.int64],
+    queries_Q: NDArray[np.int32],
+    tuned_N: NDArray[np.float64],
+    default_N: NDArray[np.float64],
+) -> list[GalleryQuery]:
+    """Choose three queries of each kind out of ``queries_Q``, of different classes if possible.
+
+    ``tuned_N`` and ``default_N`` are the scores of each image as a query. Best, median and worst refer to ``tuned_N``,
+    changed to its distance from ``default_N``; ties are ordered by the SHA-256 of the keys. Images without another
+    image of their class are left out.
+    """
+    sizes_C = np.bincount(labels_N)
+    found = [int(row) for row in queries_Q if sizes_C[labels_N[row]] > 1]
+    found = [found[position] for position in in_digest_order([keys[row] for row in found])]
+    if not found:
+        return []
+    middle = np.median(tuned_N[found])
+    change_N = np.abs(tuned_N - default_N)
+    chosen: list[GalleryQuery] = []
+    for kind, height_N in (
+        (Kind.BEST, tuned_N),
+        (Kind.WORST, -tuned_N),
+        (Kind.MEDIAN, -np.abs(tuned_N - middle)),
+        (Kind.CHANGED, change_N),
+    ):
+        order = sorted(found, key=lambda row: -height_N[row])
+        if kind is Kind.CHANGED:
+            order = [row for row in order if change_N[row] > 0]
+        taken = {query.row for query in chosen}
+        order = [row for row in order if row not in taken]
+        chosen += [GalleryQuery(kind, row) for row in _of_different_classes(order, labels_N)]
+    return sorted(chosen, key=lambda query: list(Kind).index(query.kind))
+
+
+def _of_different_classes(order: Sequence[int], labels_N: NDArray[np.int64]) -> list[int]:
+    firsts = {int(labels_N[row]): row for row in reversed(order)}.values()
+    first_ones = [row for row in order if row in set(firsts)]
+    others = [row for row in order if row not in set(firsts)]
+    return [*first_ones, *others][:EACH]
+
+
+# The file of thumbnails.
 
 NAME = "thumbnails.npz"
 SHORT_SIDE = 64
 QUALITY = 80
 LIMIT = 3_000_000
-"""Bytes of pictures for a test set at most; the first ones that are asked for are kept."""
+"""The maximum size of all thumbnails of a test set in bytes; the first ones requested are stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Thumbnails:
-    """WebP files of test images by their numbers, the queries to show, and the ``metric`` that these were chosen by.
+    """WebP files of test images by their numbers, the queries to show, and the ``metric`` by which they were chosen.
 
-    The metric is None where none has a score for each query; then there are no queries.
+    The metric is None, and there are no queries, if no metric scores single queries.
     """
 
     pictures: Mapping[int, bytes]
@@ -41,9 +110,9 @@ class Thumbnails:
     metric: str | None
 
     def to_bytes(self) -> bytes:
-        """The content of the file, which is of numpy's kind (npz)."""
+        """Return the content of the file, in numpy's npz format."""
         content = io.BytesIO()
-        np.savez(  # WebP is compressed
+        np.savez(  # not compressed: WebP is
             content,
             rows_T=np.array([*self.pictures], dtype=np.int32),
             lengths_T=np.array([len(picture) for picture in self.pictures.values()], dtype=np.int32),
@@ -56,10 +125,10 @@ class Thumbnails:
 
     @classmethod
     def read(cls, path: Path) -> "Thumbnails":
-        """The file at ``path``.
+        """Read the file at ``path``.
 
         Raises:
-            FileNotFoundError: it is gone.
+            FileNotFoundError: it does not exist.
         """
         with reading(path), np.load(path) as file:
             content = {name: file[name] for name in file.files}
@@ -79,7 +148,7 @@ class Thumbnails:
 
 
 def make_pictures(contents: StoreContents, keys: Iterable[str], limit: int = LIMIT) -> list[bytes]:
-    """The images called ``keys`` as WebP files, their short side at most 64 pixels, as many as ``limit`` bytes hold."""
+    """Return the images ``keys`` as WebP files with a short side of at most 64 pixels, up to ``limit`` bytes in all."""
     row_of = {key: row for row, key in enumerate(contents.image_keys)}
     starts_N = np.cumsum(contents.lengths_N) - contents.lengths_N
     made: list[bytes] = []
@@ -104,16 +173,14 @@ def _webp(image: Image.Image) -> bytes:
     return content.getvalue()
 
 
-# The test images that a report shows, chosen when all models of an opening are scored.
-
 Scored = tuple[Mapping[str, Any], Mapping[str, bytes]]
-"""What a worker gives of a model: its scores, and its files by their names."""
+"""The result of scoring a model: its scores, and its files by name."""
 
 
 def thumbnails_of(store: Path, selection: Selection, scored: Sequence[Scored]) -> Thumbnails:
-    """The pictures to keep of the opened images at ``store``, which are read for it, and for which queries they are.
+    """Make the thumbnails of the opened images at ``store``.
 
-    Queries come first, then their neighbours by the first model of each configuration, then the images of the map.
+    The queries come first, then their neighbours by the first model of each configuration, then the images of the map.
     """
     scores, files = scored[0]
     per_image = read_arrays(files[scores["per_image"]])
@@ -139,14 +206,14 @@ def thumbnails_of(store: Path, selection: Selection, scored: Sequence[Scored]) -
     wanted = list(dict.fromkeys([*rows, *chain.from_iterable(zip(*neighbours, strict=True)), *on_map]))
     pictures = make_pictures(read_contents(store), [keys[row] for row in wanted])
     return Thumbnails(
-        pictures=dict(zip(wanted, pictures, strict=False)),  # the last ones may have found no room
+        pictures=dict(zip(wanted, pictures, strict=False)),  # the last ones may exceed the limit
         queries=tuple(queries),
         metric=metric,
     )
 
 
 def first_models(scores: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The first of the models of each configuration: that of its first seed and fold."""
+    """Return the first model of each configuration, that of its first seed and fold."""
     firsts: dict[tuple[str, int], Mapping[str, Any]] = {}
     for model in scores:
         firsts.setdefault((model["loss"], model["source_trial"]), model)
@@ -154,13 +221,13 @@ def first_models(scores: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]
 
 
 def read_arrays(content: bytes, *names: str) -> dict[str, NDArray[Any]]:
-    """The arrays ``names`` of an npz file, or all."""
+    """Return the arrays ``names`` of an npz file, or all of them."""
     with np.load(io.BytesIO(content)) as file:
         return {name: file[name] for name in names or file.files}
 
 
 def _mean_score(role: Mapping[str, Confirmation], metric: str, scored: Sequence[Scored]) -> NDArray[np.float64]:
-    """The score of each image, averaged over the models of a role's configurations, all losses weighing the same."""
+    """Return the score of each image, averaged over the models of each loss, then over the losses."""
     of_losses: list[NDArray[np.float64]] = []
     for loss, entry in role.items():
         found = [

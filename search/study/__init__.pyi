@@ -7,6 +7,12 @@ from .pruners import (
     Pruner as Pruner,
     to_audit as to_audit,
 )
+from .queued import (
+    QueuedStage as QueuedStage,
+    QueuedStudy as QueuedStudy,
+    RunningTrial as RunningTrial,
+    TrialListener as TrialListener,
+)
 from .sampler import (
     is_blind as is_blind,
     left_to_chance as left_to_chance,
@@ -36,9 +42,5 @@ from .study import (
     pruning_sentence as pruning_sentence,
 )
 from .trial_queue import (
-    QueuedStage as QueuedStage,
-    QueuedStudy as QueuedStudy,
-    RunningTrial as RunningTrial,
-    TrialListener as TrialListener,
     TrialQueue as TrialQueue,
 )

@@ -1,4 +1,4 @@
-"""How many trials and epochs a study has trained, and when that is enough."""
+"""The trials and epochs that a study has trained, and the limits on them."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,14 +9,13 @@ from optuna.trial import FrozenTrial, TrialState
 from search.study.sampler import READY, WAIT, Availability, Sampler
 from search.trials import count_epochs
 
-# How many trials of a study are in which state, and how many epochs they trained: kept up to date, never recounted.
-
 
 @dataclass(kw_only=True)
 class Tally:
-    """``states`` counts trials, ``epochs`` what all of them reported, ``epochs_running`` of that those that run.
+    """Counts of a study's trials and epochs, kept up to date and never recounted.
 
-    ``best`` is the highest value of a complete trial, None before there is one.
+    ``states`` counts trials, ``epochs`` the epochs that they reported, ``epochs_running`` those of running trials.
+    ``best`` is the highest value of a complete trial, None before the first one.
     """
 
     states: Counter[TrialState] = field(default_factory=Counter)
@@ -26,7 +25,7 @@ class Tally:
 
     @classmethod
     def of(cls, trials: Iterable[FrozenTrial]) -> "Tally":
-        """The tally of ``trials``."""
+        """Count ``trials``."""
         tally = cls()
         for trial in trials:
             tally.add(trial)
@@ -37,7 +36,7 @@ class Tally:
         self._count(trial, 1)
 
     def replace(self, before: FrozenTrial, after: FrozenTrial) -> None:
-        """Count a trial as it is now instead of as it was."""
+        """Update the counts after a trial has changed."""
         self._count(before, -1)
         self._count(after, 1)
 
@@ -47,45 +46,42 @@ class Tally:
         self.epochs += epochs
         if trial.state == TrialState.RUNNING:
             self.epochs_running += epochs
-        if trial.state == TrialState.COMPLETE and trial.value is not None:  # complete trials stay as they are
+        if trial.state == TrialState.COMPLETE and trial.value is not None:  # complete trials never change
             self.best = trial.value if self.best is None else max(self.best, trial.value)
 
     @property
     def trials(self) -> int:
-        """All trials."""
+        """The number of all trials."""
         return self.states.total()
 
     @property
     def waiting(self) -> int:
-        """Trials that are enqueued and have not begun."""
+        """The number of enqueued trials that have not started."""
         return self.states[TrialState.WAITING]
 
     @property
     def running(self) -> int:
-        """Trials that run."""
+        """The number of running trials."""
         return self.states[TrialState.RUNNING]
 
     @property
     def started(self) -> int:
-        """Trials that have begun, also those that have ended."""
+        """The number of trials that have started, finished ones included."""
         return self.trials - self.waiting
 
     @property
     def ended(self) -> int:
-        """Trials that are complete, pruned or failed."""
+        """The number of complete, pruned and failed trials."""
         return self.started - self.running
-
-
-# How much of a loss's study is to be trained, and when it is enough.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """At most ``trials`` trials, and with a budget no further one once ``epochs`` epochs are trained or promised.
+    """The limits of a loss's study: at most ``trials`` trials and, if set, ``epochs`` epochs.
 
-    A trial that ended counts with the epochs that it trained, a running one with a whole training's ``epochs_each``:
-    where it is pruned, the rest is free again. So a loss trains its budget and less than one training more, however
-    many trials run side by side. ``sampler`` may have nothing to propose now, or nothing any more.
+    A finished trial counts with the epochs that it trained, a running one with a whole training, ``epochs_each``; if
+    it is pruned, the rest becomes available again. Thus a loss trains its budget and less than one training more, no
+    matter how many trials run at once. ``sampler`` may have nothing to propose for now, or at all.
     """
 
     trials: int
@@ -94,7 +90,7 @@ class Budget:
     sampler: Sampler | None = None
 
     def availability(self, trials: Sequence[FrozenTrial], tally: Tally | None = None) -> Availability:
-        """Whether a further trial of the study with these ``trials`` may start; ``tally`` counts them, if kept."""
+        """Return whether another trial of the study with these ``trials`` may start; ``tally`` saves counting them."""
         tally = tally or Tally.of(trials)
         if tally.started >= self.trials:
             return Availability(open=False, over=f"{self.trials} trials were asked for")
@@ -109,16 +105,16 @@ class Budget:
 
     @property
     def most(self) -> int:
-        """How many trials there will be at most."""
+        """The maximum number of trials."""
         size = self.sampler.size if self.sampler else None
         return self.trials if size is None else min(self.trials, size)
 
     def to_start(self, tally: Tally) -> int:
-        """How many further trials there may be at most, beside those that ``tally`` counts as begun."""
+        """Return the maximum number of trials that may still start after those that ``tally`` counts as started."""
         return max(0, self.most - tally.started)
 
     def problems(self) -> list[str]:
-        """What cannot work, a sentence each."""
+        """Return a sentence for each limit that cannot work."""
         found = self.sampler.problems() if self.sampler else []
         if self.epochs is not None and self.epochs < self.epochs_each:
             found.append(
@@ -128,10 +124,10 @@ class Budget:
         return found
 
     def done(self, trials: Sequence[FrozenTrial]) -> bool:
-        """Whether nothing is left to start or to wait for."""
+        """Return True if there is nothing left to start or to wait for."""
         running = any(trial.state == TrialState.RUNNING for trial in trials)
         return self.availability(trials).over is not None and not running
 
     def early_end(self, trials: Sequence[FrozenTrial]) -> str | None:
-        """Why a search that is done has fewer than ``trials`` trials; None where it has all, or goes on."""
+        """Return why a finished search has fewer than ``trials`` trials; None if it has all or is not finished."""
         return self.availability(trials).over if self.done(trials) and len(trials) < self.trials else None

@@ -1,4 +1,8 @@
-"""Pruners: the plan of each in words, and the comparison it makes."""
+"""Pruners, and the rules by which they compare trials.
+
+Optuna's own pruners are not used: they read all trials of a study at every step, and under Hyperband they show a
+sampler the trials of one bracket only. The tests check that these decide in the same way.
+"""
 
 import math
 from abc import ABC, abstractmethod
@@ -15,58 +19,57 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from trainables.spec import derived_seed
 
-# What a trial's values are compared with while it runs, kept sorted: each comparison costs a few look-ups.
-#
-# The rules are those of Optuna's pruners, which go through all trials of the study each time.
+# The rules. The values of a study's trials are kept sorted, so that a comparison costs a few look-ups.
 
 
 class PruningRule(ABC):
-    """The values of one study that count, as far as its trials have come."""
+    """The values of one study's trials so far, and the decision which trials end early."""
 
     @abstractmethod
     def add(self, trial: FrozenTrial) -> None:
-        """Take a stored trial, with all that it has reported."""
+        """Add a stored trial with all its values."""
 
     @abstractmethod
     def reason(self, number: int, step: int, value: float) -> str | None:
-        """Why trial ``number`` ends after ``step``, which it reports with ``value``; None where it goes on."""
+        """Compare the value of trial ``number`` after ``step``; return the reason to prune it, or None."""
 
     @abstractmethod
     def next_rung(self, number: int, step: int) -> tuple[int, float | None] | None:
-        """When trial ``number``, which reached ``step``, is compared next, and the least value that would go on now.
+        """Return the step of the next comparison of trial ``number`` after ``step`` and the lowest value that passes.
 
-        The value is None where nothing is compared yet, and all of it where no comparison follows.
+        The value is None if there is nothing to compare with yet; the result is None if no comparison follows.
         """
 
     @abstractmethod
     def end(self, trial: FrozenTrial) -> None:
-        """A trial that was reported step by step has ended."""
+        """Note that a trial has ended whose values were given to :meth:`reason`."""
 
 
 class NoPruning(PruningRule):
-    """No trial ends early."""
+    """A rule that prunes no trial."""
 
     def add(self, trial: FrozenTrial) -> None:
-        """Nothing counts."""
+        """Ignore the trial."""
 
     def reason(self, number: int, step: int, value: float) -> str | None:
-        """Every trial goes on."""
+        """Return None: every trial continues."""
         return None
 
     def next_rung(self, number: int, step: int) -> tuple[int, float | None] | None:
-        """There is none."""
+        """Return None: there are no rungs."""
         return None
 
     def end(self, trial: FrozenTrial) -> None:
-        """Nothing counts."""
+        """Ignore the trial."""
 
 
 class Halving(PruningRule):
-    """At each rung of its bracket a trial goes on if it is among the best ⌊n / factor⌋ of the n that came, or first.
+    """Successive halving: a trial continues if it is among the best max(⌊n / factor⌋, 1) of the n at its rung so far.
 
-    Rounding up trains the best of 16 trials to its end more often, .95 and not .91 of the time, .87 and not .77 where
-    values are noisy, and takes 17 % more epochs. What is chosen is then .01 to .06 deviations better; with three more
-    trials instead, rounded down and in as many epochs, it is .07 to .09 better (``make bench-statistics``).
+    Rounding up instead of down would train the best of 16 trials to its end more often (.95 instead of .91 of the
+    time, .87 instead of .77 if values are noisy) and take 17 % more epochs. The chosen trial would be .01 to .06
+    standard deviations better; three more trials, rounded down, take as many epochs and gain .07 to .09
+    (``make bench-statistics``).
     """
 
     def __init__(self, rungs: Sequence[Sequence[int]], bracket_of: Callable[[int], int], factor: int) -> None:
@@ -76,12 +79,12 @@ class Halving(PruningRule):
         self._values: dict[tuple[int, int], list[float]] = defaultdict(list)
 
     def add(self, trial: FrozenTrial) -> None:
-        """Every value that was reported at a rung counts, however its trial ended."""
+        """Add every value at a rung, no matter how the trial ended."""
         for step, value in trial.intermediate_values.items():
             self._count(trial.number, step, value)
 
     def _count(self, number: int, step: int, value: float) -> list[float]:
-        """The values of a rung with this one, sorted; none where ``step`` is no rung of the trial's bracket."""
+        """Add a value to its rung; return the sorted values, empty if ``step`` is not a rung of the trial's bracket."""
         bracket = self._bracket_of(number)
         if step not in self._rungs[bracket]:
             return []
@@ -90,15 +93,15 @@ class Halving(PruningRule):
         return values
 
     def reason(self, number: int, step: int, value: float) -> str | None:
-        """Its rank among those at this rung, the first of equals; the best one goes on also where it is alone."""
+        """Compare the trial with those at the same rung; the best one always continues."""
         values = self._count(number, step, value)
         if not values or value >= values[-max(len(values) // self._factor, 1)]:
             return None
         rank = len(values) - bisect_right(values, value) + 1
-        return f"was number {rank} of {len(values)} at this rung, and the best half goes on"
+        return f"ranked {rank} of {len(values)} at this rung; the top half continues"
 
     def next_rung(self, number: int, step: int) -> tuple[int, float | None] | None:
-        """The next rung of its bracket, and the value that is in the best part of those there with this trial's."""
+        """Return the next rung of the bracket and the lowest value that would pass there, with this trial counted."""
         bracket = self._bracket_of(number)
         later = [rung for rung in self._rungs[bracket] if rung > step]
         if not later:
@@ -108,13 +111,13 @@ class Halving(PruningRule):
         return min(later), values[-place] if place <= len(values) else None
 
     def end(self, trial: FrozenTrial) -> None:
-        """Its values count since they were reported."""
+        """Do nothing: the values were added when they were reported."""
 
 
 class BelowMedian(PruningRule):
-    """From step ``first`` on a trial ends if its value is below the median of the complete trials at the same step.
+    """The median rule: from step ``first`` on, a value below the median of the complete trials at that step is pruned.
 
-    It needs ``least`` complete trials; a step is called ``unit``.
+    It needs ``least`` complete trials; ``unit`` is the name of a step.
     """
 
     def __init__(self, first: int, least: int, unit: str) -> None:
@@ -125,11 +128,11 @@ class BelowMedian(PruningRule):
         self._values: dict[int, list[float]] = defaultdict(list)
 
     def add(self, trial: FrozenTrial) -> None:
-        """Complete trials count."""
+        """Add the values of a complete trial."""
         self.end(trial)
 
     def reason(self, number: int, step: int, value: float) -> str | None:
-        """The median that it is below."""
+        """Compare the value with the median; it is not added before the trial is complete."""
         median = self._median(step)
         if step < self._first or median is None or value >= median:
             return None
@@ -137,12 +140,12 @@ class BelowMedian(PruningRule):
         return f"was below {median:.4f}, the median of the {count} complete trials after this {self._unit}"
 
     def next_rung(self, number: int, step: int) -> tuple[int, float | None] | None:
-        """The next step, and the median there."""
+        """Return the next step and the median there."""
         following = max(self._first, step + 1)
         return following, self._median(following)
 
     def _median(self, step: int) -> float | None:
-        """Of the complete trials after ``step``; None before there are enough."""
+        """Return the median of the complete trials at ``step``; None if there are too few."""
         values = self._values.get(step)
         if self._complete < self._least or not values:
             return None
@@ -150,30 +153,26 @@ class BelowMedian(PruningRule):
         return values[middle] if odd else (values[middle - 1] + values[middle]) / 2
 
     def end(self, trial: FrozenTrial) -> None:
-        """Complete trials count."""
+        """Add the values of a complete trial."""
         if trial.state == TrialState.COMPLETE:
             self._complete += 1
             for step, value in trial.intermediate_values.items():
                 insort(self._values[step], value)
 
 
-# Which trials end early: each pruner with its plan in words, and what it compares a study's trials with.
-#
-# Optuna's own pruners are not used: they go through all trials of a study at every step, and under Hyperband they
-# show a
-# sampler the trials of one bracket alone. The tests hold that ours decide as they do.
+# The pruners: the steps at which trials are compared, in numbers and in words.
 
 REDUCTION_FACTOR = 2
 ENOUGH_TRIALS = 200
-"""So many made-up trials say how many steps a rule lets a trial train, within some per cent."""
+"""The number of simulated trials that estimates the mean steps of a trial within a few per cent."""
 
 COMPLETE_FOR_MEDIAN = 4
-"""How many trials have to be complete before their median means something."""
+"""The number of complete trials that the median rule needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pruner(ABC):
-    """How trials of ``steps`` epochs, or folds, are compared while they run."""
+    """A plan of comparisons for trials of ``steps`` epochs or folds."""
 
     steps: int
     unit: str = "epoch"
@@ -181,25 +180,25 @@ class Pruner(ABC):
 
     @property
     def first(self) -> int:
-        """The step of the first comparison: an eighth of the steps, and not before the second.
+        """The step of the first comparison: an eighth of the steps, but at least the second.
 
-        One epoch says how fast a learning rate is and not how good, and one fold how hard its classes are.
+        After one epoch a value mostly depends on the learning rate, and after one fold on its classes.
         """
         return max(2, -(-self.steps // REDUCTION_FACTOR**3))
 
     @property
     def plan(self) -> str:
-        """What is compared after which steps, in words."""
-        return self._plan() if self.first < self.steps else f"no trial is pruned, {self.steps} {self.unit}s are too few"
+        """The comparisons in words."""
+        return self._plan() if self.first < self.steps else f"no trial is pruned: {self.steps} {self.unit}s are too few"
 
     def rule(self, study: str) -> PruningRule:
-        """What the trials of the study with this name are compared with, before there are any."""
+        """Return the rule for a new study with this name."""
         return self._rule(study) if self.first < self.steps else NoPruning()
 
     def expected_steps(self, trials: int) -> float:
-        """The mean steps of so many trials if values, the same after all steps, say nothing of the next trial's.
+        """Estimate the mean steps of a study's trials, if their values are random and constant over the steps.
 
-        So a search whose trials become better trains more.
+        A search whose trials improve over time trains more.
         """
         draw = Random(0)
         steps: list[int] = []
@@ -219,7 +218,7 @@ class Pruner(ABC):
 
     @property
     def milestones(self) -> tuple[int, ...]:
-        """The first comparison's step, and each time the double of it."""
+        """The step of the first comparison and its doubles."""
         plan = []
         rung = self.first
         while rung < self.steps:
@@ -229,7 +228,7 @@ class Pruner(ABC):
 
     @property
     def rungs(self) -> tuple[int, ...]:
-        """The steps after which trials are compared by halving; none for other rules."""
+        """The steps after which halving compares trials; empty for other pruners."""
         return ()
 
     @abstractmethod
@@ -240,14 +239,14 @@ class Pruner(ABC):
 
 
 class Unpruned(Pruner):
-    """No comparison at all."""
+    """A pruner that compares nothing."""
 
     summary = "every trial is trained to its end"
     milestones = ()
 
     @property
     def plan(self) -> str:
-        """That nothing is pruned."""
+        """The plan in words."""
         return "no trial is pruned"
 
     def _plan(self) -> str:
@@ -260,7 +259,7 @@ class Unpruned(Pruner):
 class SuccessiveHalving(Pruner):
     """Asynchronous successive halving (Li et al. 2020)."""
 
-    summary = "asynchronous successive halving: at each rung the best half of the trials so far goes on"
+    summary = "asynchronous successive halving: at each rung the top half of the trials so far continues"
 
     @property
     def rungs(self) -> tuple[int, ...]:
@@ -268,7 +267,7 @@ class SuccessiveHalving(Pruner):
         return self.milestones
 
     def _plan(self) -> str:
-        return f"{self._after(self.rungs)} the best half goes on"
+        return f"{self._after(self.rungs)} the top half continues"
 
     def _after(self, rungs: Sequence[int]) -> str:
         return f"after {self.unit}{'s' if len(rungs) > 1 else ''} {', '.join(map(str, rungs))}"
@@ -278,16 +277,16 @@ class SuccessiveHalving(Pruner):
 
 
 class Hyperband(SuccessiveHalving):
-    """Hyperband (Li et al. 2018), asynchronously: brackets of successive halving, each starting one rung later.
+    """Asynchronous Hyperband (Li et al. 2018): brackets of successive halving, each starting one rung later.
 
-    A trial's bracket is a hash of its study's name and its number, so it is the same after a restart.
+    A trial's bracket is a hash of its study's name and its number, so that it stays the same after a restart.
     """
 
-    summary = "Hyperband: brackets of successive halving that start later and later, and one that never prunes"
+    summary = "Hyperband: brackets of successive halving, each starting one rung later; the last one never prunes"
 
     @property
     def brackets(self) -> tuple[tuple[tuple[int, ...], float], ...]:
-        """Each bracket's rungs, and the share of the trials that it is given."""
+        """The rungs of each bracket and its share of the trials."""
         weights = self._weights
         return tuple((self.rungs[bracket:], weight / sum(weights)) for bracket, weight in enumerate(weights))
 
@@ -299,7 +298,7 @@ class Hyperband(SuccessiveHalving):
         ]
 
     def bracket_of(self, study: str, number: int) -> int:
-        """The bracket of trial ``number`` of the study with this name, as Optuna draws it."""
+        """Return the bracket of trial ``number`` of the study with this name, the same one as Optuna."""
         left = crc32(f"{study}_{number}".encode()) % sum(self._weights)
         for bracket, weight in enumerate(self._weights):
             left -= weight
@@ -312,7 +311,7 @@ class Hyperband(SuccessiveHalving):
             f"{share:.0%} of the trials are compared {self._after(rungs)}" if rungs else f"{share:.0%} are never pruned"
             for rungs, share in self.brackets
         ]
-        return f"{', '.join(parts)}; each time the best half of a bracket goes on"
+        return f"{', '.join(parts)}; each time the top half of a bracket continues"
 
     def _rule(self, study: str) -> PruningRule:
         rungs = [rungs for rungs, _ in self.brackets]
@@ -322,12 +321,12 @@ class Hyperband(SuccessiveHalving):
 class Median(Pruner):
     """The median rule (Golovin et al. 2017)."""
 
-    summary = "the median rule: what is worse than the median of the complete trials at the same step ends"
+    summary = "the median rule: trials below the median of the complete trials at the same step are pruned"
 
     def _plan(self) -> str:
         return (
-            f"after each {self.unit} from {self.first} on, once {COMPLETE_FOR_MEDIAN} trials are complete, what is "
-            f"below their median at that {self.unit} ends"
+            f"after each {self.unit} from {self.first} on, once {COMPLETE_FOR_MEDIAN} trials are complete, trials "
+            f"below their median at that {self.unit} are pruned"
         )
 
     def _rule(self, study: str) -> PruningRule:
@@ -343,10 +342,9 @@ PRUNERS: dict[str, type[Pruner]] = {
 
 
 def to_audit(trials: Sequence[FrozenTrial], count: int, *, seed: int, loss: str) -> list[FrozenTrial]:
-    """``count`` of the pruned ones among ``trials``, or all of them where they are fewer.
+    """Draw at most ``count`` of the pruned trials among ``trials``, independently of their values.
 
-    They are those of the smallest random numbers, each drawn from the search's ``seed``, the loss and the trial's
-    number: what they came to has no part in it.
+    They are those with the smallest random numbers, each derived from the search's ``seed``, the loss and the number.
     """
     pruned = [trial for trial in trials if trial.state == TrialState.PRUNED]
     return sorted(pruned, key=lambda trial: derived_seed(seed, "audit", loss, trial.number))[:count]

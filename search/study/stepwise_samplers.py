@@ -1,4 +1,4 @@
-"""Grid search and coordinate search, which go through the steps of a space one by one."""
+"""Grid search and coordinate search, which try the steps and choices of a space one by one."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,70 +9,63 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from search.study.sampler import READY, WAIT, Availability, Fixed, Sampler
-from search.trials import configuration_of
 from spaces.space import Value
-
-# What grid and coordinate search share: they go over steps and choices one by one, and come to an end.
 
 
 class Stepwise(Sampler):
-    """A sampler with a finite number of proposals."""
-
-    in_order = True
+    """A sampler with a finite number of proposals, in a fixed order."""
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """How many trials it takes; the most, where that depends on their values."""
+        """The number of trials; the maximum, if it depends on their values."""
 
     @property
     @abstractmethod
-    def size_told(self) -> str:
-        """``size``, in words."""
+    def size_in_words(self) -> str:
+        """The clause about ``size`` in an error message."""
 
     def values(self, name: str) -> Sequence[Value]:
-        """What is gone over of one parameter."""
+        """Return the values of one parameter to try."""
         grid = self.space.parameters[name].grid
-        assert grid is not None, "a continuous range was refused"
+        assert grid is not None, "continuous ranges are refused"
         return grid
 
     def problems(self) -> list[str]:
-        """Ranges without steps; more to go over than there are trials."""
+        """Return a sentence for each range without steps, or one if there are too few trials."""
         found = []
         for name, parameter in self.space.searched.items():
             if parameter.grid is None:
                 distribution = parameter.distribution
                 assert isinstance(distribution, FloatDistribution)
                 found.append(
-                    f"search.sampler: it goes over steps and choices, and {self.config_key(name)} is a range without "
-                    f"steps ({distribution.low:g} to {distribution.high:g}); give it a step or a list of choices, or "
-                    "pin it."
+                    f"search.sampler: it tries steps and choices one by one, and {self.config_key(name)} is a range "
+                    f"without steps ({distribution.low:g} to {distribution.high:g}); give it a step or a list of "
+                    "choices, or pin it."
                 )
         if not found and self.size > self.trials:
             found.append(
-                f"search.trials is {self.trials} and {self.size_told}; ask for as many trials, or override "
+                f"search.trials is {self.trials} and {self.size_in_words}; ask for as many trials, or override "
                 f"space.{self.loss}."
             )
         return found
 
 
-# Grid search: every combination of the steps and choices, once.
-
-
 class Grid(Stepwise):
-    """Trial ``n`` is cell ``n``: the default, then the others with the last parameter changing fastest.
+    """Grid search: every combination of the steps and choices once.
 
-    Optuna's ``GridSampler`` knows no conditions, stops a study by itself, and draws its next cell by lot.
+    Trial ``n`` is cell ``n``: first the default, then the others with the last parameter changing fastest. Optuna's
+    ``GridSampler`` is not used: it does not support conditions, stops the study itself and draws cells at random.
     """
 
     summary = "every combination of steps and choices, once"
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
-        """The trial's cell."""
+        """Return a sampler of the trial's cell."""
         return Fixed(self.cells[number])
 
     def availability(self, trials: Sequence[FrozenTrial]) -> Availability:
-        """Over after the last cell."""
+        """Return READY before the last cell."""
         if len(trials) < self.size:
             return READY
         return Availability(open=False, over=f"each of the grid's {self.size} cells has had its trial")
@@ -84,7 +77,7 @@ class Grid(Stepwise):
         return [default, *(cell for cell in self._cells({}, list(self.space.parameters)) if cell != default)]
 
     def _cells(self, cell: Mapping[str, Value], names: Sequence[str]) -> Iterator[Mapping[str, Value]]:
-        """Every way to complete ``cell`` by the parameters ``names``."""
+        """Yield every completion of ``cell`` by the parameters ``names``."""
         if not names:
             yield cell
         elif not self.space.parameters[names[0]].exists(cell):
@@ -95,7 +88,7 @@ class Grid(Stepwise):
 
     @property
     def size(self) -> int:
-        """The number of cells, counted without making them: there may be billions."""
+        """The number of cells, counted without building them: there may be billions."""
         return self._count({}, list(self.space.parameters))
 
     def _count(self, cell: Mapping[str, Value], names: Sequence[str]) -> int:
@@ -110,35 +103,31 @@ class Grid(Stepwise):
         return sum(self._count({**cell, first: value}, rest) for value in values)
 
     @property
-    def size_told(self) -> str:
-        """The number of cells."""
+    def size_in_words(self) -> str:
+        """The number of cells, for an error message."""
         return f"the grid of {self.loss} has {self.size:,} cells"
 
 
-# Coordinate search, the thesis's way (section 5.2, Table 15): one hyperparameter after the other over its grid.
-
-_SWEPT = Availability(open=False, over="every hyperparameter has been gone over")
-
-
 class Coordinate(Stepwise):
-    """Goes over one hyperparameter's grid while the others are held, keeps the best value, and takes the next one.
+    """Coordinate search, as in the thesis (section 5.2, Table 15): the grid of one hyperparameter after the other.
 
-    The first ones to be held are the default's. What is held is not trained again: its trial stands for its value, and
-    stays the best unless another is better. One hyperparameter's values may run side by side; the next one waits for
-    all of them. Which one is next follows from the stored trials: they come in the order of their proposals.
+    It tries all values of a hyperparameter while the others are held, starting from the default, keeps the best value
+    and continues with the next hyperparameter. The held values are not trained again: their trial takes part in the
+    comparison and wins ties. The values of one hyperparameter may run concurrently; the next hyperparameter waits for
+    all of them. The state follows from the stored trials, which are in the order of their proposals.
     """
 
-    summary = "one hyperparameter after the other over its grid, the best value kept (the thesis's way)"
-    without_pruning = "keeps the value that is best after all epochs, which a pruned trial does not reach"
+    summary = "one hyperparameter after the other over its grid, the best value kept (as in the thesis)"
+    without_pruning = "compares values after all epochs, which pruned trials do not reach"
 
     def build(self, number: int, trials: Sequence[FrozenTrial]) -> BaseSampler:
-        """The next value of the hyperparameter whose turn it is."""
+        """Return a sampler of the next value of the current hyperparameter."""
         step = self._next(trials[:number]) if number else self.space.default
         assert not isinstance(step, Availability)
         return Fixed(step)
 
     def availability(self, trials: Sequence[FrozenTrial]) -> Availability:
-        """Waits between two hyperparameters; over after the last one."""
+        """Return WAIT between two hyperparameters; over after the last one."""
         step = self._next(trials)
         return step if isinstance(step, Availability) else READY
 
@@ -150,8 +139,8 @@ class Coordinate(Stepwise):
                 if not all(trial.state.is_finished() for trial in rivals):
                     return WAIT
                 if complete := [trial for trial in rivals if trial.state == TrialState.COMPLETE]:
-                    best = max(complete, key=lambda trial: trial.values[0])  # the first of equals: what was held
-                    held, rivals = configuration_of(best), [best]
+                    best = max(complete, key=lambda trial: trial.values[0])  # the held values win ties
+                    held, rivals = best.params, [best]
             if name not in held:
                 continue
             others = self._others(held, name)
@@ -160,14 +149,14 @@ class Coordinate(Stepwise):
                 return self.space.complete({**held, name: others[len(turn)]})
             rivals += turn
             begun += len(turn)
-        return _SWEPT
+        return Availability(open=False, over="all values of every hyperparameter have been tried")
 
     def _others(self, held: Mapping[str, Value], name: str) -> list[Value]:
         return [value for value in self.values(name) if value != held[name]]
 
     @property
     def size(self) -> int:
-        """The default and all values beside the held ones, on the longest way that a choice may open."""
+        """The default and all values except the held ones, for the choices that lead to the most."""
         return 1 + self._longest(self.space.default, list(self.space.searched))
 
     def _longest(self, held: Mapping[str, Value], names: Sequence[str]) -> int:
@@ -182,6 +171,6 @@ class Coordinate(Stepwise):
         return len(others) + max(self._longest(self.space.complete({**held, name: value}), rest) for value in ways)
 
     @property
-    def size_told(self) -> str:
-        """How many trials a whole search takes."""
-        return f"going over all hyperparameters of {self.loss} takes up to {self.size:,} trials"
+    def size_in_words(self) -> str:
+        """The maximum number of trials, for an error message."""
+        return f"trying all hyperparameters of {self.loss} takes up to {self.size:,} trials"

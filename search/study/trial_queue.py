@@ -1,195 +1,50 @@
-"""What is trained next, and what a training's results mean: the studies' side of the tuner, free of Ray.
+"""The queue of trials: the next trial to train, and the effect of a training's results on its study.
 
-A stage is a list of studies with a budget each. Its trials are started on the least-started study first. A study may
-have nothing to start before something that runs has ended: a budget that may be used up, a grid's best value that is
-not known yet. When nothing of a stage is left to start or to wait for, the next stage is asked for.
+This is the studies' side of the tuner and independent of the engine. A stage is a list of studies with a budget each;
+the least-started study is asked for the next trial. It may have nothing to propose until a running trial ends: the
+budget may be used up, or a coordinate search needs the best value first. When nothing of a stage is left to start or to
+wait for, the next stage begins.
 
-A worker may train several trials together, a stack (:mod:`trainables.training.stack`). Its first trial is anybody's
-next one; those beside it have the same key. Where the process of a stack dies or lacks memory, nothing is held against
-its members: they are tried again by themselves, or beside fewer others.
+A worker may train several trials at once, a stack (:mod:`trainables.training.stack`). Its first trial is any next one;
+the others have the same stack key. If the process of a stack dies or runs out of memory, it does not count against
+the members: they are retried alone, or in a smaller stack.
 """
 
 import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
-from search.stages import Stage
-from search.study.budget import Budget
-from search.study.study import LossStudy
+from search.study.queued import QueuedStage, QueuedStudy, RunningTrial, TrialListener
 from trainables.mistakes import Failure
-from trainables.spec import EpochRecord, TrialSpec
+from trainables.spec import EpochRecord
 from trainables.storage import DiskFull
-from trainables.training.stack import stack_key
 
 logger = logging.getLogger(__name__)
 
 LOST = "LOST"
-"""The cause of a failure that is neither the configuration's nor the code's."""
+"""The cause of a failure that neither the parameters nor the code caused."""
 
 OUT_OF_MEMORY = "OUT_OF_MEMORY"
 
+MAX_CRASHES = 3
+"""A trial fails after its own process died this many times in a row without a new epoch."""
+
 MAX_STORAGE_FAILURES = 6
-"""How often a trial's files may not be kept, while those of others are, before the trial is the cause."""
+"""A trial fails after its files could not be stored this many times while those of other trials were."""
 
 PAUSES_S: tuple[float, ...] = (10, 60, 300, 900, 1800)
-"""Where files cannot be kept, nothing is started for so long, one pause after the other: 51 minutes in all."""
-
-MAX_CRASHES = 3
-"""How often in a row a trial's own process may die, without a new epoch between, before the trial is the cause."""
-
-
-@dataclass(kw_only=True)
-class QueuedStudy:
-    """One study's share of a stage: as many trials as ``budget`` lets start, each trained as ``spec`` says."""
-
-    loss: str
-    study: LossStudy
-    budget: Budget
-    prune: bool
-    seed: Callable[[int], int]
-    spec: Callable[[FrozenTrial], TrialSpec]
-    lost: deque[int] = field(default_factory=deque)
-
-    def __post_init__(self) -> None:
-        # What is RUNNING without a driver was lost with the last one.
-        self.lost.extend(trial.number for trial in self.study.trials() if trial.state == TrialState.RUNNING)
-
-    @property
-    def has_more(self) -> bool:
-        """Whether there is a trial to start now."""
-        return bool(self.lost) or self.budget.availability(self.study.trials(), self.study.tally).open
-
-    def end(self) -> None:
-        """Keep in the study why it has fewer trials than were planned, for who reads it later."""
-        if reason := self.budget.early_end(self.study.trials()):
-            self.study.set_attributes({"ended_early": reason})
-
-    @property
-    def left(self) -> int:
-        """How many trials there are to start at most, now or later."""
-        return len(self.lost) + self.budget.to_start(self.study.tally)
-
-    def start(self) -> FrozenTrial:
-        """Start the next trial, lost ones first."""
-        return self.study.trial(self.lost.popleft()) if self.lost else self.study.ask(self.seed)
-
-
-@dataclass(frozen=True, kw_only=True)
-class QueuedStage:
-    """A stage's trials, which can run side by side."""
-
-    stage: Stage
-    studies: Sequence[QueuedStudy]
-
-
-@dataclass(kw_only=True)
-class RunningTrial:
-    """A trial that is being trained.
-
-    ``crashes`` counts how often its own process died since its last new epoch, ``storage_failures`` how often its files
-    could not be kept since they last were, and ``new_epochs`` what this attempt reported. ``alone``: it is trained by
-    itself, since the process of a stack died that it was in, until it has reported a new epoch.
-    """
-
-    stage: Stage
-    queued: QueuedStudy
-    number: int
-    spec: TrialSpec
-    crashes: int = 0
-    storage_failures: int = 0
-    new_epochs: int = 0
-    alone: bool = False
-
-    @cached_property
-    def stack_key(self) -> Hashable | None:
-        """Trials with equal keys can be trained in one stack; None: this one can be in none."""
-        return stack_key(self.spec)
-
-    @property
-    def keeps_files(self) -> bool:
-        """Whether this attempt has kept a checkpoint: that of its first epoch is written while the second trains."""
-        return self.new_epochs > 1
-
-    @property
-    def loss(self) -> str:
-        """The loss that is trained."""
-        return self.queued.loss
-
-    @property
-    def study(self) -> LossStudy:
-        """The study that the trial belongs to."""
-        return self.queued.study
-
-
-class TrialListener:
-    """What follows the trials of a queue. ``trial`` is the trial as it is stored after the event."""
-
-    def on_start(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        """A trial was given to a worker, for the first time or again."""
-
-    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
-        """A trial reported an epoch that was not known yet."""
-
-    def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        """A trial is COMPLETE, PRUNED or FAIL."""
-
-    def on_lost(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        """A trial has no worker any more, mostly since its actor or node is gone; it will be started again."""
-
-
-class _Outage:
-    """A storage that is away. Between two attempts at it nothing is started, lest all trials are spent on it.
-
-    Attributes:
-        minutes: how long ago the first failure was, when the last one was noted.
-    """
-
-    def __init__(self) -> None:
-        self.minutes = 0.0
-        self._began = 0.0
-        self._pauses = 0
-        self._until = 0.0
-
-    def note(self) -> bool:
-        """A trial's files could not be kept; whether it is worth trying again."""
-        now = time.monotonic()
-        if not self._pauses:
-            self._began = now
-        self.minutes = (now - self._began) / 60
-        if now < self._until:  # one that ran on, and met the same
-            return True
-        if self._pauses == len(PAUSES_S):
-            return False
-        self._until = now + PAUSES_S[self._pauses]
-        self._pauses += 1
-        return True
-
-    def end(self) -> None:
-        """Files were kept."""
-        self._pauses, self._until = 0, 0.0
-
-    @property
-    def pauses(self) -> bool:
-        """Whether nothing is to be started now."""
-        return self.left_s > 0
-
-    @property
-    def left_s(self) -> float:
-        """Until something is started again, in seconds."""
-        return max(0.0, self._until - time.monotonic())
+"""The back-off while checkpoint storage is unreachable: 51 minutes in all."""
 
 
 class TrialQueue:
-    """Hands out trials stage by stage and carries their results into the studies.
+    """The source of trials for an engine, stage by stage, and the receiver of their results.
 
-    ``stages`` is a generator: what it does between two stages happens when the first is done.
+    ``stages`` is a generator: its code between two stages runs when the first of them is done.
     """
 
     def __init__(self, stages: Iterator[QueuedStage], listeners: Sequence[TrialListener] = ()) -> None:
@@ -197,20 +52,22 @@ class TrialQueue:
         self._listeners = listeners
         self._stage: QueuedStage | None = None
         self._running: list[RunningTrial] = []
-        self._waiting: deque[RunningTrial] = deque()  # lost, or asked for and of another key than the stack it was for
-        self._keys: dict[str, set[Hashable]] = {}  # that a study's trials had
-        self._fit: dict[Hashable, int] = {}  # how many fit in memory together, where a stack did not
+        self._waiting: deque[RunningTrial] = deque()  # to be retried, or asked for but with another key than the stack
+        self._keys: dict[str, set[Hashable]] = {}  # the stack keys seen in each study
+        self._max_stack: dict[Hashable, int] = {}  # the stack size that fits in memory, for keys that ran out of it
         self._outage = _Outage()
         self.done = False
 
+    # What to train next.
+
     def next_trial(self) -> RunningTrial | None:
-        """The next trial to train; None where what runs or a pause has to end first, or where all is done."""
+        """Return the next trial to train; None if a running trial or a pause has to end first, or all is done."""
         while not self.done:
-            if self._outage.pauses:
+            if self._outage.left_s:
                 return None
             if self._waiting:
                 return self._start(self._waiting.popleft())
-            if studies := [study for study in self._studies if study.has_more]:
+            if studies := self._open_studies:
                 return self._start(self._ask(studies))
             if self._running:
                 return None
@@ -221,16 +78,16 @@ class TrialQueue:
         return None
 
     def next_beside(self, members: Sequence[RunningTrial], *, at_once: int, workers: int) -> RunningTrial | None:
-        """The next trial to train in one stack with ``members``; None where there is none now.
+        """Return the next trial to train in one stack with ``members``; None if no trial fits now.
 
-        A trial that is asked for and does not fit waits for a worker that begins. Together with those that run there
-        are never more than ``at_once``, so that proposals are those of as many slots. Of few trials each of
-        ``workers`` has its part, rather than the first one all.
+        A proposed trial that does not fit the stack waits for another worker. At most ``at_once`` trials run or wait,
+        so that the sampler proposes for that many slots. A stack takes at most its share of the trials left, so that
+        all ``workers`` get some.
         """
         key = members[0].stack_key
-        if key is None or self._outage.pauses or any(member.alone for member in members):
+        if key is None or self._outage.left_s or any(member.alone for member in members):
             return None
-        if len(members) >= min(self._fit.get(key, len(members) + 1), math.ceil(self._left / workers)):
+        if len(members) >= min(self._max_stack.get(key, len(members) + 1), math.ceil(self._left / workers)):
             return None
         for member in members:
             self._note_key(member)
@@ -246,66 +103,65 @@ class TrialQueue:
             self._waiting.append(running)
         return None
 
-    def _studies_with(self, key: Hashable) -> list[QueuedStudy]:
-        """The studies that may have a trial with ``key`` to start: those that had one, else those that had none."""
-        studies = [study for study in self._studies if study.has_more]
-        known = [study for study in studies if key in self._keys.get(study.study.name, ())]
-        return known or [study for study in studies if study.study.name not in self._keys]
-
-    def _ask(self, studies: Sequence[QueuedStudy]) -> RunningTrial:
-        """Ask the least-started one for its next trial."""
-        assert self._stage is not None
-        queued = min(studies, key=lambda queued: queued.study.tally.started - len(queued.lost))
-        trial = queued.start()
-        spec = queued.spec(trial)
-        return RunningTrial(stage=self._stage.stage, queued=queued, number=trial.number, spec=spec)
-
-    def _note_key(self, running: RunningTrial) -> None:
-        self._keys.setdefault(running.study.name, set()).add(running.stack_key)
-
     @property
     def has_to_wait(self) -> bool:
-        """Whether there is nothing to start before something that runs, or a pause, has ended."""
-        if self._outage.pauses:
+        """True if nothing can start before a running trial or a pause ends."""
+        if self._outage.left_s:
             return True
-        startable = bool(self._waiting) or any(study.has_more for study in self._studies)
-        return bool(self._running) and not startable
-
-    @property
-    def _left(self) -> int:
-        """How many trials of the stage run, or are to run, at most."""
-        return len(self._running) + len(self._waiting) + sum(study.left for study in self._studies)
+        return bool(self._running) and not self._waiting and not self._open_studies
 
     @property
     def _studies(self) -> Sequence[QueuedStudy]:
         return self._stage.studies if self._stage else ()
 
+    @property
+    def _open_studies(self) -> list[QueuedStudy]:
+        return [study for study in self._studies if study.has_more]
+
+    def _studies_with(self, key: Hashable) -> list[QueuedStudy]:
+        """Return the open studies that had a trial with ``key``; without any, those whose keys are unknown."""
+        studies = self._open_studies
+        known = [study for study in studies if key in self._keys.get(study.study.name, ())]
+        return known or [study for study in studies if study.study.name not in self._keys]
+
+    def _note_key(self, running: RunningTrial) -> None:
+        self._keys.setdefault(running.study.name, set()).add(running.stack_key)
+
+    @property
+    def _left(self) -> int:
+        """The maximum number of trials of the stage that run or are still to run."""
+        return len(self._running) + len(self._waiting) + sum(study.left for study in self._studies)
+
+    def _ask(self, studies: Sequence[QueuedStudy]) -> RunningTrial:
+        """Start the next trial of the least-started study."""
+        assert self._stage is not None
+        queued = min(studies, key=lambda queued: queued.study.tally.started - len(queued.lost))
+        trial = queued.start()
+        return RunningTrial(stage=self._stage.stage, queued=queued, number=trial.number, spec=queued.spec(trial))
+
     def _start(self, running: RunningTrial) -> RunningTrial:
         self._running.append(running)
-        trial = running.study.trial(running.number)
+        trial = running.stored
         for listener in self._listeners:
             listener.on_start(running, trial)
         return running
 
-    def on_trial_result(self, running: RunningTrial, result: dict[str, Any], together: int = 1) -> bool:
-        """Carry what a step told of a trial (:class:`trainables.trial.TrainingTrial`) into the study; whether to go on.
+    # What a training's results mean.
 
-        It was trained ``together`` with others, itself counted.
+    def on_trial_result(self, running: RunningTrial, result: dict[str, Any], together: int = 1) -> bool:
+        """Store the result of a trial's step (:class:`trainables.trial.TrainingTrial`); return True if it continues.
+
+        ``together`` is the size of its stack.
 
         Raises:
-            DiskFull: the trial's files could not be written. It stays RUNNING, as if the driver had died: it goes on
-                from its checkpoint with the next one.
+            DiskFull: the trial's files could not be written. The trial stays RUNNING, as if the driver had died: the
+                next driver resumes it from its checkpoint.
+            Failure: no trial could store its files for too long.
         """
         if full := result.get("disk_full"):
             raise DiskFull(full)
         if failure := result.get("failure"):
-            if failure["cause"] == LOST:
-                self._on_storage_failure(running, failure["reason"])
-                return False
-            if together > 1 and failure["cause"] == OUT_OF_MEMORY:
-                self._on_too_many(running, failure["reason"], together)
-                return False
-            self._end(running, TrialState.FAIL, f"{failure['cause']}: {failure['reason']}", failure)
+            self._on_failure(running, failure, together)
             return False
         for position, record in enumerate(result["records"], start=1):
             is_last = result["finished"] and position == len(result["records"])
@@ -319,31 +175,17 @@ class TrialQueue:
             return False
         if running.alone and running.new_epochs:
             running.alone = False
-            if self._waiting:  # what was tried by itself too, or comes after it: they can be one stack again
-                self._try_again(running)
+            if self._waiting:  # stop it here, so that it can form a stack with the waiting trials
+                self._retry(running)
                 return False
         return True
 
-    def _report(self, running: RunningTrial, record: EpochRecord) -> str | None:
-        """Store an epoch; why the trial should end now, None where it should go on."""
-        report = running.study.report(running.number, record)
-        if report.is_new:
-            running.crashes = 0
-            running.new_epochs += 1
-            if running.keeps_files:
-                running.storage_failures = 0
-                self._outage.end()
-            trial = running.study.trial(running.number)
-            for listener in self._listeners:
-                listener.on_epoch(running, trial, record)
-        return report.prune
-
     def on_trial_error(self, running: RunningTrial, reason: str, *, own: bool, together: int = 1) -> None:
-        """A trial's actor or node is gone: it is tried again, from its checkpoint, under its number.
+        """Retry a trial whose worker or node is gone, from its checkpoint and under the same number.
 
-        ``own`` says that the process died that trained it, on a machine that lives; only this counts against it, and
-        only where nothing was trained ``together`` with it (itself counted). Else it is tried by itself, which shows
-        who was the cause.
+        ``own`` is True if the trial's own process died on a node that is alive. Only this counts against the trial,
+        and only if it was not in a stack (``together`` is the stack's size). Members of a stack are retried alone,
+        which shows which of them is the cause.
         """
         if own and together > 1:
             running.alone = True
@@ -351,63 +193,121 @@ class TrialQueue:
             running.crashes += own
         if running.crashes >= MAX_CRASHES:
             times = f"{running.crashes} times without a new epoch"
-            self._end_lost(running, f"its process died {times}; the last time: {reason}")
+            self._fail_lost(running, f"its process died {times}; the last time: {reason}")
             return
-        again = "again by itself" if running.alone else "again"
-        logger.warning("%s trial %d was lost (%s) and is tried %s.", running.study.name, running.number, reason, again)
-        self._try_again(running)
+        logger.warning("%s was lost (%s); retrying%s.", running.name, reason, " it alone" if running.alone else "")
+        self._retry(running)
 
-    def _on_too_many(self, running: RunningTrial, reason: str, together: int) -> None:
-        """The memory that a trial lacks is others' too, with which it was trained: it is tried again beside fewer."""
-        half = together // 2
-        if half < self._fit.get(running.stack_key, together):
-            self._fit[running.stack_key] = half
-            logger.warning(
-                "%d trials like %s trial %d do not fit in memory together (%s): they are tried again, at most %d at "
-                "once. Set resources.stack to %d to spare another search that.",
-                together, running.study.name, running.number, reason, half, half,
-            )  # fmt: skip
-        self._try_again(running)
+    def _report(self, running: RunningTrial, record: EpochRecord) -> str | None:
+        """Store an epoch; return the reason to prune the trial, if there is one."""
+        report = running.study.report(running.number, record)
+        if report.is_new:
+            running.crashes = 0
+            running.new_epochs += 1
+            if running.keeps_files:
+                running.storage_failures = 0
+                self._outage.end()
+            trial = running.stored
+            for listener in self._listeners:
+                listener.on_epoch(running, trial, record)
+        return report.prune
+
+    def _on_failure(self, running: RunningTrial, failure: dict[str, str], together: int) -> None:
+        cause, reason = failure["cause"], failure["reason"]
+        if cause == LOST:
+            self._on_storage_failure(running, reason)
+        elif cause == OUT_OF_MEMORY and together > 1:
+            self._on_large_stack(running, reason, together)
+        else:
+            self._end(running, TrialState.FAIL, f"{cause}: {reason}", failure)
 
     def _on_storage_failure(self, running: RunningTrial, reason: str) -> None:
-        """A trial's files cannot be kept or read, which is no fault of its own: it is tried again after a pause.
+        """Retry a trial whose files could not be stored or read, after a pause.
 
         Raises:
-            Failure: nobody's files could be kept for so long that the search ends: to go on would lose every trial.
+            Failure: no trial could store its files for so long that the search ends; continuing would lose every trial.
         """
         running.storage_failures += 1
-        name = f"{running.study.name} trial {running.number}"
         if not self._outage.note():
             raise Failure(
-                f"The storage does not answer, and no trial could keep its files for {self._outage.minutes:.0f} "
-                f"minutes; the last one was {name}: {reason}. See that it can be reached and written, and that it has "
-                "space; the same command goes on."
+                f"The checkpoint storage is unreachable: no trial could store its files for {self._outage.minutes:.0f} "
+                f"minutes; the last one was {running.name}: {reason}. Check that it can be reached and written and has "
+                "free space; the same command resumes the search."
             )
         if running.storage_failures >= MAX_STORAGE_FAILURES:
-            times = f"{running.storage_failures} times, while other trials kept theirs"
-            self._end_lost(running, f"its files could not be kept {times}; the last time: {reason}")
+            times = f"{running.storage_failures} times, while those of other trials were"
+            self._fail_lost(running, f"its files could not be stored {times}; the last time: {reason}")
             return
         pause = self._outage.left_s
-        then = f"in {pause:.0f} s, and nothing else is started before" if pause else "again"
-        logger.warning("%s was lost (%s) and is tried %s.", name, reason, then)
-        self._try_again(running)
+        when = f" in {pause:.0f} s; nothing else starts before" if pause else ""
+        logger.warning("%s was lost (%s); retrying%s.", running.name, reason, when)
+        self._retry(running)
 
-    def _end_lost(self, running: RunningTrial, reason: str) -> None:
-        self._end(running, TrialState.FAIL, f"{LOST}: {reason}", {"cause": LOST, "reason": reason})
+    def _on_large_stack(self, running: RunningTrial, reason: str, together: int) -> None:
+        """Retry a trial of a stack that ran out of memory in a stack of half the size."""
+        half = together // 2
+        if half < self._max_stack.get(running.stack_key, together):
+            self._max_stack[running.stack_key] = half
+            logger.warning(
+                "%d trials like %s do not fit in memory together (%s); retrying at most %d at once. Set "
+                "resources.stack to %d to avoid this in another search.",
+                together, running.name, reason, half, half,
+            )  # fmt: skip
+        self._retry(running)
 
-    def _try_again(self, running: RunningTrial) -> None:
+    def _retry(self, running: RunningTrial) -> None:
         running.new_epochs = 0
         self._running.remove(running)
         self._waiting.append(running)
-        trial = running.study.trial(running.number)
+        trial = running.stored
         for listener in self._listeners:
             listener.on_lost(running, trial)
+
+    def _fail_lost(self, running: RunningTrial, reason: str) -> None:
+        self._end(running, TrialState.FAIL, f"{LOST}: {reason}", {"cause": LOST, "reason": reason})
 
     def _end(
         self, running: RunningTrial, state: TrialState, outcome: str, failure: dict[str, str] | None = None
     ) -> None:
         running.study.finish(running.number, state, outcome, failure)
         self._running.remove(running)
-        trial = running.study.trial(running.number)
+        trial = running.stored
         for listener in self._listeners:
             listener.on_end(running, trial)
+
+
+class _Outage:
+    """Back-off while checkpoint storage is unreachable; no trial starts meanwhile.
+
+    Attributes:
+        minutes: the time from the first failure to the last one.
+    """
+
+    def __init__(self) -> None:
+        self.minutes = 0.0
+        self._began = 0.0
+        self._pauses = 0
+        self._until = 0.0
+
+    def note(self) -> bool:
+        """Note that a trial's files could not be stored; return False if there is no pause left."""
+        now = time.monotonic()
+        if not self._pauses:
+            self._began = now
+        self.minutes = (now - self._began) / 60
+        if now < self._until:  # another trial that was running met the same outage
+            return True
+        if self._pauses == len(PAUSES_S):
+            return False
+        self._until = now + PAUSES_S[self._pauses]
+        self._pauses += 1
+        return True
+
+    def end(self) -> None:
+        """Note that files were stored."""
+        self._pauses, self._until = 0, 0.0
+
+    @property
+    def left_s(self) -> float:
+        """The rest of the pause in seconds, 0 without one."""
+        return max(0.0, self._until - time.monotonic())

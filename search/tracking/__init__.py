@@ -1,4 +1,4 @@
-"""MLflow as a projection of the studies."""
+"""MLflow as a one-way projection of the studies."""
 
 import lazy_loader
 

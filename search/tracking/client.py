@@ -1,4 +1,4 @@
-"""MLflow's client, and models loaded from MLflow by address."""
+"""The MLflow client, and models downloaded from MLflow."""
 
 import atexit
 import logging
@@ -30,33 +30,30 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-
-# MLflow's client: quiet, asking once, and with its own tables made whole.
-
 SQLITE = "sqlite:///"
 
 
 def open_client(uri: str) -> "MlflowClient":
-    """A quiet client that asks once: we ask again ourselves, in the background."""
+    """Return a quiet client without retries (the tracker retries in the background); create a local database."""
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    os.environ.setdefault("MLFLOW_UV_AUTO_DETECT", "false")  # else a model takes along the project it was logged from
+    os.environ.setdefault("MLFLOW_UV_AUTO_DETECT", "false")  # otherwise models include the project
     logging.getLogger("alembic").setLevel(logging.WARNING)
     from mlflow import (
-        MlflowClient,  # not `import mlflow`: beside our folder that would succeed without the library
+        MlflowClient,  # not `import mlflow`: next to our folder of that name it would succeed without the library
     )
 
-    for library in ("mlflow", "urllib3"):  # mlflow sets its own level when it is imported
+    for library in ("mlflow", "urllib3"):  # mlflow sets its own level on import
         logging.getLogger(library).setLevel(logging.ERROR)
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # 80 lines for what is raised as well
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # 80 lines about an error that is also raised
 
     if uri.startswith(SQLITE) and not (database := Path(uri.removeprefix(SQLITE))).exists():
         with FileLock(f"{database}.lock"):
             if not database.exists():
-                # Its migrations, cut short by a kill, could not be taken up again: the tables come whole or not at all.
+                # MLflow cannot resume interrupted migrations, so the database is created under another name.
                 draft = database.with_name(f"{database.name}.draft")
                 draft.unlink(missing_ok=True)
                 MlflowClient(tracking_uri=f"{SQLITE}{draft}").search_experiments(max_results=1)
@@ -65,7 +62,7 @@ def open_client(uri: str) -> "MlflowClient":
 
 
 def login_refusal(uri: str) -> str | None:
-    """Why the server at ``uri`` does not let this user in; None where it does."""
+    """Return why the server at ``uri`` refuses this user; None if it does not."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -75,8 +72,6 @@ def login_refusal(uri: str) -> str | None:
     return None
 
 
-# A model from MLflow, by its address there.
-
 TRACKING_URI = "MLFLOW_TRACKING_URI"
 FORM = re.compile(
     r"models:/(?P<id>m-\w+)|models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))|"
@@ -85,14 +80,14 @@ FORM = re.compile(
 
 
 def downloaded_model(address: str) -> Path:
-    """The folder of the model at ``address``, copied to this machine for as long as this process lives.
+    """Download the model at ``address`` to a temporary folder, which is deleted when the process ends.
 
     Args:
         address: on the server that ``MLFLOW_TRACKING_URI`` names: ``models:/NAME@ALIAS``, ``models:/NAME/VERSION``,
             ``models:/m-…``, or ``runs:/RUN/NAME`` for the newest model of that name.
 
     Raises:
-        Mistakes: no server is named or answers, or there is no such model, or it is none of Holdout's.
+        Mistakes: no server is set or reachable, the model does not exist or was not logged by Holdout.
     """
     found = FORM.fullmatch(address)
     if found is None:
@@ -109,19 +104,19 @@ def downloaded_model(address: str) -> Path:
     try:
         location = _location(client, found)
     except MlflowException as error:
-        if error.get_http_status_code() not in (400, 404):  # an alias that is not there is 400
+        if error.get_http_status_code() not in (400, 404):  # a missing alias is 400
             raise Mistakes(f"MLflow at {shown} does not give the model {address} ({_reason(error)}).") from error
         location = None
     if location is None:
-        raise Mistakes(f"There is no model {address} at {shown}; give one that is there.")
+        raise Mistakes(f"There is no model {address} at {shown}; check the name and the alias or version.")
     place = tempfile.mkdtemp(prefix="holdout-model-")
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     try:
         return Path(download_artifacts(f"{location}/data/{FOLDER}", dst_path=place, tracking_uri=uri))
     except (MlflowException, OSError) as error:
         raise Mistakes(
-            f"The model {address} at {shown} has no folder data/{FOLDER}, as those that Holdout keeps there, or it "
-            f"cannot be read ({_reason(error)})."
+            f"The model {address} at {shown} has no readable folder data/{FOLDER}, as models logged by Holdout have "
+            f"({_reason(error)}); give a model that Holdout logged."
         ) from error
 
 
@@ -133,12 +128,12 @@ def _tracking_uri(address: str) -> str:
             f"{TRACKING_URI}=http://127.0.0.1:5000 or {TRACKING_URI}=sqlite:////home/me/runs/mlflow.db."
         )
     if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).is_file():
-        raise Mistakes(f"{TRACKING_URI} is {uri}, and there is no such file; mend the path.")
+        raise Mistakes(f"{TRACKING_URI} is {uri}, and there is no such file; correct the path.")
     return uri
 
 
 def _location(client: "MlflowClient", found: "re.Match[str]") -> str | None:
-    """Where the files lie of what the address ``found`` means; None where the run that it names has no such model."""
+    """Return the location of the files of a model, given the parsed address; None if its run has no such model."""
     location: str
     if found["name"]:
         version = found["version"] or client.get_model_version_by_alias(found["name"], found["alias"]).version
@@ -157,20 +152,17 @@ def _reason(error: Exception) -> str:
     return textwrap.shorten(without_password(str(error)), 160)
 
 
-# A model by its address, also by one of MLflow's.
-
-
 OF_MLFLOW = ("models:/", "runs:/")
-"""MLflow's addresses; which of them are models of ours, the registry says."""
+"""The prefixes of MLflow's addresses."""
 
 
 def load_model(address: str, *, device: "str | torch.device | None" = None, trust_code: bool = False) -> "Embedder":
-    """The model at a path, a URL or an address of MLflow's; as :func:`trainables.inference.embedder.load_model`."""
+    """Load the model at a path, a URL or an MLflow address; see :func:`trainables.inference.embedder.load_model`."""
     from trainables.inference import embedder as on_disk
 
     found = on_disk.load_model(_on_disk(address), device=device, trust_code=trust_code)
     if address.startswith(OF_MLFLOW):
-        found.address = address  # what was fetched lies in a folder that another process does not have
+        found.address = address  # the downloaded folder is not visible to other processes
     return found
 
 
@@ -183,5 +175,5 @@ def _on_disk(address: str) -> str:
         if (error.name or "").partition(".")[0] != "mlflow":
             raise
         raise Mistakes(
-            f"{address} is kept by MLflow, which is not installed here: install mlflow, or give the model's folder."
+            f"{address} is a model in MLflow, which is not installed; install mlflow, or give the model's folder."
         ) from error

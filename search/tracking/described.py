@@ -1,4 +1,4 @@
-"""What MLflow is told of a search, a campaign and their runs, in words that know nothing of their files."""
+"""Descriptions of searches, campaigns and models for MLflow, independent of their files."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,9 +9,10 @@ from spaces.space import Value
 
 @dataclass(frozen=True, kw_only=True)
 class DescribedData:
-    """The images that train, as MLflow's data set: ``root`` is their folder, None where they are computed.
+    """The training images as an MLflow dataset.
 
-    ``digest`` is that of the split, and ``classes`` counts those of each of its parts.
+    ``root`` is their folder, None if they are generated. ``digest`` is that of the split; ``classes`` are the numbers
+    of classes in its parts.
     """
 
     name: str
@@ -22,11 +23,11 @@ class DescribedData:
 
 @dataclass(frozen=True, kw_only=True)
 class DescribedSearch:
-    """A search from its first trial on.
+    """The properties of a search that are known at its start.
 
-    ``settings`` are the entries of its file that stay as they are, by key such as ``training.lr``; MLflow changes no
-    parameter. ``settings_of`` are the same as each loss has them. ``searched`` names the hyperparameters of each loss,
-    and ``campaign`` the campaign that it belongs to.
+    ``settings`` are the entries of its file that cannot change, by key such as ``training.lr`` (MLflow's parameters are
+    immutable), and ``settings_of`` the same for each loss. ``searched`` names the hyperparameters of each loss,
+    ``campaign`` the campaign of the search.
     """
 
     name: str
@@ -41,7 +42,7 @@ class DescribedSearch:
 
 @dataclass(frozen=True, kw_only=True)
 class SummaryRun:
-    """What the run of a loss, a search or a campaign shows: ``texts`` are artifacts by name, ``files`` ones to copy."""
+    """The content of the run of a loss, a search or a campaign; ``texts`` and ``files`` are its artifacts."""
 
     description: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -53,9 +54,9 @@ class SummaryRun:
 
 @dataclass(frozen=True, kw_only=True)
 class DescribedModel:
-    """The chosen model of a loss, which lies in ``folder``, with what it is said to be worth.
+    """The chosen model of a loss in ``folder``.
 
-    ``description`` is its card in Markdown, ``params`` its hyperparameters, and ``metrics`` are those of the test.
+    ``description`` is its model card in Markdown, ``params`` its hyperparameters, ``metrics`` its test metrics.
     """
 
     folder: Path
@@ -67,9 +68,10 @@ class DescribedModel:
 
 @dataclass(frozen=True, kw_only=True)
 class Registration:
-    """The chosen models of a search as versions of one registered model ``name``.
+    """A registered model ``name`` whose versions are the chosen models of a search.
 
-    That of the loss ``best`` has an alias, which says whether it is ``distinguishable`` from the others.
+    The model of the loss ``best`` has an alias, which depends on whether it is significantly better than the others
+    (``distinguishable``).
     """
 
     name: str
@@ -80,7 +82,7 @@ class Registration:
 
 @dataclass(frozen=True, kw_only=True)
 class Registered:
-    """The registered model ``name``: the version of each loss's model, and which loss's has the ``alias``."""
+    """The registered model ``name``: the version of each loss's model, and the loss whose model has the ``alias``."""
 
     name: str
     versions: Mapping[str, str]

@@ -1,4 +1,7 @@
-"""The chosen models as MLflow artifacts, logged models and registered versions."""
+"""The chosen models as MLflow artifacts, logged models and registered versions.
+
+Everything is idempotent: existing models and versions are updated and not written again.
+"""
 
 import hashlib
 import io
@@ -21,21 +24,20 @@ if TYPE_CHECKING:
     from mlflow.entities import LoggedModel, Run
     from mlflow.entities.model_registry import ModelVersion, RegisteredModel
 
-
-# A model's folder as MLflow keeps it: with a signature, an example and the code that loads it, and never a pickle.
+# The artifact: a model folder with a signature, an example and the code that loads it, without pickles.
 
 FOLDER = "model"
-"""What the model's folder is called in the artifact's ``data``."""
+"""The name of the model folder in the artifact's ``data``."""
 REQUIRED = ("numpy", "pillow", "safetensors", "torch", "torchvision")
 SIDE = 64
-"""The example's, in pixels."""
+"""The side of the example image in pixels."""
 
 
 def log_artifact(client: "MlflowClient", model: "LoggedModel", folder: Path) -> None:
-    """Copy the model in ``folder`` to where MLflow keeps ``model``, as what its own tools load and serve.
+    """Upload the model in ``folder`` as the artifact of ``model``, in a form that MLflow's tools load and serve.
 
-    Torch is not imported: the signature is known, and the example is drawn, since no image of a data set may be given
-    away here.
+    The signature is fixed, so torch is not imported. The example image is generated, so that no image of a dataset is
+    published.
     """
     import pandas as pd
     from mlflow.models import Model, ModelSignature
@@ -43,7 +45,7 @@ def log_artifact(client: "MlflowClient", model: "LoggedModel", folder: Path) -> 
     from mlflow.types import ColSpec, DataType, Schema
     from mlflow.types.schema import AnyType, Array
 
-    # Not `binary`, which decodes base64 by itself, but refuses pixels over HTTP.
+    # Not `binary`: it decodes base64, but refuses pixels over HTTP.
     images = Schema([ColSpec(AnyType(), "image")])
     embeddings = Schema([ColSpec(Array(DataType.float), "embedding")])
     with TemporaryDirectory() as place:
@@ -65,9 +67,9 @@ def log_artifact(client: "MlflowClient", model: "LoggedModel", folder: Path) -> 
 
 
 def _zipped_code(folder: Path) -> Path:
-    """The package ``trainables`` in one file below ``folder``: a server takes a request for each file, and a password.
+    """Write the package ``trainables`` to one zip file in ``folder``, since a server needs a request for each file.
 
-    The same code makes the same file.
+    The same code gives the same file.
     """
     package = Path(str(files("trainables")))
     path = folder / "trainables.zip"
@@ -78,14 +80,14 @@ def _zipped_code(folder: Path) -> Path:
 
 
 def _requirements(folder: Path) -> list[str]:
-    """What loading the model needs, in the versions that are here, without what a build adds, as in ``2.11.0+cpu``."""
+    """Return the requirements of the model in the installed versions, without local parts such as ``+cpu``."""
     backbone = json.loads((folder / DESCRIPTION).read_text())["model"]["backbone"]
     names = (*REQUIRED, "timm") if backbone.startswith("timm:") else REQUIRED
     return [f"{name}=={version(name).partition('+')[0]}" for name in names]
 
 
 def _drawn_image() -> bytes:
-    """A slope of grey, as PNG."""
+    """Return a grey gradient as PNG."""
     from PIL import Image
 
     content = io.BytesIO()
@@ -93,20 +95,20 @@ def _drawn_image() -> bytes:
     return content.getvalue()
 
 
-# The chosen models of a search as MLflow's logged models: what is there already is not written again.
+# Logged models.
 
 KIND_OF_MODEL = "embedder"
 
 
 def keep_model(client: "MlflowClient", run_id: str, name: str, wanted: DescribedModel, now: int) -> str:
-    """Have ``wanted`` as a model ``name`` of the run ``run_id``, and return its id; ``now`` in ms since 1970.
+    """Log or update ``wanted`` as a model ``name`` of the run ``run_id``; return its id. ``now`` is in ms since 1970.
 
-    A run may have several: a model with other weights, or another preprocessing, is another one.
+    A run may have several: a model with other weights or another preprocessing is another model.
     """
     from mlflow.entities import LoggedModelStatus
 
     run = client.get_run(run_id)
-    digest = hashlib.sha256((wanted.folder / DESCRIPTION).read_bytes()).hexdigest()  # which has that of the weights
+    digest = hashlib.sha256((wanted.folder / DESCRIPTION).read_bytes()).hexdigest()  # covers the weights' digest
     model = _found(client, run, digest) or client.create_logged_model(
         run.info.experiment_id,
         name=_allowed(name),
@@ -125,7 +127,7 @@ def keep_model(client: "MlflowClient", run_id: str, name: str, wanted: Described
 
 
 def _found(client: "MlflowClient", run: "Run", digest: str) -> "LoggedModel | None":
-    """The model that is there, whole or as far as a process that died came with it; of two, the whole one."""
+    """Return the logged model, complete ones first: a process may have died while it uploaded one."""
     from mlflow.entities import LoggedModelStatus
 
     of_digest = f"source_run_id = '{run.info.run_id}' AND tags.`{MODEL}` = '{digest}'"
@@ -134,7 +136,7 @@ def _found(client: "MlflowClient", run: "Run", digest: str) -> "LoggedModel | No
 
 
 def _allowed(name: str) -> str:
-    """A logged model's name has no dot and no slash."""
+    """Replace dots and slashes, which MLflow refuses in the name of a logged model."""
     return name.replace(".", "-").replace("/", "-")
 
 
@@ -168,7 +170,7 @@ def _tags(wanted: DescribedModel) -> dict[str, str]:
     return {key: text[:TAG_LENGTH] for key, text in tags.items()}
 
 
-# The chosen models of a search as versions of one registered model, whose alias names the best.
+# Versions of a registered model, whose alias marks the best one.
 
 CHAMPION, CANDIDATE = "champion", "candidate"
 
@@ -176,16 +178,16 @@ CHAMPION, CANDIDATE = "champion", "candidate"
 def keep_versions(
     client: "MlflowClient", search: str, wanted: Registration, models: Mapping[str, tuple[str, DescribedModel]]
 ) -> Registered:
-    """Have the ``models`` of ``search`` registered, and one of them with the alias.
+    """Register the ``models`` of ``search`` and set the alias.
 
     Args:
-        client: of the server.
-        search: its name.
+        client: the client of the server.
+        search: the name of the search.
         wanted: the registered model.
-        models: by loss the id of the logged model, and what it is.
+        models: for each loss, the id of the logged model and its description.
 
     Raises:
-        Mistakes: another one's model has the name.
+        Mistakes: a registered model with this name belongs to something else.
     """
     registered = _registered(client, search, wanted)
     there = {
@@ -209,8 +211,8 @@ def _registered(client: "MlflowClient", search: str, wanted: Registration) -> "R
     registered = found[0]
     if registered.tags.get(SEARCH) != search:
         raise Mistakes(
-            f"MLflow has a registered model {wanted.name} already, which is not of the search {search}; register this "
-            f"one's under another name: `holdout register {search} --as NAME`."
+            f"MLflow already has a registered model {wanted.name}, which does not belong to the search {search}; "
+            f"register under another name: `holdout register {search} --as NAME`."
         )
     return registered
 
@@ -219,7 +221,7 @@ def _made(client: "MlflowClient", name: str, model_id: str, described: Described
     model = client.get_logged_model(model_id)
     return client.create_model_version(
         name,
-        model.artifact_location,  # for models:/m-… MLflow 3.17 asks the server that this process has set, and not ours
+        model.artifact_location,  # for models:/m-… MLflow 3.17 would use the global tracking URI and not this client's
         model.source_run_id,
         tags={LOGGED_MODEL: model_id, **described.tags},
         description=described.description,
@@ -236,7 +238,7 @@ def _update_version(client: "MlflowClient", version: "ModelVersion", wanted: Des
 
 
 def _link_version(client: "MlflowClient", model_id: str, version: "ModelVersion") -> None:
-    """Let the page of the logged model name its version, as MLflow's server does by itself."""
+    """Link the version on the page of the logged model, as MLflow's server does."""
     linked = json.loads(client.get_logged_model(model_id).tags.get(VERSIONS, "[]"))
     entry = {"name": version.name, "version": int(version.version)}
     if (entry["name"], entry["version"]) not in [(other["name"], int(other["version"])) for other in linked]:
@@ -244,7 +246,7 @@ def _link_version(client: "MlflowClient", model_id: str, version: "ModelVersion"
 
 
 def _keep_alias(client: "MlflowClient", registered: "RegisteredModel", wanted: Registration, version: str) -> str:
-    """One of the two aliases is there at a time; those that others gave stay."""
+    """Set one of the two aliases and delete the other; aliases set by users stay."""
     alias, other = (CHAMPION, CANDIDATE) if wanted.distinguishable else (CANDIDATE, CHAMPION)
     if str(registered.aliases.get(alias)) != version:
         client.set_registered_model_alias(wanted.name, alias, version)

@@ -1,4 +1,10 @@
-"""MLflow as a projection of the studies, which are never read back from it."""
+"""The projection of studies to MLflow; nothing is read back from it into a study.
+
+A search is one run, below it there is one run per loss, and below that one run per trial of any stage. The run of a
+search is below that of its campaign, if it has one. Runs are identified by their tags. :meth:`Projection.project` reads
+a trial from its study and writes the epochs, parameters, tags and status that its run lacks. The same method therefore
+follows a running search, catches up after an outage and implements ``holdout sync``.
+"""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,15 +46,14 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Param, Run, RunTag
 
-
-# A trial's epochs, parameters and end as rows of MLflow.
+# The metrics, parameters and tags of a trial.
 
 EPOCH_METRIC, STEP_METRIC = "train/loss", "objective/value"
-"""The metrics that every epoch, and every step of the objective, has; charts stand by what is before the slash."""
+"""The metrics of every epoch and of every step of the objective; MLflow groups charts by the part before the slash."""
 
 
 def epoch_metrics(records: Sequence[EpochRecord], known: int) -> "list[Metric]":
-    """What each epoch after the ``known`` ones came to, the epochs of all folds counted on."""
+    """Return the metrics of each epoch after the first ``known`` ones, numbered across folds."""
     from mlflow.entities import Metric
 
     rows = []
@@ -61,7 +66,7 @@ def epoch_metrics(records: Sequence[EpochRecord], known: int) -> "list[Metric]":
 
 
 def step_metrics(trial: FrozenTrial, objective: str, known: int) -> "list[Metric]":
-    """The trial's value after each epoch beyond the ``known`` ones, or after each fold with the fold's own."""
+    """Return the trial's value after each epoch after the ``known`` ones, or each fold with the fold's own value."""
     from mlflow.entities import Metric
 
     rows = []
@@ -76,14 +81,14 @@ def step_metrics(trial: FrozenTrial, objective: str, known: int) -> "list[Metric
 
 
 def params(settings: Mapping[str, Value], trial: FrozenTrial) -> "list[Param]":
-    """The trial's hyperparameters, before the ``settings`` that it shares with others."""
+    """Return the trial's hyperparameters and the ``settings`` that it shares with others; hyperparameters win."""
     from mlflow.entities import Param
 
-    return [Param(name, str(value)) for name, value in {**settings, **trial.user_attrs.get("params", {})}.items()]
+    return [Param(name, str(value)) for name, value in {**settings, **trial.params}.items()]
 
 
 def outcome_tags(trial: FrozenTrial) -> "list[RunTag]":
-    """How the trial ended, and why."""
+    """Return the tags for how and why the trial ended."""
     from mlflow.entities import RunTag
 
     outcome = trial.user_attrs.get("outcome", "")
@@ -93,12 +98,7 @@ def outcome_tags(trial: FrozenTrial) -> "list[RunTag]":
     return [RunTag(name, value[:TAG_LENGTH]) for name, value in tags.items()]
 
 
-# MLflow as a projection of the studies, which are never read back from it.
-#
-# One run a search, below it one a loss, and below that one a trial, of whichever stage; the search's is below its
-# campaign's, if it belongs to one. All are found again by their tags. :meth:`Projection.project` reads a trial from its
-# study and brings its run to the same state: missing epochs, parameters, tags and status. The same method therefore
-# follows a search, catches up after an outage, and serves ``holdout sync``.
+# The projection.
 
 RUN_STATUS = {
     TrialState.COMPLETE: "FINISHED",
@@ -106,14 +106,15 @@ RUN_STATUS = {
     TrialState.FAIL: "FAILED",
     TrialState.RUNNING: "RUNNING",
 }
-BATCH = 1000  # metrics that one log_batch call takes, and runs that one search gives
+BATCH = 1000
+"""MLflow's maximum number of metrics in one log_batch call, and of runs in one page."""
 OF_TRIALS = ("dataset.", "split.", "model.", "training.")
-"""The settings that a trial's run repeats: what it is trained with."""
+"""The settings that are parameters of each trial's run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Projected:
-    """What MLflow is known to hold of one trial."""
+    """The known state of one trial in MLflow."""
 
     run_id: str
     epochs: int
@@ -129,13 +130,13 @@ class _StoredRun:
 
 @dataclass(frozen=True)
 class _Stored:
-    """The runs of a search that MLflow has: those that sum up others by kind and loss, trials by their tag."""
+    """The runs of a search in MLflow: summary runs by kind and loss, trials by their tag."""
 
     summaries: dict[tuple[str, str], str] = field(default_factory=dict)
     trials: dict[str, _StoredRun] = field(default_factory=dict)
 
     def take(self, runs: "Iterable[Run]") -> None:
-        """Remember ``runs``; of two with one name, as a lost answer may leave them, the newer one, which is first."""
+        """Index ``runs`` by tag; if a lost response left duplicates, keep the newer one (listed first)."""
         for run in runs:
             tags = run.data.tags
             if TRIAL in tags:
@@ -145,7 +146,7 @@ class _Stored:
 
 
 class Projection:
-    """MLflow's picture of a search: makes runs where they are missing and brings them up to date."""
+    """The runs of one search in MLflow: creates missing runs and updates existing ones."""
 
     def __init__(self, uri: str, experiment: str, artifacts: str | None, search: DescribedSearch) -> None:
         self._uri = uri
@@ -159,9 +160,9 @@ class Projection:
 
     @property
     def page(self) -> str:
-        """The address of the search's results below that of the MLflow server.
+        """The path of the search's results on the MLflow server.
 
-        MLflow 3.17 opens every experiment as one of generative AI unless ``workflowType`` says otherwise.
+        Without ``workflowType``, MLflow 3.17 opens every experiment as one of generative AI.
         """
         self._connect()
         return f"#/experiments/{self._experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={RESULTS}"
@@ -179,7 +180,7 @@ class Projection:
         return client
 
     def _runs(self) -> "_Stored":
-        """The search's runs: asked for once, and again after an error, which may have lost the answer to a creation."""
+        """Return the search's runs, read once and after each error, which may have hidden the creation of a run."""
         if self._stored is None:
             client, token, stored = self._connect(), None, _Stored()
             of_search = f"tags.`{SEARCH}` = '{self._search.name}'"
@@ -220,7 +221,7 @@ class Projection:
         return runs[key]
 
     def _settings_of_loss(self, loss: str) -> dict[str, Value]:
-        """Those that are the same in all of its trials."""
+        """Return the settings that are equal in all trials of a loss."""
         searched, settings = self._search.searched[loss], self._search.settings_of[loss]
         return {"loss": loss, **{name: value for name, value in settings.items() if name not in searched}}
 
@@ -230,7 +231,7 @@ class Projection:
         return {KIND: kind, SEARCH: search.name, "holdout.split": search.data.digest, **campaign}
 
     def _short(self, name: str) -> str:
-        """A run's name, which does not repeat that of its experiment."""
+        """Remove the name of the experiment from the name of a run."""
         return name.removeprefix(f"{self._experiment}/")
 
     def _create(self, tags: dict[str, str], start: int | None, parent: str | None) -> str:
@@ -240,38 +241,38 @@ class Projection:
         return run_id
 
     def _begin(self, run_id: str, settings: Mapping[str, Value]) -> None:
-        """Say what a run of a loss or the search begins with; said again, nothing is written."""
+        """Write the settings and the data of a run of a loss or a search, if they are missing."""
         client = self._connect()
         bring_up_to_date(client, run_id, SummaryRun(params=settings), _now())
         log_data(client, run_id, self._search.data)
 
     def sum_up_loss(self, loss: str, wanted: SummaryRun, start: int | None, end: int | None) -> None:
-        """Show what a loss came to from ``start`` to ``end`` (None: it goes on), in milliseconds since 1970."""
+        """Update the run of a loss; ``start`` and ``end`` (None while it runs) are in milliseconds since 1970."""
         run_id = self._loss_run(loss, start)
-        self._begin(run_id, self._settings_of_loss(loss))  # a process that died may have made the run alone
+        self._begin(run_id, self._settings_of_loss(loss))  # a process may have died right after creating the run
         self._sum_up(run_id, wanted, end)
 
     def log_model(self, loss: str, wanted: DescribedModel) -> str:
-        """Have the chosen model of ``loss``, whose run is there, and return its id."""
+        """Log the chosen model of ``loss``, whose run exists, and return its id."""
         name = self._short(f"{self._search.name}/{loss}")
         return keep_model(self._connect(), self._loss_run(loss, None), name, wanted, _now())
 
     def register(self, wanted: Registration, models: Mapping[str, tuple[str, DescribedModel]]) -> Registered:
-        """Have the models of each loss, given with their ids, registered.
+        """Register the model of each loss, given with its id.
 
         Raises:
-            Mistakes: the name is that of another registered model.
+            Mistakes: a registered model with this name belongs to something else.
         """
         return keep_versions(self._connect(), self._search.name, wanted, models)
 
     def sum_up_search(self, wanted: SummaryRun, start: int | None, end: int | None) -> None:
-        """Show what the search came to from ``start`` to ``end`` (None: it goes on), in milliseconds since 1970."""
+        """Update the run of the search; ``start`` and ``end`` (None while it runs) are in milliseconds since 1970."""
         run_id = self._search_run(start)
         self._begin(run_id, self._search.settings)
         self._sum_up(run_id, wanted, end)
 
     def sum_up_campaign(self, name: str, wanted: SummaryRun) -> None:
-        """Show what the campaign came to, which ended with the last of its searches."""
+        """Update the run of a campaign, which ends with the last of its searches."""
         client = self._connect()
         run_id = self._campaign_run(name, None)
         of_searches = f"tags.`{CAMPAIGN}` = '{name}' AND tags.`{KIND}` = 'search'"
@@ -285,7 +286,7 @@ class Projection:
             finish(client, run_id, end)
 
     def project(self, study: LossStudy, trial: FrozenTrial) -> None:
-        """Bring ``trial``'s run to the state of the study."""
+        """Update the run of ``trial``."""
         if trial.state == TrialState.WAITING:
             return
         try:
@@ -315,7 +316,7 @@ class Projection:
             params=params(self._settings_of(study), trial) if is_new else [],
             tags=outcome_tags(trial) if closed else [],
         )
-        if closed:  # last of all: a run that has ended is known to be whole
+        if closed:  # last, so that an ended run is complete
             end = int(records[-1]["end"] * 1000) if records else None
             self._connect().set_terminated(known.run_id, RUN_STATUS[trial.state], end)
         self._known[study.name, trial.number] = Projected(
@@ -328,7 +329,7 @@ class Projection:
         return {"loss": loss, "stage": trainings_of(study.name), **shared}
 
     def _log(self, run_id: str, metrics: list[Any], *, params: list[Any], tags: list[Any]) -> None:
-        """Everything in one call, but for metrics beyond what one takes."""
+        """Write everything in one call, or in several if there are too many metrics."""
         client = self._connect()
         while len(metrics) + len(params) + len(tags) > BATCH:
             client.log_batch(run_id, metrics=metrics[:BATCH])
@@ -354,20 +355,20 @@ class Projection:
         return Projected(run_id=run_id, epochs=0, steps=0, closed=False)
 
     def _found(self, run: "_StoredRun", trial: FrozenTrial) -> Projected:
-        """What is there of a run that another process may have been writing when it died."""
-        if trial.state.is_finished() and run.status == RUN_STATUS[trial.state]:  # which is written last of all
+        """Return the state of an existing run; its writer may have died at any point."""
+        if trial.state.is_finished() and run.status == RUN_STATUS[trial.state]:  # written last
             return Projected(run_id=run.run_id, epochs=0, steps=0, closed=True)
         epochs, steps = (self._logged(run.run_id, name) for name in (EPOCH_METRIC, STEP_METRIC))
         return Projected(run_id=run.run_id, epochs=epochs, steps=steps, closed=False)
 
     def _logged(self, run_id: str, name: str) -> int:
-        """The last step of a metric that a run has."""
+        """Return the last step of a metric of a run."""
         history = self._connect().get_metric_history(run_id, name)
         return max((metric.step for metric in history), default=0)
 
 
 def milliseconds(moment: datetime | None) -> int | None:
-    """A moment of Optuna's as MLflow counts it."""
+    """Convert a time of Optuna to milliseconds since 1970."""
     return int(moment.timestamp() * 1000) if moment else None
 
 

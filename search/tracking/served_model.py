@@ -1,4 +1,4 @@
-"""A Holdout model as MLflow loads and serves it. This file is copied into the model, next to `trainables`."""
+"""A Holdout model for MLflow's loading and serving. This file is copied into the model, next to `trainables`."""
 
 import base64
 import sys
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _load_pyfunc(path: str) -> "ServedModel":
-    """What MLflow calls with the model's folder. The code beside it runs already, so its network's is trusted too."""
+    """Load the model folder; called by MLflow. Code in the artifact runs already, so the network's is trusted too."""
     sys.path.insert(0, str(Path(__file__).with_name("trainables.zip")))
     from trainables.inference.embedder import load_model
 
@@ -23,22 +23,22 @@ def _load_pyfunc(path: str) -> "ServedModel":
 
 
 class ServedModel:
-    """Images in, embeddings out, as MLflow asks."""
+    """A model with MLflow's interface: images in, embeddings out."""
 
     def __init__(self, embedder: "Embedder") -> None:
         self.embedder = embedder
 
     def predict(self, model_input: pd.DataFrame, params: Any = None) -> pd.DataFrame:
-        """The ``embedding`` of each row's ``image``, of length 1, as float32.
+        """Compute the ``embedding`` of each row's ``image``, float32 of length 1.
 
         Args:
-            model_input: in the column ``image`` each is encoded, as bytes or in base64, or its pixels: an array, uint8
+            model_input: the column ``image`` contains encoded images, as bytes or in base64, or pixels: an array, uint8
                 [H, W, 3] or grey [H, W], or the same as nested lists.
-            params: nothing of this model's; MLflow gives it.
+            params: ignored; required by MLflow.
 
         Raises:
-            MlflowException: images that cannot be read, all of them. MLflow's server answers with its sentence, and to
-                other errors with a traceback.
+            MlflowException: some images cannot be read; the message names all of them. MLflow's server responds with
+                this message, and with a traceback to other errors.
         """
         from trainables.mistakes import Mistakes
 
@@ -50,14 +50,14 @@ class ServedModel:
 
 
 def _image(given: Any) -> Any:
-    """``given`` as the embedder takes it, which names what it cannot read."""
+    """Convert ``given`` for the embedder, which reports images that it cannot read."""
     if isinstance(given, bytes | np.ndarray):
         return given
     if isinstance(given, str):
         try:
             return base64.b64decode(given)
         except ValueError:
-            return b""  # which is no image
+            return b""  # not an image
     pixels = np.array(given, dtype=object)
     try:
         found = pixels.astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Runs that summarise others, the views of an experiment, and the tags that identify runs."""
+"""Summary runs, the views of an experiment, and the tags that identify runs."""
 
 import hashlib
 import json
@@ -14,26 +14,25 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Experiment
 
-
-# The tags by which MLflow's runs are found again and told apart, and those that MLflow itself reads.
+# The tags that identify runs, and the tags that MLflow reads.
 
 KIND, CAMPAIGN, SEARCH, LOSS, STAGE, TRIAL = (
     f"holdout.{name}" for name in ("kind", "campaign", "search", "loss", "stage", "trial")
 )
 FILES = "holdout.files"
-"""SHA-256 of the artifacts of a run that sums up others."""
+"""SHA-256 of the artifacts of a summary run."""
 MODEL = "holdout.model"
-"""SHA-256 of a logged model's description, which has that of its weights."""
+"""SHA-256 of a logged model's description, which contains the digest of its weights."""
 LOGGED_MODEL = "holdout.logged_model"
-"""The id of the logged model that a version of a registered model is of."""
+"""The id of the logged model of a registered version."""
 VERSIONS = "mlflow.modelVersions"
-"""The versions that a logged model is registered as, in JSON."""
+"""The registered versions of a logged model, in JSON."""
 NAME, NOTE, PARENT, DATA_CONTEXT = "mlflow.runName", "mlflow.note.content", "mlflow.parentRunId", "mlflow.data.context"
 
 
 @cache
 def origin_tags() -> dict[str, str]:
-    """Who writes, with which program and of which commit, where it runs from a checkout: MLflow's User and Source."""
+    """Return the tags for MLflow's User and Source: the user, the program, and its commit in a checkout."""
     from mlflow.tracking.context.registry import resolve_tags
     from mlflow.utils.git_utils import get_git_commit
 
@@ -46,15 +45,15 @@ def origin_tags() -> dict[str, str]:
     }
 
 
-# Bringing a run that sums up others up to date: what it shows already is not written again.
+# Updating a summary run: only changes are written.
 
 TAG_LENGTH = 5000
 DIGEST_LENGTH = 12
-"""Of the split's digest, as the command line shows it; MLflow holds 36 characters at most."""
+"""The length of the split's digest on the command line; MLflow allows at most 36 characters."""
 
 
 def bring_up_to_date(client: "MlflowClient", run_id: str, wanted: SummaryRun, now: int) -> None:
-    """Write what the run ``run_id`` does not show yet of ``wanted``; ``now`` in milliseconds since 1970."""
+    """Write those parts of ``wanted`` that the run ``run_id`` lacks; ``now`` is in milliseconds since 1970."""
     from mlflow.entities import Metric, Param, RunTag
 
     data = client.get_run(run_id).data
@@ -80,14 +79,14 @@ def bring_up_to_date(client: "MlflowClient", run_id: str, wanted: SummaryRun, no
 
 
 def finish(client: "MlflowClient", run_id: str, end: int) -> None:
-    """End the run at ``end``, in milliseconds since 1970, unless it ended then."""
+    """Set the end of the run to ``end``, in milliseconds since 1970, if it differs."""
     info = client.get_run(run_id).info
     if (info.status, info.end_time) != ("FINISHED", end):
         client.set_terminated(run_id, "FINISHED", end)
 
 
 def log_data(client: "MlflowClient", run_id: str, data: DescribedData) -> None:
-    """Say which images the run trains on; said again, MLflow writes nothing."""
+    """Log the training images of the run; MLflow ignores repetitions."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     kind, source = ("local", {"uri": data.root}) if data.root else ("code", {"tags": {"mlflow.source.name": data.name}})
@@ -102,7 +101,7 @@ def log_data(client: "MlflowClient", run_id: str, data: DescribedData) -> None:
 
 
 def _digest_of_files(run: SummaryRun) -> str | None:
-    """SHA-256 of all artifacts with their names; None without any."""
+    """Return the SHA-256 of all artifacts and their names; None without artifacts."""
     contents = {path.name: path.read_bytes() for path in run.files}
     contents |= {name: text.encode() for name, text in run.texts.items()}
     if not contents:
@@ -113,23 +112,23 @@ def _digest_of_files(run: SummaryRun) -> str | None:
     return found.hexdigest()
 
 
-# The views of an experiment's runs: which columns its table has, which runs it shows and how they are sorted.
+# The views of an experiment: the columns, filters and sorting of the table of its runs.
 #
-# MLflow shows no metric in the table of runs unless a view says so. What its button *Views* saves is a tag of the
-# experiment, and so are these; the form is that of MLflow 3.17's pages, which other versions may pass over.
+# MLflow's table shows no metrics unless a view selects them. Like those saved by the button *Views*, these are tags of
+# the experiment, in the format of MLflow 3.17; other versions may ignore them.
 
 RESULTS = "holdout-results"
 PREFIX = "mlflow.sharedViewState."
 FIRST_COLUMNS = ("0", "attributes.`Run Name`", "runDateAndNestInfo", "duration")
-"""The columns that every view has: the check box, the name, when it began and how long it took."""
+"""The columns of every view: the check box, the name, the start and the duration."""
 WIDTHS, WIDTH = {"attributes.`Run Name`": 220}, 160
-"""In pixels; ``WIDTH`` of a metric, whose whole name can be read then."""
+"""In pixels; ``WIDTH`` is that of a metric and shows its whole name."""
 KIND_OF_EXPERIMENT = ("mlflow.experimentKind", "custom_model_development")
-"""What MLflow's pages call an experiment of model training; those of 3.17 ask the link and the browser instead."""
+"""The tag of an experiment of model training; the pages of MLflow 3.17 use the link and the browser instead."""
 
 
 def keep_views(client: "MlflowClient", experiment: "Experiment", search: DescribedSearch) -> None:
-    """Give the ``experiment`` our views, with this search's columns beside those that others need."""
+    """Create or update the views of the ``experiment``; the columns of other searches are kept."""
     tags = dict([KIND_OF_EXPERIMENT])
     for key, (name, view) in _views(search).items():
         before = experiment.tags.get(f"{PREFIX}{key}")
@@ -140,7 +139,7 @@ def keep_views(client: "MlflowClient", experiment: "Experiment", search: Describ
 
 
 def _views(search: DescribedSearch) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Each view's name and state, by its key."""
+    """Return the name and state of each view by its key."""
     objective = search.objective
     stages = [*(f"{stage}/{objective}" for stage in ("search", "confirmed", "test")), f"default/test_{objective}"]
     hyperparameters = list(dict.fromkeys(name for names in search.searched.values() for name in names))
@@ -165,7 +164,7 @@ def _is(kind: str) -> str:
 
 
 def _state(filtered: str, metrics: Sequence[str], params: Sequence[str]) -> dict[str, Any]:
-    """The runs that ``filtered`` finds, those with the highest of the first of ``metrics`` first."""
+    """Return a view of the runs that match ``filtered``, sorted by the first of ``metrics``, highest first."""
     columns = [*(_column("metrics", name) for name in metrics), *(_column("params", name) for name in params)]
     return {
         "searchFilter": filtered,
@@ -184,7 +183,7 @@ def _column(kind: str, name: str) -> str:
 
 
 def _merged(name: str, view: Mapping[str, Any], before: str | None) -> str:
-    """The view as MLflow stores it, with the columns that were there ``before``; it was made when that one was."""
+    """Return the view in MLflow's format, with the columns and the creation time of the view ``before``."""
     stored = json.loads(before) if before else {}
     there = json.loads(stored["state"])["selectedColumns"] if stored else []
     columns = list(dict.fromkeys((*there, *view["selectedColumns"])))

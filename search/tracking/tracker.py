@@ -1,4 +1,4 @@
-"""Writes into MLflow in the background: training never waits for it, and an outage costs a search nothing."""
+"""Writing to MLflow in the background."""
 
 import logging
 import textwrap
@@ -19,14 +19,14 @@ logger = logging.getLogger(__name__)
 RETRY_S = 5.0
 SAY_S = 5.0
 SHARE = 0.25
-"""Of the time, while trials run."""
+"""The maximum share of the time spent on MLflow while trials run."""
 
 
 class Tracker(TrialListener):
-    """Projects marked trials in the background. Training never waits for MLflow, and an outage costs it nothing.
+    """A listener that projects changed trials to MLflow in the background; training never waits for MLflow.
 
-    ``projections`` are those of the searches, by name. Of each trial only its last state waits to be written, as it
-    was stored when the event came: MLflow never shows what a study does not hold, and may skip steps to catch up.
+    ``projections`` are those of the searches, by name. Only the latest stored state of each trial is queued, so MLflow
+    never shows anything that is not in a study, and skips states to catch up after an outage.
     """
 
     def __init__(self, projections: Mapping[str, Projection]) -> None:
@@ -41,20 +41,20 @@ class Tracker(TrialListener):
 
     @property
     def behind(self) -> int:
-        """How many trials MLflow does not show as they are."""
+        """The number of trials that are not up to date in MLflow."""
         return len(self._waiting)
 
     def on_start(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        """Mark the trial."""
+        """Queue the trial."""
         self._mark(running, trial)
 
     def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
-        """Mark the trial. Nothing is written before the first epoch: MLflow's start would take the workers' cores."""
+        """Queue the trial. Nothing is written before the first epoch: importing MLflow would delay the workers."""
         self._begun = True
         self._mark(running, trial)
 
     def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        """Mark the trial."""
+        """Queue the trial."""
         self._begun = True
         self._mark(running, trial)
 
@@ -69,7 +69,7 @@ class Tracker(TrialListener):
             start = time.monotonic()
             try:
                 self._projections[search_of(study.name)].project(study, trial)
-            except Exception as error:  # whatever MLflow meets, training goes on
+            except Exception as error:  # training continues after any error of MLflow
                 self._say_outage(error)
                 if self._closing.is_set():
                     return
@@ -77,14 +77,14 @@ class Tracker(TrialListener):
                 continue
             self._outage = False
             with self._changed:
-                if self._waiting[key][1] is trial:  # else it has changed meanwhile
+                if self._waiting[key][1] is trial:  # otherwise it changed meanwhile
                     del self._waiting[key]
-            # What MLflow's library computes, the driver's reports wait for: it has the rest of the time when all ended.
-            # Its import, which takes seconds, comes once: an outage is to be seen soon after it.
+            # MLflow's library competes with the driver for the interpreter, so it pauses while trials run. The pause is
+            # limited, so that an outage is noticed soon after the first write, which includes the import.
             self._closing.wait(min((time.monotonic() - start) * (1 / SHARE - 1), RETRY_S))
 
     def _next(self) -> tuple[str, int] | None:
-        """The trial that has waited longest; None when all is written and no more will come."""
+        """Wait for a queued trial and return the oldest; None if everything is written and the tracker is closing."""
         with self._changed:
             while not (self._waiting and (self._begun or self._closing.is_set())):
                 if self._closing.is_set():
@@ -94,18 +94,19 @@ class Tracker(TrialListener):
 
     def _say_outage(self, error: Exception) -> None:
         if not self._outage:
-            cause = getattr(error.__cause__, "orig", None) or error  # of a database, before SQL and MLflow say it again
+            # The database's own error, without the repetitions of SQLAlchemy and MLflow.
+            cause = getattr(error.__cause__, "orig", None) or error
             reason = textwrap.shorten(f"{type(cause).__name__}: {without_password(str(cause))}", 160)
-            logger.warning("MLflow cannot be written (%s). Training goes on; what is missing is written later.", reason)
+            logger.warning("MLflow cannot be written (%s). Training continues; the rest is written later.", reason)
         self._outage = True
 
     def close(self, say: Callable[[str], None] = lambda text: None) -> bool:
-        """Write what is left; whether MLflow now equals the studies. ``say`` hears now and then how much that is."""
+        """Write the rest, reporting progress to ``say``; return True if MLflow is up to date."""
         with self._changed:
             self._closing.set()
             self._changed.notify()
         self._thread.join(SAY_S)
         while self._thread.is_alive():
-            say(f"MLflow is {self.behind:,} trials behind and catches up …")
+            say(f"MLflow is {self.behind:,} trials behind and catching up …")
             self._thread.join(SAY_S)
         return not self._waiting

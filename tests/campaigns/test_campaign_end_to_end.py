@@ -130,7 +130,7 @@ def test_a_killed_cross_validation_went_on_in_its_fold(ran: CampaignRun) -> None
 
 def test_models_propose_once_they_have_trials_to_learn_from(ran: CampaignRun) -> None:
     for name in NAMES:
-        proposed = {json.dumps(trial.user_attrs["params"]) for trial in stored(ran.runs, name, LOSS)}
+        proposed = {json.dumps(trial.params) for trial in stored(ran.runs, name, LOSS)}
         assert len(proposed) == TRIALS[name]
     assert any(key.startswith("cma:") for trial in stored(ran.runs, CMAES, LOSS) for key in trial.system_attrs)
 

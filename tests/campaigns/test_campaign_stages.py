@@ -18,7 +18,8 @@ from search.selection.ledger import Ledger, Opening
 from search.selection.retrieval_file import Scoring
 from search.selection.scoring import score
 from search.stages import Stage
-from search.study.trial_queue import RunningTrial, TrialQueue
+from search.study.queued import RunningTrial
+from search.study.trial_queue import TrialQueue
 from trainables.training.train import Training
 
 ALL = (Stage.SEARCH, Stage.SELECT, Stage.TEST)

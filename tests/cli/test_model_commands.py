@@ -329,6 +329,6 @@ main()
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
     assert plain(done.stderr) == (
-        "models:/birds@champion is kept by MLflow, which is not installed here: install mlflow, or give the model's "
+        "models:/birds@champion is a model in MLflow, which is not installed; install mlflow, or give the model's "
         "folder."
     )

@@ -53,7 +53,7 @@ def test_a_search_is_looked_at(search_file: Callable[..., dict[str, Any]], tmp_p
     assert found(findings, "data").found == "folder: 6 classes train, 2 validate, 8 test"
     assert " for images in " in found(findings, "disk").found
     assert all(finding.state != "failed" for finding in findings)
-    assert "all 3 trials are left to chance" in found(findings, "sampling").found
+    assert "all 3 trials are random" in found(findings, "sampling").found
     assert found(findings, "sampling").state == "warning"
     assert not (tmp_path / "runs").exists()
 
@@ -94,7 +94,7 @@ def test_damaged_images_are_told_of_before_a_search(tmp_path: Path) -> None:
         "warning",
         "1 of 40 images of test classes looks damaged: class-12/01.png (the file is empty)",
     )
-    assert test.mend.startswith("Mend them before the test")
+    assert test.mend.startswith("Repair them before the test")
 
 
 @pytest.mark.usefixtures("without_ray")

@@ -186,7 +186,7 @@ def _assert_in_mlflow(trials: list[FrozenTrial], runs: Path) -> None:
         assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
         assert run.data.tags["holdout.state"] == trial.state.name
         assert run.data.tags["holdout.outcome"] == trial.user_attrs["outcome"]
-        proposed = {name: str(value) for name, value in trial.user_attrs["params"].items()}
+        proposed = {name: str(value) for name, value in trial.params.items()}
         assert run.data.params.items() >= proposed.items()
         told = {record["epoch"]: record["metrics"]["map_at_r"] for record in _epochs(trial)}
         assert _history(client, run.info.run_id, "validation/map_at_r") == sorted(told.items())

@@ -17,7 +17,8 @@ from search.driver.stages import confirm_stages, search_stage
 from search.engines.base import Stack
 from search.plan.search import OpenedSearch
 from search.stages import Stage
-from search.study.trial_queue import MAX_CRASHES, RunningTrial, TrialListener, TrialQueue
+from search.study.queued import RunningTrial, TrialListener
+from search.study.trial_queue import MAX_CRASHES, TrialQueue
 from search.trials import epochs_of
 from trainables.spec import EpochRecord, TrialSpec
 
@@ -283,7 +284,7 @@ def test_after_a_death_each_is_tried_by_itself_for_an_epoch_and_then_together_ag
     workers.step(0)
     workers.step(0)
     workers.step(0, "process dies")
-    assert caplog.text.count("was lost (ActorDiedError) and is tried again by itself.") == 3
+    assert caplog.text.count("was lost (ActorDiedError); retrying it alone.") == 3
     trained = []
     while len(workers.numbers(0)) != 3:
         workers.step(0)
@@ -305,8 +306,8 @@ def test_what_does_not_fit_in_memory_is_tried_again_beside_fewer(
     assert {trial.state for trial in search.trials("mpa", Stage.SEARCH)} == {TrialState.COMPLETE}
     (said,) = caplog.messages
     assert said == (
-        "4 trials like small/mpa trial 0 do not fit in memory together (too much): they are tried again, at most 2 at "
-        "once. Set resources.stack to 2 to spare another search that."
+        "4 trials like small/mpa trial 0 do not fit in memory together (too much); retrying at most 2 at once. "
+        "Set resources.stack to 2 to avoid this in another search."
     )
 
 

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from optuna.trial import create_trial
+from support.driving import made_trial
 from support.trees import make_tree
 
 from search.config.recipes import recipes
@@ -194,7 +194,7 @@ def test_trial_0_is_what_the_paper_prints(
 def test_proxies_of_the_thesis_learn_at_the_printed_rate(loss: str, printed: float, plan: Callable[..., Plan]) -> None:
     for recipe in matching(PAPERS, "thesis-*"):
         made = plan(recipe)
-        trial = create_trial(value=0.0, user_attrs={"params": dict(made.spaces[loss].default), "seed": 0})
+        trial = made_trial(made.spaces[loss], made.spaces[loss].default)
         spec = training_of(made, loss, Stage.SEARCH, trial)
         assert (spec.training.proxy_lr or loss_row(loss).proxy_lr) == printed, recipe
 
@@ -208,7 +208,7 @@ def test_trial_0_of_every_loss_builds(recipe: str, plan: Callable[..., Plan]) ->
 
 def trains(plan: Plan, loss: str) -> None:
     """Trial 0 of ``loss`` trains, and is validated with the recipe's metrics."""
-    trial = create_trial(value=0.0, user_attrs={"params": dict(plan.spaces[loss].default), "seed": 0})
+    trial = made_trial(plan.spaces[loss], plan.spaces[loss].default)
     with TemporaryDirectory() as folder:  # a checkpoint of these networks is too large to be kept with a test's files
         (record,) = train(replace(training_of(plan, loss, Stage.SEARCH, trial), directory=folder))
     assert tuple(record["metrics"]) == plan.metrics

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from optuna.trial import create_trial
+from support.driving import made_trial
 
 from search.config.recipes import read_search
 from search.config.search_config import parse_config, settled_digest, settled_entries
@@ -30,10 +30,7 @@ def plan(search_file: SearchFile, tmp_path: Path) -> Callable[..., Plan]:
 
 
 def specs(made: Plan, params: Mapping[str, Any] | None = None) -> dict[str, TrialSpec]:
-    trials = {
-        loss: create_trial(value=0.0, user_attrs={"params": {**space.default, **(params or {})}, "seed": 0})
-        for loss, space in made.spaces.items()
-    }
+    trials = {loss: made_trial(space, {**space.default, **(params or {})}) for loss, space in made.spaces.items()}
     return {loss: training_of(made, loss, Stage.SEARCH, trial) for loss, trial in trials.items()}
 
 

@@ -37,7 +37,8 @@ from search.report.sections.slices import contours, slices
 from search.report.summary import write_summary
 from search.stages import Stage
 from search.study.pruners import PRUNERS, Pruner
-from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
+from search.study.queued import QueuedStage, RunningTrial
+from search.study.trial_queue import TrialQueue
 from search.trials import record_key
 
 Opened = Callable[..., OpenedSearch]
@@ -284,7 +285,7 @@ def test_the_text_names_the_chosen_configuration(chosen: OpenedSearch) -> None:
     text = " ".join(section.sentences)
     number = write_summary(chosen).losses["proxy_anchor"].confirmed.number  # type: ignore[union-attr]
     assert f"trial {number} has the highest shrunken mean" in text
-    assert "after epochs 2, 4 the best half goes on" in text
+    assert "after epochs 2, 4 the top half continues" in text
     assert "Fixed hyperparameters: margin=0.1." in text
     (table,) = section.tables
     trials = chosen.trials("proxy_anchor", Stage.SEARCH)
@@ -473,7 +474,7 @@ def made_trial(
         params=params,
         distributions=distributions,
         intermediate_values=highest,
-        user_attrs={"params": params, "seed": 1, "outcome": "pruned <i>" if pruned else "all <i>epochs</i>", **epochs},
+        user_attrs={"seed": 1, "outcome": "pruned <i>" if pruned else "all <i>epochs</i>", **epochs},
     )
 
 

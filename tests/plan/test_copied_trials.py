@@ -69,7 +69,7 @@ def test_finished_trials_are_copied_whole_and_in_order(
         for number, copy in zip(numbers, copies, strict=True):
             assert content_of(copy) == content_of(originals[number])
             assert copy.user_attrs["copied_from"] == {"search": "small", "number": number}
-            for key in ("params", "seed", "outcome", "epoch:000001"):
+            for key in ("seed", "outcome", "epoch:000001"):
                 assert copy.user_attrs[key] == originals[number].user_attrs[key]
         assert copies[0].user_attrs["default"]
     assert not search.is_done(Stage.SEARCH)

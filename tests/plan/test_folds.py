@@ -16,7 +16,8 @@ from search.driver.synchronise import make_projection, synchronise
 from search.plan.search import OpenedSearch, open_search
 from search.report.summary import write_summary
 from search.stages import Stage
-from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
+from search.study.queued import QueuedStage, RunningTrial
+from search.study.trial_queue import TrialQueue
 from search.trials import ByEpoch, ByFold, best_epochs, epochs_of
 from trainables.spec import EpochRecord
 
@@ -104,7 +105,7 @@ def test_pruning_is_over_folds(opened: Opened) -> None:
     assert {trial.state for trial in trials[2:]} == {TrialState.PRUNED}
     assert max(trials[4].intermediate_values) == 2
     assert len(epochs_of(trials[4])) == 6
-    assert "pruned after fold 2: its map_at_r 0.6000 was number" in trials[4].user_attrs["outcome"]
+    assert "pruned after fold 2: its map_at_r 0.6000 ranked" in trials[4].user_attrs["outcome"]
 
 
 @pytest.mark.parametrize("death", [1, 3, 5, 11])

@@ -13,7 +13,8 @@ from search.plan.search import OpenedSearch
 from search.report.summary import write_summary
 from search.selection.selection import Selection
 from search.stages import Stage
-from search.study.trial_queue import RunningTrial, TrialQueue
+from search.study.queued import RunningTrial
+from search.study.trial_queue import TrialQueue
 from trainables.data.split import make_split
 
 Opened = Callable[..., OpenedSearch]

@@ -22,7 +22,7 @@ def trial(number: int, state: TrialState, epochs: list[tuple[float, float]]) -> 
     made = create_trial(
         state=state,
         value=max(value for _, value in epochs) if state == TrialState.COMPLETE else None,
-        user_attrs={"params": {}, **{record_key(record): record for record in records}},
+        user_attrs={record_key(record): record for record in records},
     )
     made.number = number
     return made

@@ -12,7 +12,8 @@ from search.plan.search import OpenedSearch
 from search.report.summary import summarise
 from search.stages import Stage
 from search.study.pruners import to_audit
-from search.study.trial_queue import RunningTrial, TrialQueue
+from search.study.queued import RunningTrial
+from search.study.trial_queue import TrialQueue
 
 Opened = Callable[..., OpenedSearch]
 
@@ -58,7 +59,7 @@ def test_pruned_trials_are_trained_to_their_end_as_they_began(search: OpenedSear
         first = searched[trial.user_attrs["source_trial"]]
         assert first.number in pruned
         assert job.spec.seed == first.user_attrs["seed"]
-        assert trial.user_attrs["params"] == first.user_attrs["params"]
+        assert trial.params == first.params
         assert trial.intermediate_values.items() >= first.intermediate_values.items(), "the same training, and more"
 
 

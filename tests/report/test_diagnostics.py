@@ -13,9 +13,8 @@ from scipy.special import logit
 from scipy.stats import rankdata, t
 
 from search.report.diagnostics import diagnose, edges, replicates, slopes
-from search.report.importances import position, value_at
 from spaces.losses import SPACES
-from spaces.space import Parameter, Space, Value
+from spaces.space import Parameter, Space, Value, position, value_at
 from trainables.training.config import TrainingConfig
 
 UNIT = FloatDistribution(0, 1)
@@ -38,7 +37,6 @@ def trial(number: int, value: float, params: dict[str, Any], distributions: Spac
         value=value,
         params=params,
         distributions={name: distributions[name].distribution for name in params},
-        user_attrs={"params": params},
     )
     made.number = number
     return made
@@ -59,7 +57,7 @@ def study(declared: Space, objective: Callable[[dict[str, Any]], float], trials:
 
 def directions(declared: Space, trials: list[FrozenTrial], name: str = "x") -> list[bool]:
     """Whether each edge that is found lies upwards."""
-    best = max(trials, key=lambda trial: trial.value or 0.0).user_attrs["params"]
+    best = max(trials, key=lambda trial: trial.value or 0.0).params
     found = edges(declared, trials, best, lambda name, beyond: True)
     return ["upwards" in entry.sentence for entry in found if entry.parameters == (name,)]
 
@@ -92,7 +90,7 @@ def test_values_that_rise_to_an_end_are_an_edge(distribution: BaseDistribution, 
         return False
 
     trials = around(1.3)
-    best = max(trials, key=lambda trial: trial.value or 0.0).user_attrs["params"]
+    best = max(trials, key=lambda trial: trial.value or 0.0).params
     assert not list(edges(declared, trials, best, allowed)), "the domain's end"
     assert asked
     for beyond in asked:
@@ -148,7 +146,7 @@ def test_the_domain_of_a_loss_and_of_the_training_is_known() -> None:
             lambda params: sign * (params["margin"] + params["scale"] / 100 + math.log10(params["training.lr"]) / 2),
             64,
         )
-        best = max(trials, key=lambda trial: trial.value or 0.0).user_attrs["params"]
+        best = max(trials, key=lambda trial: trial.value or 0.0).params
         return {entry.parameters for entry in diagnose("proxy_anchor", declared, TrainingConfig(), trials, best)}
 
     assert ("training.lr",) in found(1)

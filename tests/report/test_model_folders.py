@@ -156,7 +156,7 @@ def test_any_checkpoint_says_what_it_is_and_embeds(runs: Path) -> None:
         model = holdout.load(str(checkpoint))
         origin = model.spec.origin
         assert (origin["search"], origin["study"], origin["trial"]) == ("small", study, number)
-        assert origin["hyperparameters"].items() <= search.trial_of(study, number).user_attrs["params"].items()
+        assert origin["hyperparameters"].items() <= search.trial_of(study, number).params.items()
         said = json.loads(next(iter(folder.rglob("trial.json"))).read_text())
         assert {key: value for key, value in json.loads(json.dumps(origin)).items() if key != "epoch"} == said
         assert model.embed(np.zeros((20, 30, 3), np.uint8)).shape == (1, 8)

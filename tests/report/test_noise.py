@@ -15,7 +15,8 @@ from search.report.results import Detectable
 from search.report.statistics import minimum_detectable_difference
 from search.report.summary import summarise
 from search.stages import Stage
-from search.study.trial_queue import RunningTrial, TrialQueue
+from search.study.queued import RunningTrial
+from search.study.trial_queue import TrialQueue
 
 Opened = Callable[..., OpenedSearch]
 
@@ -43,7 +44,7 @@ def test_one_configuration_with_several_seeds_and_on_other_splits(opened: Opened
     trials = again.study("pnp", Stage.NOISE).trials()
     assert len(trials) == 6
     specs = [training_of(again.plan, "pnp", Stage.NOISE, trial) for trial in trials]
-    assert all(trial.user_attrs["params"] == again.plan.spaces["pnp"].default for trial in trials)
+    assert all(trial.params == again.plan.spaces["pnp"].default for trial in trials)
     assert len({spec.seed for spec in specs[:4]}) == 4
     assert {spec.seed for spec in specs[4:]} == {specs[0].seed}
     assert {spec.validation_classes for spec in specs[:4]} == {again.plan.split.validation}
@@ -88,9 +89,9 @@ def test_a_configuration_of_one_s_own(opened: Opened, configuration: dict[str, A
     search = opened(noise={"loss": "pnp", "configuration": configuration, "seeds": 2})
     drive(search)
     (first, second) = search.study("pnp", Stage.NOISE).trials()
-    assert first.user_attrs["params"] == second.user_attrs["params"]
-    assert first.user_attrs["params"].items() >= expected.items()
-    assert "alpha" not in first.user_attrs["params"]
+    assert first.params == second.params
+    assert first.params.items() >= expected.items()
+    assert "alpha" not in first.params
     noise = summarise(search).noise
     assert noise is not None
     assert noise.loss == "pnp"

@@ -1,4 +1,4 @@
-"""The rules of the choice, and means that are shrunk."""
+"""The rules of the choice, and shrunk means."""
 
 import statistics
 
@@ -68,7 +68,7 @@ def test_the_search_counts_as_one_more_seed() -> None:
 
 
 def test_one_lucky_seed_is_not_better_than_several_good_ones() -> None:
-    """A mean of one value is drawn towards the others much more than a mean of five."""
+    """A mean of one value is shrunk much more than a mean of five."""
     steady = tried(2, 0.60, 0.66, 0.57, 0.69, 0.63)
     found = choose("halving", by_number(tried(0, 0.5, 0.62, 0.52), tried(1, 0.635), steady))
     assert found is not None
@@ -120,7 +120,7 @@ def test_a_configuration_that_was_trained_on_the_first_split_alone_has_no_say_in
 
 
 def test_a_noise_of_which_split_effects_were_taken_off_has_fewer_degrees_of_freedom() -> None:
-    """Against an analysis of variance by hand: two configurations on three splits have two degrees of freedom left."""
+    """Against an analysis of variance by hand: two configurations on three splits leave two degrees of freedom."""
     table = np.array([[0.5, 0.7, 0.4], [0.6, 0.9, 0.45]])
     residuals = table - table.mean(1, keepdims=True) - table.mean(0) + table.mean()
     adjusted = table - (table.mean(0) - table.mean(0)[0])
@@ -164,7 +164,7 @@ def test_without_two_values_of_anything_there_is_no_noise_to_shrink_by() -> None
 
 
 def test_at_equal_cost_halving_loses_less_and_flatters_less() -> None:
-    """Six candidates, three seeds each, noise as large as the spread of configurations."""
+    """Six candidates with three seeds each; the noise equals the spread of the configurations."""
     generator = np.random.default_rng(0)
     lost = {"mean": 0.0, "halving": 0.0}
     flatters = dict(lost)
@@ -194,7 +194,7 @@ def test_at_equal_cost_halving_loses_less_and_flatters_less() -> None:
 
 @pytest.mark.parametrize("splits", [(0, 0, 0), (0, 1, 2)])
 def test_only_splits_beyond_the_first_take_a_degree_of_freedom_of_the_noise(splits: tuple[int, ...]) -> None:
-    """The estimates of the choice beside those that the noise gives which is computed by hand."""
+    """The estimates of the choice, against those with a noise computed by hand."""
     table = [[0.5, 0.7, 0.4], [0.6, 0.9, 0.5], [0.2, 0.25, 0.45]]
     found = choose("mean", by_number(*(tried(number, *row, splits=splits) for number, row in enumerate(table))))
     assert found is not None

@@ -1,4 +1,4 @@
-"""Which queries are shown, and the small pictures of them."""
+"""The queries that a report shows, and their thumbnails."""
 
 import io
 from pathlib import Path
@@ -8,8 +8,7 @@ import pytest
 from conftest import draw_folder
 from PIL import Image
 
-from search.selection.retrieval_file import GalleryQuery, Kind, gallery_queries
-from search.selection.thumbnails import Thumbnails, make_pictures
+from search.selection.thumbnails import GalleryQuery, Kind, Thumbnails, gallery_queries, make_pictures
 from trainables.data.sets.folders import Folder
 from trainables.data.store.contents import StoreContents, read_contents
 from trainables.data.store.spec import StoreSpec

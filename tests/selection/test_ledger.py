@@ -1,4 +1,4 @@
-"""The ledger of test openings: whose they are counts, and what the images are, and not what anything is called."""
+"""The ledger of test openings: searches and images are identified by content, not by name."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ from trainables.storage import DiskFull
 
 
 def images(*classes: str) -> OpenedImages:
-    """A test set whose classes have one image a letter."""
+    """Return a test set with one image per letter of each class."""
     fingerprints: tuple[Fingerprint, ...] = tuple(tuple(letters) for letters in classes)
     return OpenedImages(digest=" ".join(sorted(classes)), classes=fingerprints)
 
@@ -52,7 +52,7 @@ def test_openings_searches_and_configurations_are_counted(ledger: Ledger) -> Non
     assert ledger.sentence_by_names("names") == "test sealed"
     first = opened(ledger, images("ab", "cd"), search="one")
     opened(ledger, images("ab", "cd"), search="two", configurations=4)
-    opened(ledger, images("ab", "cd"), search="two", configurations=4)  # once more: no further configurations
+    opened(ledger, images("ab", "cd"), search="two", configurations=4)  # again: no further configurations
     lot = opened(ledger, images("xy"), search="lot", selections={"three": "s3", "four": "s4"}, configurations=1)
     assert ledger.of_selection("selection of one") == [first]
     assert ledger.of_selection("s3") == ledger.of_selection("s4") == [lot]
@@ -101,7 +101,7 @@ def test_a_class_that_lost_and_gained_images_is_told(ledger: Ledger) -> None:
 
 def test_what_was_opened_later_or_is_other_images_is_not_told(ledger: Ledger) -> None:
     first = opened(ledger, images("ab", "cd"))
-    other = opened(ledger, images("vw", "xy"), search="two")  # of the same names
+    other = opened(ledger, images("vw", "xy"), search="two")  # the same names
     opened(ledger, images("ab"), search="three")
     assert ledger.before(first) is None
     assert ledger.before(other) is None
@@ -156,14 +156,14 @@ def test_a_damaged_ledger_is_one_sentence_and_the_user_s_a_warning(
     (state / "holdout" / "test_openings.jsonl").write_text("{half a li")
     with caplog.at_level(logging.WARNING):
         assert ledger.openings() == [opening]
-    assert "it is left aside" in caplog.text
+    assert "it is ignored" in caplog.text
     (tmp_path / "runs" / "test_openings.jsonl").write_text("{half a li")
     with pytest.raises(Mistakes, match=r"Line 1 of the ledger of test openings, .* is damaged"):
         ledger.openings()
 
 
 def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
-    """The file system gives out pages, so that some lines would be written in part."""
+    """The file system allocates pages, so some lines would be written partially."""
     with small_disk(tmp_path / "disk") as disk:
         path = disk.path / NAME
         ledger = Ledger(path)
@@ -178,7 +178,7 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
         with pytest.raises(DiskFull, match=f"no space left for {path}, where 0.0 MB are free"):
             open_next(5000)
         assert path.read_bytes() == before
-        open_next(10)  # there is room in the page
+        open_next(10)  # there is space in the page
         disk.clear()
         open_next(5000)
         assert len(ledger.openings()) == 3

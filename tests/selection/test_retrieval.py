@@ -1,4 +1,4 @@
-"""What is kept of how a model ranks the test images, against plain loops in float64.
+"""The stored ranking of the test images, against plain loops in float64.
 
 Shapes: N images, D embedding.
 """
@@ -19,7 +19,7 @@ NAMES = ("<b>a</b>", "$x$", "c", "alone", "e")
 
 
 def tied(images: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, list[str]]:
-    """Rows of −1 and 1, many of them alike and many equally far; the fourth class has one image."""
+    """Return rows of −1 and 1 with many equal ones and equal distances; the fourth class has one image."""
     generator = np.random.default_rng(seed)
     labels = generator.choice([0, 1, 2, 4], images)
     labels[images // 2] = 3
@@ -63,7 +63,7 @@ def test_neighbours_curves_and_pairs(images: int, tmp_path: Path) -> None:
 
 
 def test_similarities_are_counted_where_they_are() -> None:
-    """Away from the bins' edges, every count is the loops'."""
+    """Away from the bins' edges, every count equals that of the loops."""
     generator = np.random.default_rng(1)
     embeddings_ND, labels_N = torch.from_numpy(generator.normal(size=(60, 3))).float(), torch.arange(60) % 4
     found = retrieval_of(embeddings_ND, labels_N, [str(n) for n in range(60)], NAMES[:4])
@@ -84,7 +84,7 @@ def test_few_images_have_few_neighbours(images: int) -> None:
 
 
 def test_neighbours_say_what_the_metrics_say_where_all_is_close() -> None:
-    """Of embeddings within float32's rounding of each other, only float64 tells the nearest."""
+    """Embeddings that differ by less than float32's rounding are ranked in float64."""
     generator = np.random.default_rng(0)
     embeddings_ND = torch.from_numpy(1 + 1e-4 * generator.normal(size=(400, 8))).float()
     labels_N = torch.arange(400) % 20

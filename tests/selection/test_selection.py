@@ -1,4 +1,4 @@
-"""Choosing, and freezing the choice."""
+"""Finalists, confirmations and the frozen selection."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from trainables.mistakes import Mistakes
 
 
 def trial(number: int, value: float | None, x: float, **attributes: Any) -> FrozenTrial:
-    """A stored trial with one parameter x, best in its second epoch."""
+    """Return a stored trial with one parameter x, best in its second epoch."""
     values = [] if value is None else [value / 2, value, value / 3]
     made = create_trial(
         state=TrialState.FAIL if value is None else TrialState.COMPLETE,
@@ -22,7 +22,6 @@ def trial(number: int, value: float | None, x: float, **attributes: Any) -> Froz
         params={"x": x},
         distributions={"x": FloatDistribution(0, 10)},
         user_attrs={
-            "params": {"x": x},
             **{
                 f"epoch:{n:06d}": {"epoch": n, "metrics": {"m": trial_value}}
                 for n, trial_value in enumerate(values, start=1)
@@ -93,7 +92,6 @@ def test_pruned_trials_that_got_far_fill_the_places() -> None:
             value=values[-1],
             params={"x": number},
             distributions={"x": FloatDistribution(0, 10)},
-            user_attrs={"params": {"x": number}},
             intermediate_values={2 * rung: value for rung, value in enumerate(values, start=1)},
         )
         made.number = number
@@ -108,7 +106,7 @@ def test_the_default_is_confirmed_even_where_it_failed() -> None:
 
 
 def test_an_unlucky_replicate_that_was_pruned_counts() -> None:
-    """As far below the complete ones at the end as it was when it was pruned."""
+    """It is as far below the complete ones at the end as it was when it was pruned."""
     unlucky = create_trial(
         state=TrialState.PRUNED,
         value=0.25,

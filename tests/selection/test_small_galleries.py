@@ -1,4 +1,4 @@
-"""A metric among few of the test classes, against all ways to choose them."""
+"""A metric on a few test classes, against all ways to choose them."""
 
 import itertools
 

@@ -39,7 +39,7 @@ def test_a_search_that_is_broken_four_times_is_whole(tmp_path: Path, monkeypatch
             ("trainer stopped", ()),
         ]
         assert differences(broken, None) == []
-        assert "was lost (ActorDiedError) and is tried again" in " ".join(broken.said().split())
+        assert "was lost (ActorDiedError); retrying" in " ".join(broken.said().split())
         for trial in trials_of(broken):
             told = [record["metrics"]["map_at_r"] for record in trial.epochs]
             assert told == [

@@ -12,7 +12,8 @@ from support.commands import holdout_here, plain, stored, write_search
 from support.without_ray import without_ray
 
 from search.study.pruners import to_audit
-from search.study.trial_queue import RunningTrial, TrialQueue
+from search.study.queued import RunningTrial
+from search.study.trial_queue import TrialQueue
 
 CHANGES: dict[str, Any] = {
     "training": {"epochs": 6, "batch_size": 20, "images_per_class": 5, "image_size": 16},

@@ -60,7 +60,7 @@ def test_a_search_says_what_looks_damaged_and_runs(images: Path, file: Path, tmp
     said = plain(holdout_here("run", file, "--runs", runs, *CHOSEN).stderr)
     assert (
         "small: 2 of 40 images of test classes look damaged: class-09/03.png (the file is cut off); class-15/00.png "
-        "(not an image of a known format). Mend them before the test"
+        "(not an image of a known format). Repair them before the test"
     ) in said
     assert (runs / "small" / "selection.json").exists(), "nothing needs them before the test"
     assert not openings(runs), "to look at a file is no opening"

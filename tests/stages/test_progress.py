@@ -20,7 +20,8 @@ from search.plan.stored import StoredSearch, status_of
 from search.selection.choice import choose, confirmations
 from search.stages import Stage
 from search.study.pruners import BelowMedian, Halving, PruningRule
-from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
+from search.study.queued import QueuedStage, RunningTrial
+from search.study.trial_queue import TrialQueue
 
 Opened = Callable[..., OpenedSearch]
 KNOWN_LATER = "time left known after the first epochs"

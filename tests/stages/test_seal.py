@@ -24,7 +24,6 @@ from search.selection.retrieval_file import Scoring
 from search.selection.selection import Selection
 from search.stages import Stage
 from search.study.trial_queue import TrialQueue
-from search.trials import configuration_of
 from trainables.mistakes import Mistakes
 
 SMALL: dict[str, Any] = {
@@ -178,14 +177,14 @@ def edit(runs: Path, name: str, statement: str, *values: Any) -> None:
 
 
 PARAMS = (
-    "UPDATE trial_user_attributes SET value_json = ? WHERE key = 'params' AND trial_id IN (SELECT trial_id FROM trials "
-    "JOIN studies USING (study_id) WHERE study_name = ?)"
+    "UPDATE trial_params SET param_value = ? WHERE param_name = 'temperature' AND trial_id IN (SELECT trial_id FROM "
+    "trials JOIN studies USING (study_id) WHERE study_name = ?)"
 )
 
 
 def test_a_study_that_was_changed_after_the_choice(images: Path, runs: Path, scored: list[Scoring]) -> None:
     run(images, runs, stages=["search", "select"])
-    edit(runs, "small", PARAMS, json.dumps({"variant": "Ds", "temperature": 0.5}), "small/pnp")
+    edit(runs, "small", PARAMS, 0.0123, "small/pnp")
     said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
     assert "The study small/pnp was changed after the choice of small was frozen" in said
     assert not scored
@@ -201,7 +200,7 @@ def test_final_trainings_take_what_was_frozen(images: Path, runs: Path) -> None:
         stage = final_stage(search, replace(selection, chosen={"pnp": replace(chosen, params=params)}))
         queue = TrialQueue(iter([stage]))
         jobs = list(iter(queue.next_trial, None))
-        trained = [configuration_of(trial) for trial in search.trials("pnp", Stage.TEST)]
+        trained = [trial.params for trial in search.trials("pnp", Stage.TEST)]
     assert len(jobs) == len(trained)
     assert params in trained
 

@@ -1,4 +1,4 @@
-"""A budget in epochs: what counts, when a loss starts no further trial, and what is said of it."""
+"""Budgets in epochs: the counting, the end of a study, and the messages."""
 
 from collections.abc import Callable
 
@@ -12,13 +12,14 @@ from search.plan.search import OpenedSearch, open_search
 from search.plan.stored import StoredSearch, status_of
 from search.report.summary import write_summary
 from search.stages import Stage
-from search.study.trial_queue import RunningTrial, TrialQueue
+from search.study.queued import RunningTrial
+from search.study.trial_queue import TrialQueue
 
 Opened = Callable[..., OpenedSearch]
 
 
 def falling(job: RunningTrial, epoch: int) -> float:
-    """Every trial is worse than the one before it, so that most are pruned at the first rung."""
+    """Each trial is worse than the previous one, so most are pruned at the first rung."""
     return 1.0 - job.number / 100
 
 
@@ -76,7 +77,7 @@ def test_a_budget_outlives_the_driver_and_is_known(opened: Opened) -> None:
 
 
 def test_the_time_left_knows_the_budget(opened: Opened) -> None:
-    """Three epochs of a budget of six are left, at a second each, whatever the number of trials."""
+    """Three of six epochs are left, one second each, for any number of trials."""
     search = opened(losses=["pnp"], search={"trials": 1000, "epochs": 6, "pruner": "none"})
     progress = Progress(Console(quiet=True), [search], [Stage.SEARCH], concurrent=1, started=0)
     queue = TrialQueue(only(search_stage(search)), listeners=[progress])

@@ -1,4 +1,4 @@
-"""What is said of trials that begin before others have ended, beside what Optuna's samplers do."""
+"""Messages about trials proposed without a model, compared with what Optuna's samplers do."""
 
 from collections.abc import Callable
 from io import StringIO
@@ -28,7 +28,7 @@ from search.study.trial_queue import TrialQueue
 def test_as_many_trials_are_left_to_chance_as_is_said(
     opened: Callable[..., OpenedSearch], sampler: str, attribute: str, trials: int, slots: int
 ) -> None:
-    """Optuna keeps what its model proposes in the trial, and nothing where it draws."""
+    """Optuna stores a model's proposal in the trial, and nothing for a random one."""
     search = opened(
         search={"trials": trials, "sampler": sampler, "pruner": "none"},
         losses=["proxy_anchor"],
@@ -38,7 +38,7 @@ def test_as_many_trials_are_left_to_chance_as_is_said(
     drawn = sum(attribute not in trial.system_attrs for trial in search.study("proxy_anchor", Stage.SEARCH).trials())
     row = search.plan.budget("proxy_anchor").sampler
     assert row is not None
-    assert row.unlearnt(slots) == drawn
+    assert row.random_trials(slots) == drawn
     told = left_to_chance(sampler, row, slots)
     assert told
     assert (f"the first {drawn} of {trials} trials" if drawn < trials else f"all {trials} trials") in told
@@ -50,7 +50,7 @@ def test_as_many_trials_are_left_to_chance_as_is_said(
         (
             16,
             ["pnp"],
-            "all 16 trials are left to chance: its model needs 4 that have ended, and each loss trains 16 at once",
+            "all 16 trials are random: the model needs 4 finished trials, and each loss runs 16 at once",
         ),
         (13, ["pnp"], "set search.max_concurrent to 12 at most, or ask for more trials."),
         (32, ["pnp", "mpa"], "set search.max_concurrent to 24 at most"),
@@ -86,7 +86,7 @@ def test_it_is_said_before_the_start_and_not_of_a_search_that_goes_on(opened: Ca
     search = opened(search={"trials": 5, "pruner": "none"}, training={"epochs": 1, "batch_size": 20})
     said = StringIO()
     _print_chance([search], Console(file=said, width=200), slots=4)  # two for each of its two losses
-    assert said.getvalue().startswith("Sampling (tpe): all 5 trials are left to chance")
+    assert said.getvalue().startswith("Sampling (tpe): all 5 trials are random")
     assert "set search.max_concurrent to 2 at most" in said.getvalue()
     assert said.getvalue().count("\n") == 1
     drive(search)

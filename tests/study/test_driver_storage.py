@@ -1,4 +1,4 @@
-"""The driver's studies beside what plain Optuna does and reads in the same database."""
+"""The driver's storage, compared with plain Optuna on the same database."""
 
 import sqlite3
 import time
@@ -33,7 +33,7 @@ ENDS = st.tuples(st.just("tell"), st.sampled_from([*TrialState]), VALUES)
 
 
 def told(trials: list[FrozenTrial]) -> list[Any]:
-    """All that a trial holds but its id, and its times to the second; as text, in which NaN equals itself."""
+    """Return everything in a trial except its id, with times in seconds; as text, so that NaN equals itself."""
     return [
         repr(
             (
@@ -49,7 +49,7 @@ def told(trials: list[FrozenTrial]) -> list[Any]:
 
 
 def carry_out(study: optuna.Study, action: tuple[Any, ...]) -> None:
-    """One thing that a driver may do."""
+    """Draw and carry out one action of a driver."""
     kind, *arguments = action
     running = [trial for trial in study.get_trials(deepcopy=False) if trial.state == TrialState.RUNNING]
     if kind == "enqueue":
@@ -76,7 +76,7 @@ ACTIONS = st.tuples(st.just("enqueue"), st.floats(0, 1)) | st.tuples(st.just("as
 
 @pytest.fixture(scope="module")
 def storages() -> Iterator[tuple[DriverStorage, RDBStorage]]:
-    """Ours and Optuna's, each on a database of its own."""
+    """Our storage and Optuna's, each with its own database."""
     ours, theirs = open_storage("sqlite://"), RDBStorage("sqlite://")
     yield ours, theirs
     for storage in (ours.database, theirs):
@@ -89,7 +89,7 @@ def storages() -> Iterator[tuple[DriverStorage, RDBStorage]]:
 def test_the_memory_the_database_and_optuna_say_the_same(
     storages: tuple[DriverStorage, RDBStorage], actions: list[tuple[Any, ...]]
 ) -> None:
-    """The same actions in our storage and in Optuna's leave the same trials, to whoever reads them in whichever way."""
+    """The same actions in both storages leave the same trials for every reader."""
     ours, theirs = storages
     name = f"a/{next(numbers)}"
     studies = [
@@ -134,7 +134,7 @@ def test_a_transaction_is_stored_at_its_end_and_whole(tmp_path: Path) -> None:
 
 
 def test_a_study_is_read_once(tmp_path: Path) -> None:
-    """What somebody else writes meanwhile is not seen: the lock says that nobody does."""
+    """Writes by others are not seen; a lock prevents them."""
     url = f"sqlite:///{tmp_path}/study.db"
     storage = open_storage(url)
     assert storage.trials_of("s") == []
@@ -164,7 +164,7 @@ def test_sqlite_writes_a_log_while_the_driver_runs_and_leaves_one_file(tmp_path:
 def test_who_reads_for_a_moment_as_the_driver_ends_does_not_keep_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Found by `make soak`, which counts epochs ten times a second, as a page does that shows them."""
+    """Found by `make soak`, which counts epochs ten times a second, as the live page does."""
     storage = open_storage(f"sqlite:///{tmp_path}/study.db")
     optuna.create_study(study_name="s", storage=storage)
     reader = sqlite3.connect(tmp_path / "study.db")

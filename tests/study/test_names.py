@@ -1,4 +1,4 @@
-"""A study's name holds its search, its loss and what its trials are called, and gives them back."""
+"""Study names: from a search, a loss and a stage, and back."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every pruner's plan, beside what it does, and what Optuna's own would do."""
+"""Pruners, compared with their plans in words and with Optuna's pruners."""
 
 import statistics
 from collections.abc import Callable
@@ -17,13 +17,13 @@ EPOCHS = 16
 
 
 def curve(number: int) -> list[float]:
-    """A made-up trial: where it ends, and how fast it gets there."""
+    """A simulated trial: its final value and its speed."""
     end, speed = (derived_seed(word, number) / 2**31 for word in ("end", "speed"))
     return [end * (1 - 2 ** (-epoch * (0.2 + speed))) for epoch in range(1, EPOCHS + 1)]
 
 
 def simulate(name: str, trials: int = 60) -> dict[int, tuple[int, str]]:
-    """Run trials one after another under a pruner: the last epoch and the reason of those that it ended."""
+    """Run trials one after another under a pruner; return the last epoch and the reason of the pruned ones."""
     study = optuna.create_study(direction="maximize", study_name="simulated", pruner=optuna.pruners.NopPruner())
     ended = {}
     for number in range(trials):
@@ -59,7 +59,7 @@ OPTUNAS: dict[str, Callable[[Pruner], BasePruner]] = {
 def test_a_pruner_decides_as_optuna_s_whatever_the_order(
     name: str, data: st.DataObject, steps: int, slots: int
 ) -> None:
-    """Trials side by side, values that repeat, and drivers that die: every decision is that of Optuna's own pruner."""
+    """Concurrent trials, equal values and restarts: every decision is that of Optuna's pruner."""
     ours = PRUNERS[name](steps=steps)
     rule = OPTUNAS[name](ours)
     study = optuna.create_study(direction="maximize", study_name="compared", sampler=RandomSampler(seed=0))
@@ -68,7 +68,7 @@ def test_a_pruner_decides_as_optuna_s_whatever_the_order(
     for _ in range(120):
         if len(running) < slots:
             running.append(study.ask())
-        if data.draw(st.integers(0, 19)) == 0:  # a driver that goes on reads what is stored
+        if data.draw(st.integers(0, 19)) == 0:  # a new driver reads the stored trials
             comparison = ours.rule("compared")
             for known in study.trials:
                 comparison.add(known)
@@ -76,7 +76,7 @@ def test_a_pruner_decides_as_optuna_s_whatever_the_order(
         before = study.trials[trial.number].intermediate_values
         step = len(before) + 1
         value = float(data.draw(st.integers(0, 6)))
-        if name == "median":  # Optuna compares the best value so far, which ours are, but for means over folds
+        if name == "median":  # Optuna compares the best value so far; so do we, except for means over folds
             value = max(value, *before.values()) if before else value
         trial.report(value, step)
         reason = comparison.reason(trial.number, step, value)
@@ -93,7 +93,7 @@ def test_a_pruner_decides_as_optuna_s_whatever_the_order(
 
 
 def halving(rungs: tuple[int, ...], numbers: list[int]) -> dict[int, int]:
-    """Successive halving in loops: a trial ends at a rung where it is not among the best half of those that came."""
+    """Successive halving in loops: a trial is pruned at a rung if it is not in the top half so far."""
     ended = {}
     came: dict[int, list[float]] = {rung: [] for rung in rungs}
     for number in numbers:
@@ -111,12 +111,12 @@ def test_halving_is_what_its_plan_says() -> None:
 
 
 def test_hyperband_s_brackets_are_what_its_plan_says() -> None:
-    """Whatever bracket a trial is in, it ends at one of that bracket's rungs, as halving among the bracket's trials."""
+    """A trial is pruned at a rung of its bracket, by halving among the trials of that bracket."""
     ended = simulate("hyperband", 150)
     pruner = Hyperband(steps=EPOCHS)
     rule = optuna.pruners.HyperbandPruner(min_resource=2, max_resource=EPOCHS, reduction_factor=2)
     study = optuna.create_study(study_name="simulated")
-    rule.prune(study, study.ask() and study.trials[0])  # Optuna makes its brackets at the first question
+    rule.prune(study, study.ask() and study.trials[0])  # Optuna creates its brackets at the first call
     for _ in range(1, 150):
         study.add_trial(optuna.trial.create_trial(value=0.0))
     of = [rule._get_bracket_id(study, trial) for trial in study.trials]
@@ -171,23 +171,23 @@ def test_rungs_double_from_an_eighth_of_the_epochs() -> None:
 def test_plans_are_told_in_words() -> None:
     plans = {name: pruner(steps=8).plan for name, pruner in PRUNERS.items()}
     assert plans == {
-        "asha": "after epochs 2, 4 the best half goes on",
+        "asha": "after epochs 2, 4 the top half continues",
         "hyperband": "40% of the trials are compared after epochs 2, 4, 30% of the trials are compared after epoch 4, "
-        "30% are never pruned; each time the best half of a bracket goes on",
-        "median": "after each epoch from 2 on, once 4 trials are complete, what is below their median at that epoch "
-        "ends",
+        "30% are never pruned; each time the top half of a bracket continues",
+        "median": "after each epoch from 2 on, once 4 trials are complete, trials below their median at that epoch "
+        "are pruned",
         "none": "no trial is pruned",
     }
 
 
 def test_folds_are_compared_like_epochs() -> None:
-    assert PRUNERS["asha"](steps=10, unit="fold").plan == "after folds 2, 4, 8 the best half goes on"
-    assert PRUNERS["asha"](steps=2, unit="fold").plan == "no trial is pruned, 2 folds are too few"
+    assert PRUNERS["asha"](steps=10, unit="fold").plan == "after folds 2, 4, 8 the top half continues"
+    assert PRUNERS["asha"](steps=2, unit="fold").plan == "no trial is pruned: 2 folds are too few"
 
 
 @pytest.mark.parametrize("name", PRUNERS)
 def test_how_many_epochs_a_trial_trains_is_foreseen(name: str) -> None:
-    """Of trials whose curves cross, in an order that says nothing of how good they are."""
+    """The curves cross, and the order of the trials is independent of their values."""
     ended = simulate(name)
     mean = statistics.fmean(ended[number][0] if number in ended else EPOCHS for number in range(60))
     assert PRUNERS[name](steps=EPOCHS).expected_steps(60) == pytest.approx(mean, rel=0.25)

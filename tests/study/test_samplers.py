@@ -1,4 +1,4 @@
-"""The contract of every sampler, over studies in memory: proposals inside the space, and the same after any death."""
+"""The contract of every sampler: proposals inside the space, and the same ones after a restart."""
 
 import math
 from collections.abc import Callable
@@ -19,11 +19,11 @@ from search.driver.stages import search_stage
 from search.plan.make_plan import make_plan
 from search.plan.search import OpenedSearch
 from search.stages import Stage
-from search.study.sampler import at
-from search.study.samplers import SAMPLERS
+from search.study.queued import RunningTrial
+from search.study.samplers import SAMPLERS, quantile
 from search.study.storage.driver import DriverStorage
 from search.study.storage.open import open_storage
-from search.study.trial_queue import RunningTrial, TrialQueue
+from search.study.trial_queue import TrialQueue
 from spaces.space import steps
 from trainables.mistakes import Mistakes
 from trainables.spec import derived_seed
@@ -39,7 +39,7 @@ CASES: dict[str, dict[str, Any]] = {
     "qmc": {"losses": ["pnp"], "trials": 8},
     "grid": {"losses": ["pnp"], "space": CONDITIONAL},
     "coordinate": {"losses": ["pnp"], "space": CONDITIONAL},
-    "gp": {"losses": ["proxy_anchor"], "trials": 6},  # it models from the fifth on, and takes its time
+    "gp": {"losses": ["proxy_anchor"], "trials": 6},  # it models from the fifth on, and is slow
     "cmaes": {"losses": ["proxy_anchor"], "trials": 12},  # with a third generation of five
 }
 PINNED = {"losses": ["proxy_anchor"], "space": {"proxy_anchor": {"margin": 0.1, "scale": 32}}}
@@ -49,13 +49,13 @@ each_sampler = pytest.mark.parametrize("sampler", SAMPLERS)
 
 @pytest.fixture(scope="module")
 def memory() -> DriverStorage:
-    """A database in memory that all searches of this file share."""
+    """A database in memory, shared by all searches of this file."""
     return open_storage("sqlite://")
 
 
 @pytest.fixture
 def make(search_file: Callable[..., Any], memory: DriverStorage, tmp_path: Path) -> Make:
-    """Makes searches of trainings of one epoch."""
+    """Return a function that makes searches with trainings of one epoch."""
 
     def make_one(sampler: str, *, trials: int = 16, **changes: Any) -> OpenedSearch:
         content = search_file(
@@ -68,18 +68,18 @@ def make(search_file: Callable[..., Any], memory: DriverStorage, tmp_path: Path)
 
 
 def next_driver(search: OpenedSearch) -> OpenedSearch:
-    """The search as another process finds it."""
+    """Open the search as a new process does."""
     return OpenedSearch(plan=search.plan, storage=DriverStorage(search.storage.database))
 
 
 def hashed(job: RunningTrial, epoch: int) -> float:
-    """A value that says nothing about its neighbours'."""
+    """Return a value that is independent of its neighbours'."""
     return derived_seed(str(sorted(job.spec.hyperparameters.items()))) / 2**31
 
 
 def proposals(search: OpenedSearch) -> list[dict[str, Any]]:
     (loss,) = search.config.loss_names
-    return [trial.user_attrs["params"] for trial in search.study(loss, Stage.SEARCH).trials()]
+    return [trial.params for trial in search.study(loss, Stage.SEARCH).trials()]
 
 
 def test_every_row_is_tested() -> None:
@@ -93,14 +93,14 @@ def test_a_search_that_died_again_and_again_proposes_what_one_that_lived_does(ma
     drive(lived, hashed)
     died = make(sampler, **CASES[sampler])
     queue = TrialQueue(only(search_stage(died)))
-    while queue.next_trial():  # its driver dies, and the next one takes it up
+    while queue.next_trial():  # the driver dies, and the next one resumes
         died = next_driver(died)
         queue = TrialQueue(only(search_stage(died)))
         job = queue.next_trial()
         assert job is not None
         train(queue, job, hashed)
         died = next_driver(died)
-        if not died.is_done(Stage.SEARCH):  # another dies between Optuna's ask and the first value
+        if not died.is_done(Stage.SEARCH):  # another one dies between Optuna's ask and the first value
             with suppress(KeyboardInterrupt), died.storage.transaction():
                 died.study(job.loss, Stage.SEARCH)._study.ask()
                 raise KeyboardInterrupt
@@ -112,7 +112,7 @@ def test_a_search_that_died_again_and_again_proposes_what_one_that_lived_does(ma
 
 
 def assert_inside(search: OpenedSearch) -> None:
-    """The default comes first, and what exists lies in its range and on its steps."""
+    """The default is first, and values are in their ranges and on their steps."""
     (space,) = search.plan.spaces.values()
     found = proposals(search)
     assert found[0] == space.default
@@ -131,9 +131,7 @@ def test_a_space_without_a_choice_gives_other_seeds_of_the_default(make: Make, s
     drive(search)
     trials = search.study("proxy_anchor", Stage.SEARCH).trials()
     assert len(trials) == (1 if sampler in ("grid", "coordinate") else 3)
-    assert [trial.user_attrs["params"] for trial in trials] == [search.plan.spaces["proxy_anchor"].default] * len(
-        trials
-    )
+    assert [trial.params for trial in trials] == [search.plan.spaces["proxy_anchor"].default] * len(trials)
     assert [trial.user_attrs.get("replicate_of") for trial in trials] == [None, 0, 0][: len(trials)]
     assert len({trial.user_attrs["seed"] for trial in trials}) == len(trials)
     assert search.is_done(Stage.SEARCH)
@@ -155,7 +153,7 @@ def test_trials_side_by_side_differ(make: Make, sampler: str) -> None:
 
 
 def test_tpe_keeps_away_from_what_is_being_tried(make: Make) -> None:
-    """Proposals for the same trials with the same seeds, where the best point is being tried again and where not."""
+    """Compare proposals with and without a running trial at the best point, for equal seeds."""
     search = make("tpe", trials=40, losses=["proxy_anchor"])
     space = search.plan.spaces["proxy_anchor"]
     tpe = SAMPLERS["tpe"](loss="proxy_anchor", space=space, seed=0, trials=40)
@@ -163,7 +161,7 @@ def test_tpe_keeps_away_from_what_is_being_tried(make: Make) -> None:
     best = {"margin": 0.5, "scale": 50.0}
 
     def complete(margin: float, scale: float) -> FrozenTrial:
-        """A trial that is worth more the nearer it is to the best point."""
+        """Return a trial whose value falls with the distance to the best point."""
         value = -abs(margin - best["margin"]) - abs(scale - best["scale"]) / 100
         return create_trial(params={"margin": margin, "scale": scale}, distributions=distributions, value=value)
 
@@ -207,7 +205,7 @@ def test_the_grid_has_every_cell_once(make: Make) -> None:
 def naive_coordinate_search(
     default: dict[str, Any], grids: dict[str, list[Any]], trial_value: Callable[[dict[str, Any]], float]
 ) -> list[dict[str, Any]]:
-    """What the thesis describes, in loops over a space without conditions."""
+    """Run the thesis's procedure in loops, in a space without conditions."""
     tried = [default]
     held = dict(default)
     for name, grid in grids.items():
@@ -289,7 +287,7 @@ def make_space(loss: str, make: Make) -> Any:
 
 
 def test_quasi_random_points_fall_into_every_eighth_of_every_range(make: Make) -> None:
-    """The property that makes the sequence trial_value its name, after a restart in the middle."""
+    """The property that gives the sequence its name, after a restart in the middle."""
     wishes = {"margin": {"low": 0, "high": 1}, "scale": {"low": 1, "high": 256, "log": True}}
     search = make("qmc", trials=9, losses=["proxy_anchor"], space={"proxy_anchor": wishes})
     drive(search)
@@ -310,7 +308,7 @@ def test_quasi_random_points_fall_into_every_eighth_of_every_range(make: Make) -
     ],
 )
 def test_shares_cover_a_distribution(distribution: Any) -> None:
-    values = [at(distribution, share) for share in np.linspace(0, 1, 1001)[:-1]]
+    values = [quantile(distribution, share) for share in np.linspace(0, 1, 1001)[:-1]]
     assert all(distribution._contains(distribution.to_internal_repr(value)) for value in values)
     if isinstance(distribution, CategoricalDistribution):
         assert {values.count(choice) for choice in distribution.choices} == {333, 334}
@@ -324,7 +322,7 @@ def test_shares_cover_a_distribution(distribution: Any) -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"search": {"sampler": "gp"}}, "search: sampler gp models complete trials alone, of which a pruner leaves few"),
+    ({"search": {"sampler": "gp"}}, "search: sampler gp models complete trials alone, and a pruner leaves few of them"),
     ({"search": {"sampler": "cmaes"}}, "search: sampler cmaes learns from complete trials alone"),
     ({"search": {"sampler": "coordinate", "pruner": "median"}}, "(it is median) or sampler to tpe."),
     ({"search": {"sampler": "cmaes", "pruner": "none"}}, "space.pnp.variant is a choice of Ib, Ds, Dq; pin it"),
@@ -342,7 +340,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"search": {"sampler": "coordinate", "pruner": "none"}, "losses": ["multi_similarity"]},
-        "search.trials is 16 and going over all hyperparameters of multi_similarity takes up to 119 trials",
+        "search.trials is 16 and trying all hyperparameters of multi_similarity takes up to 119 trials",
     ),
     ({"search": {"epochs": 2}}, "search.epochs is 2 and one training takes 3"),
 ]  # fmt: skip

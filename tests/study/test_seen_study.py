@@ -1,4 +1,4 @@
-"""What a sampler learns from failures: beside a study of Optuna's own that was told so by hand."""
+"""Learning from failures, compared with an Optuna study that is told the same by hand."""
 
 from collections.abc import Callable
 
@@ -27,7 +27,7 @@ def value_of(number: int) -> float:
 
 
 def searched(opened: Opened, sampler: str, cause: str, *, dies: bool = False) -> list[FrozenTrial]:
-    """A search some of whose trials end with ``cause`` after a good epoch; its driver may die after each trial."""
+    """Run a search with trials that fail with ``cause`` after a good epoch; the driver may die after each trial."""
     search = opened(
         name=f"{sampler}-{'died' if dies else 'lived'}",
         search={"trials": TRIALS, "sampler": sampler, "pruner": "none"},
@@ -50,7 +50,7 @@ def searched(opened: Opened, sampler: str, cause: str, *, dies: bool = False) ->
 def proposed_by_hand(
     search: OpenedSearch, trials: list[FrozenTrial], state: TrialState, value: float | None
 ) -> list[object]:
-    """What the sampler proposes where what was lost is told with ``state`` and ``value``, trial after trial."""
+    """Return the sampler's proposals if failed trials are told with ``state`` and ``value``."""
     sampler = search.plan.budget("proxy_anchor").sampler
     assert sampler is not None
     found: list[object] = []
@@ -75,7 +75,7 @@ def proposed_by_hand(
 
 
 def copied(study: optuna.Study, count: int) -> optuna.Study:
-    """The first ``count`` trials in a study of their own."""
+    """Return a study of the first ``count`` trials."""
     result = optuna.create_study(direction="maximize")
     result.add_trials(study.trials[:count])
     return result
@@ -89,7 +89,7 @@ def test_tpe_sees_what_cannot_be_trained_as_pruned_without_a_value(opened: Opene
         proposed_by_hand(search, trials, state, None) for state in (TrialState.PRUNED, TrialState.FAIL)
     )
     assert as_bad != as_unknown
-    found = [trial.user_attrs["params"] for trial in trials[1:]]
+    found = [trial.params for trial in trials[1:]]
     assert found == (as_unknown if cause == "CODE_ERROR" else as_bad)
 
 
@@ -126,7 +126,7 @@ def test_models_of_complete_trials_see_the_worst_value(opened: Opened, sampler: 
                 state=TrialState.FAIL,
                 params=default.params,
                 distributions=default.distributions,
-                user_attrs={"params": default.user_attrs["params"], "failure": {"cause": "DIVERGED", "reason": "x"}},
+                user_attrs={"failure": {"cause": "DIVERGED", "reason": "x"}},
             )
         ]
     )

@@ -1,4 +1,4 @@
-"""A database that lets everybody connect and never answers is not waited for without end."""
+"""Bounded waits for a database that accepts connections and never responds."""
 
 import sqlite3
 import time
@@ -13,7 +13,7 @@ from search.study.storage.read import BOUNDS, engine_arguments, read_storage
 
 
 def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(BOUNDS["postgresql+psycopg"], "connect_timeout", 2)  # the least that PostgreSQL's library has
+    monkeypatch.setitem(BOUNDS["postgresql+psycopg"], "connect_timeout", 2)  # the minimum of PostgreSQL's library
     begin = time.monotonic()
     with silent_server() as port:
         engine = read_storage(f"postgresql+psycopg://holdout@127.0.0.1:{port}/studies")

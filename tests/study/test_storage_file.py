@@ -1,4 +1,4 @@
-"""SQLite's studies are one file again when their driver ends."""
+"""SQLite's database is a single file after its driver has ended."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from search.study.storage.read import read_storage
 
 
 def test_a_reader_that_is_still_there_does_not_keep_the_log(tmp_path: Path) -> None:
-    """Found by `make soak`: a pool's connection, closed by nobody, kept it beside the studies."""
+    """Found by `make soak`: an open connection of a pool kept the log file."""
     url = f"sqlite:///{tmp_path}/study.db"
     storage = open_storage(url)
     reader = read_storage(url)

@@ -1,4 +1,4 @@
-"""A database without space says so, whichever of its errors the library raises, and nothing else is taken for that."""
+"""A database without free space is reported as such, for every error that libraries raise, and only then."""
 
 import sqlite3
 
@@ -35,7 +35,7 @@ def test_a_disk_that_is_full_already(disk: SmallDisk) -> None:
 
 
 def test_a_log_whose_index_finds_no_room(disk: SmallDisk) -> None:
-    """SQLite names no reason then, which is looked for on the disk."""
+    """SQLite gives no reason then, so the disk is checked."""
     storage = open_storage(url_on(disk))
     storage.database.engine.dispose()
     disk.leave(12_000)

@@ -1,4 +1,4 @@
-"""Trials whose files cannot be kept: tried again after pauses, never FAIL for it while nobody keeps files."""
+"""Trials whose files cannot be stored: retried after pauses, and not FAIL while all trials are affected."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,14 +11,15 @@ from search.driver.stages import search_stage
 from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study import trial_queue
-from search.study.trial_queue import MAX_STORAGE_FAILURES, PAUSES_S, RunningTrial, TrialQueue
+from search.study.queued import RunningTrial
+from search.study.trial_queue import MAX_STORAGE_FAILURES, PAUSES_S, TrialQueue
 from trainables.mistakes import Failure
 
 AWAY = {"failure": {"cause": "LOST", "reason": "/models/0000/attempt-1/last.pt failed (OSError: [Errno 28] No space)"}}
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """A clock that is advanced by hand."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -52,7 +53,7 @@ def test_nothing_is_started_while_a_storage_is_away(
     for pause in PAUSES_S:
         assert not queue.on_trial_result(first, AWAY)
         assert queue.next_trial() is None
-        assert queue.has_to_wait  # workers stay, and new trials do not begin, only to meet the same
+        assert queue.has_to_wait  # workers stay, and no new trial meets the same outage
         assert not queue.on_trial_result(second, AWAY)
         clock.sleep(pause - 0.1)
         assert queue.next_trial() is None
@@ -60,12 +61,12 @@ def test_nothing_is_started_while_a_storage_is_away(
         assert not queue.has_to_wait
         assert begun(queue) is first
         assert begun(queue) is second
-    assert "is tried in 1800 s, and nothing else is started before" in caplog.text
+    assert "retrying in 1800 s; nothing else starts before" in caplog.text
     assert search.study("mpa", Stage.SEARCH).tally.started == 2
-    with pytest.raises(Failure, match=r"no trial could keep its files for 51 minutes.*No space.*the same command goes"):
+    with pytest.raises(Failure, match=r"no trial could store its files for 51 minutes.*No space.*the same command res"):
         queue.on_trial_result(first, AWAY)
     states = [trial.state for trial in search.study("mpa", Stage.SEARCH).trials()]
-    assert states == [TrialState.RUNNING] * 2  # so the next driver takes them up
+    assert states == [TrialState.RUNNING] * 2  # the next driver resumes them
 
 
 def test_when_it_is_back_the_search_goes_on(opened: Callable[..., OpenedSearch], clock: Clock) -> None:
@@ -76,7 +77,7 @@ def test_when_it_is_back_the_search_goes_on(opened: Callable[..., OpenedSearch],
         queue.on_trial_result(running, AWAY)
         clock.sleep(PAUSES_S[0])
         assert begun(queue) is running
-        # The epoch that was told before its checkpoint was written proves nothing; the next one does.
+        # An epoch is reported before its checkpoint is written, so only the next one proves that it was.
         assert queue.on_trial_result(running, epochs(1))
         queue.on_trial_result(running, AWAY)
         clock.sleep(PAUSES_S[1])
@@ -89,7 +90,7 @@ def test_when_it_is_back_the_search_goes_on(opened: Callable[..., OpenedSearch],
 def test_a_full_disk_is_an_outage_although_first_epochs_are_told(
     opened: Callable[..., OpenedSearch], clock: Clock
 ) -> None:
-    """Every trial can begin, and tells its first epoch: but nobody's checkpoint is ever written."""
+    """Every trial reports its first epoch, but no checkpoint is ever written."""
     search = opened(search={"trials": 40, "pruner": "none"}, losses=["mpa"])
     queue = TrialQueue(only(search_stage(search)))
 
@@ -112,12 +113,12 @@ def test_a_trial_that_alone_cannot_keep_its_files_is_lost(opened: Callable[..., 
     assert queue.on_trial_result(good, epochs(1))
     for failed in range(1, MAX_STORAGE_FAILURES + 1):
         queue.on_trial_result(bad, AWAY)
-        assert queue.on_trial_result(good, epochs(failed + 1))  # and with it the pause is over
+        assert queue.on_trial_result(good, epochs(failed + 1))  # which ends the pause
         if failed < MAX_STORAGE_FAILURES:
             assert begun(queue) is bad
     trials = search.study("mpa", Stage.SEARCH).trials()
     assert [trial.state for trial in trials] == [TrialState.FAIL, TrialState.RUNNING]
     failure = trials[0].user_attrs["failure"]
     assert failure["cause"] == "LOST"
-    assert failure["reason"].startswith("its files could not be kept 6 times, while other trials kept theirs; the last")
+    assert failure["reason"].startswith("its files could not be stored 6 times, while those of other trials were; the")
     assert "/models/0000/attempt-1/last.pt failed" in failure["reason"]

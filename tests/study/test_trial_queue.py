@@ -1,4 +1,4 @@
-"""Studies and queue without a cluster: what is started, what is told, and what survives a driver's death."""
+"""Studies and the trial queue without a cluster: the order of trials, their results, and restarts."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,7 +14,8 @@ from search.driver.stages import NothingToSelect, confirm_stages, final_stage, f
 from search.plan.search import OpenedSearch, open_search
 from search.report.summary import write_summary
 from search.stages import Stage
-from search.study.trial_queue import MAX_CRASHES, QueuedStage, RunningTrial, TrialListener, TrialQueue
+from search.study.queued import QueuedStage, RunningTrial, TrialListener
+from search.study.trial_queue import MAX_CRASHES, TrialQueue
 from search.trials import epochs_of
 from trainables.spec import EpochRecord
 
@@ -28,7 +29,7 @@ def test_every_loss_gets_its_trials_in_turn_and_the_default_first(opened: Opened
     for loss in search.config.loss_names:
         trials = search.study(loss, Stage.SEARCH).trials()
         assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 4
-        assert trials[0].user_attrs["params"] == search.plan.spaces[loss].default
+        assert trials[0].params == search.plan.spaces[loss].default
         assert len({trial.user_attrs["seed"] for trial in trials}) == 4
 
 
@@ -44,7 +45,7 @@ def test_a_value_is_the_running_maximum(opened: Opened) -> None:
 
 def test_bad_trials_are_pruned_with_a_reason_and_never_the_default(opened: Opened) -> None:
     search = opened(search={"trials": 9}, losses=["mpa"], training={"epochs": 4, "batch_size": 20})
-    # Every trial is better than the default, and worse than the one before it.
+    # Every trial is better than the default and worse than the previous one.
     drive(search, lambda job, epoch: 0.0 if job.number == 0 else 1.0 - job.number / 100)
     trials = search.study("mpa", Stage.SEARCH).trials()
     assert trials[0].state == TrialState.COMPLETE
@@ -52,7 +53,7 @@ def test_bad_trials_are_pruned_with_a_reason_and_never_the_default(opened: Opene
     assert {trial.state for trial in trials[2:]} == {TrialState.PRUNED}
     assert trials[5].intermediate_values == {1: 0.95, 2: 0.95}
     assert trials[5].user_attrs["outcome"] == (
-        "pruned after epoch 2: its map_at_r 0.9500 was number 5 of 6 at this rung, and the best half goes on"
+        "pruned after epoch 2: its map_at_r 0.9500 ranked 5 of 6 at this rung; the top half continues"
     )
 
 
@@ -86,7 +87,7 @@ def test_a_lost_trial_is_tried_again_under_its_number(opened: Opened) -> None:
     queue.on_trial_result(first, {"records": [record(1, 0.1)], "finished": False})
     queue.on_trial_error(first, "ActorDiedError", own=True)
     assert queue.next_trial() is first
-    # The attempt that goes on tells again what was told before; it changes nothing.
+    # A new attempt reports known epochs again, which changes nothing.
     assert queue.on_trial_result(first, {"records": [record(1, 0.9), record(2, 0.2)], "finished": False})
     assert search.study("mpa", Stage.SEARCH).trial(0).intermediate_values == {1: 0.1, 2: 0.2}
 
@@ -97,7 +98,7 @@ def test_a_trial_that_kills_its_actors_fails(opened: Opened) -> None:
     for death in range(MAX_CRASHES):
         job = queue.next_trial()
         assert job is not None
-        # What an attempt tells that was known before is no progress.
+        # Known epochs are not progress.
         assert queue.on_trial_result(job, {"records": [record(1, 0.1)], "finished": False}), death
         queue.on_trial_error(job, "ActorDiedError", own=True)
     assert queue.next_trial() is None
@@ -111,7 +112,7 @@ def test_a_trial_that_kills_its_actors_fails(opened: Opened) -> None:
 
 @pytest.mark.parametrize(("own", "epochs_between"), [(False, 0), (True, 1)])
 def test_a_trial_that_moves_thirty_times_is_not_lost(opened: Opened, own: bool, epochs_between: int) -> None:
-    """Machines that go, and starts that never ran, do not count; nor does a death after which epochs were told."""
+    """Lost nodes and failed starts do not count, and a crash is forgotten after a new epoch."""
     search = opened(search={"trials": 1}, losses=["mpa"], training={"epochs": 32, "batch_size": 20})
     queue = TrialQueue(only(search_stage(search)))
     epochs = 0
@@ -131,7 +132,7 @@ def test_a_trial_that_moves_thirty_times_is_not_lost(opened: Opened, own: bool, 
 
 
 def test_a_new_driver_takes_up_what_the_last_one_left(opened: Opened) -> None:
-    """Two trials run when the driver dies: they go on with their parameters and seeds, and none is added."""
+    """Two trials run when the driver dies: they are resumed with their parameters and seeds."""
     search = opened(search={"trials": 5, "pruner": "none"}, losses=["pnp"])
     queue = TrialQueue(only(search_stage(search)))
     jobs = [queue.next_trial() for _ in range(3)]
@@ -164,7 +165,7 @@ def test_a_driver_that_dies_while_it_stores_a_proposal_leaves_nothing_of_it(
     again = open_search(search.plan)
     assert [trial.state for trial in again.trials("pnp", Stage.SEARCH)] == [TrialState.WAITING]
     assert [job.number for job in drive(again)] == [0, 1]
-    assert again.study("pnp", Stage.SEARCH).trial(0).user_attrs["params"] == search.plan.spaces["pnp"].default
+    assert again.study("pnp", Stage.SEARCH).trial(0).params == search.plan.spaces["pnp"].default
 
 
 def test_proposals_do_not_repeat_after_a_restart(opened: Opened) -> None:
@@ -233,7 +234,11 @@ def test_confirmations_have_fresh_seeds_that_all_losses_share(opened: Opened) ->
     seeds = {}
     for loss in search.config.loss_names:
         rows = [trial.user_attrs for trial in search.study(loss, Stage.SELECT).trials()]
-        assert Counter(row["source_trial"] for row in rows) == {0: 1, 1: 2, 2: 2}  # the better two of three get more
+        assert Counter(row["source_trial"] for row in rows) == {
+            0: 1,
+            1: 2,
+            2: 2,
+        }  # the better two get another seed
         seeds[loss] = {row["seed"] for row in rows}
         assert len(seeds[loss]) == 2
         assert not seeds[loss] & {trial.user_attrs["seed"] for trial in search.study(loss, Stage.SEARCH).trials()}
@@ -242,7 +247,7 @@ def test_confirmations_have_fresh_seeds_that_all_losses_share(opened: Opened) ->
 
 @pytest.mark.parametrize("train_on", ["train", "all"])
 def test_from_the_search_to_the_final_trainings(opened: Opened, train_on: str) -> None:
-    """The chosen configuration and the default are trained again, on the 90 % or on every training class."""
+    """The chosen configuration and the default are trained again, on 90 % or on all training classes."""
     search = opened(search={"trials": 3, "pruner": "none"}, final={"seeds": 2, "train_on": train_on}, losses=["pnp"])
     drive(search, lambda job, epoch: job.number / 10 if epoch == 2 else 0.0)
     queue = TrialQueue(confirm_stages([search]))
@@ -284,7 +289,7 @@ def test_when_nothing_finished_nothing_is_selected(opened: Opened) -> None:
 def test_a_storage_that_goes_away_at_any_moment_costs_nothing(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, stored: bool
 ) -> None:
-    """Every single transaction fails once, before or after the database has carried it out."""
+    """Every transaction fails once, before or after the database has committed it."""
     search = opened(search={"trials": 3, "pruner": "none"}, losses=["mpa"])
     queue = TrialQueue(only(search_stage(search)))
     dialect = search.storage.database.engine.dialect
@@ -308,11 +313,11 @@ def test_a_storage_that_goes_away_at_any_moment_costs_nothing(
     assert [trial.number for trial in trials] == [0, 1, 2]
     assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 3
     assert [trial.intermediate_values for trial in trials] == [{1: 0.1, 2: 0.2, 3: 0.3}] * 3
-    assert all(trial.user_attrs["params"].keys() == search.plan.spaces["mpa"].default.keys() for trial in trials)
+    assert all(trial.params.keys() == search.plan.spaces["mpa"].default.keys() for trial in trials)
 
 
 def test_an_epoch_that_is_trained_again_brings_its_own_checkpoint(opened: Opened) -> None:
-    """The attempt before died before its model was written; the values are the same, and nothing is told twice."""
+    """The previous attempt died before its model was written; values are equal and reported once."""
     search = opened(search={"trials": 1}, losses=["mpa"])
     follower = Follower()
     queue = TrialQueue(only(search_stage(search)), listeners=[follower])
@@ -328,7 +333,7 @@ def test_an_epoch_that_is_trained_again_brings_its_own_checkpoint(opened: Opened
 
 
 class Follower(TrialListener):
-    """Writes down every event."""
+    """A listener that records every event."""
 
     def __init__(self) -> None:
         self.events: list[tuple[Any, ...]] = []
@@ -356,7 +361,7 @@ def test_listeners_follow_a_trial_through_a_crash_to_its_end(opened: Opened) -> 
     queue.on_trial_result(running, {"records": [record(1, 0.1)], "finished": False})
     queue.on_trial_error(running, "ActorDiedError", own=True)
     assert queue.next_trial() is running
-    # A training that goes on from its checkpoint first reports the epochs that it has: they are known.
+    # A resumed training first reports the epochs in its checkpoint, which are known.
     queue.on_trial_result(running, {"records": [record(1, 0.1), record(2, 0.2)], "finished": False})
     queue.on_trial_result(running, {"records": [record(3, 0.3)], "finished": True})
     assert follower.events == [

@@ -1,13 +1,24 @@
-"""Drives an queue without a cluster: trainings whose values are made up."""
+"""A trial queue driven without a cluster, by trainings whose values are made up."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+
+from optuna.trial import FrozenTrial, create_trial
 
 from search.driver.stages import search_stage
 from search.plan.search import OpenedSearch
-from search.study.trial_queue import QueuedStage, RunningTrial, TrialQueue
+from search.study.queued import QueuedStage, RunningTrial
+from search.study.trial_queue import TrialQueue
+from spaces.search_space import SearchSpace
+from spaces.space import Value
 from trainables.spec import EpochRecord
 
 TrialValue = Callable[[RunningTrial, int], float]
+
+
+def made_trial(space: SearchSpace, params: Mapping[str, Value]) -> FrozenTrial:
+    """Return a trial of ``space`` with ``params`` and seed 0."""
+    distributions = {name: space.parameters[name].distribution for name in params}
+    return create_trial(value=0.0, params=dict(params), distributions=distributions, user_attrs={"seed": 0})
 
 
 def record(epoch: int, value: float, **fold: int) -> EpochRecord:
@@ -24,7 +35,7 @@ def record(epoch: int, value: float, **fold: int) -> EpochRecord:
 
 
 def train(queue: TrialQueue, job: RunningTrial, trial_value: TrialValue) -> None:
-    """Give a job its epochs until it ends."""
+    """Report the epochs of a trial until it ends."""
     epochs = job.spec.training.epochs
     for epoch in range(1, epochs + 1):
         news = {"records": [record(epoch, trial_value(job, epoch))], "finished": epoch == epochs}
@@ -33,7 +44,7 @@ def train(queue: TrialQueue, job: RunningTrial, trial_value: TrialValue) -> None
 
 
 def train_side_by_side(queue: TrialQueue, slots: int, trial_value: TrialValue) -> None:
-    """Train a whole queue, so many jobs at once; the one that began first ends first."""
+    """Train a whole queue with ``slots`` trials at once; the oldest ends first."""
     live: list[RunningTrial] = []
     while not queue.done:
         while len(live) < slots and (job := queue.next_trial()):
@@ -47,7 +58,7 @@ def only(stage: QueuedStage) -> Iterator[QueuedStage]:
 
 
 def drive(search: OpenedSearch, trial_value: TrialValue = lambda job, epoch: epoch / 10) -> list[RunningTrial]:
-    """Train a whole search stage, one job after another."""
+    """Train a whole search stage, one trial after the other."""
     queue = TrialQueue(only(search_stage(search)))
     jobs = []
     while job := queue.next_trial():

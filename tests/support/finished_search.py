@@ -22,7 +22,8 @@ from search.report.summary import write_summary
 from search.selection.scoring import score
 from search.selection.selection import Family
 from search.stages import Stage
-from search.study.trial_queue import RunningTrial, TrialQueue
+from search.study.queued import RunningTrial
+from search.study.trial_queue import TrialQueue
 from trainables.training.cross_validation import CrossValidation, begin
 from trainables.training.train import Training
 

@@ -1,4 +1,4 @@
-"""Comparing MLflow with the studies row by row."""
+"""A row-by-row comparison of MLflow with the studies."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ from search.trials import epochs_of
 
 
 def studies_of(loss: str) -> tuple[str, ...]:
-    """The studies of a loss, below the search's name."""
+    """Return the names of a loss's studies, without the search's name."""
     return tuple(f"{loss}{stage}" for stage in ("@noise", "", "@audit", "@confirm", "@final"))
 
 
@@ -25,10 +25,10 @@ def assert_mlflow_equals_the_studies(
     tracking: str | None = None,
     trials: Callable[[Path, str, str], list[FrozenTrial]] = stored,
 ) -> None:
-    """Row by row: every trial has one run with its status, parameters and epochs, below its loss's, which is below the
-    search's, all with their origin and their data; nothing is left running.
+    """Check that every trial has one run with its status, parameters and epochs, below the runs of its loss and search.
 
-    ``trials`` reads a study, and ``tracking`` is the server, where they are not files of the runs folder.
+    All runs have their origin and their data, and none is RUNNING. ``trials`` reads a study, and ``tracking`` is the
+    server, if they are not files of the runs folder.
     """
     client = MlflowClient(tracking_uri=tracking or f"sqlite:///{runs / 'mlflow.db'}")
     experiment = client.get_experiment_by_name(experiment_name or name)
@@ -52,7 +52,7 @@ def assert_mlflow_equals_the_studies(
                 (run,) = runs_by_trial.pop(f"{name}/{study}/{trial.number}")
                 assert run.info.status == statuses[trial.state]
                 assert run.data.tags["holdout.state"] == trial.state.name
-                proposed = {key: str(value) for key, value in trial.user_attrs["params"].items()}
+                proposed = {key: str(value) for key, value in trial.params.items()}
                 assert run.data.params.items() >= proposed.items()
                 stage = study.partition("@")[2] or "search"
                 assert (run.data.params["loss"], run.data.params["stage"]) == (loss, stage)

@@ -1,4 +1,4 @@
-"""A campaign in MLflow: one run above those of its searches, with its table."""
+"""A campaign in MLflow: a run with its table above the runs of its searches."""
 
 import sqlite3
 from pathlib import Path

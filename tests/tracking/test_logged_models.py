@@ -1,4 +1,4 @@
-"""The chosen models in MLflow: logged with their numbers, registered, loaded and served."""
+"""The chosen models in MLflow: logged with their metrics, registered, loaded and served."""
 
 import base64
 import json
@@ -59,13 +59,13 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """That of the server."""
+    """The folder of the server."""
     return tmp_path_factory.mktemp("mlflow") / "mlflow.db"
 
 
 @pytest.fixture(scope="module")
 def server(database: Path) -> Iterator[str]:
-    """The address of an MLflow server, as its own tools take it."""
+    """The address of an MLflow server, set for MLflow's tools too."""
     started = MlflowServer(database.parent)
     try:
         started.start()
@@ -78,7 +78,7 @@ def server(database: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def search(server: str, image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> OpenedSearch:
-    """A finished search with its models, which the server shows and has registered."""
+    """A finished search whose models are logged and registered."""
     file = small_search(
         image_folder, losses=[*LOSSES], search={"trials": 2}, tracking={"uri": server, "register": True}
     )
@@ -89,13 +89,13 @@ def search(server: str, image_folder: Path, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(scope="module")
 def client(server: str) -> MlflowClient:
-    """Another client of the server."""
+    """A second client of the server."""
     return MlflowClient(server)
 
 
 @pytest.fixture(scope="module")
 def images(image_folder: Path) -> list[Path]:
-    """Some images."""
+    """A few images."""
     return sorted(image_folder.rglob("*.png"))[::40]
 
 
@@ -112,7 +112,7 @@ def embeddings_of(folder: Path, images: list[Path]) -> np.ndarray:
 
 
 def everything_in(database: Path) -> tuple[list[str], dict[Path, int]]:
-    """All rows of the server's database, and when each artifact was written."""
+    """Return all rows of the server's database and the modification time of each artifact."""
     with sqlite3.connect(database) as opened:
         rows = list(opened.iterdump())
     artifacts = (database.parent / "mlartifacts").rglob("*")
@@ -335,7 +335,7 @@ def test_mlflow_loads_it_with_its_own_code_alone(search: OpenedSearch, images: l
 
 @pytest.fixture(scope="module")
 def served(search: OpenedSearch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """The address of what serves the model with the alias, and its loss."""
+    """The address of a server of the model with the alias, and the model's loss."""
     client = open_client(os.environ["MLFLOW_TRACKING_URI"])
     ((alias, number),) = client.get_registered_model("small").aliases.items()
     loss = client.get_model_version("small", number).tags["holdout.loss"]
@@ -359,7 +359,7 @@ def served(search: OpenedSearch, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def answer(url: str, images: list[Any]) -> tuple[int, dict[str, Any]]:
-    """What curl gets for ``images``, each as JSON has it."""
+    """Return curl's response for ``images``, given as JSON values."""
     body = json.dumps({"dataframe_records": [{"image": image} for image in images]})
     command = ["curl", "-s", "-w", "\n%{http_code}", "-H", "Content-Type: application/json", "-d", "@-", url]
     said = subprocess.run(command, input=body, check=True, capture_output=True, text=True).stdout

@@ -1,4 +1,4 @@
-"""What a person sees who opens MLflow: which runs, below which, in which view, and nothing written twice."""
+"""The pages of MLflow: the tree of runs, the views, and no duplicates."""
 
 import getpass
 import json
@@ -24,7 +24,7 @@ LOSSES = ("proxy_anchor", "pnp")
 
 @pytest.fixture(scope="module")
 def search(search_made: Opened, tmp_path_factory: pytest.TempPathFactory) -> OpenedSearch:
-    """A search that MLflow shows; not to be changed."""
+    """A search that is synchronised with MLflow; read-only."""
     search = search_made(tmp_path_factory.mktemp("pages") / "runs", losses=[*LOSSES], search={"trials": 3})
     drive(search, lambda job, epoch: 0.5 - job.number / 10 + epoch / 100)
     synchronise(recorded_outcome(search), make_projection(search.plan))
@@ -51,7 +51,7 @@ def views_of(search: OpenedSearch) -> dict[str, dict[str, Any]]:
 
 
 def everything_in(search: OpenedSearch) -> tuple[list[str], dict[Path, int]]:
-    """All rows of MLflow's database, and when each artifact was written."""
+    """Return all rows of MLflow's database and the modification time of each artifact."""
     with sqlite3.connect(search.plan.folder.tracking.removeprefix("sqlite:///")) as database:
         rows = list(database.iterdump())
     artifacts = (search.plan.folder.runs / "mlartifacts").rglob("*")
@@ -111,7 +111,7 @@ def test_the_run_of_a_loss_shows_what_it_came_to(search: OpenedSearch) -> None:
 def test_a_trial_says_what_it_is_trained_with(search: OpenedSearch) -> None:
     run = runs_of(search, "trial")["pnp/1"]
     (trial,) = [trial for trial in search.storage.trials_of("small/pnp") if trial.number == 1]
-    assert run.data.params.items() >= {key: str(value) for key, value in trial.user_attrs["params"].items()}.items()
+    assert run.data.params.items() >= {key: str(value) for key, value in trial.params.items()}.items()
     assert run.data.params["model.backbone"] == search.config.model.backbone
     assert float(run.data.params["training.lr"]) == search.config.training.lr
     assert {name.partition("/")[0] for name in run.data.metrics} == {"train", "validation", "objective"}
@@ -122,7 +122,7 @@ def test_a_searched_learning_rate_is_the_trials(opened: Opened) -> None:
     search = opened(losses=["pnp"], search={"trials": 2}, space=space)
     drive(search)
     synchronise(recorded_outcome(search), make_projection(search.plan))
-    proposed = [str(trial.user_attrs["params"]["training.lr"]) for trial in search.storage.trials_of("small/pnp")]
+    proposed = [str(trial.params["training.lr"]) for trial in search.storage.trials_of("small/pnp")]
     assert len(set(proposed)) == 2
     assert [runs_of(search, "trial")[f"pnp/{number}"].data.params["training.lr"] for number in (0, 1)] == proposed
     assert "training.lr" not in runs_of(search, "loss")["pnp"].data.params, "none is chosen yet"

@@ -1,4 +1,4 @@
-"""``mlflow/serve.sh``: it speaks when MLflow answers, and at once where it cannot."""
+"""``mlflow/serve.sh``: it reports when MLflow responds, and errors at once."""
 
 import base64
 import http.client

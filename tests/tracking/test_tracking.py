@@ -1,4 +1,4 @@
-"""MLflow as a projection of the studies: made whole from them, and nothing lost while it is away."""
+"""MLflow as a projection of the studies: complete, and without losses during an outage."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ def runs_of(search: OpenedSearch) -> Path:
 
 
 def test_a_study_is_projected_whole_and_only_once(search: OpenedSearch) -> None:
-    for _ in range(2):  # by a process that knows nothing of the first one's runs
+    for _ in range(2):  # by a second process, which does not know the runs of the first one
         assert synchronise(recorded_outcome(search), make_projection(search.plan)) == 4
         assert_mlflow_equals_the_studies(runs_of(search), "small", ("pnp",))
 
@@ -110,7 +110,7 @@ def test_an_outage_costs_the_training_nothing_and_is_said_once(
 def test_a_full_disk_is_said_in_a_sentence(
     search: OpenedSearch, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Found by `make soak`: the library logs such an error too, in 80 lines."""
+    """Found by `make soak`: MLflow also logs such an error, in 80 lines."""
     with small_disk(tmp_path / "small", size=4_000_000) as disk:
         artifacts = str(tmp_path / "artifacts")
         projection = Projection(f"sqlite:///{disk.path}/mlflow.db", "small", artifacts, described(search.plan))
@@ -123,7 +123,7 @@ def test_a_full_disk_is_said_in_a_sentence(
         assert not tracker.close()
         (said,) = [message for message in caplog.messages if "MLflow" in message]
         assert said.startswith(
-            "MLflow cannot be written (OperationalError: database or disk is full). Training goes on"
+            "MLflow cannot be written (OperationalError: database or disk is full). Training continues"
         )
         assert "Traceback" not in capfd.readouterr().err
         disk.clear()

@@ -207,11 +207,7 @@ STUDIES: dict[str, tuple[Change, str]] = {
     ),
     "a seed": (lambda c: c.attribute("pnp", 2, "seed", lambda seed: seed + 1), "pnp trial 2 seed"),
     "swapped seeds": (_swap_seeds("pnp"), "pnp trial 0 seed"),
-    "a parameter": (_column("trial_params", "param_value = 0.0123", "pnp", 2), "pnp trial 2 params"),
-    "parameters that are told": (
-        lambda c: c.attribute("pnp", 2, "params", lambda params: {**params, "temperature": 0.0123}),
-        "pnp trial 2 params",
-    ),
+    "a parameter": (_column("trial_params", "param_value = 0.0123", "pnp", 2), "selection.json studies"),
     "a range": (
         lambda c: c.sql(
             "UPDATE trial_params SET distribution_json = replace(distribution_json, '\"high\": ', '\"high\": 1')"

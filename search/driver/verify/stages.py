@@ -181,7 +181,7 @@ def _training_problems(name: str, stored: Sequence[FrozenTrial], wanted: Sequenc
             what = f"{name} trial {trial.number}: what was enqueued"
             yield from differing(what, trial.system_attrs.get("fixed_params"), entry.params)
             if trial.state != TrialState.WAITING:
-                yield from differing(what, trial.user_attrs["params"], entry.params)
+                yield from differing(what, trial.params, entry.params)
     seeds = {entry.attributes["seed"] for entry in wanted}
     for trial in stored:
         seed = trial.user_attrs["seed"]

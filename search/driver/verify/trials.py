@@ -11,7 +11,7 @@ from search.plan.plan import training_of
 from search.plan.search import COPIED_FROM
 from search.stages import Stage
 from search.study import PRUNERS, pruning_sentence
-from search.trials import TrialValue, by_fold, configuration_of, epochs_of, record_key, record_keys
+from search.trials import TrialValue, by_fold, epochs_of, params_of, record_key, record_keys
 from spaces.space import Params
 from trainables.metrics import metric_name
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
@@ -103,12 +103,12 @@ def _trial_problems(records: Records, loss: str, stage: Stage, trials: Sequence[
             continue
         yield from _proposal_problems(records, loss, trial, what)
         if COPIED_FROM not in trial.user_attrs:  # another search's own numbers and seed
-            first = first_with.get(configuration_of(trial))
+            first = first_with.get(params_of(trial))
             yield from differing(f"{what} replicate_of", trial.user_attrs.get("replicate_of"), first)
             if stage is Stage.SEARCH:
                 seed = derived_seed(records.plan.config.search.seed, loss, trial.number)
                 yield from differing(f"{what} seed", trial.user_attrs["seed"], seed)
-        first_with.setdefault(configuration_of(trial), trial.number)
+        first_with.setdefault(params_of(trial), trial.number)
         yield from differing(
             f"{what}: its epochs", record_keys(trial), [record_key(record) for record in epochs_of(trial)]
         )
@@ -118,11 +118,9 @@ def _trial_problems(records: Records, loss: str, stage: Stage, trials: Sequence[
 
 
 def _proposal_problems(records: Records, loss: str, trial: FrozenTrial, what: str) -> Iterator[str]:
-    """The parameters are those that Optuna holds, lie in the space, and are the default's in trial 0 of a search."""
+    """Check that the parameters lie in the space, and are the default's in trial 0 of a search."""
     space = records.plan.spaces[loss]
-    stored = trial.user_attrs["params"]
-    yield from differing(f"{what} params", stored, trial.params)
-    yield from differing(f"{what} params", stored, dict(space.complete(stored)))
+    yield from differing(f"{what} params", trial.params, dict(space.complete(trial.params)))
     for parameter, distribution in trial.distributions.items():
         if distribution != space.parameters[parameter].distribution:
             yield (
@@ -132,7 +130,7 @@ def _proposal_problems(records: Records, loss: str, trial: FrozenTrial, what: st
         if not distribution._contains(distribution.to_internal_repr(trial.params[parameter])):
             yield f"{what}: {parameter} is {trial.params[parameter]}, which lies outside {distribution}."
     if trial.user_attrs.get("default"):
-        yield from differing(f"{what} params", stored, dict(space.default))
+        yield from differing(f"{what} params", trial.params, dict(space.default))
 
 
 def _end_problems(trial: FrozenTrial, epochs: int, what: str) -> Iterator[str]:

@@ -15,12 +15,12 @@ from optuna.trial import FrozenTrial, TrialState
 from search.plan.stored import StoredSearch
 from search.report.drawing import BAD, COLOURS, FAINT, counted
 from search.report.formats import parameters
-from search.report.importances import Importances, Range, importances, position, value_at
+from search.report.importances import Importances, importances
 from search.report.results import LossSummary, Summary
 from search.report.text_table import NOTHING, TextTable
 from search.stages import Stage
 from search.trials import ByEpoch, ByFold, epochs_of
-from spaces.space import Value, value_text
+from spaces.space import Value, position, value_at, value_text
 from trainables.spec import EpochRecord
 
 DEFAULT: Final = 0
@@ -59,7 +59,7 @@ class Axis:
     distribution: BaseDistribution
 
     @property
-    def range(self) -> Range | None:
+    def range(self) -> FloatDistribution | IntDistribution | None:
         """Return the numeric range; None for a list of choices."""
         return self.distribution if isinstance(self.distribution, FloatDistribution | IntDistribution) else None
 

@@ -10,7 +10,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.report.drawing import COLOURS, FAINT, Figure, counted, hover_text, plotted, rounded, scatter, vertical
 from search.report.sections.searched import DEFAULT, Axis, SearchedLoss, hover, in_state, trials_table, value_of
-from search.trials import by_configuration
+from search.trials import by_params
 from spaces.space import Value, value_text
 
 # Values against each hyperparameter.
@@ -101,7 +101,7 @@ def _joined(axis: Axis, trials: Sequence[FrozenTrial]) -> dict[str, Any]:
     """Return a line through the complete trials of each configuration with more than one."""
     x: list[Any] = []
     y: list[float | None] = []
-    for group in by_configuration(in_state(trials, TrialState.COMPLETE)):
+    for group in by_params(in_state(trials, TrialState.COMPLETE)):
         if len(group) > 1:
             x += [axis.place(trial.params[axis.name]) for trial in group] + [None]
             y += [*(rounded(value_of(trial)) for trial in group), None]

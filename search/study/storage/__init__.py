@@ -1,1 +1,1 @@
-"""Where studies are kept: a database, the driver's picture of it, and how others read it."""
+"""The database of studies: the driver's cached storage, and read-only access for other processes."""

@@ -20,28 +20,29 @@ from search.study.storage import tables
 from trainables.mistakes import Mistakes
 from trainables.storage import cause_of
 
-# A database that is away for a moment is asked again.
-
 logger = logging.getLogger(__name__)
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+
+# Retries while the database is temporarily unreachable.
+
 _PAUSES_S = (0.1, 0.5, 2, 5, 10, 20, 30)
 _UNTIL_MADE_S = 0.5
-"""After such a pause a driver that has just begun has made its tables."""
+"""After this pause, a driver that is starting has created its tables."""
 
 
 def _is_outage(error: Exception) -> bool:
-    import sqlalchemy  # half a second, for which only what opens a storage waits
+    import sqlalchemy  # takes half a second, only spent where a storage is opened
 
     return isinstance(error, sqlalchemy.exc.DBAPIError | optuna.exceptions.StorageInternalError)
 
 
 def _refuse_damaged(error: Exception, *, waited: bool) -> None:
-    """Asking again mends no file that is no database.
+    """Raise if ``error`` will not go away: the file is damaged or is not a database of studies.
 
     Raises:
-        Mistakes: ``error`` says so.
+        Mistakes: restore the database.
     """
     import sqlalchemy
 
@@ -50,19 +51,19 @@ def _refuse_damaged(error: Exception, *, waited: bool) -> None:
         return
     if waited and re.search("no such (table|column)", str(cause.orig)):
         raise Mistakes(
-            f"The database of the studies is not one that this version of Optuna made ({cause.orig}); restore it from "
+            f"The database of the studies was not created by this version of Optuna ({cause.orig}); restore it from "
             "a copy, or name another one."
         ) from error
-    # SQLite's other kinds, which derive from this one, are of a database that is locked or being made.
+    # Its subclasses mean that the database is locked or is being created.
     if type(cause.orig) is sqlite3.DatabaseError:
         raise Mistakes(
-            f"The database of the studies is damaged, or no database ({cause.orig}); restore it from a copy, or search "
-            "under a new name."
+            f"The database of the studies is damaged or not a database ({cause.orig}); restore it from a copy, or "
+            "search under a new name."
         ) from error
 
 
 def retry(method: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Call the storage again when it is away for a moment (a database restarted): a minute in all, then give up."""
+    """Retry storage calls while the database is temporarily unreachable (restarted), for a minute in all."""
 
     @functools.wraps(method)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -73,23 +74,18 @@ def retry(method: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
                 _refuse_damaged(error, waited=pause > _UNTIL_MADE_S)
                 if not _is_outage(error):
                     raise
-                logger.warning("The storage does not answer (%s); asking again in %s s.", type(error).__name__, pause)
+                logger.warning("The storage does not answer (%s); retrying in %s s.", type(error).__name__, pause)
                 time.sleep(pause)
         return method(*args, **kwargs)
 
     return call
 
 
-# The studies as the driver has them: read once, held in memory, and every change written down before it counts.
-#
-# Only one driver writes a search, so nothing that it wrote has to be read again. To Optuna this is a storage like any
-# other; to everybody else the studies are those in the database.
-
-
 class DriverStorage(InMemoryStorage):
-    """Studies in memory that are written through to ``database``, each :meth:`transaction` at once.
+    """A write-through cache of ``database``: studies are read once and every :meth:`transaction` is written at once.
 
-    Ids are those of the memory; the rows in the database have others.
+    Only one driver writes a search, so it never has to read its own changes again. Ids are those of the memory, not
+    those of the rows in the database.
     """
 
     def __init__(self, database: RDBStorage) -> None:
@@ -101,10 +97,10 @@ class DriverStorage(InMemoryStorage):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All changes within are stored when it ends, together or not at all; within another one, with that.
+        """Write all changes made in this context when it ends, atomically; nested transactions are written together.
 
-        Whoever acts on them has to do so afterwards. An error within leaves the memory ahead of the database, which
-        is as if the driver had died: the search goes on from the database.
+        Act on the changes after the context only. An error leaves the memory ahead of the database, as if the driver
+        had died: the search is resumed from the database.
         """
         if self._changes is not None:
             yield
@@ -128,14 +124,14 @@ class DriverStorage(InMemoryStorage):
         self._changes.put(trial_id, *row)
 
     def _put_trial(self, trial_id: int) -> None:
-        """The trial's own row, as it is when the transaction ends."""
+        """Write the trial's row, in its state at the end of the transaction."""
         assert self._changes is not None
         study_id, _ = self._trial_id_to_study_id_and_number[trial_id]
         self._changes.trials[trial_id] = (self._study_rows[study_id], self._get_trial(trial_id))
 
     @retry
     def load(self, name: str) -> bool:
-        """Read the study ``name`` into memory, where it is not there yet; whether there is one."""
+        """Read the study ``name`` into memory if needed; return False if it does not exist."""
         if name in self._study_name_to_id:
             return True
         with self.database.engine.connect() as connection:
@@ -152,15 +148,15 @@ class DriverStorage(InMemoryStorage):
         return True
 
     def trials_of(self, name: str) -> list[FrozenTrial]:
-        """The trials of the study ``name``; none where there is no such study, and none is made."""
+        """Return the trials of the study ``name``; empty if it does not exist."""
         return self.get_all_trials(self._study_name_to_id[name], deepcopy=False) if self.load(name) else []
 
     def attributes_of(self, name: str) -> dict[str, Any]:
-        """The user attributes of the study ``name``; none where there is no such study, and none is made."""
+        """Return the user attributes of the study ``name``; empty if it does not exist."""
         return dict(self._studies[self._study_name_to_id[name]].user_attrs) if self.load(name) else {}
 
     def _adopt(self, study_id: int, trial: FrozenTrial) -> None:
-        """Take a stored trial as it is. ``create_new_trial`` would copy it deeply, and would be all that takes time."""
+        """Add a stored trial without the deep copy of ``create_new_trial``, which would dominate the loading time."""
         self._max_trial_id += 1
         self._trial_rows[self._max_trial_id] = trial._trial_id
         trial._trial_id = self._max_trial_id
@@ -170,10 +166,10 @@ class DriverStorage(InMemoryStorage):
         self._update_cache(trial._trial_id, study_id)
 
     def create_new_study(self, directions: Sequence[StudyDirection], study_name: str | None = None) -> int:
-        """As Optuna's; one that is stored already is read."""
+        """Create a study; one that is stored already is read."""
         assert study_name is not None
         row_id = None if self.load(study_name) else self._make(directions, study_name)
-        study_id = super().create_new_study(directions, study_name)  # refuses a name that is there
+        study_id = super().create_new_study(directions, study_name)  # raises if the name exists
         assert row_id is not None
         self._study_rows[study_id] = row_id
         return study_id
@@ -182,26 +178,26 @@ class DriverStorage(InMemoryStorage):
     def _make(self, directions: Sequence[StudyDirection], name: str) -> int:
         try:
             return self.database.create_new_study(directions, name)
-        except DuplicatedStudyError:  # made, and its answer lost
+        except DuplicatedStudyError:  # created, but the response was lost
             return self.database.get_study_id_from_name(name)
 
     def get_study_id_from_name(self, study_name: str) -> int:
-        """As Optuna's; one that is stored is read first."""
+        """Return the id of a study, reading it first if needed."""
         self.load(study_name)
         return super().get_study_id_from_name(study_name)
 
     def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
-        """As Optuna's."""
+        """Write a user attribute of a study."""
         retry(self.database.set_study_user_attr)(self._study_rows[study_id], key, value)
         super().set_study_user_attr(study_id, key, value)
 
     def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
-        """As Optuna's."""
+        """Write a system attribute of a study."""
         retry(self.database.set_study_system_attr)(self._study_rows[study_id], key, value)
         super().set_study_system_attr(study_id, key, value)
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
-        """As Optuna's."""
+        """Write a new trial."""
         with self.transaction():
             trial_id = super().create_new_trial(study_id, template_trial)
             self._put_trial(trial_id)
@@ -212,13 +208,13 @@ class DriverStorage(InMemoryStorage):
     def set_trial_param(
         self, trial_id: int, param_name: str, param_value_internal: float, distribution: BaseDistribution
     ) -> None:
-        """As Optuna's."""
+        """Write a parameter of a trial."""
         with self.transaction():
             super().set_trial_param(trial_id, param_name, param_value_internal, distribution)
             self._put(trial_id, tables.param_row(param_name, param_value_internal, distribution))
 
     def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
-        """As Optuna's."""
+        """Write the state of a trial and its values."""
         with self.transaction():
             if not super().set_trial_state_values(trial_id, state, values):
                 return False
@@ -228,19 +224,19 @@ class DriverStorage(InMemoryStorage):
         return True
 
     def set_trial_intermediate_value(self, trial_id: int, step: int, intermediate_value: float) -> None:
-        """As Optuna's."""
+        """Write an intermediate value of a trial."""
         with self.transaction():
             super().set_trial_intermediate_value(trial_id, step, intermediate_value)
             self._put(trial_id, tables.intermediate_value_row(step, intermediate_value))
 
     def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
-        """As Optuna's."""
+        """Write a user attribute of a trial."""
         with self.transaction():
             super().set_trial_user_attr(trial_id, key, value)
             self._put(trial_id, tables.attribute_row(tables.USER_ATTRIBUTES, key, value))
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
-        """As Optuna's."""
+        """Write a system attribute of a trial."""
         with self.transaction():
             super().set_trial_system_attr(trial_id, key, value)
             self._put(trial_id, tables.attribute_row(tables.SYSTEM_ATTRIBUTES, key, value))

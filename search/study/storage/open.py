@@ -1,4 +1,4 @@
-"""Opening a search's database for its driver, deleting studies, and databases without space."""
+"""Opening and closing the database of a search, deleting studies, and detecting a full disk."""
 
 import os
 import sqlite3
@@ -20,21 +20,21 @@ from search.study.storage.read import engine_arguments
 from trainables.mistakes import Failure
 from trainables.storage import DiskFull, causes, existing
 
-# A database that has no space left: said at once in a sentence, since asking again does not make room.
+# A database without free space is an error at once: retrying does not help.
 
 POSTGRES_FULL = "53100"  # disk_full, https://www.postgresql.org/docs/current/errcodes-appendix.html
 SQLITE_NEEDS = 100_000
-"""Bytes. With less SQLite cannot map the index of its log (32 KiB and a header), and then it names no reason."""
+"""In bytes. With less, SQLite cannot map the index of its log (32 KiB and a header) and reports no reason."""
 
 
 def sqlite_file(engine: Engine) -> Path | None:
-    """The file of a SQLite database; None of any other."""
+    """Return the file of a SQLite database; None for other databases."""
     address = engine.url
     return Path(address.database) if address.get_backend_name() == "sqlite" and address.database else None
 
 
 def watch_space(engine: Engine) -> None:
-    """Let whatever ``engine`` does from now on raise :class:`DiskFull` where its database has no space left."""
+    """Make ``engine`` raise :class:`DiskFull` from now on if its database has no space left."""
 
     def handle(context: ExceptionContext) -> None:
         if _is_full(context.original_exception, sqlite_file(engine)):
@@ -44,8 +44,8 @@ def watch_space(engine: Engine) -> None:
 
 
 @contextmanager
-def full_database_said(url: str) -> Iterator[None]:
-    """The same while the database at ``url`` is opened.
+def full_disk_detected(url: str) -> Iterator[None]:
+    """Convert errors while the database at ``url`` is opened.
 
     Raises:
         DiskFull: it has no space left.
@@ -60,7 +60,7 @@ def full_database_said(url: str) -> Iterator[None]:
 
 
 def _is_full(error: Any, file: Path | None) -> bool:
-    """Whether the error of a database's library, whose file is ``file`` if it has one, comes of missing space."""
+    """Return True if a database library's error is caused by a full disk; ``file`` is SQLite's."""
     if isinstance(error, sqlite3.Error):
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_FULL:
@@ -78,23 +78,23 @@ def _full(engine: Engine) -> DiskFull:
     return DiskFull.at(sqlite_file(engine) or engine.url.render_as_string())
 
 
-# Opening the database of a search for the driver that writes it.
+# Opening and closing the database for the driver.
 
 NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "ceph", "afs", "9p", "fuse")
-"""What their types begin with. The shared memory of SQLite's write-ahead log has to be one machine's."""
+"""Prefixes of file system types. SQLite's write-ahead log needs shared memory, so a single machine."""
 
 READERS_S = 2
-"""For how long a driver that ends waits for those that read its database."""
+"""The time that a driver waits at its end for readers of its database."""
 
 
-@retry  # two processes that make the tables at once are in each other's way for a moment
+@retry  # two processes that create the tables at once get in each other's way for a moment
 def open_storage(url: str) -> DriverStorage:
-    """The studies in the database at ``url``, which is made where it does not exist.
+    """Open the database at ``url``, creating it if needed.
 
     Raises:
-        DiskFull: there is no space for it, now or when something is written into it.
+        DiskFull: there is no space for it, now or during a later write.
     """
-    with full_database_said(url):
+    with full_disk_detected(url):
         database = RDBStorage(url, engine_kwargs=engine_arguments(url))
         file = sqlite_file(database.engine)
         if file and not is_on_network(file):
@@ -105,18 +105,18 @@ def open_storage(url: str) -> DriverStorage:
 
 @retry
 def close_storage(storage: DriverStorage) -> None:
-    """Let go of the database. SQLite's is left as one file, which can be read where nothing can be written."""
+    """Close the database. SQLite's becomes a single file, which can also be read from a read-only folder."""
     engine = storage.database.engine
     storage.database.remove_session()
     if sqlite_file(engine):
-        engine.dispose()  # the journal can change while nobody else is connected
-        with suppress(sqlalchemy.exc.OperationalError, DiskFull):  # who still reads then reads the log too
+        engine.dispose()  # the journal mode can only change without other connections
+        with suppress(sqlalchemy.exc.OperationalError, DiskFull):  # a reader that is still connected reads the log too
             _drop_log(engine)
     engine.dispose()
 
 
 def _drop_log(engine: Engine) -> None:
-    """Make one file of the database, again where somebody reads it for a moment: SQLite does not wait for them."""
+    """Turn the database into a single file; retry while it is read, since SQLite does not wait for readers."""
     for _ in range(READERS_S * 10):
         try:
             _journal(engine, "DELETE")
@@ -128,16 +128,16 @@ def _drop_log(engine: Engine) -> None:
 
 
 def _journal(engine: Engine, mode: str) -> None:
-    """WAL: a commit is one write that waits for the disk, and nobody who reads waits for it.
+    """Set the journal mode. With WAL a commit is one synchronous write, and readers do not wait for it.
 
-    SQLite's default ``synchronous=FULL`` stays: what is committed survives the machine, and not only the process.
+    SQLite's default ``synchronous=FULL`` is kept: commits survive a crash of the machine, not only of the process.
     """
     with engine.connect() as connection:
         connection.exec_driver_sql(f"PRAGMA journal_mode={mode}")
 
 
 def is_on_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
-    """Whether ``path`` lies on a file system that several machines share; False where the system does not say."""
+    """Return True if ``path`` is on a network file system; False if the operating system does not tell."""
     if not mounts.exists():
         return False
     kinds = {}
@@ -149,11 +149,11 @@ def is_on_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
     return nearest.startswith(NETWORK_FILE_SYSTEMS)
 
 
-# Deleting the studies of a search from a database that it shares with others.
+# Deleting the studies of a search from a shared database.
 
 
 def study_names(url: str, search: str) -> list[str]:
-    """The studies of ``search`` in the database at ``url``; none where it has no table yet.
+    """Return the names of the studies of ``search`` in the database at ``url``; empty if it has no tables.
 
     Raises:
         Failure: the database does not answer.
@@ -163,10 +163,10 @@ def study_names(url: str, search: str) -> list[str]:
 
 
 def delete_studies(url: str, search: str) -> None:
-    """Delete the studies of ``search`` from the database at ``url``, each in a transaction of its own.
+    """Delete the studies of ``search`` from the database at ``url``, one transaction each.
 
     Raises:
-        Failure: the database does not answer; what is deleted is deleted, and doing it again deletes the rest.
+        Failure: the database does not answer; call it again to delete the rest.
     """
     with _at_once(url) as storage:
         if storage is not None:
@@ -180,12 +180,10 @@ def _names(storage: RDBStorage, search: str) -> list[str]:
 
 @contextmanager
 def _at_once(url: str) -> Iterator[RDBStorage | None]:
-    """The database without waiting for it: None where nothing was ever stored."""
-    import sqlalchemy
-
+    """Open the database without retries; None if nothing was ever stored."""
     address = sqlalchemy.make_url(url)
     if address.get_backend_name() == "sqlite" and not Path(address.database or "").is_file():
-        yield None  # SQLite would make the file
+        yield None  # SQLite would create the file
         return
     try:
         storage = RDBStorage(url, engine_arguments(url), skip_compatibility_check=True, skip_table_creation=True)

@@ -14,13 +14,11 @@ from sqlalchemy import Engine
 
 from search.study.budget import Tally
 from search.study.storage import tables
-from search.study.storage.driver import DriverStorage, retry as asked_again
+from search.study.storage.driver import DriverStorage, retry
 from trainables.files import reading
 
-# Reading studies that another process may be writing; nothing is made or changed.
-
 WAIT_S = 60
-"""For a lock, and for what a server that is gone owes us; then :func:`retry` asks again."""
+"""The wait for a lock or a response of a server, before :func:`retry` tries again."""
 
 CONNECT_S = 10
 
@@ -40,19 +38,18 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "mysql+pymysql": _MYSQL,
     "mysql+mysqldb": _MYSQL,
 }
-"""The bounds of each driver of SQLAlchemy, in its own words; others have those of their libraries."""
+"""Timeouts by SQLAlchemy driver, as its connection arguments; other drivers keep their defaults."""
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
-
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
 def _as_stored(read: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Ask a database again that is away for a moment; rows that cannot be understood are a mistake."""
+    """Retry while the database is temporarily unreachable; turn invalid rows into Mistakes."""
 
-    @asked_again
+    @retry
     @functools.wraps(read)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         with reading("The database of the studies"):
@@ -62,10 +59,9 @@ def _as_stored(read: Callable[Parameters, Result]) -> Callable[Parameters, Resul
 
 
 def engine_arguments(url: str) -> dict[str, Any]:
-    """How a database is connected to: SQLite waits for a lock, and a server's connections may have been cut.
+    """Return the engine arguments for a database: SQLite waits for locks, and pooled connections are tested.
 
-    None is waited for without end, be it a server that accepts and says nothing, a machine that went without a word, or
-    a row that somebody else has locked.
+    Every wait is bounded: unresponsive server, dead host, locked row.
     """
     if url.startswith("sqlite"):
         return {"connect_args": {"timeout": WAIT_S}}
@@ -73,7 +69,7 @@ def engine_arguments(url: str) -> dict[str, Any]:
 
 
 def read_storage(url: str) -> Engine:
-    """The database at ``url``. SQLite's is let go after each look: who has it open keeps its log beside it."""
+    """Return an engine for reading. SQLite's is closed after each query: an open one keeps its log file in place."""
     arguments = engine_arguments(url)
     if url.startswith("sqlite"):
         arguments["poolclass"] = sqlalchemy.NullPool
@@ -82,7 +78,7 @@ def read_storage(url: str) -> Engine:
 
 @_as_stored
 def stored_trials(storage: Engine, name: str) -> list[FrozenTrial]:
-    """The trials of the study ``name``; none where there is no such study."""
+    """Return the trials of the study ``name``; empty if it does not exist."""
     with storage.connect() as connection:
         study = tables.read_study(connection, name)
         return tables.read_trials(connection, study.row_id) if study else []
@@ -90,7 +86,7 @@ def stored_trials(storage: Engine, name: str) -> list[FrozenTrial]:
 
 @_as_stored
 def stored_reports(storage: Engine, name: str) -> list[tuple[int, int, float]]:
-    """Number, step and value of all that the trials of the study ``name`` reported, in the order in which they did."""
+    """Return (number, step, value) for all intermediate values of the study ``name``, in the order of the reports."""
     with storage.connect() as connection:
         study = tables.read_study(connection, name)
         return tables.read_reports(connection, study.row_id) if study else []
@@ -98,7 +94,7 @@ def stored_reports(storage: Engine, name: str) -> list[tuple[int, int, float]]:
 
 @_as_stored
 def stored_tally(storage: Engine, name: str) -> Tally:
-    """How many trials of the study ``name`` are in which state, counted by the database; nothing is counted of none."""
+    """Return the counts of the study ``name``, computed by the database; all 0 if it does not exist."""
     with storage.connect() as connection:
         study = tables.read_study(connection, name)
         return tables.count_trials(connection, study.row_id) if study else Tally()
@@ -106,45 +102,42 @@ def stored_tally(storage: Engine, name: str) -> Tally:
 
 @_as_stored
 def stored_attributes(storage: Engine, name: str) -> dict[str, Any]:
-    """The user attributes of the study ``name``; none where there is no such study."""
+    """Return the user attributes of the study ``name``; empty if it does not exist."""
     with storage.connect() as connection:
         study = tables.read_study(connection, name)
         return study.user_attrs if study else {}
 
 
-# Studies as they are stored, for who wants to work on them without changing them.
-
-
 class StorageCopy(DriverStorage):
-    """The studies of a database, read once; what is changed stays in memory. Those called ``without`` are not seen."""
+    """A copy of a database in memory; changes are not written. Studies named in ``without`` are hidden."""
 
     def __init__(self, engine: Engine, without: Collection[str] = ()) -> None:
-        super().__init__(_Readable(engine))  # type: ignore[arg-type]  # all that is read of it
+        super().__init__(_Readable(engine))  # type: ignore[arg-type]  # the only part that is used
         self._without = without
 
     def load(self, name: str) -> bool:
-        """As the driver's; a study that is left out is not there before it is made."""
+        """Read the study ``name``; hidden ones do not exist before they are created."""
         return (name in self._study_name_to_id) if name in self._without else super().load(name)
 
     def answer(self, name: str, number: int, ended: FrozenTrial) -> None:
-        """Let trial ``number`` of the study ``name`` be as ``ended`` is."""
+        """Replace trial ``number`` of the study ``name`` by a copy of ``ended``."""
         trial_id = self.get_trial_id_from_study_id_trial_number(self._study_name_to_id[name], number)
         answered = copy.copy(ended)
         answered._trial_id, answered.number = trial_id, number
         self._set_trial(trial_id, answered)
 
     def _write(self, changes: tables.Changes) -> None:
-        """Nothing is written."""
+        """Write nothing."""
 
     def _make(self, directions: Sequence[StudyDirection], name: str) -> int:
         return -1  # no row
 
     def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
-        """In memory alone."""
+        """Set the attribute in memory only."""
         InMemoryStorage.set_study_user_attr(self, study_id, key, value)
 
     def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
-        """In memory alone."""
+        """Set the attribute in memory only."""
         InMemoryStorage.set_study_system_attr(self, study_id, key, value)
 
 
@@ -153,4 +146,4 @@ class _Readable:
         self.engine = engine
 
     def remove_session(self) -> None:
-        """There is none."""
+        """Do nothing: there is no session."""

@@ -1,4 +1,4 @@
-"""Optuna's own tables, read in a handful of queries and written a transaction at a time."""
+"""Optuna's tables, read in a few queries and written one transaction at a time."""
 
 import functools
 import json
@@ -33,14 +33,14 @@ _KEYS = {
     USER_ATTRIBUTES: "key",
     SYSTEM_ATTRIBUTES: "key",
 }
-"""The tables of what a trial has several of, and the column that tells one from another."""
+"""The tables with several rows per trial, and the column that identifies a row of a trial."""
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyRow:
-    """A study as it is stored, without its trials."""
+    """A stored study without its trials."""
 
     row_id: int
     user_attrs: dict[str, Any]
@@ -48,7 +48,7 @@ class StudyRow:
 
 
 def read_study(connection: Connection, name: str) -> StudyRow | None:
-    """The study ``name``; None where there is none."""
+    """Return the study ``name``; None if it does not exist."""
     row_id = connection.execute(select(STUDIES.c.study_id).where(STUDIES.c.study_name == name)).scalar()
     if row_id is None:
         return None
@@ -65,7 +65,7 @@ def read_study(connection: Connection, name: str) -> StudyRow | None:
 
 
 def read_trials(connection: Connection, study: int) -> list[FrozenTrial]:
-    """The trials of the study whose row is ``study``, in the order of their numbers."""
+    """Return the trials of the study with row ``study``, in the order of their numbers."""
     params, distributions = defaultdict[int, dict[str, Any]](dict), defaultdict[int, dict[str, Any]](dict)
     for trial, name, value, text in connection.execute(_of_study(PARAMS, study)):
         distributions[trial][name] = distribution = _distribution(text)
@@ -100,7 +100,7 @@ def read_trials(connection: Connection, study: int) -> list[FrozenTrial]:
 
 
 def read_reports(connection: Connection, study: int) -> list[tuple[int, int, float]]:
-    """Number, step and value of all intermediate values of the study whose row is ``study``, as they came."""
+    """Return (number, step, value) for all intermediate values of the study with row ``study``, as reported."""
     columns = (INTERMEDIATE_VALUES.c.intermediate_value, INTERMEDIATE_VALUES.c.intermediate_value_type)
     rows = connection.execute(
         select(TRIALS.c.number, INTERMEDIATE_VALUES.c.step, *columns)
@@ -113,7 +113,7 @@ def read_reports(connection: Connection, study: int) -> list[tuple[int, int, flo
 
 
 def count_trials(connection: Connection, study: int) -> Tally:
-    """What :func:`read_trials` would find, counted."""
+    """Count the trials that :func:`read_trials` would return."""
     of_study = TRIALS.c.study_id == study
     states = select(TRIALS.c.state, func.count()).where(of_study).group_by(TRIALS.c.state)
     epochs = (
@@ -138,12 +138,12 @@ def count_trials(connection: Connection, study: int) -> Tally:
 
 
 def _of_study(table: Table, study: int) -> Select[Any]:
-    """A table's rows of one study, each as its trial, its key and what it holds, in the order they were written."""
+    """Select a table's rows of one study as (trial, key, columns…), in the order they were written."""
     row_id, trial_id, *columns = table.c
     return select(trial_id, *columns).join(TRIALS).where(TRIALS.c.study_id == study).order_by(row_id)
 
 
-@functools.lru_cache(maxsize=4096)  # few differ, and thousands of trials share them
+@functools.lru_cache(maxsize=4096)  # thousands of trials share a few distributions
 def _distribution(text: str) -> BaseDistribution:
     return json_to_distribution(text)
 
@@ -154,7 +154,7 @@ def _distribution_text(distribution: BaseDistribution) -> str:
 
 
 def _local(utc: datetime | None) -> datetime | None:
-    """Optuna's tables hold universal time and its trials local time, both without saying so."""
+    """Convert UTC to local time: Optuna's tables hold naive UTC, its trials naive local time."""
     return None if utc is None else utc.replace(tzinfo=UTC).astimezone().replace(tzinfo=None)
 
 
@@ -163,7 +163,7 @@ def _utc(local: datetime | None) -> datetime | None:
 
 
 def param_row(name: str, value: float, distribution: BaseDistribution) -> tuple[Table, Row]:
-    """A parameter, ``value`` being as its distribution represents it internally."""
+    """Return the row of a parameter; ``value`` is in the distribution's internal representation."""
     return PARAMS, {
         "param_name": name,
         "param_value": value,
@@ -172,24 +172,24 @@ def param_row(name: str, value: float, distribution: BaseDistribution) -> tuple[
 
 
 def value_row(objective: int, value: float) -> tuple[Table, Row]:
-    """The value of a trial that ended."""
+    """Return the row of a finished trial's value."""
     stored, kind = models.TrialValueModel.value_to_stored_repr(value)
     return VALUES, {"objective": objective, "value": stored, "value_type": kind}
 
 
 def intermediate_value_row(step: int, value: float) -> tuple[Table, Row]:
-    """The value after a step."""
+    """Return the row of an intermediate value."""
     stored, kind = models.TrialIntermediateValueModel.intermediate_value_to_stored_repr(value)
     return INTERMEDIATE_VALUES, {"step": step, "intermediate_value": stored, "intermediate_value_type": kind}
 
 
 def attribute_row(table: Table, key: str, value: Any) -> tuple[Table, Row]:
-    """A user or system attribute."""
+    """Return the row of a user or system attribute."""
     return table, {"key": key, "value_json": json.dumps(value)}
 
 
 def rows_of(trial: FrozenTrial) -> Iterator[tuple[Table, Row]]:
-    """All that ``trial`` holds beside its own row."""
+    """Yield all rows of ``trial`` except its own."""
     for name, value in trial.params.items():
         distribution = trial.distributions[name]
         yield param_row(name, distribution.to_internal_repr(value), distribution)
@@ -205,9 +205,11 @@ def rows_of(trial: FrozenTrial) -> Iterator[tuple[Table, Row]]:
 
 @dataclass
 class Changes:
-    """What one transaction writes. ``trials`` are new or changed, by their ids in memory, and in which study's row.
+    """The changes of one transaction.
 
-    ``rows`` are the rest by table, and by trial and key: of several values for one key the last one is written.
+    ``trials`` maps the ids in memory of new or changed trials to the row of their study and the trial. ``rows`` holds
+    the other rows by table, and by trial and key: the last value for a key is written. ``tried`` is True after the
+    first attempt to write.
     """
 
     trials: dict[int, tuple[int, FrozenTrial]] = field(default_factory=dict)
@@ -215,14 +217,14 @@ class Changes:
     tried: bool = False
 
     def put(self, trial: int, table: Table, row: Row) -> None:
-        """Add a row of the trial whose id in memory is ``trial``."""
+        """Add a row of the trial with id ``trial`` in memory."""
         self.rows[table][trial, row[_KEYS[table]]] = row
 
     def write(self, connection: Connection, row_ids: Mapping[int, int]) -> dict[int, int]:
-        """Write all; the rows that new trials got, by their ids in memory.
+        """Write all changes; return the rows of new trials by their ids in memory.
 
-        ``row_ids`` are those of the trials that are stored already. What is written a second time, because nobody
-        knows whether the first time was the last one, replaces what is there.
+        ``row_ids`` are those of the trials that are stored already. A retry replaces existing rows, since the first
+        attempt may have been committed without a response.
         """
         created: dict[int, int] = {}
         for trial_id, (study, trial) in self.trials.items():
@@ -239,7 +241,7 @@ class Changes:
                 row_id = connection.execute(new).inserted_primary_key[0]  # type: ignore[index]
             if trial_id not in row_ids:
                 created[trial_id] = row_id
-        trials = ChainMap(created, row_ids)  # type: ignore[arg-type]  # only the first is ever written to
+        trials = ChainMap(created, row_ids)  # type: ignore[arg-type]  # only the first one is written to
         for table, rows in self.rows.items():
             keyed = [(trials[trial], key, row) for (trial, key), row in rows.items()]
             connection.execute(_delete(table), [{"of_trial": trial, "of_key": key} for trial, key, _ in keyed])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from optuna.distributions import json_to_distribution
 
 SQLITE = "sqlite:///"
 _TRIALS = (
@@ -16,6 +17,7 @@ _TRIALS = (
     " ORDER BY study_name, number"
 )
 _ATTRIBUTES = "SELECT trial_id, key, value_json FROM trial_user_attributes"
+_PARAMS = "SELECT trial_id, param_name, param_value, distribution_json FROM trial_params"
 _STEPS = "SELECT trial_id, step, intermediate_value FROM trial_intermediate_values"
 _VALUES = "SELECT trial_id, value FROM trial_values"
 _EPOCHS = "SELECT COUNT(*) FROM trial_user_attributes WHERE key LIKE 'epoch:%'"
@@ -34,6 +36,7 @@ class StoredTrial:
     number: int
     state: str
     values: tuple[float, ...]
+    params: dict[str, Any]
     attributes: dict[str, Any]
     steps: tuple[tuple[int, float], ...]
 
@@ -60,10 +63,13 @@ def rows(url: str, statement: str) -> Sequence[tuple[Any, ...]]:
 def read_trials(url: str, searches: Sequence[str]) -> list[StoredTrial]:
     """All trials of all studies of ``searches`` in a database."""
     attributes: dict[int, dict[str, Any]] = {}
+    params: dict[int, dict[str, Any]] = {}
     steps: dict[int, list[tuple[int, float]]] = {}
     values: dict[int, list[float]] = {}
     for trial, key, content in rows(url, _ATTRIBUTES):
         attributes.setdefault(trial, {})[key] = json.loads(content)
+    for trial, name, value, distribution in rows(url, _PARAMS):
+        params.setdefault(trial, {})[name] = json_to_distribution(distribution).to_external_repr(value)
     for trial, step, value in rows(url, _STEPS):
         steps.setdefault(trial, []).append((step, value))
     for trial, value in rows(url, _VALUES):
@@ -75,6 +81,7 @@ def read_trials(url: str, searches: Sequence[str]) -> list[StoredTrial]:
             number=number,
             state=state.strip(),
             values=tuple(values.get(trial, ())),
+            params=params.get(trial, {}),
             attributes=attributes.get(trial, {}),
             steps=tuple(sorted(steps.get(trial, ()))),
         )

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 from soak.oracle.studies import StoredTrial, rows
 
@@ -61,7 +60,7 @@ def _of_one(
     said = []
     if status != STATUS.get(trial.state):
         said.append(f"MLflow's run of {trial.name} is {status}, the trial {trial.state}.")
-    wrong = {key: value for key, value in _params(trial).items() if params.get(key) != str(value)}
+    wrong = {key: value for key, value in trial.params.items() if params.get(key) != str(value)}
     if wrong:
         said.append(f"MLflow's run of {trial.name} has other params than {wrong}.")
     losses = list(enumerate([record["loss"] for record in trial.epochs], start=1))
@@ -69,8 +68,3 @@ def _of_one(
         if (found := sorted(metrics[run, name])) != wanted:
             said.append(f"MLflow's run of {trial.name} has {name} {found}, the trial {wanted}.")
     return said
-
-
-def _params(trial: StoredTrial) -> dict[str, Any]:
-    params: dict[str, Any] = trial.attributes.get("params", {})
-    return params
