@@ -128,7 +128,6 @@ class Attempt:
         Raises:
             RankLost: ``error`` is one; the trial is retried elsewhere, as if this process had died.
         """
-        from trainables.training.distributed.ranks import RankLost  # imports torch
         from trainables.training.train import failure_of
 
         self.log.failure(error)
