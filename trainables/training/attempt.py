@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from trainables.files import as_path
 from trainables.spec import EpochRecord, TrialSpec
 from trainables.storage import DiskFull, is_full
+from trainables.training.distributed import RankLost
 from trainables.training.trial_log import TrialLog
 
 if TYPE_CHECKING:
