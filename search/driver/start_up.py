@@ -20,6 +20,7 @@ from sqlalchemy.engine import Connection
 from search.driver.progress_view import StoreProgress
 from search.engines.base import Engine
 from search.plan.plan import Plan
+from search.private_parts import TESTED, untested
 from search.secrets import expand
 from search.study import RunningTrial, TrialListener
 from trainables.mistakes import Mistakes
@@ -206,6 +207,9 @@ def get_ready(plans: Sequence[Plan], engine: Engine, console: Console, phases: P
         Mistakes: images that cannot be read, or machines that are too small.
         NoEngine: the engine does not start.
     """
+    for library in TESTED:
+        if sentence := untested(library):
+            logger.warning("%s", sentence)
     images = list(dict.fromkeys(plan.images for plan in plans))
     phases.begin(f"Decoding images and starting {engine.title} …")
     held = stack.enter_context(ExitStack())  # while it is open, no other search removes the images

@@ -1,10 +1,12 @@
 """The private parts of Ray and Ray Tune that the Ray engine uses, each behind one function.
 
+:mod:`search.private_parts` lists them with the versions that have them.
+
 Tune has no public way to end the worker of a trial, to give a live worker another trial, or to survive an actor that
-Ray ended for memory. Known to work with Ray 2.60.
+Ray ended for memory.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,6 @@ from ray.air.execution._internal import RayActorManager
 from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.tune.execution import tune_controller
 from ray.tune.experiment import Trial
-
-from trainables.mistakes import Failure
-
-VERSION = "ray[default,tune]>=2.60"
 
 
 class ActorOutOfMemory(RayActorError):
@@ -80,37 +78,3 @@ def live_jobs(namespace: str) -> int:
     )
     jobs = map(JobTableData.FromString, table)
     return sum(not job.is_dead and job.config.ray_namespace == namespace for job in jobs)
-
-
-def _sets(owner: type[Any], attribute: str) -> Callable[[], bool]:
-    """Return a test that the constructor of ``owner`` sets ``attribute``."""
-    return lambda: attribute in owner.__init__.__code__.co_names
-
-
-_PARTS: dict[str, Callable[[], bool]] = {
-    "tune_controller.RayActorManager": lambda: hasattr(tune_controller, "RayActorManager"),
-    "RayActorManager._actor_task_failed": lambda: hasattr(RayActorManager, "_actor_task_failed"),
-    "RayActorManager._live_actors_to_ray_actors_resources": _sets(
-        RayActorManager, "_live_actors_to_ray_actors_resources"
-    ),
-    "TuneController._actor_manager": _sets(tune_controller.TuneController, "_actor_manager"),
-    "TuneController._trial_to_actor": _sets(tune_controller.TuneController, "_trial_to_actor"),
-    "TuneController._cleanup_cached_actors": lambda: hasattr(tune_controller.TuneController, "_cleanup_cached_actors"),
-    "Trial.pickled_error_file": lambda: hasattr(Trial, "pickled_error_file"),
-    "ray._private.state.actors": lambda: hasattr(ray._private.state, "actors"),
-    "GlobalState._connect_and_get_accessor": lambda: hasattr(ray._private.state.state, "_connect_and_get_accessor"),
-}
-
-
-def check_private_parts() -> None:
-    """Check that the installed Ray has every private part that is used here.
-
-    Raises:
-        Failure: one is missing.
-    """
-    for name, is_there in _PARTS.items():
-        if not is_there():
-            raise Failure(
-                f"The Ray engine needs {name}, which Ray {ray.__version__} does not have: install {VERSION}, in the "
-                "version that constraints.txt names, or set resources.engine to local."
-            )

@@ -24,6 +24,7 @@ from search.engines.base import Stack
 from search.engines.capacity import Node, at_once, growth
 from search.engines.ray_session import NAMESPACE
 from search.engines.waiting import RAY_DIED, Patience, Placement, Share, Silences
+from search.private_parts import check_private_parts
 from search.study import TrialQueue
 from trainables.mistakes import Failure, Mistakes
 from trainables.spec import TrialSpec
@@ -52,7 +53,7 @@ def run_queue(
     queue: TrialQueue, worker: type[Any], silences: Silences, *, resources: ResourcesSection, concurrent: int
 ) -> None:
     """Train everything in the queue with workers of the class ``worker``, at most ``concurrent`` trials at once."""
-    ray_private.check_private_parts()
+    check_private_parts("ray")
     workers = resources.workers(concurrent)
     assignments = _Assignments(
         queue,

@@ -9,9 +9,8 @@ from ray.air.execution._internal import RayActorManager
 from ray.exceptions import ActorDiedError, ActorUnavailableError, OutOfMemoryError, RayActorError
 from ray.tune.execution import tune_controller
 
-from search.engines import ray_private, ray_tune as tuner
+from search.engines import ray_tune as tuner
 from search.engines.ray_private import ActorManager, ActorOutOfMemory, error_of, use_actor_manager
-from trainables.mistakes import Failure
 
 DIED = ActorDiedError()
 UNAVAILABLE = ActorUnavailableError("Socket closed", None)
@@ -60,13 +59,3 @@ def test_an_actor_that_ray_ends_for_its_memory_is_one_that_died(monkeypatch: pyt
     monkeypatch.setattr(tune_controller, "RayActorManager", RayActorManager)
     use_actor_manager()
     assert tune_controller.RayActorManager is ActorManager
-
-
-def test_the_installed_ray_has_every_private_part() -> None:
-    ray_private.check_private_parts()
-
-
-def test_a_missing_private_part_is_named_with_its_fix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(tune_controller, "RayActorManager")
-    with pytest.raises(Failure, match=r"needs tune_controller.RayActorManager, which Ray \S+ does not have: install"):
-        ray_private.check_private_parts()

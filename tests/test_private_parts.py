@@ -1,0 +1,40 @@
+"""Private parts of libraries: they exist in the installed versions, and the bounds in pyproject.toml say so."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from search import private_parts
+from search.private_parts import PARTS, TESTED, check_private_parts, untested
+from trainables.mistakes import Failure
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("library", PARTS)
+def test_the_installed_version_has_every_part(library: str) -> None:
+    check_private_parts(library)
+    assert untested(library) is None
+    assert all((ROOT / user).is_file() for user in PARTS[library])
+
+
+@pytest.mark.parametrize("library", PARTS)
+def test_the_requirement_has_the_tested_bounds(library: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    required = {found.name: found.specifier for found in map(Requirement, project["dependencies"])}
+    assert required[library] == SpecifierSet(TESTED[library])
+
+
+@pytest.mark.parametrize("part", ["pathlib:Path.nothing", "no_such_module:name", "threading:Thread()._nothing"])
+def test_a_missing_part_is_named_with_its_fix(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private_parts, "PARTS", {"optuna": {"here.py": ("threading:Thread()._target", part)}})
+    with pytest.raises(Failure, match=rf"uses {part.replace('()', '..')}, which optuna \S+ does not have: install opt"):
+        check_private_parts("optuna")
+
+
+def test_another_version_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private_parts, "TESTED", {"optuna": ">=1,<2"})
+    assert str(untested("optuna")).endswith("was tested with optuna>=1,<2.")
