@@ -1,4 +1,4 @@
-"""The comparison, on searches whose records are written by hand: one table, its pairs, its files."""
+"""The comparison of searches with records written by hand: its table, pairs and files."""
 
 import csv
 import json
@@ -12,11 +12,13 @@ import pytest
 from support.commands import holdout_here, plain
 from support.made_search import frozen_selection, made_search
 
+from search.driver.described import loss_run
 from search.plan.runs import RunFolder
 from search.report.comparison import compare
+from search.report.comparison_tables import as_csv, headline_tables, text_tables
 from search.report.pairs import comparable_rows
 from search.report.results import Comparison, stored_summary
-from search.report.rows import Row, SeedStatistics
+from search.report.rows import COLUMNS, Output, Row, SeedStatistics
 from search.report.statistics import holm
 from search.selection.selection import Family
 from trainables.files import write_json
@@ -256,3 +258,33 @@ def test_values_of_different_galleries_are_not_compared(runs: Path) -> None:
     assert "validate among half of the training images too" in " ".join(alone.split())
     refusal = " ".join(plain(holdout_here("compare", "one", "two", "--runs", runs, code=2).stderr).split())
     assert "(one: validation classes alone; two: with half of the training images)" in refusal
+
+
+SHOWN = {
+    Output.TABLE: ["search map_at_r", "confirmed map_at_r", "final map_at_r", "test, 2 classes map_at_r"],
+    Output.HEADLINE: ["map_at_r confirmed", "map_at_r test, 2 classes"],
+    Output.CSV: ["search", "confirmed", "final", "test_small", "test"],
+    Output.MLFLOW: ["search/map_at_r", "confirmed/map_at_r", "confirmed/map_at_r_std"],
+}
+"""The columns of each output; the table and MLflow also show each metric of the test."""
+
+
+def test_each_output_shows_its_columns(runs: Path) -> None:
+    found = compared(runs, "one")
+    whole, headline = (tables(found)[0].header[2:] for tables in (text_tables, headline_tables))
+    assert [name.replace("\n", " ") for name in whole] == [
+        *SHOWN[Output.TABLE], "test map_at_r", "test recall_at_1",
+    ]  # fmt: skip
+    assert [name.replace("\n", " ") for name in headline] == [
+        *SHOWN[Output.HEADLINE], "map_at_r test", "recall_at_1 test",
+    ]  # fmt: skip
+    records = csv.DictReader(as_csv(found).splitlines())
+    assert list(dict.fromkeys(record["stage"] for record in records if record["role"])) == SHOWN[Output.CSV]
+    tuned = [name for name in loss_run(found, "pnp").metrics if not name.startswith(("default/", "trials/"))]
+    assert tuned == [*SHOWN[Output.MLFLOW], "test/map_at_r", "test/map_at_r_std", "test/recall_at_1"]
+
+
+def test_columns_have_different_keys() -> None:
+    keys = [column.key for column in COLUMNS]
+    assert len(keys) == len(set(keys))
+    assert {column.until for column in COLUMNS if column.until} <= set(keys)
