@@ -8,7 +8,7 @@ from search.report.comparison_tables import as_csv, text_tables
 from search.report.formats import NO_DIFFERENCE, interval, parameters, verdict
 from search.report.models import champion
 from search.report.results import Comparison, LossSummary, Pair
-from search.report.rows import COLUMNS, Output, Row, SeedStatistics, mean_of
+from search.report.rows import COLUMNS, Column, Output, Row, SeedStatistics, mean_of
 from search.report.text_table import TextTable, as_markdown, rows_as_markdown
 from search.selection import Selection
 from search.tracking import LOSS, SEARCH, DescribedModel, Registration, SummaryRun
@@ -49,15 +49,14 @@ def _losses(comparison: Comparison) -> TextTable:
     objective = comparison.objective
     headers = [column.header.format(gallery=comparison.split.gallery) for column in SHOWN]
 
-    def mean(row: Row, position: int) -> str:
-        column = SHOWN[position]
+    def mean(column: Column, row: Row) -> str:
         return column.text(mean_of(column.entry(row, objective)))
 
     return TextTable(
         title="",
         header=(objective, *headers, f"{headers[-1]} of default"),
         rows=tuple(
-            (loss, *(mean(entry.tuned, position) for position in range(len(SHOWN))), mean(entry.default, -1))
+            (loss, *(mean(column, entry.tuned) for column in SHOWN), mean(SHOWN[-1], entry.default))
             for loss, entry in summary.losses.items()
         ),
         labels=1,
@@ -105,7 +104,8 @@ def _metrics(comparison: Comparison, entry: LossSummary) -> dict[str, float]:
             found[f"{column.key}/{metric}".rstrip("/")] = mean_of(value)
             if metric == objective and isinstance(value, SeedStatistics):
                 found[f"{column.key}/{metric}_std"] = value.std
-        found[f"default/{column.key}_{objective}"] = mean_of(column.entry(entry.default, objective))
+        name = column.key if column.metrics == "none" else f"{column.key}_{objective}"
+        found[f"default/{name}"] = mean_of(column.entry(entry.default, objective))
     found |= {f"trials/{state}": count for state, count in entry.trials}
     return {name: value for name, value in found.items() if value is not None}
 

@@ -107,7 +107,7 @@ class Finding(Result):
 
 
 class LossSummary(Result):
-    """The results of a search for one loss. What is not there yet is None.
+    """The results of a search for one loss. Results that do not exist yet are None.
 
     Attributes:
         trials: counts of the search's trials.
