@@ -27,7 +27,7 @@ ROOMS: dict[str, set[str]] = {
     "engines": {"base", "capacity", "ray_jobs"},
     "report": {
         "anytime", "comparison", "comparison_tables", "document", "drawing", "formats", "live.app", "models", "pairs",
-        "results", "sections.answer", "sections.effort", "sections.mosaic", "statistics", "summary",
+        "results", "rows", "sections.answer", "sections.effort", "sections.mosaic", "statistics", "summary",
         "text_table", "trial_page",
     },
     "driver": {

@@ -1,25 +1,30 @@
-"""A campaign's result: its types, its cells and its table."""
+"""A campaign's result: its types, cells and table."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
 from search.config.campaign import LOSS, VALIDATION, Campaign
-from search.report.results import ComparedCurve, LossSummary, Pair, Result, SeedStatistics, Summary
+from search.report.results import ComparedCurve, LossSummary, Pair, Summary
+from search.report.rows import Result
 from search.report.statistics import Tournament
 from search.report.text_table import NOTHING, TextTable, best_of
 from search.stages import Role
 from spaces.space import Value
 from trainables.metrics.table import DISTANCES, split_subset
 
-# What a campaign came to, as ``campaign.json`` holds it.
+# The types of ``campaign.json``.
 
 
 class Cell(Result):
-    """One number of the table: ``coordinates`` names its loss, its label on each axis, its configuration and metric.
+    """One number of the table.
 
-    ``values`` are those of the trained models, in our unit (0 to 1), of so many ``seeds``; empty where nothing
-    finished. ``mean`` is their mean, ``std`` their sample deviation. ``published`` is the paper's number in the same
-    unit.
+    Attributes:
+        coordinates: loss, label on each axis, configuration and metric.
+        values: values of the trained models, from 0 to 1 except for distances; empty if nothing finished.
+        seeds: number of seeds.
+        mean: mean of ``values``.
+        std: sample deviation of ``values``.
+        published: the paper's number in the same unit.
     """
 
     coordinates: Mapping[str, str]
@@ -31,11 +36,11 @@ class Cell(Result):
 
 
 class Optimism(Result):
-    """The mean ``objective`` of ``count`` configurations after each stage, of 0 to 1.
+    """The mean ``objective`` of ``count`` configurations after each stage, from 0 to 1.
 
     ``search``, ``confirmed`` and ``final`` (the trainings for the test) are on the validation classes, ``test`` on the
-    test classes, and ``test_small`` among as many of them as validate. A stage that one of the configurations lacks is
-    None.
+    test classes, and ``test_small`` on test galleries with as many classes as validation. A stage that a configuration
+    lacks is None.
     """
 
     objective: str
@@ -48,16 +53,24 @@ class Optimism(Result):
 
 
 class CampaignPair(Pair):
-    """Two rows of the table, which are called ``names`` there."""
+    """Two rows of the table with their ``names`` in it."""
 
     names: tuple[str, str]
 
 
 class Trend(Result):
-    """Whether ``metric`` rises along an ``axis`` of numbers, of the rows that ``coordinates`` names.
+    """The trend of ``metric`` along an ``axis`` of numbers.
 
-    ``change`` is that of a straight line through the means of the labels in their order, from the first to the last,
-    with its 95 % interval; ``p_holm`` is corrected for the trends of one test set. ``differ`` says whether it is there.
+    Attributes:
+        axis: name of the axis.
+        labels: the numbers, in their order.
+        coordinates: coordinates that the rows share.
+        metric: the metric.
+        change: difference between the ends of a straight line through the means of the labels in their order.
+        ci95: its 95 % interval.
+        p: its p-value.
+        p_holm: ``p`` corrected for the trends of one test set (Holm).
+        differ: True if the trend is significant.
     """
 
     axis: str
@@ -72,10 +85,17 @@ class Trend(Result):
 
 
 class FoldModel(Result):
-    """The model of one ``fold``, from 1, of a search's cross-validation; ``training`` numbers the seeds from 1.
+    """The model of one fold of a search's cross-validation.
 
-    ``validation`` is the ``objective`` of its best epoch on the classes that the fold leaves out, and ``test`` the
-    metrics of the table on the test classes, both in our unit.
+    Attributes:
+        search: name of the search.
+        loss: name of the loss.
+        role: role of the configuration.
+        training: number of the seed, from 1.
+        fold: number of the fold, from 1.
+        objective: the objective of the search.
+        validation: objective of the best epoch on the classes that the fold leaves out.
+        test: the table's metrics on the test classes.
     """
 
     search: str
@@ -89,13 +109,13 @@ class FoldModel(Result):
 
 
 class CampaignCurve(ComparedCurve):
-    """The curve of one ``way`` to search, named by its labels."""
+    """The curve of one ``way`` to search, named by its labels on the axes."""
 
     way: str
 
 
 class CampaignEpochs(Result):
-    """How many epochs all searches together trained: searching, confirming, and for the test."""
+    """Numbers of epochs of all searches: searching, confirming, and training for the test."""
 
     search: int
     confirm: int
@@ -103,14 +123,26 @@ class CampaignEpochs(Result):
 
 
 class CampaignResult(Result):
-    """What the campaign ``name`` came to; ``study`` says in words what it is about.
+    """The results of a campaign.
 
-    ``searches`` maps each search to its label on each axis, ``chosen`` each search and loss to the hyperparameters
-    that were chosen. ``tournaments`` ranks the losses and ``optimism`` follows the objective, by role. ``trends``
-    are along the axes of numbers, ``pairs`` between the rows of a column. ``left_out`` says which rows could not be
-    paired. ``folds`` has each model of a cross-validation. ``openings`` maps the digest of each test set to how often
-    it was opened. ``warnings`` says what was trained on images of an opened test set or chosen after opening, and which
-    axes are nothing to choose by.
+    Attributes:
+        name: name of the campaign.
+        study: description of the campaign in words.
+        searches: for each search, its label on each axis.
+        cells: the numbers of the table.
+        chosen: for each search and loss, the chosen hyperparameters.
+        tournaments: rankings of the losses by role.
+        published_tournaments: the same rankings of the published numbers.
+        optimism: mean objective after each stage by role.
+        pairs: differences between the rows of a column.
+        trends: trends along the axes of numbers.
+        left_out: sentences on rows that could not be paired.
+        folds: the models of cross-validations.
+        anytime: anytime curves, if the searches search in different ways.
+        epochs: numbers of epochs.
+        openings: for the digest of each test set, a sentence on its openings.
+        warnings: sentences on training with images of an opened test set, on choices after the opening, and on axes
+            that must not be chosen by.
     """
 
     name: str
@@ -131,24 +163,24 @@ class CampaignResult(Result):
     warnings: tuple[str, ...]
 
 
-# What a campaign measured: one number a search, loss, role and metric, with the paper's beside it.
+# The cells: one number per search, loss, role and metric, with the paper's number.
 
 ROLE, METRIC = "configuration", "metric"
-"""The coordinates of a cell beside its loss and its labels."""
+"""The coordinates of a cell in addition to its loss and its labels."""
 
 
 def unit(metric: str) -> float:
-    """What a table multiplies a metric by: papers print per cent, and distances as they are."""
+    """Return the factor of a metric in a table: 100 for per cent, as papers print, and 1 for distances."""
     return 1.0 if split_subset(metric)[0] in DISTANCES else 100.0
 
 
 def digits(metric: str) -> int:
-    """How many digits after the point a table prints of ``metric``, in that unit."""
+    """Return the number of decimals of ``metric`` in a table."""
     return 2 if unit(metric) > 1 else 3
 
 
 def measured(campaign: Campaign, summaries: Sequence[Summary]) -> list[Cell]:
-    """All cells, from the summaries of the campaign's searches."""
+    """Return all cells, from the summaries of the campaign's searches."""
     return [
         _cell(campaign, member.labels, loss, role, metric, summary.losses[loss])
         for member, summary in zip(campaign.members, summaries, strict=True)
@@ -159,7 +191,7 @@ def measured(campaign: Campaign, summaries: Sequence[Summary]) -> list[Cell]:
 
 
 def all_coordinates(campaign: Campaign) -> list[dict[str, str]]:
-    """The coordinates of all cells, which the campaign file alone says."""
+    """Return the coordinates of all cells, from the campaign file alone."""
     return [
         _coordinates(campaign, member.labels, loss, role, metric)
         for member in campaign.members
@@ -179,7 +211,8 @@ def _coordinates(campaign: Campaign, labels: Sequence[str], loss: str, role: Rol
 
 
 def _cell(campaign: Campaign, labels: Sequence[str], loss: str, role: Role, metric: str, entry: LossSummary) -> Cell:
-    found = _statistics(entry, role, metric)
+    row = entry.default if role is Role.DEFAULT else entry.tuned
+    found = row.confirmed if metric == VALIDATION else (row.test or {}).get(metric)
     return Cell(
         coordinates=_coordinates(campaign, labels, loss, role, metric),
         values=found.values if found else (),
@@ -190,11 +223,6 @@ def _cell(campaign: Campaign, labels: Sequence[str], loss: str, role: Role, metr
     )
 
 
-def _statistics(entry: LossSummary, role: Role, metric: str) -> SeedStatistics | None:
-    found = entry.of_role(role)
-    return found.confirmed if metric == VALIDATION else (found.test or {}).get(metric)
-
-
 def _published(campaign: Campaign, key: str, role: Role, metric: str) -> Iterator[float]:
     for published in campaign.config.published:
         if published.role is role and metric in published.metrics and key in published.cells:
@@ -202,14 +230,14 @@ def _published(campaign: Campaign, key: str, role: Role, metric: str) -> Iterato
             yield round(number / unit(metric), 6)
 
 
-# Axes of a campaign that are a sweep on the test classes: hyperparameters that no validation chose between.
+# Sweeps on the test classes: axes of hyperparameters among which no validation chooses.
 
 HYPERPARAMETERS = ("space", "training", "training_by_loss", "model")
-"""The sections whose settings a search could have chosen by validation."""
+"""The sections whose settings a search can choose by validation."""
 
 
 def sweeps(campaign: Campaign) -> Iterator[str]:
-    """A sentence where the table shows test metrics of several values of hyperparameters."""
+    """Yield a warning if the table shows test metrics of several values of hyperparameters."""
     table = campaign.config.table
     axes = [
         axis
@@ -218,20 +246,23 @@ def sweeps(campaign: Campaign) -> Iterator[str]:
     ]
     if axes and any(metric != VALIDATION for metric in table.metrics):
         yield (
-            f"not for choosing: {' and '.join(axes)} var{'y' if len(axes) > 1 else 'ies'} on the test classes, so to "
-            "take the best would be to choose by the test; a search chooses by validation"
+            f"not for choosing: {' and '.join(axes)} var{'y' if len(axes) > 1 else 'ies'} on the test classes, so "
+            "taking the best means choosing by the test; a search chooses by validation"
         )
 
 
-# The campaign's table, in the shape that its file asks for.
+# The table, with the rows and columns of the campaign file.
 
 Key = tuple[str, ...]
-"""The values of a row's, a column's or a cell's coordinates."""
+"""The values of the coordinates of a row, column or cell."""
 Cells = Mapping[Key, Cell]
 
 
 def columns_of(campaign: Campaign, cells: Iterable[Mapping[str, str]]) -> list[str]:
-    """What tells the columns of ``cells``, given by their coordinates, apart: what is no row and differs within one."""
+    """Return the coordinates that name the columns: those that are not rows and vary within a row.
+
+    ``cells`` has the coordinates of each cell.
+    """
     rows = campaign.config.table.rows
     found: dict[tuple[str, ...], set[str]] = {}
     keys = [key for key in (LOSS, *campaign.config.vary, ROLE, METRIC) if key not in rows]
@@ -242,7 +273,7 @@ def columns_of(campaign: Campaign, cells: Iterable[Mapping[str, str]]) -> list[s
 
 
 def campaign_table(campaign: Campaign, cells: Sequence[Cell], title: str, notes: Sequence[str]) -> TextTable:
-    """``cells`` in rows and columns; the paper's numbers stand in brackets."""
+    """Return ``cells`` in rows and columns, with the paper's numbers in brackets."""
     rows, columns = campaign.config.table.rows, columns_of(campaign, [cell.coordinates for cell in cells])
     values = {key: list(dict.fromkeys(cell.coordinates[key] for cell in cells)) for key in (*rows, *columns)}
     found = {tuple(cell.coordinates[key] for key in (*rows, *columns)): cell for cell in cells}
@@ -264,14 +295,14 @@ def campaign_table(campaign: Campaign, cells: Sequence[Cell], title: str, notes:
 
 
 def _has_a_best(campaign: Campaign) -> bool:
-    """Whether a column's rows are of one data set, and nothing that the test should not choose."""
+    """Return True if the rows of a column share a data set and may be ranked by the test."""
     axes = [labels for axis, labels in campaign.config.vary.items() if axis in campaign.config.table.rows]
     paths = [path for labels in axes for settings in labels.values() for path in settings]
     return not any(path.split(".")[0] == "dataset" for path in paths) and not list(sweeps(campaign))
 
 
 def _best(found: Cells, down: Sequence[Key], across: Sequence[Key], labels: int) -> Iterator[tuple[int, int]]:
-    """The highest mean of each column of a test metric."""
+    """Yield the cells with the highest mean of each column of a test metric."""
     for position, column in enumerate(across):
         cells = [found.get((*row, *column)) for row in down]
         metrics = {cell.coordinates[METRIC] for cell in cells if cell}

@@ -24,24 +24,78 @@ from search.config.campaign import LOSS, VALIDATION, Campaign
 from search.config.search_config import SearchSection
 from search.plan.search import OpenedSearch
 from search.report.anytime import compared_curves
-from search.report.comparison import image_set_of, rows_of
-from search.report.pairs import HOW, Comparable, comparable_rows, pairs_of
-from search.report.results import LossSummary, Row, RowKey, Summary
+from search.report.comparison import image_set_of
+from search.report.pairs import METHOD, Comparable, comparable_rows, pairs_of
+from search.report.results import LossSummary, Summary
+from search.report.rows import Row, RowKey, mean_of
 from search.report.statistics import LEVEL, Estimate, Tournament, holm, tournament
 from search.stages import Role
 
-# Which rows of a campaign's table differ on the test classes, column by column.
-
-PAIRED = f"each two rows of a column; {HOW} the pairs of one test set"
-
 Coordinates = Mapping[RowKey, Mapping[str, str]]
-"""The loss and the labels of each row that could be compared."""
+"""The loss and the labels of each row to compare."""
+
+# Pairs and trends on the test classes.
+
+PAIRED = f"all pairs of rows of a column; {METHOD} the pairs of one test set"
+
+
+def comparisons(
+    campaign: Campaign, results: Sequence[tuple[OpenedSearch, Summary]]
+) -> tuple[list[CampaignPair], list[Trend], list[str]]:
+    """Return the pairs and trends of the tested rows of each test set, and sentences on what is left out.
+
+    If the table has both roles, the tuned rows are compared.
+    """
+    config = campaign.config
+    coordinates, columns = paired_rows(campaign), paired_columns(campaign)
+    numbers = [axis for axis in config.vary if axis not in search_axes(campaign)]
+    pairs: list[CampaignPair] = []
+    found: list[Trend] = []
+    left_out: list[str] = []
+    image_sets = [image_set_of(search.plan.folder) for search, _ in results]
+    for image_set in dict.fromkeys(image_sets):
+        sharing = [result for result, its in zip(results, image_sets, strict=True) if its == image_set]
+        folders = [search.plan.folder for search, _ in sharing]
+        rows = [row for _, summary in sharing for row in summary.rows]
+        tested, missing = comparable_rows(folders, rows, tested_metrics(campaign), coordinates)
+        left_out += missing
+        if tested:
+            pairs += differences(tested, coordinates, config.table.rows, columns)
+            found += trends(tested, coordinates, numbers)
+    return pairs, found, left_out
+
+
+def tested_metrics(campaign: Campaign) -> list[str]:
+    """Return the metrics of the table that the test measures."""
+    return [name for name in campaign.config.table.metrics if name != VALIDATION]
+
+
+def paired_columns(campaign: Campaign) -> list[str]:
+    """Return the coordinates that name the columns within which rows are paired."""
+    return [key for key in columns_of(campaign, all_coordinates(campaign)) if key not in (ROLE, METRIC)]
+
+
+def paired_rows(campaign: Campaign) -> Coordinates:
+    """Return the rows that are paired: the tuned ones if the table has both roles."""
+    return rows_of_role(campaign, Role.TUNED if Role.TUNED in campaign.config.table.roles else Role.DEFAULT)
+
+
+def rows_of_role(campaign: Campaign, role: Role) -> Coordinates:
+    """Return the rows of the configurations with this role."""
+    return {
+        RowKey(search=member.config.name, loss=loss, role=role): {
+            LOSS: loss,
+            **dict(zip(campaign.config.vary, member.labels, strict=True)),
+        }
+        for member in campaign.members
+        for loss in member.config.loss_names
+    }
 
 
 def differences(
     tested: Comparable, coordinates: Coordinates, rows: Sequence[str], columns: Sequence[str]
 ) -> list[CampaignPair]:
-    """The pairs of rows that were tested on one test set; ``rows`` and ``columns`` shape the table."""
+    """Return the pairs of rows that were tested on one test set; ``rows`` and ``columns`` are those of the table."""
     names = {key: " ".join(found[axis] for axis in (*rows, *columns)) for key, found in coordinates.items()}
     return [
         CampaignPair(**dict(pair), names=(names[pair.first], names[pair.second]))
@@ -50,23 +104,21 @@ def differences(
 
 
 def wanted_pairs(coordinates: Coordinates, columns: Sequence[str]) -> list[tuple[RowKey, RowKey]]:
-    """Each two rows of a column."""
+    """Return all pairs of rows of a column."""
     by_column: dict[tuple[str, ...], list[RowKey]] = {}
     for key, found in coordinates.items():
         by_column.setdefault(tuple(found[axis] for axis in columns), []).append(key)
     return [pair for keys in by_column.values() for pair in itertools.combinations(keys, 2)]
 
 
-# Whether a metric rises along an axis of numbers: more proxies, a larger α, more validation classes.
-
 MIN_LABELS = 3
-"""Two are a pair."""
+"""A trend has at least three labels; two are a pair."""
 
 
 def trends(tested: Comparable, coordinates: Coordinates, axes: Sequence[str]) -> list[Trend]:
-    """The trends along each of ``axes`` whose labels are all numbers, of rows that were tested on one test set.
+    """Return the trends along each of ``axes`` whose labels are all numbers, of rows tested on one test set.
 
-    The labels count in their order, not by their size: 1, 3 and 12 proxies are three steps.
+    Labels are equidistant steps in their order, whatever their size: 1, 3 and 12 proxies are three steps.
     """
     found = [
         (axis, keys, _change(tested, [key for _, key in keys]))
@@ -91,7 +143,7 @@ def trends(tested: Comparable, coordinates: Coordinates, axes: Sequence[str]) ->
 
 
 def _lines(tested: Comparable, coordinates: Coordinates, axis: str) -> Iterator[list[tuple[str, RowKey]]]:
-    """Rows that differ in their number on ``axis`` alone, in its order."""
+    """Yield rows that only differ in their number on ``axis``, in its order."""
     if not all(_is_number(found[axis]) for found in coordinates.values()):
         return
     lines: dict[tuple[str, ...], list[tuple[str, RowKey]]] = {}
@@ -113,17 +165,17 @@ def _is_number(label: str) -> bool:
 
 
 def _change(tested: Comparable, keys: Sequence[RowKey]) -> Estimate:
-    """What the least-squares line through the rows' means gains from the first to the last."""
+    """Return the change of the least-squares line through the rows' means, from the first to the last."""
     steps = np.arange(len(keys)) - (len(keys) - 1) / 2
     weights = (len(keys) - 1) * steps / (steps**2).sum()
     return tested.rows.contrast(dict(zip(keys, weights.tolist(), strict=True)))
 
 
-# Anytime curves of a campaign that varies how it searches.
+# Anytime curves of campaigns that compare ways to search.
 
 
 def search_axes(campaign: Campaign) -> list[str]:
-    """The axes along which, all other labels alike, the searches go different ways."""
+    """Return the axes along which searches with otherwise equal labels search in different ways."""
     return [axis for position, axis in enumerate(campaign.config.vary) if _differs(campaign, position)]
 
 
@@ -136,14 +188,14 @@ def _differs(campaign: Campaign, position: int) -> bool:
 
 
 def _way(search: SearchSection) -> tuple[str | float | None, ...]:
-    """What says how a search searches."""
+    """Return the settings that define a way to search."""
     return search.sampler, search.pruner, search.trials, search.epochs
 
 
 def campaign_curves(campaign: Campaign, summaries: Sequence[Summary]) -> list[CampaignCurve]:
-    """For each loss the curve of each way to search, the mean over the other axis (seeds, say), if there is one.
+    """Return for each loss the curve of each way to search: the mean over the other axes (seeds, say).
 
-    Nothing where all searches go the same way, or where their values are those of different objectives.
+    None if all searches search in the same way, or if they differ in their objective.
     """
     axes = search_axes(campaign)
     if not axes or len({member.config.objective for member in campaign.members}) > 1:
@@ -154,97 +206,40 @@ def campaign_curves(campaign: Campaign, summaries: Sequence[Summary]) -> list[Ca
         for loss, entry in summary.losses.items():
             ways.setdefault(loss, {}).setdefault(" ".join(labels[axis] for axis in axes), []).append(entry)
     return [
-        CampaignCurve(loss=loss, way=way, points=curve.points, against=curve.against, cost_ratio=curve.cost_ratio)
+        CampaignCurve(way=way, **dict(curve))
         for loss, entries in ways.items()
         for way, curve in compared_curves(loss, entries).items()
     ]
 
 
-# What a campaign's rows come to beside each other on the test classes, one test set after the other.
-
-
-def comparisons(
-    campaign: Campaign, results: Sequence[tuple[OpenedSearch, Summary]]
-) -> tuple[list[CampaignPair], list[Trend], list[str]]:
-    """The pairs and the trends of rows that were tested, and sentences on what is left out.
-
-    Where the table has both configurations, it is the tuned ones that are compared.
-    """
-    config = campaign.config
-    coordinates, columns = paired_rows(campaign), paired_columns(campaign)
-    numbers = [axis for axis in config.vary if axis not in search_axes(campaign)]
-    pairs: list[CampaignPair] = []
-    found: list[Trend] = []
-    left_out: list[str] = []
-    image_sets = [image_set_of(search.plan.folder) for search, _ in results]
-    for image_set in dict.fromkeys(image_sets):
-        sharing = [result for result, its in zip(results, image_sets, strict=True) if its == image_set]
-        folders = [search.plan.folder for search, _ in sharing]
-        rows = [row for _, summary in sharing for row in rows_of(summary)]
-        tested, missing = comparable_rows(folders, rows, tested_metrics(campaign), coordinates)
-        left_out += missing
-        if tested:
-            pairs += differences(tested, coordinates, config.table.rows, columns)
-            found += trends(tested, coordinates, numbers)
-    return pairs, found, left_out
-
-
-def tested_metrics(campaign: Campaign) -> list[str]:
-    """The metrics of the table that the test measures."""
-    return [name for name in campaign.config.table.metrics if name != VALIDATION]
-
-
-def paired_columns(campaign: Campaign) -> list[str]:
-    """What tells the columns apart within which rows are paired."""
-    return [key for key in columns_of(campaign, all_coordinates(campaign)) if key not in (ROLE, METRIC)]
-
-
-def paired_rows(campaign: Campaign) -> Coordinates:
-    """The rows that are paired: the tuned ones where the table has both configurations."""
-    return rows_of_role(campaign, Role.TUNED if Role.TUNED in campaign.config.table.roles else Role.DEFAULT)
-
-
-def rows_of_role(campaign: Campaign, role: Role) -> Coordinates:
-    """The rows of the configurations with this role."""
-    return {
-        RowKey(search=member.config.name, loss=loss, role=role): {
-            LOSS: loss,
-            **dict(zip(campaign.config.vary, member.labels, strict=True)),
-        }
-        for member in campaign.members
-        for loss in member.config.loss_names
-    }
-
-
-# How a campaign's values went from the search to the test classes: what was flattering falls on the way.
+# Optimism: the objective after each stage, from the search to the test classes.
 
 
 def optimism(campaign: Campaign, summaries: Sequence[Summary]) -> dict[Role, Optimism]:
-    """The objective's mean over all searches and losses after each stage, by the table's roles.
+    """Return the objective's mean over all searches and losses after each stage, by the table's roles.
 
-    A stage that some search lacks, as trainings on all classes lack a validation, is None. Nothing where the searches
-    differ in their objective.
+    A stage that some search lacks is None: trainings on all classes have no validation. Empty if the searches differ in
+    their objective.
     """
     objectives = {summary.objective for summary in summaries}
     if len(objectives) > 1:
         return {}
     (objective,) = objectives
-    rows = [row for summary in summaries for row in rows_of(summary)]
+    rows = [row for summary in summaries for row in summary.rows]
     return {
         role: _optimism([row for row in rows if row.role is role], objective) for role in campaign.config.table.roles
     }
 
 
 def _optimism(rows: Sequence[Row], objective: str) -> Optimism:
-    tested = [(row.test or {}).get(objective) for row in rows]
     return Optimism(
         objective=objective,
         count=len(rows),
         search=_mean([row.search_value for row in rows]),
-        confirmed=_mean([row.confirmed.mean if row.confirmed else None for row in rows]),
-        final=_mean([row.final.mean if row.final else None for row in rows]),
-        test_small=_mean([row.test_small.mean if row.test_small else None for row in rows]),
-        test=_mean([entry.mean if entry else None for entry in tested]),
+        confirmed=_mean([mean_of(row.confirmed) for row in rows]),
+        final=_mean([mean_of(row.final) for row in rows]),
+        test_small=_mean([mean_of(row.test_small) for row in rows]),
+        test=_mean([mean_of((row.test or {}).get(objective)) for row in rows]),
     )
 
 
@@ -254,14 +249,14 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def optimism_sentences(found: Mapping[Role, Optimism]) -> Iterator[str]:
-    """A sentence a role, and one that tells apart what of the way down is the choice, the classes, and the gallery."""
+    """Yield a sentence per role, and one that splits the drop into choice, other classes and larger gallery."""
     for role, entry in found.items():
         scale = unit(entry.objective)
         stages = (
             (entry.search, "in the search"),
             (entry.confirmed, "confirmed"),
             (entry.final, "in the trainings for the test"),
-            (entry.test_small, "on as many test classes as validate"),
+            (entry.test_small, "on test galleries like validation"),
             (entry.test, "on the test classes"),
         )
         if values := [f"{value * scale:.2f} {words}" for value, words in stages if value is not None]:
@@ -269,19 +264,19 @@ def optimism_sentences(found: Mapping[Role, Optimism]) -> Iterator[str]:
         if None not in (way := (entry.search, entry.final, entry.test_small, entry.test)):
             lost = [f"{(before - after) * scale:+.2f}" for before, after in pairwise(cast("tuple[float, ...]", way))]
             choice, classes, gallery = lost
-            yield f"of the way down, {choice} is the choice, {classes} other classes, and {gallery} the larger gallery"
+            yield f"the drop: {choice} from the choice, {classes} from other classes, {gallery} from the larger gallery"
 
 
-# The tournament of a campaign's losses.
+# The tournament of the losses.
 
 
 def measured_mean(cell: Cell) -> float | None:
-    """Our number in a cell."""
+    """Return our number in a cell."""
     return cell.mean
 
 
 def published_number(cell: Cell) -> float | None:
-    """The paper's number in a cell."""
+    """Return the paper's number in a cell."""
     return cell.published
 
 
@@ -291,9 +286,9 @@ def standings(
     role: Role,
     number_in: Callable[[Cell], float | None] = measured_mean,
 ) -> Tournament | None:
-    """The losses that all searches share, ranked in each by the table's first test metric.
+    """Rank the losses that all searches share in each search, by the table's first test metric.
 
-    None where there is one search or one loss, or where a number is missing.
+    None with one search or one loss, and if a number is missing.
     """
     metric = next((name for name in campaign.config.table.metrics if name != VALIDATION), None)
     means = {

@@ -1,4 +1,4 @@
-"""A campaign's folder, and the checks before it begins."""
+"""Checks of a campaign before anything is created."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,18 +12,12 @@ from search.plan.runs import CampaignFolder, RunFolder
 from search.selection import Ledger, Selection
 from trainables.mistakes import Mistakes, raise_if_any
 
-# A campaign's own folder: ``campaign.yaml``, from its beginning, and ``campaign.json``, what it came to.
-
-
-# Everything that can be wrong with a campaign, before anything of it is created.
-
 
 def read_campaign_plans(content: Mapping[str, Any], runs: Path) -> tuple[Campaign, list[Plan]]:
-    """The campaign file ``content``, and the plans of its searches, which begin or go on below ``runs``.
+    """Validate the campaign file ``content`` and plan its searches, which start or resume below ``runs``.
 
     Raises:
-        Mistakes: all that can be known to be wrong with the file and any of its searches, or other searches than the
-            campaign may go on with.
+        Mistakes: all mistakes in the file and its searches, or searches that were removed or added too late.
     """
     plans: list[Plan] = []
 
@@ -37,13 +31,13 @@ def read_campaign_plans(content: Mapping[str, Any], runs: Path) -> tuple[Campaig
         raise Mistakes(list(dict.fromkeys([*_mistakes_of_form(content), *error.sentences]))) from error
     folder = CampaignFolder(runs, campaign.name)
     if RunFolder(runs, campaign.name).config.exists():
-        raise Mistakes(f"name: {campaign.name} is a search in {runs}; call the campaign something else.")
+        raise Mistakes(f"name: {campaign.name} is a search in {runs}; give the campaign another name.")
     raise_if_any([*_vanished(plans, folder), *_late(plans, folder)])
     return campaign, plans
 
 
 def _mistakes_of_form(content: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is wrong in the file itself, also between its searches, which is not looked at where one cannot begin."""
+    """Return the mistakes in the file itself: if a search cannot be planned, parsing stops before some of them."""
     try:
         parse_campaign(content)
     except Mistakes as error:
@@ -52,20 +46,20 @@ def _mistakes_of_form(content: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _vanished(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:
-    """What was tried stays in the table: a variant that did badly is not dropped silently."""
+    """Yield a mistake for searches that were removed: variants with bad results must not be dropped silently."""
     names = [plan.config.name for plan in plans]
     gone = [name for name in folder.searches() if name not in names and RunFolder(folder.runs, name).config.exists()]
     if gone:
         yield (
-            f"vary: {folder.name} began with {', '.join(gone)} too; put the labels back, or give the campaign a new "
-            "name. Labels may be added until the configurations are frozen; a table that changes after that says so."
+            f"vary: {folder.name} started with {', '.join(gone)} too; put the labels back, or give the campaign a new "
+            "name. Labels may be added until the configurations are frozen; later changes of the table are reported."
         )
 
 
 def _late(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:
-    """One opening is for all searches, so none may begin or join after it.
+    """Yield a mistake for searches that start after the choices are frozen: one opening serves all searches.
 
-    Openings by other searches of the same names are another campaign's, in another runs folder.
+    Openings by searches of the same names in another runs folder belong to another campaign.
     """
     begun = folder.searches() or [plan.config.name for plan in plans]
     late = ", ".join(
@@ -79,10 +73,10 @@ def _late(plans: Sequence[Plan], folder: CampaignFolder) -> Iterator[str]:
     if tested:
         yield (
             f"{late}: the test classes were opened for {', '.join(tested)}, and a campaign opens them once for all of "
-            "its searches; give the larger campaign a new name."
+            "its searches; give the extended campaign a new name."
         )
     else:
         yield (
             f"{late}: the configurations of {', '.join(frozen)} are frozen already, with the rows and pairs of their "
-            "table; give the larger campaign a new name."
+            "table; give the extended campaign a new name."
         )

@@ -21,18 +21,16 @@ from search.driver.synchronise import synchronise_campaign
 from search.plan.plan import Plan
 from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.search import OpenedSearch
-from search.report.comparison import chosen_after_opening, image_set_of, openings_told, rows_of, training_told
+from search.report.comparison import chosen_after_opening, image_set_of, openings_told, training_told
 from search.report.results import Summary, scored_openings
 from search.report.text_table import as_markdown, rows_as_markdown
 from search.selection import Family, Selection
 from search.stages import Role, Stage
 from search.trials import epochs_trained
 
-# The folds of a campaign's cross-validations one by one, as the thesis's Table 13 has them.
-
 
 def fold_models(campaign: Campaign, search: OpenedSearch) -> Iterator[FoldModel]:
-    """Each fold's model of what the table shows, of the first opening; none where the search has no folds."""
+    """Yield the models of each fold of the first opening, as in the thesis's Table 13; none without folds."""
     folder = search.plan.folder
     openings = scored_openings(folder.test)
     if not openings:
@@ -62,11 +60,8 @@ def fold_models(campaign: Campaign, search: OpenedSearch) -> Iterator[FoldModel]
                     )
 
 
-# The campaign's table as it is frozen with the choices.
-
-
 def campaign_family(campaign: Campaign) -> Family:
-    """What the campaign file alone says of its table, before there are numbers."""
+    """Return the rows, pairs and metrics of the table, which are frozen with the choices."""
     pairs = wanted_pairs(paired_rows(campaign), paired_columns(campaign))
     return Family(
         metrics=frozenset(tested_metrics(campaign)),
@@ -75,15 +70,12 @@ def campaign_family(campaign: Campaign) -> Family:
     )
 
 
-# From a campaign's searches to its result.
-
-
 def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Summary]]) -> CampaignResult:
-    """The result, derived from the searches' records.
+    """Return the result of a campaign, derived from the searches' records.
 
     Args:
         campaign: the campaign.
-        results: its searches with their summaries, in the order of its members.
+        results: its searches and their summaries, in the order of its members.
     """
     searches, summaries = [search for search, _ in results], [summary for _, summary in results]
     cells = measured(campaign, summaries)
@@ -92,7 +84,7 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Su
     by_image_set: dict[str, list[RunFolder]] = {}
     for folder in folders:
         by_image_set.setdefault(image_set_of(folder), []).append(folder)
-    tested = [row.key for summary in summaries for row in rows_of(summary) if row.test]
+    tested = [row.key for summary in summaries for row in summary.rows if row.test]
     return CampaignResult(
         name=campaign.name,
         study=campaign.config.study,
@@ -102,7 +94,7 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Su
         },
         cells=tuple(cells),
         chosen={
-            summary.name: {loss: entry.confirmed.params for loss, entry in summary.losses.items() if entry.confirmed}
+            summary.name: {loss: entry.chosen.params or {} for loss, entry in summary.losses.items() if entry.chosen}
             for summary in summaries
         },
         tournaments={
@@ -137,13 +129,10 @@ def _epochs(searches: Sequence[OpenedSearch], stage: Stage) -> int:
     return sum(epochs_trained(search.trials(loss, stage)) for search in searches for loss in search.config.loss_names)
 
 
-# What a campaign's run in MLflow shows.
-
-
 def record_campaign(plans: Iterable[Plan], campaign: Campaign, result: CampaignResult, folder: CampaignFolder) -> None:
-    """Write the campaign's run into MLflow: its table, and the epochs that its searches trained."""
+    """Write the campaign's run into MLflow: its table and numbers of epochs."""
     tables = campaign_tables(campaign, result, [])
-    sentence = f"{campaign.config.study} One run below this one a search."
+    sentence = f"{campaign.config.study} The runs below this one are its searches."
     synchronise_campaign(
         plans,
         campaign.name,

@@ -29,22 +29,22 @@ from search.report.text_table import NOTHING, TextTable
 from search.stages import Role
 from trainables.mistakes import Mistakes
 
-# What a paper prints is of its own setting: beside another one, which the command line asks for, it says nothing.
+# Published numbers hold for the paper's setting only; settings of the command line may change it.
 
-OF_PLACE = ("root", "cache")
-"""Where images lie, which their numbers do not depend on."""
+PLACE_KEYS = ("root", "cache")
+"""Settings of a data set's location, on which numbers do not depend."""
 SHOWN = 3
-"""So many entries that differ are named."""
+"""Number of differing entries that are named."""
 
-Cells = Mapping[str, Mapping[str, Any]]
-"""What each cell, as a campaign file names it, is trained with."""
+Settings = Mapping[str, Mapping[str, Any]]
+"""The settings of each cell, by its name in a campaign file."""
 
 
 def comparable(content: dict[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
-    """The campaign file ``content`` without the published numbers that are of another setting than its own.
+    """Return the campaign file ``content`` without published numbers that belong to another setting.
 
-    ``written`` is the file before the command line's settings: its numbers are of what stands in it. Each part that
-    loses numbers says why. A file with mistakes stays as it is.
+    ``written`` is the file before the settings of the command line, for which the numbers hold. Each section that loses
+    numbers gets the reason. A file with mistakes is returned unchanged.
     """
     if content == written:
         return content
@@ -60,8 +60,8 @@ def comparable(content: dict[str, Any], written: Mapping[str, Any]) -> dict[str,
     }
 
 
-def _kept(section: Printed, ours: Cells, theirs: Cells) -> dict[str, Any]:
-    """``section`` with the cells that are trained as they were; of losses that are left out nothing is said."""
+def _kept(section: Printed, ours: Settings, theirs: Settings) -> dict[str, Any]:
+    """Return ``section`` with the cells whose settings are unchanged; losses that are left out need no reason."""
     found = {key: list(_differing(ours[key], theirs[key])) for key in section.cells if key in ours and key in theirs}
     changes = list(dict.fromkeys(change for key in found for change in found[key]))
     gone = [key for key in theirs if key not in ours or found.get(key)]
@@ -81,15 +81,15 @@ def _reason(changes: Sequence[str]) -> str:
 
 
 def _cells(config: CampaignConfig) -> dict[str, dict[str, Any]]:
-    """What every cell of a campaign's table is trained with."""
+    """Return the settings of each cell of a campaign's table."""
     recipe = read_search(Path(config.recipe)) if config.recipe else {}
     found = {}
     for labels in product(*config.vary.values()):
         content = search_file(config, recipe, labels)
         search = validate_config(content).built
-        assert search is not None, "a search file of which nothing can be built"
+        assert search is not None, "a search file that cannot be built"
         images = content.get("dataset", {})
-        dataset = {key: value for key, value in images.items() if key not in OF_PLACE and value not in (None, False)}
+        dataset = {key: value for key, value in images.items() if key not in PLACE_KEYS and value not in (None, False)}
         for loss in search.loss_names:
             shown = search.of_loss(loss).model_dump(mode="json", include={"split", "model", "training"})
             space = {name: search.space.get(name, {}) for name in (loss, "training")}
@@ -97,16 +97,16 @@ def _cells(config: CampaignConfig) -> dict[str, dict[str, Any]]:
     return found
 
 
-# A campaign's result as tables of text, and as CSV for programs.
+# The result as tables of text and as CSV.
 
 MANY = 20
-"""With more pairs than this, only those that differ are shown."""
+"""With more pairs, only those that differ are shown."""
 
 
 def campaign_tables(campaign: Campaign, result: CampaignResult, settings: Sequence[str]) -> list[TextTable]:
-    """The table, what was chosen, folds, what the paper quotes, tournaments, curves, differences and trends.
+    """Return the table, choices, folds, quoted numbers, tournaments, curves, differences and trends.
 
-    ``settings`` are those of the command line.
+    ``settings`` are the settings of the command line.
     """
     title = f"{result.name}: {result.study}"
     tables = [campaign_table(campaign, result.cells, title, list(_notes(campaign, result, settings)))]
@@ -127,7 +127,7 @@ def campaign_tables(campaign: Campaign, result: CampaignResult, settings: Sequen
 
 
 def quoted_tables(config: CampaignConfig) -> list[TextTable]:
-    """What the paper prints beside which there is nothing of ours, in its units."""
+    """Return published numbers without a counterpart of ours, in the units of the paper."""
     return [
         TextTable(
             title=f"Printed, {quoted.source}",
@@ -144,7 +144,7 @@ def _printed(metric: str, value: float | None) -> str:
 
 
 def campaign_csv(result: CampaignResult) -> str:
-    """One cell a line, in our unit (0 to 1)."""
+    """Return one cell per line, with values from 0 to 1 except for distances."""
     text = io.StringIO()
     numbers = ("mean", "std", "published", "seeds")
     writer = csv.writer(text, lineterminator="\n")
@@ -157,7 +157,7 @@ def campaign_csv(result: CampaignResult) -> str:
 def _notes(campaign: Campaign, result: CampaignResult, settings: Sequence[str]) -> Iterator[str]:
     metrics = campaign.config.table.metrics
     measures = any(metric != VALIDATION and unit(metric) == 1 for metric in metrics)
-    distances = "; distances as they are" if measures else ""
+    distances = "; distances in their own unit" if measures else ""
     folds = " and folds" if any(member.config.split.folds for member in campaign.members) else ""
     yield f"per cent, mean ± sample deviation over training seeds{folds}{distances}"
     if VALIDATION in metrics:
@@ -195,7 +195,7 @@ def _chosen(campaign: Campaign, result: CampaignResult) -> TextTable:
 
 
 def folds_table(folds: Sequence[FoldModel]) -> TextTable:
-    """A row a fold: its best value on its own validation classes, and the test metrics of that model."""
+    """Return a table with a row per fold: its best value on its validation classes, and the model's test metrics."""
     objectives, metrics = list(dict.fromkeys(model.objective for model in folds)), list(folds[0].test)
     named: dict[str, Callable[[FoldModel], str]] = {
         "search": lambda model: model.search,
@@ -217,7 +217,7 @@ def folds_table(folds: Sequence[FoldModel]) -> TextTable:
             for model in folds
         ),
         labels=len(varying) + 2,
-        notes=(f"{VALIDATION}: {' or '.join(objectives)} on the classes that the fold leaves out, of the best epoch",),
+        notes=(f"{VALIDATION}: {' or '.join(objectives)} of the best epoch on the classes that the fold leaves out",),
     )
 
 
@@ -239,14 +239,15 @@ def _tournament(role: Role, found: Tournament, published: Tournament | None) -> 
 
 
 def _worth(found: Tournament) -> str:
-    """What the order of the losses says."""
+    """Return a sentence on the significance of the ranking."""
     if found.p is None or found.critical_difference is None:
-        return f"{found.settings} settings cannot tell whether the losses differ at all"
+        count = f"{found.settings} setting{'s' * (found.settings != 1)}, {len(found.standings)} losses"
+        return f"{count}: too few to test the ranks, or all of them tie"
     if found.p > LEVEL:
-        return f"the losses cannot be told apart by their ranks (Friedman's p {found.p:.3f}): any order is chance"
+        return f"{NO_DIFFERENCE} between the ranks of the losses (Friedman's p {found.p:.3f}): the order may be chance"
     return (
-        f"Friedman's p {found.p:.3f}; losses whose mean ranks are {found.critical_difference:.2f} or more apart differ "
-        "(Nemenyi, 5 % for all pairs)"
+        f"Friedman's p {found.p:.3f}; losses differ if their mean ranks are {found.critical_difference:.2f} or more "
+        "apart (Nemenyi, 5 % for all pairs)"
     )
 
 
@@ -269,7 +270,10 @@ def _differences(result: CampaignResult) -> TextTable:
         header=("pair", "difference", "95 % interval", "p (Holm)", ""),
         rows=tuple(_difference(pair) for pair in shown),
         labels=1,
-        notes=(*((f"pairs that differ in {pairs[0].metric}: {count}; {PAIRED}",) if pairs else ()), *result.left_out),
+        notes=(
+            *((f"significant differences of {pairs[0].metric}: {count} pairs; {PAIRED}",) if pairs else ()),
+            *result.left_out,
+        ),
     )
 
 
@@ -288,9 +292,9 @@ def _trends(found: Sequence[Trend]) -> TextTable:
         rows=tuple(_trend(trend) for trend in found),
         labels=1,
         notes=(
-            "a line through the labels in their order, from the first to the last; Holm: corrected over the trends "
-            "of one test set",
-            *([f"{same} of {len(found)} trends: {NO_DIFFERENCE}"] if same else []),
+            "change of a straight line from the first label to the last; Holm: corrected over the trends of one test "
+            "set",
+            *([f"no significant change in {same} of {len(found)} trends"] if same else []),
         ),
     )
 

@@ -1,4 +1,4 @@
-"""Checks of a campaign."""
+"""Checks of a campaign's stored result against its records."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -13,11 +13,11 @@ from search.plan.runs import CampaignFolder, RunFolder
 from search.report.summary import summarise
 
 GROWS = "openings"
-"""What the result says of the ledger, which goes on after the campaign."""
+"""The part of the result about the ledger, which later openings extend."""
 
 
 def verify_campaign(folder: CampaignFolder) -> Iterator[Check]:
-    """The checks of the campaign in ``folder``, one after the other, up to the first one that finds something."""
+    """Yield the checks of the campaign in ``folder``, up to the first one that fails."""
     yield from guarded(lambda: _checks(folder))
 
 
@@ -52,7 +52,7 @@ def _is_done(records: Records) -> bool:
 
 def _problems(folder: CampaignFolder, campaign: Campaign, members: Sequence[Records]) -> Iterator[str]:
     if not folder.result.exists():
-        yield f"campaign.json: nothing is stored, and all searches of {campaign.name} are done."
+        yield f"campaign.json is missing, and all searches of {campaign.name} are done."
         return
     anew = campaign_result(campaign, [(records.search, summarise(records.search)) for records in members])
     stored, recomputed = json.loads(folder.result.read_text()), as_json(anew.model_dump(mode="json"))

@@ -1,4 +1,4 @@
-"""Parent runs and chosen models as MLflow shows them."""
+"""Runs and chosen models of a search as MLflow shows them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,22 +7,27 @@ from search.plan.runs import RunFolder
 from search.report.comparison_tables import as_csv, text_tables
 from search.report.formats import NO_DIFFERENCE, interval, parameters, verdict
 from search.report.models import champion
-from search.report.results import Comparison, LossSummary, Pair, SeedInterval, SeedStatistics
-from search.report.text_table import NOTHING, TextTable, as_markdown, rows_as_markdown
+from search.report.results import Comparison, LossSummary, Pair
+from search.report.rows import COLUMNS, Column, Output, Row, SeedStatistics, mean_of
+from search.report.text_table import TextTable, as_markdown, rows_as_markdown
 from search.selection import Selection
 from search.tracking import LOSS, SEARCH, DescribedModel, Registration, SummaryRun
+from spaces.space import Value
 from trainables.inference.model_files import CARD, DESCRIPTION
 
-# What the runs in MLflow show that sum up others: a loss's, and the search's.
+# The parent runs: one per search, and one per loss below it.
+
+SHOWN = tuple(column for column in COLUMNS if Output.MLFLOW in column.outputs)
+"""The columns of the result table in MLflow."""
 
 
 def artifact_files(folder: RunFolder) -> list[Path]:
-    """The files of a search that its run in MLflow keeps a copy of, those of them that are there."""
+    """Return the existing files of a search that its run in MLflow keeps a copy of."""
     return [path for path in (folder.config, folder.split, folder.report) if path.exists()]
 
 
 def search_run(comparison: Comparison, folder: RunFolder, description: str) -> SummaryRun:
-    """What the run of a search shows, from the ``comparison`` of it alone, above what its ``description`` says."""
+    """Return the run of a search, from the ``comparison`` of it alone; ``description`` ends the run's description."""
     (summary,) = comparison.searches
     entries = summary.losses.values()
     return SummaryRun(
@@ -38,8 +43,28 @@ def search_run(comparison: Comparison, folder: RunFolder, description: str) -> S
     )
 
 
+def _losses(comparison: Comparison) -> TextTable:
+    """Return the objective of each loss, and of its default in the last column: narrow enough for a description."""
+    (summary,) = comparison.searches
+    objective = comparison.objective
+    headers = [column.header.format(gallery=comparison.split.gallery) for column in SHOWN]
+
+    def mean(column: Column, row: Row) -> str:
+        return column.text(mean_of(column.entry(row, objective)))
+
+    return TextTable(
+        title="",
+        header=(objective, *headers, f"{headers[-1]} of default"),
+        rows=tuple(
+            (loss, *(mean(column, entry.tuned) for column in SHOWN), mean(SHOWN[-1], entry.default))
+            for loss, entry in summary.losses.items()
+        ),
+        labels=1,
+    )
+
+
 def loss_run(comparison: Comparison, loss: str) -> SummaryRun:
-    """What the run of ``loss`` shows, from the ``comparison`` of its search alone: the objective after each stage."""
+    """Return the run of ``loss``, from the ``comparison`` of its search alone."""
     (summary,) = comparison.searches
     entry = summary.losses[loss]
     pairs = {
@@ -53,53 +78,14 @@ def loss_run(comparison: Comparison, loss: str) -> SummaryRun:
     return SummaryRun(
         description="\n\n".join(_sentences(entry)),
         tags={"holdout.openings": comparison.openings, **pairs},
-        metrics=_metrics(comparison, loss),
-        params=entry.confirmed.params if entry.confirmed else {},
+        metrics=_metrics(comparison, entry),
+        params=_chosen_params(entry),
     )
-
-
-def _losses(comparison: Comparison) -> TextTable:
-    """The objective of each loss after each stage, and of its default at the end: narrow enough for a description."""
-    (summary,) = comparison.searches
-    objective = comparison.objective
-    return TextTable(
-        title="",
-        header=(objective, "search", "confirmed", "test", "test of default"),
-        rows=tuple(
-            (
-                loss,
-                *(_number(value) for value in (_search_value(entry), _mean(entry.confirmed))),
-                *(_number(_mean((tested or {}).get(objective))) for tested in (entry.test, entry.default.test)),
-            )
-            for loss, entry in summary.losses.items()
-        ),
-        labels=1,
-        notes=(),
-    )
-
-
-def _search_value(entry: LossSummary) -> float | None:
-    if entry.confirmed:
-        return entry.confirmed.search_value
-    return entry.best.value if entry.best else None
-
-
-def _mean(values: SeedStatistics | None) -> float | None:
-    return values.mean if values else None
-
-
-def _std(values: SeedStatistics | None) -> float | None:
-    return values.std if values else None
-
-
-def _number(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.4f}"
 
 
 def _sentences(entry: LossSummary) -> Iterator[str]:
-    chosen = entry.confirmed or entry.best
-    if chosen:
-        yield f"Trial {chosen.number}: {parameters(chosen.params)}."
+    if entry.tuned.params is not None:
+        yield f"Trial {entry.tuned.number}: {parameters(entry.tuned.params)}."
     for finding in entry.diagnostics:
         yield f"{finding.sentence}."
 
@@ -108,31 +94,32 @@ def _pair_tag(pair: Pair) -> str:
     return ".".join(("holdout", "pair", pair.first.loss, pair.first.role, pair.second.loss, pair.second.role))
 
 
-def _metrics(comparison: Comparison, loss: str) -> dict[str, float]:
-    """By stage, which is before the slash: MLflow makes a group of charts of it."""
-    entry, objective = comparison.searches[0].losses[loss], comparison.objective
-    default, test, default_test = entry.default, entry.test or {}, entry.default.test or {}
-    metrics: dict[str, float | None] = {
-        f"search/{objective}": _search_value(entry),
-        f"confirmed/{objective}": _mean(entry.confirmed),
-        f"confirmed/{objective}_std": _std(entry.confirmed),
-        **{f"test/{name}": _mean(test.get(name)) for name in comparison.test_metrics},
-        f"test/{objective}_std": _std(test.get(objective)),
-        f"default/search_{objective}": default.value,
-        f"default/confirmed_{objective}": _mean(default.confirmed),
-        f"default/test_{objective}": _mean(default_test.get(objective)),
-        "trials/complete": entry.trials.complete,
-        "trials/pruned": entry.trials.pruned,
-        "trials/failed": entry.trials.failed,
-    }
-    return {name: value for name, value in metrics.items() if value is not None}
+def _metrics(comparison: Comparison, entry: LossSummary) -> dict[str, float]:
+    """Return the metrics by stage; MLflow groups its charts by the part before the slash."""
+    objective = comparison.objective
+    found: dict[str, float | None] = {}
+    for column in SHOWN:
+        for metric in column.metric_names(objective, comparison.test_metrics):
+            value = column.entry(entry.tuned, metric)
+            found[f"{column.key}/{metric}".rstrip("/")] = mean_of(value)
+            if metric == objective and isinstance(value, SeedStatistics):
+                found[f"{column.key}/{metric}_std"] = value.std
+        name = column.key if column.metrics == "none" else f"{column.key}_{objective}"
+        found[f"default/{name}"] = mean_of(column.entry(entry.default, objective))
+    found |= {f"trials/{state}": count for state, count in entry.trials}
+    return {name: value for name, value in found.items() if value is not None}
 
 
-# The chosen models of a search as MLflow shows them: their cards, with what the test said of them.
+def _chosen_params(entry: LossSummary) -> dict[str, Value]:
+    """Return the chosen hyperparameters; none before the choice."""
+    return dict(entry.chosen.params or {}) if entry.chosen else {}
+
+
+# The chosen models: their cards, with their test values.
 
 
 def described_models(comparison: Comparison, folder: RunFolder) -> dict[str, DescribedModel]:
-    """The models that lie in ``folder``, by loss, from the ``comparison`` of its search alone."""
+    """Return the models in ``folder`` by loss, from the ``comparison`` of its search alone."""
     (summary,) = comparison.searches
     found = {loss: folder.model(loss) for loss in summary.losses}
     return {
@@ -145,7 +132,8 @@ def described_models(comparison: Comparison, folder: RunFolder) -> dict[str, Des
 def _described(comparison: Comparison, folder: RunFolder, loss: str, path: Path) -> DescribedModel:
     (summary,) = comparison.searches
     entry = summary.losses[loss]
-    test = {name: entry.test[name] for name in comparison.test_metrics if name in entry.test} if entry.test else {}
+    scores = entry.tuned.test or {}
+    test = {name: scores[name] for name in comparison.test_metrics if name in scores}
     return DescribedModel(
         folder=path,
         description=_without_head((path / CARD).read_text()),
@@ -155,34 +143,34 @@ def _described(comparison: Comparison, folder: RunFolder, loss: str, path: Path)
             "holdout.split": summary.split.digest,
             "holdout.selection": Selection.load(folder.selection).digest,
             "holdout.openings": comparison.openings,
-            **{f"holdout.test.{name}": _said(statistics) for name, statistics in test.items()},
+            **{f"holdout.test.{name}": _score(score) for name, score in test.items()},
         },
-        metrics={f"test/{name}": statistics.mean for name, statistics in test.items()},
-        params=entry.confirmed.params if entry.confirmed else {},
+        metrics={f"test/{name}": score.mean for name, score in test.items()},
+        params=_chosen_params(entry),
     )
 
 
 def registration(comparison: Comparison, name: str) -> Registration:
-    """How the models of a search that has chosen are registered under ``name``; the ``comparison`` is of it alone."""
+    """Return the registration of a search's chosen models under ``name``, from the ``comparison`` of it alone."""
     (summary,) = comparison.searches
     best = champion(comparison)
     return Registration(
         name=name,
         description=(
-            f"The chosen models of the search {summary.name}, a version a loss. The alias is `champion` on the best on "
-            "the test classes where it can be told from every other loss's (a single one's from its default), else "
-            "`candidate`."
+            f"The chosen models of the search {summary.name}, one version per loss. The best on the test classes has "
+            "the alias `champion` if it differs significantly from those of all other losses (a single loss: from its "
+            "default), else `candidate`."
         ),
         best=best.loss,
         distinguishable=best.distinguishable,
     )
 
 
-def _said(test: SeedInterval) -> str:
-    return f"{test.mean:.4f} {interval(test.ci95)}" if test.ci95 else f"{test.mean:.4f}"
+def _score(score: SeedStatistics) -> str:
+    return f"{score.mean:.4f} {interval(score.ci95)}" if score.ci95 else f"{score.mean:.4f}"
 
 
 def _without_head(card: str) -> str:
-    """The card without what the Hugging Face Hub reads of it, which is no Markdown."""
+    """Return the card without the metadata of the Hugging Face Hub, which is not Markdown."""
     parts = card.split("---\n", 2)
     return parts[2].lstrip() if len(parts) == 3 and not parts[0] else card

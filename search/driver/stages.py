@@ -9,7 +9,7 @@ from typing import Any
 from search.plan.plan import training_of
 from search.plan.search import OpenedSearch
 from search.report.comparison import Comparison, compare, family_of, shown_metrics
-from search.report.results import Row
+from search.report.rows import Row
 from search.report.summary import Summary, write_summary
 from search.selection import (
     EXPORTED,
@@ -169,9 +169,6 @@ def _shared_seed(search: OpenedSearch, stage: Stage, index: int) -> int:
 
 # The end of the select stage: from a search's studies to its frozen selection.
 
-NO_VALUES: Mapping[str, None] = dict.fromkeys(("params", "search_value", "confirmed", "final", "test", "test_small"))
-"""Of a row before the test: which rows there are is frozen, and not what they come to."""
-
 
 class NothingToSelect(Failure):
     """No configuration of any loss could be confirmed; the message says so."""
@@ -248,7 +245,7 @@ def _study_digests(search: OpenedSearch) -> dict[str, str]:
 
 def _own_family(search: OpenedSearch, computed: Sequence[str], chosen: Mapping[str, Confirmation]) -> Family:
     rows = [
-        Row(search=search.name, loss=loss, role=role, number=number, **NO_VALUES)
+        Row(search=search.name, loss=loss, role=role, number=number)
         for loss, entry in chosen.items()
         for role, number in ((Role.DEFAULT, 0), (Role.TUNED, entry.number))
     ]

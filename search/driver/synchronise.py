@@ -121,7 +121,7 @@ def _register(
     outcome: Outcome, projection: Projection, name: str, models: Mapping[str, tuple[str, DescribedModel]]
 ) -> Registered:
     wanted = registration(outcome.comparison, name)
-    chosen = [loss for loss, entry in outcome.summary.losses.items() if entry.confirmed]
+    chosen = [loss for loss, entry in outcome.summary.losses.items() if entry.chosen]
     if missing := [loss for loss in chosen if loss not in models]:
         search = outcome.search.name
         raise Mistakes(

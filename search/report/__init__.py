@@ -1,1 +1,1 @@
-"""What a search came to."""
+"""Results of searches: summaries, comparisons, tables and reports."""

@@ -1,4 +1,4 @@
-"""Anytime curves: the best value so far over the epochs spent."""
+"""Anytime curves: the best value so far against the epochs spent by all trials."""
 
 import math
 import statistics
@@ -18,35 +18,31 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 
-# Anytime curves: the best value so far against the epochs spent.
-#
-# A curve is an array over the epochs of a search in the order in which they ended: its e-th entry is the best value
-# after e + 1 epochs, whichever trials spent them.
-
 Curve = NDArray[np.float64]
+"""An array over the epochs of all trials, in the order of their ends: entry e is the best value after e + 1 epochs."""
 
 MIN_SEARCHES = 4
 NEVER = 99.0
-"""As a logarithm, more than any ratio; infinity is no number to subtract."""
+"""The log ratio of a curve that never reaches the value: larger than any other, and finite for subtraction."""
 
 
 def mean_curve(curves: Sequence[Curve]) -> Curve:
-    """The mean of several searches' curves, as far as all of them go."""
+    """Return the mean of several searches' curves, up to the end of the shortest."""
     shortest = min(len(curve) for curve in curves)
     mean: Curve = np.mean([curve[:shortest] for curve in curves], axis=0)
     return mean
 
 
 def epochs_to_reach(curve: Curve, value: float) -> int | None:
-    """After how many epochs ``curve`` first reaches ``value``; None where it never does."""
+    """Return the number of epochs after which ``curve`` first reaches ``value``; None if it never does."""
     reached = np.flatnonzero(curve >= value)
     return int(reached[0]) + 1 if len(reached) else None
 
 
 def cost_ratio(curve: Curve, other: Curve) -> float | None:
-    """The epochs that ``curve`` needs to reach the end value of ``other``, over those that ``other`` needed for it.
+    """Return the epochs that ``curve`` needs to reach the final value of ``other``, divided by those of ``other``.
 
-    Below 1 ``curve`` is the cheaper; None where it never gets there.
+    Below 1, ``curve`` is cheaper. None if it never reaches the value.
     """
     needed = epochs_to_reach(curve, float(other[-1]))
     spent = epochs_to_reach(other, float(other[-1]))
@@ -55,13 +51,13 @@ def cost_ratio(curve: Curve, other: Curve) -> float | None:
 
 
 def certain_cost_ratio(curves: Sequence[Curve], others: Sequence[Curve]) -> float | None:
-    """The cost ratio of the mean curves of two ways to search, where it is more than chance.
+    """Return the cost ratio of the mean curves of two groups of searches if it is significant, else None.
 
-    Two searches that differ in their seed alone have a ratio too. The searches are dealt to the two ways anew, in all
-    ways or in 999; None where a ratio as extreme as this one comes in more than 5 % of them, as it always does with
-    fewer than four searches a way, and where the value is never reached.
+    The test permutes the searches between the groups, in all ways or in 999 random ones: the ratio is significant if at
+    most 5 % of permutations are as extreme, which takes at least four searches per group. None too if the value is
+    never reached.
     """
-    from scipy.stats import permutation_test  # half a second, for several searches alone
+    from scipy.stats import permutation_test  # takes 0.5 s to import
 
     if min(len(curves), len(others)) < MIN_SEARCHES:
         return None
@@ -77,10 +73,10 @@ def certain_cost_ratio(curves: Sequence[Curve], others: Sequence[Curve]) -> floa
     return None if found.pvalue > LEVEL else cost_ratio(mean_curve(curves), mean_curve(others))
 
 
-# A study's anytime curve: its incumbents, in the order in which epochs ended.
+# The curve of a study.
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
-"""Where a curve is shown: after these shares of the epochs."""
+"""A curve is shown after these shares of the epochs."""
 
 
 def incumbents(
@@ -88,12 +84,12 @@ def incumbents(
     value_of: Callable[[Sequence[EpochRecord]], float | None],
     confirmed: Mapping[int, float],
 ) -> tuple[Incumbent, ...]:
-    """Each improvement of a search, in order.
+    """Return each improvement of a search, in order.
 
     Args:
-        trials: the trials of a search study; what pruned and failed ones measured counts as well.
-        value_of: a trial's value by its records so far; None while it has none.
-        confirmed: the confirmed means that are known, by trial.
+        trials: the trials of a search study, pruned and failed ones included.
+        value_of: returns a trial's value from its records so far; None while it has none.
+        confirmed: confirmed means by trial.
     """
     ended = sorted(
         (record["end"], trial.number, count)
@@ -112,7 +108,7 @@ def incumbents(
 
 
 def curve_of(incumbents: Sequence[Incumbent], epochs: int) -> Curve:
-    """The whole curve of a search of ``epochs`` epochs, a value an epoch; minus infinity before the first value."""
+    """Return the curve of a search of ``epochs`` epochs; minus infinity before the first value."""
     curve: Curve = np.full(epochs, -np.inf)
     for incumbent in incumbents:
         curve[incumbent.epochs - 1 :] = incumbent.value
@@ -120,12 +116,12 @@ def curve_of(incumbents: Sequence[Incumbent], epochs: int) -> Curve:
 
 
 def compared_curves(loss: str, entries: Mapping[str, Sequence[LossSummary]]) -> dict[str, ComparedCurve]:
-    """The curves of ``loss`` beside each other at a few points, and what each costs against the first.
+    """Return the curves of ``loss`` at a few points, and the cost of each relative to the first.
 
     Args:
-        loss: the loss.
-        entries: for each label what the summaries of its searches say of the loss; their mean curve is the label's.
-            Those that have no value are left out.
+        loss: name of the loss.
+        entries: for each label, the results of its searches for the loss; their mean is the curve of the label.
+            Searches without values are left out.
     """
     valued = {label: [entry for entry in found if entry.anytime] for label, found in entries.items()}
     curves = {
@@ -148,7 +144,7 @@ def _points(curve: Curve, entries: Sequence[LossSummary]) -> tuple[CurvePoint, .
 
 
 def _point(curve: Curve, share: float, entries: Sequence[LossSummary]) -> CurvePoint:
-    """The curve after a share of its epochs."""
+    """Return the curve after a share of its epochs."""
     epochs = math.ceil(share * len(curve))
     last = [[step for step in entry.anytime if step.epochs <= epochs][-1:] for entry in entries]
     confirmed = [step.confirmed for steps in last for step in steps if step.confirmed is not None]
@@ -159,20 +155,17 @@ def _point(curve: Curve, share: float, entries: Sequence[LossSummary]) -> CurveP
     )
 
 
-# Anytime curves as a table.
-
-
 def anytime_table(
     objective: str, curves: Sequence[tuple[str, ComparedCurve]], number: Callable[[float], str]
 ) -> TextTable:
-    """Curves beside each other, each with its name and its values as ``number`` writes them."""
-    notes = ["below a value: the mean that its configuration was confirmed with, where it was"] if curves else []
+    """Return a table of named curves, one per row; ``number`` returns a value as text."""
+    notes = ["below a value: the confirmed mean of its configuration, if it was confirmed"] if curves else []
     for name, curve in curves:
         if curve.cost_ratio is not None:
             reached = f"takes {curve.cost_ratio:.2f} × the epochs to reach the best value of"
             notes.append(f"{name} {reached} {curve.against}/{curve.loss} (permutation of the searches, 5 %)")
     if any(curve.against is not None and curve.cost_ratio is None for _, curve in curves):
-        notes.append(f"what differs otherwise may be chance: that takes {MIN_SEARCHES} searches a way or more to tell")
+        notes.append(f"other differences are not significant, which takes at least {MIN_SEARCHES} searches per curve")
     return TextTable(
         title=f"Best {objective} so far, by the epochs spent",
         header=("loss", *(f"{share:.0%} of the epochs" for share in SHARES)),

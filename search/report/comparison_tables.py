@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from search.report.anytime import anytime_table
 from search.report.formats import (
@@ -13,16 +14,47 @@ from search.report.formats import (
     pair_name,
     parameters,
     shown_rows,
-    spread,
-    trial_name,
     verdict,
 )
-from search.report.pairs import HOW
-from search.report.results import Comparison, LossSummary, Pair, Row, SeedInterval, SeedStatistics
-from search.report.text_table import NOTHING, TextTable, best_of
+from search.report.pairs import METHOD
+from search.report.results import Comparison, LossSummary, Pair
+from search.report.rows import COLUMNS, Column, Entry, Output, Row, SeedStatistics, mean_of
+from search.report.text_table import TextTable, best_of
 from search.stages import Role
 
-# The comparison as CSV, for programs.
+# The columns of the result table that an output shows.
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilledColumn:
+    """A column for one metric, with an entry per row."""
+
+    column: Column
+    metric: str
+    entries: tuple[Entry, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no row has an entry."""
+        return all(entry is None for entry in self.entries)
+
+
+def filled_columns(comparison: Comparison, rows: Sequence[Row], output: Output) -> list[FilledColumn]:
+    """Return the columns that ``output`` shows; while the test is sealed, its column is that of the objective."""
+    objective = comparison.objective
+    return [
+        FilledColumn(column=column, metric=metric, entries=tuple(column.entry(row, metric) for row in rows))
+        for column in COLUMNS
+        if output in column.outputs
+        for metric in column.metric_names(objective, comparison.test_metrics or (objective,))
+    ]
+
+
+def _header(comparison: Comparison, filled: FilledColumn) -> str:
+    return filled.column.header.format(gallery=comparison.split.gallery)
+
+
+# The comparison as CSV.
 
 HEADER = (
     "search", "loss", "role", "trial", "against_search", "against_loss", "against_role", "metric", "stage", "epochs",
@@ -30,11 +62,11 @@ HEADER = (
 )  # fmt: skip
 
 Record = dict[str, str | int | float | None]
-"""A line, by column; what is missing stays empty."""
+"""A line, by column; missing columns are empty."""
 
 
 def as_csv(comparison: Comparison) -> str:
-    """One number a line: a row's value at a stage, a pair's difference, or a curve's value after some epochs."""
+    """Return one number per line: a row's value at a stage, a pair's difference, or a curve's value at an epoch."""
     text = io.StringIO()
     writer = csv.DictWriter(text, HEADER, lineterminator="\n")
     writer.writeheader()
@@ -43,38 +75,29 @@ def as_csv(comparison: Comparison) -> str:
 
 
 def _records(comparison: Comparison) -> Iterator[Record]:
-    for row in comparison.rows:
-        yield from _of_row(comparison, row)
+    columns = filled_columns(comparison, comparison.rows, Output.CSV)
+    for position, row in enumerate(comparison.rows):
+        name: Record = {"search": row.search, "loss": row.loss, "role": row.role, "trial": row.number}
+        for filled in columns:
+            if (entry := filled.entries[position]) is not None:
+                yield {**name, "metric": filled.metric, "stage": filled.column.key, **_numbers(entry)}
     for pair in comparison.pairs:
-        yield _of_pair(pair)
+        yield _pair_record(pair)
     for curve in comparison.anytime:
-        name: Record = {"search": curve.search, "loss": curve.loss}
+        of_curve: Record = {"search": curve.search, "loss": curve.loss, "metric": comparison.objective}
         for point in curve.points:
             if point.value is not None:
-                value: Record = {"epochs": point.epochs, "mean": point.value}
-                yield {**name, "metric": comparison.objective, "stage": "best so far", **value}
+                yield {**of_curve, "stage": "best so far", "epochs": point.epochs, "mean": point.value}
 
 
-def _of_row(comparison: Comparison, row: Row) -> Iterator[Record]:
-    objective = comparison.objective
-    name: Record = {"search": row.search, "loss": row.loss, "role": row.role, "trial": row.number}
-    if row.search_value is not None:
-        yield {**name, "metric": objective, "stage": "search", "mean": row.search_value}
-    for stage, values in (("confirmed", row.confirmed), ("final", row.final), ("test_small", row.test_small)):
-        if values:
-            yield {**name, "metric": objective, "stage": stage, **_statistics(values)}
-    if row.test:
-        for metric in comparison.test_metrics:
-            yield {**name, "metric": metric, "stage": "test", **_statistics(row.test[metric])}
+def _numbers(entry: float | SeedStatistics) -> Record:
+    if not isinstance(entry, SeedStatistics):
+        return {"mean": entry}
+    low, high = entry.ci95 or (None, None)
+    return {"mean": entry.mean, "std": entry.std, "ci95_low": low, "ci95_high": high, "seeds": entry.seeds}
 
 
-def _statistics(values: SeedStatistics) -> Record:
-    ci95 = values.ci95 if isinstance(values, SeedInterval) else None
-    low, high = ci95 or (None, None)
-    return {"mean": values.mean, "std": values.std, "ci95_low": low, "ci95_high": high, "seeds": values.seeds}
-
-
-def _of_pair(pair: Pair) -> Record:
+def _pair_record(pair: Pair) -> Record:
     low, high = pair.ci95
     return {
         "search": pair.first.search,
@@ -94,61 +117,63 @@ def _of_pair(pair: Pair) -> Record:
     }
 
 
-# The comparison as tables of text, with everything that it says.
+# The whole comparison: ``holdout compare``, Markdown and LaTeX.
 
 
 def text_tables(comparison: Comparison) -> list[TextTable]:
-    """The losses, the pairs where there are any, and the anytime curves where an epoch was trained."""
+    """Return the tables of the losses, of the pairs if there are any, and of the anytime curves."""
     tables = [_losses(comparison), pairs_table(comparison), _anytime(comparison)]
     return [table for table in tables if table.rows or table.notes]
 
 
 def _losses(comparison: Comparison) -> TextTable:
-    objective, metrics = comparison.objective, comparison.test_metrics
     rows = shown_rows(comparison)
-    small = any(row.test_small for row in rows)
-    first = 5 + small
-    tested = {name: [row.test[name].mean if row.test else None for row in rows] for name in metrics}
+    columns = [
+        filled
+        for filled in filled_columns(comparison, rows, Output.TABLE)
+        if not (filled.column.optional and filled.is_empty)
+    ]
+    tested = [filled.column.metrics == "test" for filled in columns]
+    sealed = [of_test and not comparison.test_metrics for of_test in tested]
     return TextTable(
-        title=f"{', '.join(summary.name for summary in comparison.searches)}: losses, default and tuned",
-        header=(
-            "loss",
-            "trial",
-            *(f"{stage}\n{objective}" for stage in ("search", "confirmed", "final")),
-            *([f"test, {comparison.split.gallery} classes\n{objective}"] if small else []),
-            *(f"test\n{name}" for name in metrics or [objective]),
-        ),
+        title=_title(comparison),
+        header=("loss", "trial", *(f"{_header(comparison, filled)}\n{filled.metric}".strip() for filled in columns)),
         rows=tuple(
             (
                 loss_label(comparison, row.search, row.loss),
-                trial_name(comparison, row),
-                NOTHING if row.search_value is None else f"{row.search_value:.4f}",
-                spread(row.confirmed),
-                spread(row.final),
-                *([spread(row.test_small)] if small else []),
-                *([spread((row.test or {}).get(name)) for name in metrics] or ["sealed"]),
+                row.name,
+                *(
+                    "sealed" if is_sealed else filled.column.text(filled.entries[position], long=True)
+                    for filled, is_sealed in zip(columns, sealed, strict=True)
+                ),
             )
-            for row in rows
+            for position, row in enumerate(rows)
         ),
         labels=2,
         notes=tuple(_notes(comparison)),
         best=frozenset(
-            cell for column, (name, means) in enumerate(tested.items(), first) for cell in best_of(column, name, means)
+            cell
+            for position, (filled, of_test) in enumerate(zip(columns, tested, strict=True), 2)
+            if of_test
+            for cell in best_of(position, filled.metric, list(map(mean_of, filled.entries)))
         ),
     )
 
 
+def _title(comparison: Comparison) -> str:
+    return f"{', '.join(summary.name for summary in comparison.searches)}: losses, default and tuned"
+
+
 def _notes(comparison: Comparison) -> Iterator[str]:
-    said: dict[str, list[str]] = {}
+    losses_with: dict[str, list[str]] = {}
     for summary in comparison.searches:
         for loss, entry in summary.losses.items():
             name = loss_label(comparison, summary.name, loss)
-            tuned, trials = entry.confirmed or entry.best, entry.trials
-            counts = f"{trials.complete} complete, {trials.pruned} pruned, {trials.failed} failed"
-            yield f"{name}: {parameters(tuned.params) if tuned else 'no trial finished'} ({counts})"
+            params = entry.tuned.params
+            yield f"{name}: {'no trial finished' if params is None else parameters(params)} ({entry.trials})"
             for sentence in sentences_of(entry):
-                said.setdefault(sentence, []).append(name)
-    for sentence, names in said.items():
+                losses_with.setdefault(sentence, []).append(name)
+    for sentence, names in losses_with.items():
         yield f"{', '.join(names)}: {sentence}"
     for summary in comparison.searches:
         if summary.noise:
@@ -159,31 +184,29 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         yield split.luck
     yield from comparison.warnings
     yield (
-        "search: one run, or the mean of equal ones; confirmed, final (validation of the trainings for the test): "
+        "search: one training, or the mean of equal ones; confirmed, final (validation of the trainings for the test): "
         f"mean ± sample deviation over seeds{' and folds' if split.folds else ''}; shrunk: towards the mean of all "
-        "finalists, as the best of several is luck in part; test: with the 95 % interval "
+        "finalists, as the best of several is partly luck; test: with the 95 % interval "
         f"(Student's t{' over the seeds, each the mean of its folds' if split.folds else ''}, on the logit scale for "
         "metrics between 0 and 1)"
     )
 
 
 def sentences_of(entry: LossSummary) -> list[str]:
-    """What is to be said of a loss beside its values."""
-    audited = entry.audit.sentence if entry.audit else None
-    agreed = entry.other_splits.sentence if entry.other_splits else None
+    """Return the remarks about a loss."""
     found = (
         *entry.incomplete_seeds,
         entry.ended_early,
-        agreed,
+        entry.other_splits.sentence if entry.other_splits else None,
         entry.overtuned,
-        audited,
-        *(one.sentence for one in entry.diagnostics),
+        entry.audit.sentence if entry.audit else None,
+        *(finding.sentence for finding in entry.diagnostics),
     )
     return [sentence for sentence in found if sentence]
 
 
 def split_sentence(comparison: Comparison) -> str:
-    """What trains, validates and tests, and how often the test classes were opened."""
+    """Return the numbers of training, validation and test classes, and the openings of the test classes."""
     split = comparison.split
     merged = f" (every {split.merge} as one)" if split.merge > 1 else ""
     validate = f" and validate in {split.folds} folds" if split.folds else f", {split.validation_classes} validate"
@@ -193,13 +216,13 @@ def split_sentence(comparison: Comparison) -> str:
 
 
 def pairs_table(comparison: Comparison) -> TextTable:
-    """The difference of each pair, and what it is tested by."""
+    """Return the difference of each pair, and the method of the test."""
     pairs = comparison.pairs
     notes = [*comparison.left_out, *not_different(pairs)]
     if pairs:
-        notes.append(f"{HOW} {len(pairs)} pair{'s' * (len(pairs) > 1)}")
+        notes.append(f"{METHOD} {len(pairs)} pair{'s' * (len(pairs) > 1)}")
     return TextTable(
-        title=f"Differences of {pairs[0].metric} on the test classes" if pairs else "Differences on the test classes",
+        title=_pairs_title(pairs) or "Differences on the test classes",
         header=("pair", "difference", "95 % interval", "p", "p (Holm)", ""),
         rows=tuple(
             (
@@ -217,39 +240,47 @@ def pairs_table(comparison: Comparison) -> TextTable:
     )
 
 
+def _pairs_title(pairs: Sequence[Pair]) -> str:
+    return f"Differences of {pairs[0].metric} on the test classes" if pairs else ""
+
+
 def _anytime(comparison: Comparison) -> TextTable:
     curves = [(loss_label(comparison, curve.search, curve.loss), curve) for curve in comparison.anytime]
     return anytime_table(comparison.objective, curves, "{:.4f}".format)
 
 
-# The comparison on one screen: what a search prints at its end.
+# The comparison on one screen, printed at the end of a search.
 
 
 def headline_tables(comparison: Comparison) -> list[TextTable]:
-    """The losses with what was confirmed and tested, the pairs that differ, and where the rest is said."""
-    tables = [_headline_losses(comparison), _pairs(comparison), _end(comparison)]
+    """Return the losses with confirmed and test values, the pairs that differ, and the most important notes."""
+    tables = [_headline_losses(comparison), _headline_pairs(comparison), _headline_notes(comparison)]
     return [table for table in tables if table.rows or table.notes]
 
 
 def _headline_losses(comparison: Comparison) -> TextTable:
     rows = shown_rows(comparison)
-    columns = dict(_columns(comparison, rows))
+    filled = filled_columns(comparison, rows, Output.HEADLINE)
+    available = {entry.column.key for entry in filled if not entry.is_empty}
+    columns = [
+        entry for entry in filled if (entry.column.until not in available if entry.column.until else not entry.is_empty)
+    ]
     return TextTable(
-        title=f"{', '.join(summary.name for summary in comparison.searches)}: losses, default and tuned",
-        header=("loss", "trial", *columns),
+        title=_title(comparison),
+        header=("loss", "trial", *(f"{entry.metric}\n{_header(comparison, entry)}".strip() for entry in columns)),
         rows=tuple(
             (
                 loss_label(comparison, row.search, row.loss),
-                trial_name(comparison, row),
-                *(cells[position] for cells in columns.values()),
+                row.name,
+                *(entry.column.text(entry.entries[position]) for entry in columns),
             )
             for position, row in enumerate(rows)
         ),
         labels=2,
         spare=tuple(
             position
-            for position, heading in enumerate(columns, 2)
-            if heading in map(_test_of, comparison.test_metrics[1:])
+            for position, entry in enumerate(columns, 2)
+            if entry.column.metrics == "test" and entry.metric in comparison.test_metrics[1:]
         ),
         notes=tuple(
             f"{loss_label(comparison, row.search, row.loss)}: {parameters(row.params)}"
@@ -259,37 +290,11 @@ def _headline_losses(comparison: Comparison) -> TextTable:
     )
 
 
-def _columns(comparison: Comparison, rows: list[Row]) -> Iterator[tuple[str, list[str]]]:
-    """The heading and the cells of each value that some row has."""
-    objective, gallery = comparison.objective, comparison.split.gallery
-    if any(row.confirmed for row in rows):
-        yield f"{objective}\nconfirmed", [_spread(row.confirmed) for row in rows]
-    else:
-        values = [row.search_value for row in rows]
-        yield f"{objective}\nsearch", [NOTHING if value is None else f"{value:.4f}" for value in values]
-    if any(row.test_small for row in rows):
-        yield f"{objective}\ntest, {gallery} classes", [_spread(row.test_small) for row in rows]
-    for metric in comparison.test_metrics:
-        yield _test_of(metric), [_spread((row.test or {}).get(metric)) for row in rows]
-
-
-def _test_of(metric: str) -> str:
-    return f"{metric}\ntest"
-
-
-def _spread(entry: SeedStatistics | None) -> str:
-    """Mean ± sample deviation."""
-    if entry is None:
-        return NOTHING
-    return f"{entry.mean:.4f}" if entry.std is None else f"{entry.mean:.4f} ± {entry.std:.4f}"
-
-
-def _pairs(comparison: Comparison) -> TextTable:
-    """The pairs that differ; those that do not are counted."""
+def _headline_pairs(comparison: Comparison) -> TextTable:
+    """Return the pairs that differ, and the number of those that do not."""
     pairs = comparison.pairs
-    different = [pair for pair in pairs if pair.differ]
     return TextTable(
-        title=f"Differences of {pairs[0].metric} on the test classes" if pairs else "",
+        title=_pairs_title(pairs),
         header=("pair", "difference", "95 % interval", "p (Holm)", ""),
         rows=tuple(
             (
@@ -299,33 +304,32 @@ def _pairs(comparison: Comparison) -> TextTable:
                 f"{pair.p_holm:.4f}",
                 verdict(pair),
             )
-            for pair in different
+            for pair in pairs
+            if pair.differ
         ),
         labels=1,
         notes=(*comparison.left_out, *not_different(pairs)),
     )
 
 
-def _end(comparison: Comparison) -> TextTable:
+def _headline_notes(comparison: Comparison) -> TextTable:
     split = comparison.split
     folds = " and folds" if split.folds else ""
     notes = [f"mean ± sample deviation over seeds{folds}; confirmed: on the validation classes, with fresh seeds"]
     if any(row.test_small for row in comparison.rows):
-        notes[0] += f"; test, {split.gallery} classes: among as many test classes as validate"
+        notes[0] += f"; test, {split.gallery} classes: on {split.gallery}-class galleries like validation"
     notes += [split_sentence(comparison), *([split.luck] if split.luck else []), *comparison.warnings]
     for summary in comparison.searches:
         for loss, entry in summary.losses.items():
-            notes += [f"{loss_label(comparison, summary.name, loss)}: {told}" for told in entry.incomplete_seeds]
-    told = sum(len(sentences_of(entry)) for summary in comparison.searches for entry in summary.losses.values())
+            notes += [f"{loss_label(comparison, summary.name, loss)}: {text}" for text in entry.incomplete_seeds]
+    remarks = sum(len(sentences_of(entry)) for summary in comparison.searches for entry in summary.losses.values())
     more = [
         "the values of the search and of the final trainings",
         *(["all metrics", "the intervals"] if comparison.test_metrics else []),
         *(["all pairs"] if comparison.pairs else []),
         "the curves",
-        *([f"{told} note{'s' * (told > 1)} on the losses"] if told else []),
+        *([f"{remarks} note{'s' * (remarks > 1)} on the losses"] if remarks else []),
     ]
     names = " ".join(summary.name for summary in comparison.searches)
-    return TextTable(
-        title="", header=(), rows=(), labels=0,
-        notes=(*notes, f"`holdout compare {names}` shows {', '.join(more[:-1])} and {more[-1]}."),
-    )  # fmt: skip
+    notes.append(f"`holdout compare {names}` shows {', '.join(more[:-1])} and {more[-1]}.")
+    return TextTable(title="", header=(), rows=(), labels=0, notes=tuple(notes))

@@ -19,15 +19,16 @@ from spaces.space import Parameter, Params, Space, Value, position, value_at
 from trainables.losses import LOSSES
 from trainables.training.config import TrainingConfig
 
-# A value that still rises where a range ends: the range may be too small.
+# Edges: the objective still improves at an end of a range, so the range may be too small.
 #
-# That the best trial lies at an end says little, so all trials are asked: those that got furthest first, then by value,
-# their ranks as logits are fitted by a quadratic in every parameter. Of searches of 32 trials by TPE with halving, with
-# little and with much noise, this speaks in 0 and 1 % where the parameter does nothing, in 1 % where its optimum lies
-# inside at 85 % of the range, in 38 and 1 % where it lies at the very end and in 93 and 32 % where it lies beyond. "The
-# best lies within 5 % of the end" speaks in 4 and 5, 10 and 20, 51 and 30, and 85 and 58 % (``make bench-statistics``).
+# The position of the best trial alone is weak evidence, so all trials are used: they are ordered by the epochs reached
+# and then by value, and the logits of their ranks are fitted by a quadratic in each parameter. In searches of 32 trials
+# by TPE with halving, with little and with much noise, the finding appears in 0 and 1 % if the parameter has no effect,
+# in 1 % if its optimum is inside at 85 % of the range, in 38 and 1 % if it is at the very end, and in 93 and 32 % if it
+# is beyond. "The best is within 5 % of the end" appears in 4 and 5, 10 and 20, 51 and 30, and 85 and 58 %
+# (``make bench-statistics``).
 #
-# Shapes: N trials, P columns of the fit.
+# Shapes: N trials, P columns of the fit, K indicators.
 
 Floats = NDArray[np.float64]
 
@@ -42,17 +43,17 @@ def edges(
     best: Mapping[str, Value],
     allowed: Callable[[str, Value], bool],
 ) -> Iterator[Finding]:
-    """The parameters of ``best`` along which the values of a study still rise at an end of their range.
+    """Yield a finding for each parameter of ``best`` along which values still rise at an end of its range.
 
     The slope of the fit at that end is positive at 5 % (one-sided t, divided by the number of parameters), and the best
-    configuration lies in the half of the range before it. Nothing is said of an end beyond which the parameter's domain
-    does not reach, nor where there are fewer than four trials more than the fit has columns.
+    configuration is in the half of the range next to it. Ends that coincide with the end of the parameter's domain are
+    skipped, and so are fits with fewer than four trials more than columns.
 
     Args:
-        space: what was searched.
-        trials: the study's.
+        space: the space that was searched.
+        trials: trials of the study.
         best: the best configuration.
-        allowed: whether a parameter may have a value at all, inside its range or outside.
+        allowed: returns True if a parameter may have a value, inside its range or outside.
     """
     compared = [trial for trial in trials if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
     ranges = {name: entry for name in best if (entry := _places(space[name])) is not None}
@@ -77,12 +78,12 @@ def edges(
 
 
 def slopes(places_NP: Floats, indicators_NK: Floats, order_N: Floats, column: int) -> tuple[float, float] | None:
-    """The one-sided p-values of rising towards the low and the high end of one column of ``places_NP``, from 0 to 1.
+    """Return the one-sided p-values of rising towards the low and the high end of one column of ``places_NP``.
 
-    ``order_N`` is higher where a trial is better. None where there are too few trials for the fit, or all
-    of them lie at two places.
+    Places are from 0 to 1, and ``order_N`` is higher for better trials. None if there are too few trials for the fit or
+    at most two different places.
     """
-    from scipy.special import stdtr  # not before there is a study to fit
+    from scipy.special import stdtr  # slow to import
     from scipy.stats import rankdata
 
     design_NP = np.column_stack([np.ones(len(order_N)), places_NP, places_NP**2, indicators_NK])
@@ -104,14 +105,14 @@ def slopes(places_NP: Floats, indicators_NK: Floats, order_N: Floats, column: in
 
 
 def _order(trials: Sequence[FrozenTrial]) -> Floats:
-    """A number a trial, higher for one that got further, and of those for one of higher value."""
+    """Return a number per trial, higher for trials that reached more steps, then for higher values."""
     keys = [(max(trial.intermediate_values, default=0), trial.value or 0.0) for trial in trials]
     ranked = {key: place for place, key in enumerate(sorted(set(keys)))}
     return np.array([float(ranked[key]) for key in keys])
 
 
 def _indicators(trials: Sequence[FrozenTrial], names: Sequence[str]) -> Floats:
-    """A column for each value but the first of each of the parameters that are no numbers."""
+    """Return indicators of each value but the first of each categorical parameter."""
     columns = [np.zeros((len(trials), 0))]
     for name in names:
         values = [trial.params.get(name) for trial in trials]
@@ -121,7 +122,10 @@ def _indicators(trials: Sequence[FrozenTrial], names: Sequence[str]) -> Floats:
 
 
 def _places(parameter: Parameter) -> Callable[[Value], float] | None:
-    """Where a value lies in the range, from 0 to 1; of a list of three or more numbers, by its place among them."""
+    """Return a function from value to place in the range, 0 to 1; None for constants and for non-numeric choices.
+
+    In a list of three or more numbers, the place is the position in the list.
+    """
     distribution = parameter.distribution
     if distribution.single():
         return None
@@ -133,7 +137,7 @@ def _places(parameter: Parameter) -> Callable[[Value], float] | None:
 
 
 def _numbers(distribution: CategoricalDistribution) -> list[float]:
-    """The choices in order, where they are three or more numbers."""
+    """Return the choices in order if they are three or more numbers, else none."""
     numbers = sorted(
         entry for entry in distribution.choices if isinstance(entry, int | float) and not isinstance(entry, bool)
     )
@@ -149,7 +153,7 @@ def _end(parameter: Parameter, upwards: bool) -> float:
 
 
 def _beyond(parameter: Parameter, upwards: bool) -> float:
-    """A value beyond an end, a step or a hundredth of the range away."""
+    """Return a value beyond an end, one step or a hundredth of the range away."""
     distribution, end = parameter.distribution, _end(parameter, upwards)
     if isinstance(distribution, CategoricalDistribution):
         numbers = _numbers(distribution)
@@ -162,13 +166,13 @@ def _beyond(parameter: Parameter, upwards: bool) -> float:
     return value_at(distribution, 1 + step if upwards else -step)
 
 
-# Trials with equal parameters: what differs between them is noise.
+# Replicates: trials with equal parameters, which differ by noise only.
 
 
 def replicates(trials: Sequence[FrozenTrial]) -> Iterator[Finding]:
-    """The pooled standard deviation of complete trials with equal parameters and different seeds.
+    """Yield a finding with the pooled standard deviation of complete trials with equal parameters.
 
-    √(Σ (n − 1) s² / Σ (n − 1)) over the configurations, with n trials of variance s² each.
+    It is √(Σ (n − 1) s² / Σ (n − 1)) over the configurations, with n trials of variance s² each.
     """
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     groups = [[trial.value or 0.0 for trial in group] for group in by_params(complete) if len(group) > 1]
@@ -185,9 +189,6 @@ def replicates(trials: Sequence[FrozenTrial]) -> Iterator[Finding]:
     )
 
 
-# All that a loss's study says about itself.
-
-
 def diagnose(
     loss: str,
     space: Space,
@@ -195,7 +196,7 @@ def diagnose(
     trials: Sequence[FrozenTrial],
     best: Mapping[str, Value] | None,
 ) -> tuple[Finding, ...]:
-    """The findings about a search study of ``loss``; none where it is too small to say anything."""
+    """Return the findings about a search study of ``loss``; none if it is too small."""
     findings = tuple(replicates(trials))
     if best is None:
         return findings
@@ -212,7 +213,7 @@ def _allowed(loss: str, training: TrainingConfig, name: str, value: Value) -> bo
     return True
 
 
-# How much a result moves when nothing about the configuration changes: other seeds, and other class splits.
+# The noise stage: the same configuration with other seeds and other class splits.
 
 COVERS = (
     "It covers initial weights, batches and augmentation of this one configuration on the validation classes; it does "
@@ -221,7 +222,7 @@ COVERS = (
 
 
 def noise_summary(plan: Plan, trials: Sequence[FrozenTrial]) -> NoiseSummary | None:
-    """What the noise stage came to, from the trials of its study; None before one of the search's split is complete."""
+    """Return the noise from the trials of its study; None until one on the search's own split is complete."""
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     values = tuple(trial.values[0] for trial in complete if trial.user_attrs["split"] == 0)
     if not values:
@@ -243,7 +244,7 @@ def noise_summary(plan: Plan, trials: Sequence[FrozenTrial]) -> NoiseSummary | N
 
 
 def _detectable(std: float | None, plan: Plan) -> Detectable:
-    """Of the table of this search alone: each loss tuned and its default, and the tuned losses beside each other."""
+    """Return the detectable difference for this search's table: each loss against its default and the tuned losses."""
     losses, seeds = len(plan.config.loss_names), plan.config.final.seeds
     pairs = losses + losses * (losses - 1) // 2
     difference = None
@@ -256,19 +257,19 @@ def _deviation(values: Sequence[float]) -> float | None:
     return statistics.stdev(values) if len(values) > 1 else None
 
 
-# What a search's pruning was worth.
+# The audit of pruning.
 
 
 def pruning_audit(
     searched: Sequence[FrozenTrial], audited: Sequence[FrozenTrial], *, places: int, epochs: int
 ) -> PruningAudit | None:
-    """The audit of a loss; None before one of its trainings is complete, or where nothing else is.
+    """Return the audit of a loss; None until one of its trainings and one trial of the search are complete.
 
     Args:
-        searched: the trials of the search.
-        audited: the pruned ones of them that were trained again.
-        places: how many finalists there are.
-        epochs: of a whole training.
+        searched: trials of the search.
+        audited: trainings of the pruned trials that were trained again, to the end.
+        places: number of finalists.
+        epochs: number of epochs of a whole training.
     """
     values = [trial.value for trial in audited if trial.state == TrialState.COMPLETE and trial.value is not None]
     if not values:
@@ -277,7 +278,7 @@ def pruning_audit(
     known = [value for value in best if value is not None]
     if not known:
         return None
-    from scipy.stats import binomtest  # half a second, for those who audit
+    from scipy.stats import binomtest  # takes 0.5 s to import
 
     pruned = [trial for trial in searched if trial.state == TrialState.PRUNED]
     bar = min(known)

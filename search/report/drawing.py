@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from search.plan.stored import StoredSearch
 from search.report.formats import loss_label
-from search.report.results import Comparison, Pair, Row
+from search.report.results import Comparison, Pair
+from search.report.rows import Row
 from search.report.text_table import TextTable
 from search.stages import Role
 

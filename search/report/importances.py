@@ -8,41 +8,40 @@ from typing import Final
 import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-# Which hyperparameters matter, by the trials that were pruned too.
-#
-# PED-ANOVA (Watanabe et al. 2023, arXiv:2304.10255; for parameters that exist in some trials only, arXiv:2601.20800) as
-# Optuna computes it: how much the parameter's values among the better trials differ from its values among all.
+# Importances by PED-ANOVA (Watanabe et al. 2023, arXiv:2304.10255; for parameters that only some trials have,
+# arXiv:2601.20800) as Optuna computes it: the difference between the distribution of a parameter's values among the
+# better trials and among all trials. Pruned trials are used too.
 
 MIN_TRIALS: Final = 10
-"""Fewer trials at a rung say nothing there."""
+"""A rung with fewer trials is ignored."""
 
 BETTER: Final = 0.5
-"""The better half, which pruning lets go on: of few trials a tenth, Optuna's own share, is one or two.
+"""Share of better trials: the half that pruning keeps. Optuna's default, a tenth, is one or two trials.
 
-Of made-up searches of 16, 32 and 64 trials under halving with much noise, 72, 83 and 97 % put first what matters most;
-with the complete trials alone 52, 50 and 57 %, and 10, 32 and 65 % with a tenth of these. Where nothing matters the
-first of four shares comes to a half by chance (``make bench-statistics``).
+In simulated searches of 16, 32 and 64 trials under halving with much noise, the most important parameter is ranked
+first in 72, 83 and 97 %; in 52, 50 and 57 % with complete trials only, and in 10, 32 and 65 % with a tenth of these. If
+no parameter matters, the largest of four shares reaches a half by chance (``make bench-statistics``).
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Importances:
-    """``shares`` sums to 1, the highest first; ``rungs`` maps each step that was looked at to its number of trials."""
+    """Shares by hyperparameter, which sum to 1, highest first; ``rungs`` has the number of trials of each step used."""
 
     shares: Mapping[str, float]
     rungs: Mapping[int, int]
 
 
 def importances(trials: Sequence[FrozenTrial], rungs: Sequence[int], names: Sequence[str]) -> Importances | None:
-    """The share of each of ``names`` in what makes a trial one of the better half; None where no rung has ten trials.
+    """Compute the importance of each hyperparameter for being in the better half; None if no rung has ten trials.
 
-    Most trials of a search are pruned, so their values at the rungs count as well: at each of ``rungs`` all trials that
-    reached it are compared by their values there, as pruning compared them, and never by values of different rungs. The
-    shares of a rung sum to 1; the result is their mean over the rungs, each weighted by its number of trials.
+    Most trials of a search are pruned, so their values at the rungs are used too: at each rung, all trials that reached
+    it are compared by their values there, as pruning did. Values of different rungs are never compared. The shares of a
+    rung sum to 1; the result is their mean over the rungs, weighted by numbers of trials.
 
     Args:
-        trials: of one study; failed ones count as far as they came.
-        rungs: the steps that are looked at, the last step among them.
+        trials: trials of one study; failed ones are used up to their last step.
+        rungs: the steps to use, including the last one.
         names: the hyperparameters that vary.
     """
     sums = dict.fromkeys(names, 0.0)
@@ -62,7 +61,7 @@ def importances(trials: Sequence[FrozenTrial], rungs: Sequence[int], names: Sequ
 
 
 def _shares(trials: Sequence[FrozenTrial], rung: int, names: Sequence[str]) -> dict[str, float]:
-    """The shares by the values at ``rung`` of ``trials`` that reached it."""
+    """Return the shares by the values at ``rung`` of the ``trials``, which all reached it."""
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances  # loads scikit-learn
 
     study = optuna.create_study(direction="maximize")
@@ -77,7 +76,7 @@ def _shares(trials: Sequence[FrozenTrial], rung: int, names: Sequence[str]) -> d
     )
     there = [name for name in names if any(name in trial.params for trial in trials)]
     with warnings.catch_warnings():
-        # A parameter that one trial alone has, or lacks; and trials whose values are all the same.
+        # Parameters that only one trial has or lacks, and trials with equal values.
         warnings.filterwarnings("ignore", "Some regimes for parameter", UserWarning)
         warnings.filterwarnings("ignore", "Target and region quantiles", UserWarning)
         return get_param_importances(study, evaluator=PedAnovaImportanceEvaluator(target_quantile=BETTER), params=there)

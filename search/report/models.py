@@ -13,16 +13,8 @@ from search.plan.plan import best_checkpoint
 from search.plan.stored import StoredSearch
 from search.report.comparison import compare
 from search.report.formats import interval, parameters
-from search.report.results import (
-    Comparison,
-    LossSummary,
-    Pair,
-    Row,
-    ScoredModel,
-    SeedInterval,
-    scored_openings,
-    stored_summary,
-)
+from search.report.results import Comparison, LossSummary, Pair, ScoredModel, scored_openings, stored_summary
+from search.report.rows import Row, RowKey, SeedStatistics, mean_of
 from search.report.text_table import NOTHING, TextTable, rows_as_markdown
 from search.selection import Selection, exported_trial
 from search.stages import Role, Stage, short_study_name
@@ -34,9 +26,8 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 
-# The card of a model: what it is, what it was trained and tested on, and how it was chosen, in Markdown.
-#
-# Its head is that of the Hugging Face Hub's model cards, so that it can be published as it is.
+# The card of a model, in Markdown: its training, test and choice. The head is that of the Hugging Face Hub's model
+# cards, so that the card can be published unchanged.
 
 
 def model_card(
@@ -47,15 +38,15 @@ def model_card(
     scored: ScoredModel | None,
     programs: str = "",
 ) -> str:
-    """The card of the chosen model of ``loss``.
+    """Return the card of the chosen model of ``loss``.
 
     Args:
-        comparison: of its search alone.
-        selection: that of the search.
-        loss: its loss.
+        comparison: the comparison of its search alone.
+        selection: the selection of the search.
+        loss: name of the loss.
         spec: the network.
-        scored: its own scores on the test classes; None where it has none.
-        programs: a table of its further files, in Markdown.
+        scored: the model's own scores on the test classes, if it has any.
+        programs: a table of its other files, in Markdown.
     """
     dataset = spec.origin["dataset"]
     entry = comparison.searches[0].losses[loss]
@@ -81,7 +72,7 @@ def model_card(
 def _template() -> "Template":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    environment = Environment(  # Markdown: nothing in it is HTML, and what a user named is checked before
+    environment = Environment(  # not HTML, and names that users give were validated before
         loader=FileSystemLoader(Path(__file__).parent / "assets"), undefined=StrictUndefined, keep_trailing_newline=True
     )
     environment.filters["capitalised"] = lambda text: text[:1].upper() + text[1:]
@@ -89,7 +80,7 @@ def _template() -> "Template":
 
 
 def _head(comparison: Comparison, loss: str, entry: LossSummary, dataset: str) -> str:
-    """What the hub reads: the metrics are means over seeds, on the test classes."""
+    """Return the metadata for the hub; the metrics are means over seeds, on the test classes."""
     results = [
         {"type": name, "name": f"{name}, mean over seeds", "value": statistics.mean}
         for name, statistics in (entry.test or {}).items()
@@ -116,15 +107,15 @@ def _weights(spec: EmbedderSpec) -> str:
 
 def _trials(entry: LossSummary) -> str:
     count = entry.trials.complete + entry.trials.pruned + entry.trials.failed
-    return f"{count} configurations were tried, {entry.trials.complete} of them to their end."
+    return f"{count} configurations were tried, {entry.trials.complete} of them to the end."
 
 
 def _confirmed(comparison: Comparison, entry: LossSummary) -> str:
-    if entry.confirmed is None:
+    confirmed = entry.tuned.confirmed
+    if confirmed is None:
         return ""
-    values = entry.confirmed.values
     return (
-        f"With {len(values)} fresh seeds it came to {entry.confirmed.mean:.4f} of {comparison.objective} on the "
+        f"Its mean {comparison.objective} with {len(confirmed.values)} fresh seeds is {confirmed.mean:.4f} on the "
         f"{comparison.split.validation_classes} validation classes."
     )
 
@@ -142,22 +133,22 @@ def _scores(comparison: Comparison, entry: LossSummary, scored: ScoredModel) -> 
     )
 
 
-def _cells(test: Mapping[str, SeedInterval], name: str) -> tuple[str, str]:
+def _cells(test: Mapping[str, SeedStatistics], name: str) -> tuple[str, str]:
     if name not in test:
         return NOTHING, NOTHING
     found = test[name]
     return f"{found.mean:.4f}", interval(found.ci95) if found.ci95 else NOTHING
 
 
-# Which loss's chosen configuration is the best of a search, and whether that may be chance.
+# The best loss of a search.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Champion:
-    """The ``loss`` whose chosen configuration is the best.
+    """The ``loss`` with the best chosen configuration.
 
-    It is ``distinguishable`` where it differs from the chosen configuration of every other loss, or, where there is no
-    other, from its own default.
+    It is ``distinguishable`` if it differs significantly from the chosen configuration of each other loss; if there is
+    no other, from its own default.
     """
 
     loss: str
@@ -165,9 +156,9 @@ class Champion:
 
 
 def champion(comparison: Comparison) -> Champion:
-    """The best of the ``comparison`` of one search on the test classes, by the metric of its pairs.
+    """Return the best loss of a search on the test classes, by the metric of the pairs.
 
-    Before the test it is the best on the validation classes, which is never distinguishable.
+    Before the test it is the best one on the validation classes, which is never distinguishable.
 
     Raises:
         Mistakes: nothing is chosen yet.
@@ -177,7 +168,7 @@ def champion(comparison: Comparison) -> Champion:
     tested = [row for row in tuned if row.test and metric in row.test]
     if not tuned:
         name = comparison.searches[0].name
-        raise Mistakes(f"Nothing is chosen in {name} yet; `holdout run` with its file goes on.")
+        raise Mistakes(f"Nothing is chosen in {name} yet; resume it by `holdout run` with its file.")
     best = max(tested or tuned, key=lambda row: _mean(row, metric))
     others = [row for row in tuned if row is not best]
     beaten = {loser for pair in comparison.pairs if (loser := _loser_to(best, pair))}
@@ -186,26 +177,25 @@ def champion(comparison: Comparison) -> Champion:
 
 
 def _mean(row: Row, metric: str) -> float:
-    if row.test and metric in row.test:
-        return row.test[metric].mean
-    assert row.confirmed is not None, "rows that were not chosen are left out"
-    return row.confirmed.mean
+    found = mean_of((row.test or {}).get(metric) or row.confirmed)
+    assert found is not None, "rows that were not chosen are left out"
+    return found
 
 
-def _loser_to(best: Row, pair: Pair) -> object:
-    """The row that ``best`` is better than beyond chance, by ``pair``; None where the pair does not say that."""
+def _loser_to(best: Row, pair: Pair) -> RowKey | None:
+    """Return the other row of ``pair`` if ``best`` is significantly better."""
     if not pair.differ or best.key not in (pair.first, pair.second):
         return None
     winner, loser = (pair.first, pair.second) if pair.difference > 0 else (pair.second, pair.first)
     return loser if winner == best.key else None
 
 
-# The chosen model of each loss as a folder, ``models/<loss>``, that needs nothing of its search any more.
+# The chosen model of each loss as a folder, ``models/<loss>``, that is independent of its search.
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChosenModel:
-    """The chosen model of ``loss``: ``weights`` is a file's content, ``scored`` its own scores on the test classes."""
+    """The chosen model of ``loss``: the content of its weights file, and its own scores on the test classes."""
 
     loss: str
     selection: Selection
@@ -214,19 +204,19 @@ class ChosenModel:
     scored: ScoredModel | None
 
     def card(self, comparison: Comparison, programs: str = "") -> str:
-        """Its card, from the comparison of its search alone and a table of further files, in Markdown."""
+        """Return its card, from the comparison of its search alone and a Markdown table of other files."""
         return model_card(comparison, self.selection, self.loss, self.spec, self.scored, programs)
 
     def write(self, folder: Path, comparison: Comparison) -> None:
-        """Write it into ``folder``, which may be there."""
+        """Write it into ``folder``, which may exist."""
         write_model(folder, self.weights, self.spec, self.card(comparison))
 
 
 def chosen_model(stored: StoredSearch, selection: Selection, loss: str) -> ChosenModel | None:
-    """The chosen model of ``loss``; None where none is trained for the test.
+    """Load the chosen model of ``loss``; None if no training for the test finished.
 
     Raises:
-        Mistakes: its checkpoint is gone.
+        Mistakes: its checkpoint is missing.
     """
     trial = exported_trial(stored.trials(loss, Stage.TEST), selection.chosen[loss])
     if trial is None:
@@ -247,12 +237,10 @@ def chosen_model(stored: StoredSearch, selection: Selection, loss: str) -> Chose
 
 
 def write_model_folders(stored: StoredSearch, comparison: Comparison) -> None:
-    """Write the chosen model of every loss of a search whose models for the test are trained.
-
-    ``comparison`` is that of the search alone.
+    """Write the chosen model of each loss of a search; ``comparison`` is that of the search alone.
 
     Raises:
-        Mistakes: nothing is chosen yet, or a checkpoint is gone.
+        Mistakes: nothing is chosen yet, or a checkpoint is missing.
     """
     selection = Selection.load(stored.folder.selection)
     for loss in selection.chosen:
@@ -261,10 +249,10 @@ def write_model_folders(stored: StoredSearch, comparison: Comparison) -> None:
 
 
 def model_to_hand_out(stored: StoredSearch, loss: str | None) -> ChosenModel:
-    """The chosen model of ``loss``; without one, of the loss with the highest confirmed mean on the validation classes.
+    """Load the chosen model of ``loss``; by default, of the loss with the highest confirmed mean.
 
     Raises:
-        Mistakes: the search has no such loss, or no model of it that was trained for the test.
+        Mistakes: the search has no such loss, or no model of it is trained for the test.
     """
     if loss is not None:
         stored.trials_of(loss)
@@ -274,30 +262,30 @@ def model_to_hand_out(stored: StoredSearch, loss: str | None) -> ChosenModel:
     if model is None:
         raise Mistakes(
             f"{stored.name} has no model of {name} that was trained for the test; `holdout run` with the search's file "
-            "trains it once the choice is made. Any checkpoint of the search can be loaded by the path of its file."
+            "trains it after the choice. Any checkpoint of the search can be loaded by the path of its file."
         )
     return model
 
 
 def model_folder(stored: StoredSearch, loss: str | None) -> Path:
-    """The folder of :func:`model_to_hand_out`, which is written where it is not there.
+    """Return the folder of the model of :func:`model_to_hand_out`; write it if it is missing.
 
     Raises:
-        Mistakes: as there.
+        Mistakes: as :func:`model_to_hand_out`.
     """
     folder = stored.folder.model(loss or _best(Selection.load(stored.folder.selection)))
-    if not (folder / DESCRIPTION).is_file():  # which is written last
+    if not (folder / DESCRIPTION).is_file():  # this file is written last
         model_to_hand_out(stored, loss).write(folder, comparison_of(stored))
     return folder
 
 
 def _best(selection: Selection) -> str:
-    """The loss with the highest confirmed mean on the validation classes."""
+    """Return the loss with the highest confirmed mean on the validation classes."""
     return max(selection.chosen, key=lambda loss: selection.chosen[loss].mean)
 
 
 def comparison_of(stored: StoredSearch) -> Comparison:
-    """The comparison of a search alone.
+    """Return the comparison of a search alone.
 
     Raises:
         Mistakes: it has no result yet.
@@ -306,13 +294,13 @@ def comparison_of(stored: StoredSearch) -> Comparison:
 
 
 def _images(stored: StoredSearch) -> str:
-    """The data set in words: of images of one's own, the name of their folder."""
+    """Return the name of the data set; for a folder of images, the folder's name."""
     dataset = stored.config["dataset"]
     name: str = dataset["name"]
     return f"the image folder {Path(dataset['root']).name}" if name == "folder" else name
 
 
 def _scored(stored: StoredSearch, per_image: str) -> ScoredModel | None:
-    """The model's own scores in the newest opening."""
+    """Return the model's own scores in the newest opening."""
     openings = scored_openings(stored.folder.test)
     return next((model for model in openings[-1].scores if model.per_image == per_image), None) if openings else None

@@ -10,22 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search.plan.runs import RunFolder
-from search.report.results import Pair, Row, RowKey, ScoredModel, scored_openings
+from search.report.results import Pair, ScoredModel, scored_openings
+from search.report.rows import Row, RowKey
 from search.report.statistics import LEVEL, MIN_CLASSES, ScoredRows, holm
 from search.stages import Role
 from trainables.files import reading
 
-# The per-image results of a test opening, summed by test class: what differences are tested on.
-#
-# Shapes: N images, C test classes.
+# Per-image results of a test opening, summed by test class. Shapes: N images, C test classes.
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassScores:
-    """One training's scores: their sum and number by class, and the digest of the images, by name and class.
+    """The scores of one training, summed and counted by class.
 
-    Where folds were trained, it is the mean over the models of all of a seed's folds, which share the seed and the
-    test classes: they are one draw and not several.
+    ``images`` is the digest of the images' names and classes. With folds, the sums are the mean over the models of a
+    seed's folds: they share the seed and the test classes, so they are one draw.
     """
 
     loss: str
@@ -37,12 +36,12 @@ class ClassScores:
 
 
 def class_scores(folder: RunFolder, metric: str) -> list[ClassScores]:
-    """The scores of every seed in a search's first opening; none where the test classes are sealed.
+    """Return the scores of each seed in a search's first opening; none while the test classes are sealed.
 
-    A seed of which a fold has no model is left out: the folds that are left may be the easy ones.
+    A seed without a model of each fold is left out: the remaining folds may be easier.
 
     Raises:
-        FileNotFoundError: the per-image results are gone.
+        FileNotFoundError: the per-image results are missing.
     """
     models: dict[tuple[str, int, int], list[ClassScores]] = {}
     for model, path in _models(folder):
@@ -57,7 +56,7 @@ def class_scores(folder: RunFolder, metric: str) -> list[ClassScores]:
 
 
 def per_image_metrics(folders: Iterable[RunFolder]) -> set[str]:
-    """The metrics that every model of every search was scored by, image by image."""
+    """Return the metrics for which all models of all searches have per-image scores."""
     found: list[set[str]] = []
     for folder in folders:
         for _, path in _models(folder):
@@ -67,7 +66,7 @@ def per_image_metrics(folders: Iterable[RunFolder]) -> set[str]:
 
 
 def _models(folder: RunFolder) -> list[tuple[ScoredModel, Path]]:
-    """The models of the first opening, each with the file of its per-image results."""
+    """Return the models of the first opening, each with the file of its per-image results."""
     return [
         (model, folder.path / "test" / opening.id / model.per_image)
         for opening in scored_openings(folder.test)[:1]
@@ -78,7 +77,7 @@ def _models(folder: RunFolder) -> list[tuple[ScoredModel, Path]]:
 def _class_scores(model: ScoredModel, path: Path, metric: str) -> ClassScores:
     with reading(path), np.load(path) as content:
         labels_N, keys_N, scores_N = content["labels"], content["keys"], content[metric]
-    of_N = ~np.isnan(scores_N)  # a metric of a part of the test classes has scores of its images alone
+    of_N = ~np.isnan(scores_N)  # a metric on a part of the test classes only scores their images
     labels_N, keys_N, scores_N = labels_N[of_N], keys_N[of_N], scores_N[of_N]
     classes_N = np.unique(labels_N, return_inverse=True)[1]
     return ClassScores(
@@ -91,12 +90,12 @@ def _class_scores(model: ScoredModel, path: Path, metric: str) -> ClassScores:
     )
 
 
-# The rows of a comparison that can be compared on the test classes.
+# Rows that can be compared on the test classes.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparable:
-    """Rows that were tested by ``metric`` on the same images; ``seeds`` says with how many seeds each."""
+    """Rows that were tested by ``metric`` on the same images, and their numbers of ``seeds``."""
 
     metric: str
     rows: ScoredRows[RowKey]
@@ -106,13 +105,13 @@ class Comparable:
 def comparable_rows(
     folders: Sequence[RunFolder], rows: Sequence[Row], metrics: Sequence[str], keys: Iterable[RowKey]
 ) -> tuple[Comparable | None, list[str]]:
-    """The rows ``keys``, as far as they were tested, and sentences on what is left out.
+    """Return the tested rows among ``keys``, and sentences on what is left out.
 
     Args:
         folders: the searches.
         rows: the rows of their comparison.
-        metrics: what may be compared; the first that has a score for each image is.
-        keys: the rows that are to be compared with each other.
+        metrics: metrics to compare; the first with per-image scores is used.
+        keys: names of the rows to compare with each other.
     """
     by_key = {row.key: row for row in rows if row.test}
     wanted = [by_key[key] for key in dict.fromkeys(keys) if key in by_key]
@@ -122,11 +121,11 @@ def comparable_rows(
     try:
         metric = next((name for name in metrics if name in per_image_metrics(opened)), None)
         if metric is None:
-            lacking = f"there is no score for each image of {' or '.join(metrics)}"
-            return None, [f"no pairs: {lacking if metrics else 'the table has no metric of the test'}"]
+            lacking = f"no per-image scores of {' or '.join(metrics)}"
+            return None, [f"no pairs: {lacking if metrics else 'the table has no test metric'}"]
         scores = [(folder.name, entry) for folder in opened for entry in class_scores(folder, metric)]
     except FileNotFoundError as error:
-        return None, [f"no pairs: the per-image results {error.filename} are gone"]
+        return None, [f"no pairs: the per-image results {error.filename} are missing"]
     by_row = {
         row.key: [
             entry
@@ -144,14 +143,16 @@ def _on_the_same_images(
     some_key, (some, *_) = next(iter(by_row.items()))
     classes = len(some.counts_C)
     if classes < MIN_CLASSES:
-        return None, [f"no pairs: {classes} test classes cannot tell how far others may be; {MIN_CLASSES} can"]
+        return None, [
+            f"no pairs: {classes} test classes are too few to estimate their variance; it takes {MIN_CLASSES}"
+        ]
     left_out = []
     kept: dict[RowKey, Sequence[ClassScores]] = {}
     for key, models in by_row.items():
         if any(model.images != some.images for model in models):
             left_out.append(f"{' '.join(key)} was not tested on the same images as {' '.join(some_key)}")
         elif len(models) == 1:
-            left_out.append(f"{' '.join(key)} has one seed alone (final.seeds), which tells nothing of its noise")
+            left_out.append(f"{' '.join(key)} has only one seed (final.seeds), so its noise is unknown")
         else:
             kept[key] = models
     if not kept:
@@ -161,16 +162,16 @@ def _on_the_same_images(
     return Comparable(metric=metric, rows=ScoredRows(sums, some.counts_C), seeds=seeds), left_out
 
 
-# Which losses differ on the test classes: every pair of a comparison's rows, corrected for their number.
+# The differences of pairs.
 
-HOW = (
-    "t over test classes and final seeds, whose variances the rows lend each other; neither the choice of "
-    "hyperparameters nor the validation split is covered; Holm: corrected over"
+METHOD = (
+    "t-test over test classes and final seeds, with variances shrunk towards those of all rows; it covers neither the "
+    "choice of hyperparameters nor the validation split; Holm: corrected over"
 )
 
 
 def pairs_of(tested: Comparable, wanted: Sequence[tuple[RowKey, RowKey]]) -> list[Pair]:
-    """The differences of ``wanted``, as far as both rows were tested, with Holm's correction over all of them."""
+    """Return the differences of the ``wanted`` pairs whose rows were tested, with Holm's correction."""
     pairs = [pair for pair in wanted if tested.seeds.keys() >= set(pair)]
     estimates = [tested.rows.contrast({first: 1.0, second: -1.0}) for first, second in pairs]
     corrected = holm([estimate.p for estimate in estimates])
@@ -191,7 +192,7 @@ def pairs_of(tested: Comparable, wanted: Sequence[tuple[RowKey, RowKey]]) -> lis
 
 
 def default_and_tuned(rows: Sequence[Row]) -> Iterator[tuple[RowKey, RowKey]]:
-    """Each loss tuned against its default, and the tuned losses against each other."""
+    """Yield each loss tuned against its default, and the tuned losses against each other."""
     tuned = [row for row in rows if row.role is Role.TUNED]
     for row in tuned:
         if row.number != 0:

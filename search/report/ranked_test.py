@@ -1,4 +1,4 @@
-"""How every scored model ranks the test images."""
+"""Rankings of the test images by all scored models of a search, and numbers computed from them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,23 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search.plan.runs import RunFolder, stored_split
-from search.report.results import Row, ScoredModel, scored_openings
+from search.report.results import ScoredModel, scored_openings
+from search.report.rows import Row
 from search.selection import EDGES, FOLDER, RetrievalFile
 from search.stages import Role
 from trainables.files import reading
 
-# Numbers from the similarities of pairs and from curves of precision.
-#
-# Shapes: L recall levels, B bins of cosine similarity, P points of a curve.
+# Numbers from histograms of the similarities of pairs. Shapes: B bins of cosine similarity, P points of a curve.
 
 Counts = NDArray[np.int64]
 Values = NDArray[np.float64]
 
 
 def auc(same_B: Counts, other_B: Counts) -> float:
-    """The area under the ROC curve: how probably a pair of one class is more similar than a pair of two.
+    """Return the area under the ROC curve: the probability that a pair of one class is more similar than one of two.
 
-    Pairs of one bin count half (Fawcett 2006, An introduction to ROC analysis). NaN without pairs of both kinds.
+    Pairs in the same bin count half (Fawcett 2006, An introduction to ROC analysis). NaN without pairs of both kinds.
     """
     pairs = float(same_B.sum()) * float(other_B.sum())
     below_B = np.cumsum(other_B) - other_B
@@ -33,22 +32,22 @@ def auc(same_B: Counts, other_B: Counts) -> float:
 
 
 def true_positive_rates(same_B: Counts, other_B: Counts, false_P: Values) -> Values:
-    """The ROC curve: which part of the pairs of one class is accepted where ``false_P`` of those of two are.
+    """Return the ROC curve: the share of pairs of one class that is accepted if ``false_P`` of those of two are.
 
-    Between the bins' edges it is a straight line. NaN without pairs of both kinds.
+    It is linear between the edges of the bins. NaN without pairs of both kinds.
     """
     if not same_B.sum() or not other_B.sum():
         return np.full(len(false_P), np.nan)
     accepted, wrongly = (
         np.concatenate(([0.0], np.cumsum(counts[::-1]) / counts.sum())) for counts in (same_B, other_B)
     )
-    # where a rate of errors is reached at several similarities, the curve is vertical; its top is there at no more cost
+    # where several similarities have the same false positive rate, the curve is vertical: keep its top
     last = np.append(wrongly[1:] != wrongly[:-1], True)
     return np.interp(false_P, wrongly[last], accepted[last])
 
 
 def distance_quantile(counts_B: Counts, share: float) -> float:
-    """The cosine distance (1 − similarity, 0 to 2) below which ``share`` of the pairs lie; NaN without pairs."""
+    """Return the cosine distance (1 − similarity, 0 to 2) below which ``share`` of the pairs are; NaN without pairs."""
     if not counts_B.sum():
         return float("nan")
     below = np.concatenate(([0.0], np.cumsum(counts_B[::-1]) / counts_B.sum()))
@@ -60,23 +59,20 @@ def distance_quantile(counts_B: Counts, share: float) -> float:
 
 
 def overlap(same_B: Counts, other_B: Counts) -> float:
-    """The part that two distributions share: Σ min(p, q), 0 where they are apart and 1 where they are one."""
+    """Return the overlap of two distributions, Σ min(p, q): 0 if they are disjoint, 1 if they are equal."""
     if not same_B.sum() or not other_B.sum():
         return float("nan")
     return float(np.minimum(same_B / same_B.sum(), other_B / other_B.sum()).sum())
 
 
-# How every scored model of a search ranks the test images, read from what was kept when they were scored.
-#
-# Shapes: N test images, L recall levels, B bins of cosine similarity.
+# The stored rankings. Shapes: N test images, L recall levels, B bins of cosine similarity.
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RankedModel:
-    """What of one model's file every model's is needed of; ``confused`` counts wrong nearest neighbours.
+    """The part of a model's :class:`~search.selection.retrieval_file.RetrievalFile` that is kept for all models.
 
-    Its keys are the query's class and the neighbour's, by their numbers. The rest is as in
-    :class:`~search.selection.retrieval_file.RetrievalFile`.
+    ``confused`` counts wrong nearest neighbours by the numbers of the query's and the neighbour's class.
     """
 
     seed: int
@@ -88,7 +84,7 @@ class RankedModel:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RankedConfiguration:
-    """A row of the comparison with its models, and all that is kept of the ``first``: its first seed and fold."""
+    """A row of the comparison with its models, and the whole file of the ``first`` one (first seed and fold)."""
 
     row: Row
     models: tuple[RankedModel, ...]
@@ -96,13 +92,13 @@ class RankedConfiguration:
 
     @property
     def seeds(self) -> list[int]:
-        """Whose each model is; the folds of a seed share it."""
+        """The seed of each model; the folds of a seed share it."""
         return [model.seed for model in self.models]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RankedTest:
-    """The test images by their keys and classes (``labels_N`` are positions in ``class_names``), and who ranks them."""
+    """The test images by key and class (``labels_N`` are positions in ``class_names``), and the configurations."""
 
     folder: Path
     keys: tuple[str, ...]
@@ -111,22 +107,22 @@ class RankedTest:
     configurations: tuple[RankedConfiguration, ...]
 
     def class_of(self, image: int) -> str:
-        """The name of an image's class."""
+        """Return the name of an image's class."""
         return self.class_names[self.labels_N[image]]
 
     @property
     def tuned(self) -> tuple[RankedConfiguration, ...]:
-        """What the search chose of each loss."""
+        """The tuned configuration of each loss."""
         return tuple(entry for entry in self.configurations if entry.row.role is Role.TUNED)
 
 
 def ranked_test(folder: RunFolder, rows: Sequence[Row]) -> RankedTest | None:
-    """The first opening of the search in ``folder``; None where the test classes are sealed.
+    """Read the first opening of the search in ``folder``; None while the test classes are sealed.
 
-    ``rows`` are the comparison's of this search. Where the default was chosen, it is the tuned row's alone.
+    ``rows`` are the search's rows of the comparison. If the default was chosen, only the tuned row has its models.
 
     Raises:
-        FileNotFoundError: a file of it is gone, or was never there, as older openings have none.
+        FileNotFoundError: a file is missing; openings by older versions have none.
     """
     openings = scored_openings(folder.test)
     if not openings:

@@ -1,4 +1,4 @@
-"""Intervals, contrasts, corrections and rankings."""
+"""Statistics of results: contrasts of rows, corrections for many tests, intervals over seeds, and rankings."""
 
 import math
 import statistics
@@ -9,62 +9,60 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from search.report.results import Result, SeedInterval
+from search.report.rows import Result, SeedStatistics
 
-# How sure a difference between rows of one test set is: against other test classes and other training seeds.
+# Differences between rows of one test set, tested against other test classes and other training seeds.
 #
 # Shapes: R rows, S seeds of a row, C test classes. A row is one configuration of a search; its score with one seed is
-# the
-# mean over all test queries. Classes are crossed with rows and seeds (every model is scored on the same ones), seeds
-# are
-# nested in rows: the same seed number makes two losses no more alike than two seeds do.
+# the mean over all test queries. Classes are crossed with rows and seeds (all models are scored on the same classes).
+# Seeds are nested in rows: two losses trained with the same seed number are no more alike than with different ones.
 #
-# This is the design of reader studies in radiology, of which each reads all cases (Obuchowski and Rockette 1995; Hillis
-# 2007), with seeds for readers. With three seeds a row has two degrees of freedom, which find nothing: rows lend each
-# other their variances, shrunk towards the mean over all rows as in Smyth 2004 ("Linear models and empirical Bayes
-# methods"), but never below a row's own.
+# This is the design of radiological reader studies in which each reader reads all cases (Obuchowski and Rockette 1995;
+# Hillis 2007), with seeds for readers. With three seeds, a row has two degrees of freedom, which is too few to detect
+# anything. So the rows' variances are shrunk towards the mean over all rows as in Smyth 2004 ("Linear models and
+# empirical Bayes methods"), but never below a row's own.
 #
 # ``make bench-statistics`` prints error rates and power. In every null of 2 to 10 rows, 2 to 5 seeds and 5 to 100
-# classes, equal and unequal in size, skewed, with one row of twice the noise of the others, some pair of a table is
+# classes (equal and unequal in size, skewed, with one row of twice the noise of the others), some pair of a table is
 # wrongly called different in at most 6 % of tables; with one row of three times the noise in 7 %, and 8 % with two
 # seeds.
 
-Row = TypeVar("Row", bound=Hashable)
+Key = TypeVar("Key", bound=Hashable)
 Floats = NDArray[np.float64]
 
 LEVEL = 0.05
 MIN_CLASSES = 5
-"""Fewer test classes cannot say how far they are from other ones."""
+"""With fewer test classes their variance cannot be estimated."""
 
 SEEDS_LENT = 4.0
 CLASSES_LENT = 8.0
-"""So many degrees of freedom the other rows lend to the variance of a row's seeds, and to that of its classes."""
+"""Degrees of freedom that the other rows add to the variance of a row's seeds, and to that of its classes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A contrast's value with its 95 % interval, and the two-sided p-value of its being 0, before any correction."""
+    """A contrast's value, its 95 % interval, and the two-sided p-value of the value 0, uncorrected."""
 
     value: float
     ci95: tuple[float, float]
     p: float
 
 
-class ScoredRows(Generic[Row]):
-    """The scores of rows that were tested on the same classes; each row has at least two seeds.
+class ScoredRows(Generic[Key]):
+    """Scores of rows that were tested on the same classes, with at least two seeds each.
 
     Args:
-        sums: of each row, the sum of the query scores of each test class, [S, C].
-        counts_C: the number of queries of each test class, at least ``MIN_CLASSES``.
+        sums: for each row, the sum of the query scores of each test class, [S, C].
+        counts_C: number of queries of each test class, of which there are at least ``MIN_CLASSES``.
     """
 
-    def __init__(self, sums: Mapping[Row, Floats], counts_C: NDArray[np.int64]) -> None:
+    def __init__(self, sums: Mapping[Key, Floats], counts_C: NDArray[np.int64]) -> None:
         assert len(counts_C) >= MIN_CLASSES
         assert all(len(of_row) > 1 for of_row in sums.values())
         self._share_C = counts_C / counts_C.sum()
         self._unbias, self._class_freedom = _of_weighted_classes(self._share_C)
         seeds, variances, residuals, deviations = {}, {}, {}, {}
-        self._means: dict[Row, float] = {}
+        self._means: dict[Key, float] = {}
         for row, sums_SC in sums.items():
             scores_SC = sums_SC / counts_C
             means_S = scores_SC @ self._share_C
@@ -82,8 +80,8 @@ class ScoredRows(Generic[Row]):
         spread_C = np.var(list(deviations.values()), axis=0, ddof=1) if len(sums) > 1 else np.zeros(len(counts_C))
         self._typical_class_variance = self._unbias * float((self._share_C**2 * spread_C).sum())
 
-    def _lend_seeds(self, seeds: Mapping[Row, int], variances: Mapping[Row, float]) -> None:
-        """The variance of each row's mean over its seeds, and its degrees of freedom."""
+    def _lend_seeds(self, seeds: Mapping[Key, int], variances: Mapping[Key, float]) -> None:
+        """Compute the variance of each row's mean over its seeds, and its degrees of freedom."""
         freedoms = {row: count - 1 for row, count in seeds.items()}
         typical = sum(freedoms[row] * variances[row] for row in seeds) / sum(freedoms.values())
         self._seed_variance, self._seed_freedom = {}, {}
@@ -92,13 +90,13 @@ class ScoredRows(Generic[Row]):
             self._seed_variance[row] = float(variance) / seeds[row]
             self._seed_freedom[row] = min(float(freedom), self._total_freedom)
 
-    def contrast(self, weights: Mapping[Row, float]) -> Estimate:
-        """The sum of ``weights`` times the rows' mean scores; the weights add up to 0.
+    def contrast(self, weights: Mapping[Key, float]) -> Estimate:
+        """Return the sum of ``weights`` times the rows' mean scores; the weights add up to 0.
 
-        Its variance is that of the classes plus that of the seeds, minus what both contain (the models' noise within a
-        class) and never below either; Student's t with Satterthwaite's degrees of freedom.
+        Its variance is that of the classes plus that of the seeds, minus the part that both contain (the models' noise
+        within a class), and never below either. The test is Student's t with Satterthwaite's degrees of freedom.
         """
-        from scipy.special import stdtr, stdtrit  # not before there is something to compare
+        from scipy.special import stdtr, stdtrit  # slow to import
 
         value = sum(weight * self._means[row] for row, weight in weights.items())
         classes, class_freedom = self._of_classes(weights)
@@ -115,8 +113,8 @@ class ScoredRows(Generic[Row]):
         p = float(2 * stdtr(freedom, -abs(value) / variance**0.5))
         return Estimate(value=value, ci95=(value - half, value + half), p=p)
 
-    def _of_classes(self, weights: Mapping[Row, float]) -> tuple[float, float]:
-        """The variance of a contrast over other classes, and its degrees of freedom."""
+    def _of_classes(self, weights: Mapping[Key, float]) -> tuple[float, float]:
+        """Return the variance of a contrast over other classes, and its degrees of freedom."""
         deviations_C = sum(weight * self._deviations[row] for row, weight in weights.items())
         own = self._unbias * float(((self._share_C * deviations_C) ** 2).sum())
         if len(self._means) == 2:
@@ -129,9 +127,9 @@ class ScoredRows(Generic[Row]):
 def shrunk(
     own: ArrayLike, freedom: float, typical: ArrayLike, lent: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Variances shrunk towards the typical one, never below themselves, and their degrees of freedom.
+    """Return variances shrunk towards the typical one, never below themselves, and their degrees of freedom.
 
-    The more one exceeds the typical one, the less it has from the others.
+    The more a variance exceeds the typical one, the fewer degrees of freedom are added.
     """
     own, typical = np.asarray(own), np.asarray(typical)
     variance = np.maximum(own, (lent * typical + freedom * own) / (lent + freedom))
@@ -140,9 +138,9 @@ def shrunk(
 
 
 def _of_weighted_classes(share_C: Floats) -> tuple[float, float]:
-    """What makes Σ w²(x − Σwx)² unbiased for the variance of Σwx, and its degrees of freedom.
+    """Return the factor that makes Σ w²(x − Σwx)² unbiased for the variance of Σwx, and its degrees of freedom.
 
-    They are those of a quadratic form in classes of equal variance: C / (C − 1) and C − 1 where all are of equal size.
+    They are those of a quadratic form in classes of equal variance: C / (C − 1) and C − 1 if all have equal size.
     """
     two, three, four, five = (float((share_C**power).sum()) for power in (2, 3, 4, 5))
     trace = two - 2 * three + two**2  # of the form's matrix, and below of its square
@@ -150,24 +148,24 @@ def _of_weighted_classes(share_C: Floats) -> tuple[float, float]:
     return two / trace, trace**2 / of_square
 
 
-# The smallest difference that a budget of seeds can be expected to show.
+# The smallest difference that a number of seeds can show.
 
 POWER = 0.8
 TABLES = 20_000
 
 
 def minimum_detectable_difference(std: float, *, seeds: int, rows: int, pairs: int) -> float | None:
-    """The difference that the test of a pair finds with probability 80 % among ``pairs`` pairs of ``rows`` rows.
+    """Return the difference that the test of a pair finds with probability 80 % among ``pairs`` pairs of ``rows`` rows.
 
-    It is the 80 % quantile, over tables of rows whose seeds have the deviation ``std``, of what the test needs (see
-    :mod:`search.report.statistics`) beyond what the noise gives: the test classes' own noise comes on top.
-    None below two seeds, where there is no test.
+    It is the 80 % quantile of the difference that the test of :class:`ScoredRows` needs minus the one that the noise
+    gives, over simulated tables of rows whose seeds have the deviation ``std``. The noise of the test classes comes on
+    top. None below two seeds, for which there is no test.
     """
     if seeds < 2:
         return None
     if std == 0:
         return 0.0
-    from scipy.special import stdtrit  # for the noise stage alone
+    from scipy.special import stdtrit  # slow to import
 
     generator = np.random.default_rng(0)
     freedom = seeds - 1
@@ -185,10 +183,10 @@ def minimum_detectable_difference(std: float, *, seeds: int, rows: int, pairs: i
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """``p_values`` corrected for their number, in their own order (Holm 1979).
+    """Return ``p_values`` corrected for their number, in their order (Holm 1979).
 
-    The i-th smallest of m becomes the largest of (m − j + 1) · p_(j) over j ≤ i, and at most 1. Rejecting what is
-    then at most 5 % wrongly rejects any true hypothesis at all in at most 5 % of tables, however they depend.
+    The i-th smallest of m becomes the largest of (m − j + 1) · p_(j) over j ≤ i, and at most 1. Rejecting those of at
+    most 5 % wrongly rejects any true hypothesis in at most 5 % of tables, whatever their dependence.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -203,10 +201,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 # Mean, deviation and interval of a few seeds.
 #
-# The interval of a metric between 0 and 1 is Student's t on the logit scale (:func:`over_seeds`). Of 60,000 samples
-# each,
-# drawn from three distributions on [0, 1] whose deviation is .15 √(μ(1 − μ)), these shares of the intervals cover the
-# true mean μ, and these are their mean widths (``make bench-statistics``, ``intervals``; .9 is as .1):
+# The interval of a metric between 0 and 1 is Student's t on the logit scale. For 60,000 samples each, drawn from three
+# distributions on [0, 1] with deviation .15 √(μ(1 − μ)), the table has the share of intervals that cover the true mean
+# μ, and their mean width (``make bench-statistics``, ``intervals``; .9 is as .1):
 #
 # ====  =====  ==================  ==================  ==================
 # μ     seeds  t, cut off          arcsine             logit
@@ -225,39 +222,36 @@ def holm(p_values: Sequence[float]) -> list[float]:
 # .99   5      .830, .039          .864, .045          .902, .062
 # ====  =====  ==================  ==================  ==================
 #
-# Bootstrap-t covers .80 with three seeds, and with two there is none. All cover less near 0 and 1, where few seeds miss
-# the long tail.
+# Bootstrap-t covers .80 with three seeds and does not exist with two. All cover less near 0 and 1, because few seeds
+# miss the long tail.
 
 
-def over_seeds(values: Sequence[float], seeds: Sequence[int] | None = None, *, bounded: bool = False) -> SeedInterval:
-    """Mean, sample standard deviation and 95 % interval of ``values``.
+def over_seeds(values: Sequence[float], seeds: Sequence[int] | None = None, *, bounded: bool = False) -> SeedStatistics:
+    """Return mean, sample standard deviation and 95 % interval of ``values``.
 
-    The interval is m ± t(0.975, n − 1) · s / √n, Student's t over n seeds. Of a metric that is ``bounded`` by 0 and 1
-    it is the same around logit m, where the delta method makes s / √n to s / √n / (m (1 − m)), and back: so it stays
-    between 0 and 1. Where several values share a seed, as the
-    models of a cross-validation's folds do, ``seeds`` says whose each value is: they are no independent draws, so m
-    and s are those of the seeds' means, while ``std`` stays the deviation of all values, which papers print.
+    The interval is m ± t(0.975, n − 1) · s / √n, Student's t over n seeds. For a metric that is ``bounded`` by 0 and 1
+    it is computed around logit m, with s / √n / (m (1 − m)) by the delta method, and transformed back: so it stays
+    between 0 and 1. With one seed there is no interval.
 
-    With one value there is no deviation, and with one seed no interval; they are None.
+    Args:
+        values: the values of the models.
+        seeds: the seed of each value, if several share one, as the models of a cross-validation's folds do. Such values
+            are not independent, so m and s are those of the seeds' means; ``std`` remains the deviation of all values,
+            which papers print.
+        bounded: True for a metric between 0 and 1.
 
     >>> over_seeds([1.0, 2.0, 3.0]).mean
     2.0
     """
-    assert values, "no values"
     by_seed: dict[int, list[float]] = {}
     for seed, value in zip(range(len(values)) if seeds is None else seeds, values, strict=True):
         by_seed.setdefault(seed, []).append(value)
-    return SeedInterval(
-        mean=statistics.fmean(values),
-        std=statistics.stdev(values) if len(values) > 1 else None,
-        ci95=_interval([statistics.fmean(shared) for shared in by_seed.values()], bounded),
-        seeds=len(by_seed),
-        values=tuple(values),
-    )
+    ci95 = _interval([statistics.fmean(shared) for shared in by_seed.values()], bounded)
+    return SeedStatistics.over(values, seeds, ci95=ci95)
 
 
 def _interval(values: Sequence[float], bounded: bool) -> tuple[float, float] | None:
-    from scipy.special import stdtrit  # a tenth of a second, for those who have results
+    from scipy.special import stdtrit  # takes 0.1 s to import
 
     count = len(values)
     if count < 2:
@@ -271,18 +265,16 @@ def _interval(values: Sequence[float], bounded: bool) -> tuple[float, float] | N
     return odds / (odds + factor), odds * factor / (1 + odds * factor)
 
 
-# The tournament of losses (Psomas, Metric Learning: A Deep Dive, section 4.2.4.2 and Table 11), and whether it says
-# anything.
+# The tournament of losses (Psomas, Metric Learning: A Deep Dive, section 4.2.4.2 and Table 11), and its significance.
 #
-# Equal losses rank in some order too. Friedman's test and the critical difference of Nemenyi's are those that Demšar
-# 2006
-# ("Statistical comparisons of classifiers over multiple data sets", section 3.2.2) recommends. Of equal losses in 3
-# to 20
-# settings, 3 to 10 of them, Friedman's test rejects 2 to 7 %, and some two are a critical difference apart in 1 to 5 %.
+# Equal losses have some order too. Friedman's test and Nemenyi's critical difference are those that Demšar 2006
+# ("Statistical comparisons of classifiers over multiple data sets", section 3.2.2) recommends. For equal losses in 3 to
+# 20 settings, 3 to 10 of them, Friedman's test rejects in 2 to 7 % of cases, and some two losses are a critical
+# difference apart in 1 to 5 %.
 
 
 class Standing(Result):
-    """A loss's ranks, one a setting in the settings' order, 1 the best; ``std`` (n − 1) is None with one setting."""
+    """A loss's ranks, one per setting, 1 the best; ``std`` is the sample deviation, None with one setting."""
 
     loss: str
     ranks: tuple[float, ...]
@@ -292,11 +284,14 @@ class Standing(Result):
 
 
 class Tournament(Result):
-    """The ``standings``, the best first, over so many ``settings``.
+    """Rankings of the losses over ``settings`` settings, best first.
 
-    ``p`` is Friedman's, of all losses being equal in other settings like these; None where all always tie. Two losses
-    differ where their mean ranks are at least the ``critical_difference`` apart, at 5 % for all pairs together. Both
-    are None with fewer than three losses or settings, which can show nothing.
+    Attributes:
+        standings: the ranks of each loss.
+        settings: number of settings.
+        p: Friedman's p-value for equal losses; None if all losses tie in all settings.
+        critical_difference: smallest difference of two mean ranks that is significant at 5 % for all pairs together.
+            Both are None with fewer than three losses or settings.
     """
 
     standings: tuple[Standing, ...]
@@ -306,37 +301,33 @@ class Tournament(Result):
 
 
 def tournament(table: Mapping[str, Mapping[str, float]]) -> Tournament | None:
-    """The losses ranked in every setting of ``table``, and the ranks summed; the best first.
+    """Rank the losses in each setting of ``table``; None without losses.
 
-    Losses that tie in a setting share the mean of their ranks. None without losses.
+    Losses that tie in a setting share the mean of their ranks.
 
     Args:
-        table: for each setting (a network and embedding size, say) each loss's score, higher is better.
+        table: for each setting (a network and embedding size, say) the score of each loss, higher is better.
 
     Raises:
-        ValueError: the settings have not the same losses, so that sums of ranks would mean nothing.
+        ValueError: the settings have different losses, so that sums of ranks would mean nothing.
     """
     losses = list(next(iter(table.values()), {}))
     for setting, scores in table.items():
         if scores.keys() != set(losses):
             raise ValueError(
                 f"Every setting of a tournament needs the same losses: {setting} has {', '.join(scores)} and the "
-                f"first has {', '.join(losses)}; leave out what is not everywhere."
+                f"first has {', '.join(losses)}; leave out the losses that some setting lacks."
             )
     if not losses:
         return None
-    from scipy.stats import (
-        friedmanchisquare,
-        rankdata,
-        studentized_range,
-    )  # half a second, for campaigns of several losses alone
+    from scipy.stats import friedmanchisquare, rankdata, studentized_range  # takes 0.5 s to import
 
     ranks_SL = np.array([rankdata([-scores[loss] for loss in losses]) for scores in table.values()])
     standings = [_standing(loss, ranks) for loss, ranks in zip(losses, ranks_SL.T.tolist(), strict=True)]
     p = critical = None
     settings, count = ranks_SL.shape
     if min(settings, count) > 2:
-        if ranks_SL.std() > 0:  # the test divides by it
+        if ranks_SL.std() > 0:  # the test divides by the deviation
             p = float(friedmanchisquare(*ranks_SL.T).pvalue)
         deviation = math.sqrt(count * (count + 1) / (12 * settings))
         critical = float(studentized_range.ppf(1 - LEVEL, count, math.inf)) * deviation

@@ -15,40 +15,33 @@ from search.report.anytime import incumbents
 from search.report.diagnostics import diagnose, noise_summary, pruning_audit
 from search.report.results import (
     BestTrial,
-    ChosenConfiguration,
-    Confirmed,
-    DefaultSummary,
     LossSummary,
     ScoredModel,
     ScoredOpening,
-    SeedInterval,
-    SeedOutcomes,
-    SeedStatistics,
     SplitAgreement,
     SplitSummary,
     Summary,
     TimeSummary,
     TrialCounts,
     scored_openings,
-    stored_summary,
 )
+from search.report.rows import Row, SeedOutcomes, SeedStatistics
 from search.report.statistics import over_seeds
 from search.selection import Confirmation, Ledger, Selection, best_on_splits, confirmations, finalists
-from search.stages import Stage
+from search.stages import Role, Stage
 from search.trials import by_params, epochs_of, mean_value
+from spaces.space import Value
 from trainables.files import write_text
 from trainables.metrics.table import is_bounded
 from trainables.mistakes import Mistakes
 from trainables.spec import EpochRecord
-
-# What a search came to so far, derived from its records alone.
 
 Trials = Mapping[Stage, Sequence[FrozenTrial]]
 """The trials of one loss in each stage."""
 
 
 def write_summary(search: OpenedSearch) -> Summary:
-    """Derive the summary from the search's records and write ``summary.json``, unless it says the same already."""
+    """Derive the summary from the search's records and write ``summary.json`` if it changed."""
     path = search.plan.folder.summary
     summary = summarise(search, _stored(path))
     text = json.dumps(summary.model_dump(mode="json"), indent=2, allow_nan=False) + "\n"
@@ -57,8 +50,23 @@ def write_summary(search: OpenedSearch) -> Summary:
     return summary
 
 
+def summary_so_far(stored: StoredSearch) -> Summary:
+    """Return the summary of a search that may be running.
+
+    It is the stored one, unless there is none or a driver runs the search: then it is derived from the records. Nothing
+    is written, and neither images nor losses are needed.
+
+    Raises:
+        Mistakes: the search has no studies yet, or its file cannot be read.
+    """
+    written = _stored(stored.folder.summary)
+    if written is not None and stored.folder.driver() is None:
+        return written
+    return summarise(search_so_far(stored), written)
+
+
 def _stored(path: Path) -> Summary | None:
-    """The summary that was written last; None where there is none that can be read."""
+    """Return the summary that was written last; None if there is none that this version can read."""
     try:
         return Summary.load(path) if path.exists() else None
     except Mistakes:
@@ -66,9 +74,11 @@ def _stored(path: Path) -> Summary | None:
 
 
 def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
-    """The summary, as the studies, the selection and the test results say. What is not there yet is None.
+    """Return the summary according to the studies, the selection and the test results.
 
-    ``stored`` is the one before, of which a loss whose trials have not changed since is taken.
+    Args:
+        search: the search.
+        stored: the previous summary; the diagnostics of a loss with unchanged trials are taken from it.
     """
     plan = search.plan
     config, folder, split = plan.config, plan.folder, plan.split
@@ -100,6 +110,9 @@ def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
     )
 
 
+# One loss.
+
+
 def _loss_summary(
     plan: Plan,
     loss: str,
@@ -111,13 +124,14 @@ def _loss_summary(
     searched, confirmed, objective = trials[Stage.SEARCH], trials[Stage.SELECT], plan.config.objective
     states = [trial.state for trial in searched]
     complete = [trial for trial in searched if trial.state == TrialState.COMPLETE]
-    best = finalists(searched, 1)[0] if complete else None
+    best = _best(searched) if complete else None
     chosen = selection.chosen.get(loss) if selection else None
-    confirmed_default = selection.defaults.get(loss) if selection else None
+    default = selection.defaults.get(loss) if selection else None
     if selection is None and complete and confirmed:
-        confirmed_default = confirmations(searched, confirmed, [0], objective)[0]
-    params = chosen.params if chosen else best.params if best else None
+        default = confirmations(searched, confirmed, [0], objective)[0]
     space = plan.spaces[loss]
+    tuned = chosen or best
+    row = partial(_row, plan, loss, trials, test)
     summary = LossSummary(
         trials=TrialCounts(
             complete=states.count(TrialState.COMPLETE),
@@ -126,25 +140,22 @@ def _loss_summary(
         ),
         epochs=sum(len(epochs_of(trial)) for trial in searched),
         ended_early=plan.budget(loss).early_end(searched),
-        default=DefaultSummary(
+        default=row(
+            Role.DEFAULT,
+            default,
+            number=0,
             params=dict(space.default),
-            value=mean_value(searched, searched[0].params) if complete else None,
-            clipped=bool(space.clipped),
-            confirmed=_confirmed(confirmed_default),
-            final=_final(plan, trials[Stage.TEST], confirmed_default),
-            test=_tested(test, loss, confirmed_default),
-            test_small=_tested_small(test, loss, confirmed_default),
-            confirmed_seeds=_seeds(confirmed, confirmed_default),
-            final_seeds=_seeds(trials[Stage.TEST], confirmed_default, plan.config.final.seeds),
+            search_value=mean_value(searched, searched[0].params) if complete else None,
         ),
-        best=_best(searched, best) if best else None,
-        confirmed=_chosen(chosen) if chosen else None,
+        tuned=row(
+            Role.TUNED,
+            chosen,
+            number=tuned.number if tuned else None,
+            params=tuned.params if tuned else None,
+            search_value=chosen.search_value if chosen else best.value if best else None,
+        ),
+        best=best,
         other_splits=_split_agreement(plan, searched, confirmed, chosen) if chosen else None,
-        final=_final(plan, trials[Stage.TEST], chosen),
-        test=_tested(test, loss, chosen),
-        test_small=_tested_small(test, loss, chosen),
-        confirmed_seeds=_seeds(confirmed, chosen),
-        final_seeds=_seeds(trials[Stage.TEST], chosen, plan.config.final.seeds),
         audit=pruning_audit(
             searched,
             trials[Stage.AUDIT],
@@ -154,17 +165,105 @@ def _loss_summary(
         anytime=incumbents(searched, partial(_value, plan), _confirmed_means(searched, confirmed, objective)),
         diagnostics=(),
     )
-    # The same trials say the same of themselves, and to ask them imports torch.
+    # Unchanged trials have unchanged diagnostics, and computing these imports torch.
     if stored is not None and stored.model_copy(update={"diagnostics": ()}) == summary:
         return stored
-    found = diagnose(plan.config.loss(loss).key, space.parameters, plan.config.training_of(loss), searched, params)
+    found = diagnose(
+        plan.config.loss(loss).key, space.parameters, plan.config.training_of(loss), searched, summary.tuned.params
+    )
     return summary.model_copy(update={"diagnostics": found})
+
+
+def _row(
+    plan: Plan,
+    loss: str,
+    trials: Trials,
+    test: Sequence[ScoredOpening],
+    role: Role,
+    confirmation: Confirmation | None,
+    *,
+    number: int | None,
+    params: Mapping[str, Value] | None,
+    search_value: float | None,
+) -> Row:
+    """Return a row of the result table; everything after the search needs the ``confirmation``."""
+    name, clipped = plan.config.name, bool(plan.spaces[loss].clipped) and number == 0
+    row = Row(
+        search=name, loss=loss, role=role, number=number, params=params, search_value=search_value, clipped=clipped
+    )
+    if confirmation is None:
+        return row
+    confirmed, final = (
+        [trial for trial in trials[stage] if trial.user_attrs["source_trial"] == confirmation.number]
+        for stage in (Stage.SELECT, Stage.TEST)
+    )
+    models = [
+        model
+        for opening in test[:1]
+        for model in opening.scores
+        if (model.loss, model.source_trial) == (loss, confirmation.number)
+    ]
+    return row.model_copy(
+        update={
+            "confirmed": _confirmed(confirmation),
+            "final": _final(plan, final),
+            "test": _tested(models),
+            "test_small": _tested_small(models),
+            "confirmed_seeds": SeedOutcomes.of(confirmed, wanted=0),
+            "final_seeds": SeedOutcomes.of(final, wanted=plan.config.final.seeds),
+        }
+    )
+
+
+def _confirmed(confirmation: Confirmation) -> SeedStatistics | None:
+    """Return the objective with fresh seeds; None if no seed finished."""
+    if not confirmation.values:
+        return None
+    return SeedStatistics.over(confirmation.values, estimate=confirmation.estimate)
+
+
+def _final(plan: Plan, trained: Sequence[FrozenTrial]) -> SeedStatistics | None:
+    """Return the validation values of the trainings for the test, each at its best epoch; None if nothing validates."""
+    found = [
+        (trial.value, trial.user_attrs["seed"])
+        for trial in trained
+        if trial.state == TrialState.COMPLETE and trial.value is not None
+    ]
+    if not found or plan.config.final.train_on == "all":
+        return None
+    return SeedStatistics.over([value for value, _ in found], [seed for _, seed in found])
+
+
+def _tested(models: Sequence[ScoredModel]) -> Mapping[str, SeedStatistics] | None:
+    """Return each metric of the models on the test classes, with its interval; None without models."""
+    if not models:
+        return None
+    seeds = [model.seed for model in models]
+    return {
+        name: over_seeds([model.metrics[name] for model in models], seeds, bounded=is_bounded(name))
+        for name in models[0].metrics
+    }
+
+
+def _tested_small(models: Sequence[ScoredModel]) -> SeedStatistics | None:
+    """Return the objective of the models on test galleries with as many classes as a validation gallery."""
+    values = [model.in_small_galleries for model in models if model.in_small_galleries is not None]
+    return SeedStatistics.over(values, [model.seed for model in models]) if values else None
+
+
+def _best(searched: Sequence[FrozenTrial]) -> BestTrial:
+    """Return the best trial of a search, one of which is complete."""
+    best = finalists(searched, 1)[0]
+    params = dict(best.params)
+    value = mean_value(searched, params)
+    assert value is not None, "it is among them"
+    return BestTrial(params=params, value=value, number=best.number)
 
 
 def _split_agreement(
     plan: Plan, searched: Sequence[FrozenTrial], confirmed: Sequence[FrozenTrial], chosen: Confirmation
 ) -> SplitAgreement | None:
-    """None where confirmations validate on the search's split alone, or nothing was confirmed beside the choice."""
+    """Return None if only the search's split confirms, or only the chosen configuration was confirmed."""
     if plan.config.selection.splits == 1:
         return None
     numbers = sorted({trial.user_attrs["source_trial"] for trial in confirmed})
@@ -172,15 +271,8 @@ def _split_agreement(
     return SplitAgreement(splits=len(found), best=sum(found)) if found else None
 
 
-def _best(searched: Sequence[FrozenTrial], best: FrozenTrial) -> BestTrial:
-    params = dict(best.params)
-    value = mean_value(searched, params)
-    assert value is not None, "it is among them"
-    return BestTrial(params=params, value=value, number=best.number)
-
-
 def _value(plan: Plan, records: Sequence[EpochRecord]) -> float | None:
-    """A trial's value so far; in a cross-validation only with all folds, since the first ones may be the easy ones."""
+    """Return a trial's value so far; with a cross-validation only after all folds: the first ones may be easier."""
     reached = plan.trial_value(Stage.SEARCH)(records)
     return None if reached is None or (plan.split.folds and reached[0] < plan.steps) else reached[1]
 
@@ -188,7 +280,7 @@ def _value(plan: Plan, records: Sequence[EpochRecord]) -> float | None:
 def _confirmed_means(
     searched: Sequence[FrozenTrial], confirmed: Sequence[FrozenTrial], objective: str
 ) -> dict[int, float]:
-    """The confirmed mean of every trial whose configuration has one."""
+    """Return the confirmed mean of each trial whose configuration was confirmed."""
     numbers = {trial.user_attrs["source_trial"] for trial in confirmed}
     found = confirmations(searched, confirmed, sorted(numbers), objective)
     return {
@@ -200,81 +292,10 @@ def _confirmed_means(
     }
 
 
-def _final(plan: Plan, trained: Sequence[FrozenTrial], entry: Confirmation | None) -> SeedStatistics | None:
-    """The validation value of the trainings for the test, each at its best epoch; None where nothing validates."""
-    if entry is None or plan.config.final.train_on == "all":
-        return None
-    found = [
-        (trial.value, trial.user_attrs["seed"])
-        for trial in trained
-        if trial.state == TrialState.COMPLETE
-        and trial.user_attrs["source_trial"] == entry.number
-        and trial.value is not None
-    ]
-    if not found:
-        return None
-    return _statistics([value for value, _ in found], [seed for _, seed in found])
-
-
-def _seeds(trained: Sequence[FrozenTrial], entry: Confirmation | None, wanted: int = 0) -> SeedOutcomes | None:
-    """What became of a configuration's seeds in a stage, at least ``wanted`` of them."""
-    if entry is None:
-        return None
-    return SeedOutcomes.of([trial for trial in trained if trial.user_attrs["source_trial"] == entry.number], wanted)
-
-
-def _confirmed(entry: Confirmation | None) -> Confirmed | None:
-    if entry is None or not entry.values:
-        return None
-    return Confirmed(**_statistics(entry.values).model_dump(), estimate=entry.estimate)
-
-
-def _statistics(values: Sequence[float], seeds: Sequence[int] | None = None) -> SeedStatistics:
-    """The statistics of validation values; only test scores have an interval."""
-    found = over_seeds(values, seeds)
-    return SeedStatistics(mean=found.mean, std=found.std, seeds=found.seeds, values=found.values)
-
-
-def _chosen(chosen: Confirmation) -> ChosenConfiguration:
-    return ChosenConfiguration(
-        **_statistics(chosen.values).model_dump(),
-        estimate=chosen.estimate,
-        params=chosen.params,
-        number=chosen.number,
-        search_value=chosen.search_value,
-    )
-
-
-def _tested(test: Sequence[ScoredOpening], loss: str, entry: Confirmation | None) -> Mapping[str, SeedInterval] | None:
-    """Each metric over the seeds of the first opening."""
-    models = _models(test, loss, entry)
-    if not models:
-        return None
-    seeds = [model.seed for model in models]
-    return {
-        name: over_seeds([model.metrics[name] for model in models], seeds, bounded=is_bounded(name))
-        for name in models[0].metrics
-    }
-
-
-def _tested_small(test: Sequence[ScoredOpening], loss: str, entry: Confirmation | None) -> SeedStatistics | None:
-    """The objective of the first opening among as many test classes as validate."""
-    models = _models(test, loss, entry)
-    values = [model.in_small_galleries for model in models if model.in_small_galleries is not None]
-    return _statistics(values, [model.seed for model in models]) if values else None
-
-
-def _models(test: Sequence[ScoredOpening], loss: str, entry: Confirmation | None) -> list[ScoredModel]:
-    """The models of a configuration in the first opening."""
-    if not test or entry is None:
-        return []
-    return [model for model in test[0].scores if (model.loss, model.source_trial) == (loss, entry.number)]
-
-
 def _time_summary(
     trials: Sequence[Trials], sessions: Sequence[float], slots: int, test: Sequence[ScoredOpening]
 ) -> TimeSummary:
-    """Where the time went. What passes between two sessions (a driver killed and started again) counts nowhere."""
+    """Return the durations; the time between two sessions (a driver was killed and started again) is excluded."""
     of_search = [record for loss in trials for trial in loss[Stage.SEARCH] for record in epochs_of(trial)]
     of_all = [record for loss in trials for stage in loss.values() for trial in stage for record in epochs_of(trial)]
     moments = [record["end"] for record in of_all] + [opening.finished for opening in test]
@@ -294,29 +315,3 @@ def _time_summary(
         trial_work_s=round(sum(record["end"] - record["start"] for record in of_search), 3),
         slots=slots,
     )
-
-
-# What a search came to so far, also while it runs and before its first summary was written.
-
-
-def summary_so_far(stored: StoredSearch) -> Summary:
-    """The summary that was written last; while a driver holds the search, and before the first, one of its records.
-
-    Nothing is written, and neither images nor losses are needed.
-
-    Raises:
-        Mistakes: the search has no studies yet, or its file cannot be read.
-    """
-    written = _written(stored)
-    if written is not None and stored.folder.driver() is None:
-        return written
-    return summarise(search_so_far(stored), written)
-
-
-def _written(stored: StoredSearch) -> Summary | None:
-    if not stored.folder.summary.exists():
-        return None
-    try:
-        return stored_summary(stored.folder)
-    except Mistakes:  # another version's: the records say the same in today's form
-        return None

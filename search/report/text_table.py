@@ -9,18 +9,22 @@ from trainables.files import write_text
 from trainables.metrics.table import is_bounded
 from trainables.mistakes import Mistakes, raise_if_any
 
-# A table of text, which a terminal, Markdown and LaTeX show alike.
-
 NOTHING = "–"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextTable:
-    """A table of text. The first ``labels`` columns name a row; a cell may have several lines.
+    """A table of text for terminal, Markdown and LaTeX. A cell may have several lines.
 
-    The lines of a cell are never broken, but for the columns at the positions in ``prose``: these hold sentences.
-    ``spare`` columns stand in another table too, so where not all columns fit beside each other they are left out.
-    ``best`` are the cells, by row and column, whose mean on the test classes is the highest of their column.
+    Attributes:
+        title: title; may be empty.
+        header: names of the columns.
+        rows: cells by row.
+        labels: number of leading columns that name a row.
+        notes: sentences below the table.
+        prose: positions of columns that hold sentences; only the lines of their cells are wrapped.
+        spare: positions of columns that another table has too; they are dropped if the terminal is too narrow.
+        best: cells, by row and column, with the highest mean on the test classes in their column.
     """
 
     title: str
@@ -34,7 +38,7 @@ class TextTable:
 
 
 def best_of(column: int, metric: str, means: Sequence[float | None]) -> Iterator[tuple[int, int]]:
-    """The cells of a column with the highest mean; none of a metric of which more is not known to be better."""
+    """Yield the cells of a column with the highest mean; none if higher values of the metric are not better."""
     known = [mean for mean in means if mean is not None]
     if not is_bounded(metric) or len(known) < 2:
         return
@@ -43,11 +47,11 @@ def best_of(column: int, metric: str, means: Sequence[float | None]) -> Iterator
             yield row, column
 
 
-# Tables of text as Markdown.
+# Markdown.
 
 
 def as_markdown(tables: Sequence[TextTable]) -> str:
-    """Markdown tables with their notes."""
+    """Return Markdown tables with their notes."""
     return "\n".join(map(_markdown, tables))
 
 
@@ -59,7 +63,7 @@ def _markdown(table: TextTable) -> str:
 
 
 def rows_as_markdown(table: TextTable) -> str:
-    """The rows alone, in columns of one width: they are read as well where Markdown is shown as it is written."""
+    """Return the rows without title and notes, padded to equal width so that the source is readable too."""
     header, *rows = [[_escaped(cell) for cell in row] for row in (table.header, *table.rows)]
     widths = [max(3, *map(len, column)) for column in zip(header, *rows, strict=True)]
     rule = ["-" * width if at < table.labels else "-" * (width - 1) + ":" for at, width in enumerate(widths)]
@@ -74,20 +78,20 @@ def rows_as_markdown(table: TextTable) -> str:
 
 
 def _escaped(text: str) -> str:
-    """In one line: not everything that shows Markdown breaks a line within a cell."""
+    """Escape ``text`` and join its lines: not all Markdown viewers support lines within a cell."""
     return re.sub(r"([\\`*_|<])", r"\\\1", text).replace("\n", " ")
 
 
-# Tables of text as LaTeX.
+# LaTeX.
 
-BOLD = "Bold: the highest mean of its column, which need not be a significant difference."
+BOLD = "Bold: the highest mean of the column, which need not be a significant difference."
 
 
 def as_latex(tables: Sequence[TextTable]) -> str:
-    """LaTeX tables with their notes, which need the package booktabs; the best of a column of the test is bold.
+    """Return LaTeX tables with their notes, for the package booktabs; the best cell of a test column is bold.
 
-    pandas' ``Styler.to_latex`` would draw the same rules, but needs Jinja, knows no cell of several lines, and leaves
-    ±, −, < and a row's first bracket as they are.
+    pandas' ``Styler.to_latex`` needs Jinja, does not support cells with several lines, and does not escape ±, −, < and
+    a row's first bracket.
     """
     return "\n".join([r"% \usepackage{booktabs}", *map(_latex, tables)])
 
@@ -107,7 +111,7 @@ def _latex(table: TextTable) -> str:
 
 
 def _cell(table: TextTable, row: int, column: int) -> str:
-    """A cell's lines behind each other; the first one holds the mean."""
+    """Return a cell's lines joined; the first one holds the mean and is bold in the best cell."""
     first, *others = map(_latex_escaped, table.rows[row][column].split("\n"))
     return " ".join([rf"\textbf{{{first}}}" if (row, column) in table.best else first, *others])
 
@@ -118,27 +122,27 @@ _LATEX = {
     "±": r"$\pm$", "×": r"$\times$", "−": "$-$", "–": "--", "\n": " ", "|": r"\textbar{}",
     "[": "{[}",
 }  # fmt: skip
-"""``[`` at the beginning of a row would be taken for the length of the line break before it."""
+"""LaTeX characters. ``[`` at the beginning of a row would be read as the length of the preceding line break."""
 
 
 def _latex_escaped(text: str) -> str:
     return "".join(_LATEX.get(character, character) for character in text)
 
 
-# Tables as files: CSV for programs, Markdown and LaTeX for texts.
+# Output files.
 
 FORMATS = (".csv", ".md", ".tex")
 
 
 def refuse_unknown(paths: Sequence[Path]) -> None:
-    """Every file's suffix says its format.
+    """Raise if the suffix of a file is not a known format.
 
     Raises:
-        Mistakes: for those whose suffix says none.
+        Mistakes: the suffixes that are not in :data:`FORMATS`.
     """
     raise_if_any(
         [
-            f"--output {path}: the file's suffix says its format and must be one of {', '.join(FORMATS)}; "
+            f"--output {path}: the suffix of the file is its format and must be one of {', '.join(FORMATS)}; "
             f"it is {path.suffix!r}."
             for path in paths
             if path.suffix not in FORMATS

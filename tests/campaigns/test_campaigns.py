@@ -11,7 +11,7 @@ from conftest import draw_folder
 from support.commands import holdout_here, plain
 from support.cost import AFFORDABLE, images_seen
 from support.made_search import frozen_selection
-from support.summaries import chosen, improvements, made_loss, made_summary
+from support.summaries import confirmed, improvements, made_loss, made_row, made_summary
 from support.trees import make_tree
 from support.widths import WIDTHS, check
 
@@ -340,7 +340,7 @@ def test_a_campaign_of_the_same_name_begins_in_another_runs_folder(folder: Campa
 
 
 def test_a_campaign_that_goes_on_drops_and_changes_nothing(folder: CampaignFolder) -> None:
-    with pytest.raises(Mistakes, match="vary: tiny began with tiny-2 too; put the labels back"):
+    with pytest.raises(Mistakes, match="vary: tiny started with tiny-2 too; put the labels back"):
         planned(varied(**{"1": 1, "4": 4}), folder)
     with pytest.raises(Mistakes, match=r"2: space\.mpa\.proxies_per_class: the search tiny-2 began with 2"):
         planned(varied(**{"1": 1, "2": 3}), folder)
@@ -384,7 +384,7 @@ def test_the_table_has_the_shape_that_is_asked_for() -> None:
     campaign = parse_campaign(tiny(table=table, published=[published]))
     number = over_seeds([0.5, 0.6])
     entry = made_loss(
-        confirmed=chosen(number, search_value=0.6), test=dict.fromkeys(("recall_at_1", "dists_intra"), number)
+        tuned=made_row(confirmed=confirmed(number), test=dict.fromkeys(("recall_at_1", "dists_intra"), number))
     )
     summaries = [made_summary({"mpa": entry, "pnp": entry}), made_summary({"mpa": entry, "pnp": made_loss()})]
     found = campaign_table(campaign, measured(campaign, summaries), "title", ["a note"])
@@ -406,7 +406,7 @@ def test_the_best_of_a_test_metric_is_bold_but_not_in_a_sweep() -> None:
 
     def entry(mean: float) -> LossSummary:
         number = over_seeds([mean, mean])
-        return made_loss(confirmed=chosen(number, search_value=mean), test=dict.fromkeys(metrics[1:], number))
+        return made_loss(tuned=made_row(confirmed=confirmed(number), test=dict.fromkeys(metrics[1:], number)))
 
     summaries = [
         made_summary({"mpa": entry(0.5), "pnp": entry(0.6)}),
@@ -430,7 +430,7 @@ def test_the_table_s_numbers_are_whole_at_every_width() -> None:
     table = {"rows": ["loss", "K"], "metrics": metrics, "roles": ["tuned", "default"]}
     campaign = parse_campaign(tiny(table=table, published=[published]))
     numbers = {metric: over_seeds([0.5 + rank / 97, 0.6 + rank / 89]) for rank, metric in enumerate(metrics)}
-    entry = made_loss(confirmed=chosen(numbers[VALIDATION], search_value=0.6), test=numbers)
+    entry = made_loss(tuned=made_row(confirmed=confirmed(numbers[VALIDATION]), test=numbers))
     summaries = [made_summary({"mpa": entry, "pnp": entry})] * 2
     for width in WIDTHS:
         check([campaign_table(campaign, measured(campaign, summaries), "title", ["a note of 0.1234"])], width)

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 from conftest import small_search
-from support.summaries import chosen, confirmed, made_default, made_loss, made_summary
+from support.summaries import confirmed, made_loss, made_row, made_summary
 
 from search.campaigns.comparisons import optimism, optimism_sentences
 from search.config.campaign import Campaign, parse_campaign
-from search.report.results import SeedInterval, Summary
+from search.report.results import Summary
+from search.report.rows import SeedStatistics
 from search.report.statistics import over_seeds
 from search.stages import Role
 
@@ -29,7 +30,7 @@ def campaign(image_folder: Path) -> Campaign:
     )
 
 
-def over_two(mean: float) -> SeedInterval:
+def over_two(mean: float) -> SeedStatistics:
     return over_seeds([mean - 0.01, mean + 0.01])
 
 
@@ -40,8 +41,9 @@ def summary(name: str, final: float | None = 0.5, objective: str = "map_at_r") -
         "test": {objective: over_two(0.2)},
         "test_small": over_two(0.4),
     }
-    default = made_default(value=SEARCHED[name] - 0.1, confirmed=confirmed(over_two(0.5)), **found)
-    entry = made_loss(default=default, confirmed=chosen(over_two(0.6), search_value=SEARCHED[name]), **found)
+    default = made_row(Role.DEFAULT, search_value=SEARCHED[name] - 0.1, confirmed=confirmed(over_two(0.5)), **found)
+    tuned = made_row(Role.TUNED, search_value=SEARCHED[name], confirmed=confirmed(over_two(0.6)), **found)
+    entry = made_loss(default=default, tuned=tuned)
     return made_summary({"mpa": entry}, f"lot-{name}", objective=objective)
 
 
@@ -61,8 +63,8 @@ def test_it_is_the_mean_over_searches(campaign: Campaign) -> None:
     assert found[Role.DEFAULT].search == pytest.approx(0.7)
     assert list(optimism_sentences(found))[2:] == [
         "map_at_r of the tuned configurations, mean of 2: 80.00 in the search, 60.00 confirmed, "
-        "50.00 in the trainings for the test, 40.00 on as many test classes as validate, 20.00 on the test classes",
-        "of the way down, +30.00 is the choice, +10.00 other classes, and +20.00 the larger gallery",
+        "50.00 in the trainings for the test, 40.00 on test galleries like validation, 20.00 on the test classes",
+        "the drop: +30.00 from the choice, +10.00 from other classes, +20.00 from the larger gallery",
     ]
 
 

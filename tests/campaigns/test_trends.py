@@ -6,7 +6,7 @@ from scipy.stats import linregress
 
 from search.campaigns.comparisons import trends
 from search.report.pairs import Comparable
-from search.report.results import RowKey
+from search.report.rows import RowKey
 from search.report.statistics import ScoredRows
 from search.stages import Role
 

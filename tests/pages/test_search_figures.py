@@ -20,14 +20,15 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.driving import only, record
-from support.summaries import made_default, made_loss
+from support.summaries import made_loss, made_row
 
 from search.driver.stages import confirm_stages, freeze, search_stage
 from search.plan.search import OpenedSearch
 from search.plan.stored import StoredSearch
 from search.report.drawing import Drawing, Figure, Plot, Section
 from search.report.importances import importances
-from search.report.results import BestTrial, Finding, SeedStatistics
+from search.report.results import BestTrial, Finding
+from search.report.rows import SeedStatistics
 from search.report.sections.history import history
 from search.report.sections.learning_curves import learning_curves
 from search.report.sections.loss import FIGURES, loss_section
@@ -35,7 +36,7 @@ from search.report.sections.parallel import importances as importances_figure, p
 from search.report.sections.searched import SearchedLoss, searched_loss
 from search.report.sections.slices import contours, slices
 from search.report.summary import write_summary
-from search.stages import Stage
+from search.stages import Role, Stage
 from search.study.pruners import PRUNERS, Pruner
 from search.study.queued import QueuedStage, RunningTrial
 from search.study.trial_queue import TrialQueue
@@ -283,7 +284,7 @@ def test_parallel_lines_are_the_configurations(chosen: OpenedSearch) -> None:
 def test_the_text_names_the_chosen_configuration(chosen: OpenedSearch) -> None:
     section = section_of(chosen, "proxy_anchor")
     text = " ".join(section.sentences)
-    number = write_summary(chosen).losses["proxy_anchor"].confirmed.number  # type: ignore[union-attr]
+    number = write_summary(chosen).losses["proxy_anchor"].tuned.number
     assert f"trial {number} has the highest shrunken mean" in text
     assert "after epochs 2, 4 the top half continues" in text
     assert "Fixed hyperparameters: margin=0.1." in text
@@ -299,12 +300,11 @@ def test_the_text_warns(chosen: OpenedSearch) -> None:
     """About a choice no better than the default, an early end, and findings in the study."""
     summary = write_summary(chosen)
     entry = summary.losses["pnp"]
-    assert entry.confirmed is not None
+    assert entry.chosen is not None
     worse, better = (SeedStatistics(mean=mean, std=None, seeds=1, values=(mean,)) for mean in (0.3, 0.4))
     entry = entry.model_copy(
         update={
-            "confirmed": entry.confirmed.model_copy(update={"number": 3}),
-            "final": worse,
+            "tuned": entry.tuned.model_copy(update={"number": 3, "final": worse}),
             "default": entry.default.model_copy(update={"final": better}),
             "ended_early": "the grid has 4 points",
             "diagnostics": (Finding(kind="edge", parameters=("alpha",), sentence="the values still rise"),),
@@ -492,7 +492,8 @@ def made_searched(trials: list[FrozenTrial], *, loss: str = "made", steps: int =
     best = max(trials, key=lambda trial: trial.value or 0.0)
     entry = made_loss(
         best=BestTrial(params=best.params, value=best.value or 0.0, number=best.number),
-        default=made_default(params=trials[0].params, value=trials[0].value),
+        default=made_row(Role.DEFAULT, params=trials[0].params, search_value=trials[0].value),
+        tuned=made_row(Role.TUNED, params=best.params, number=best.number),
     )
     return SearchedLoss(
         loss=loss,

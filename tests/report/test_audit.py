@@ -86,4 +86,4 @@ def test_what_pruning_was_worth(search: OpenedSearch) -> None:
     assert found.best == max(value for value in values if value is not None)
     low = beta.ppf(0.025, found.wrongly, 5 - found.wrongly) if found.wrongly else 0
     assert found.ci95 == pytest.approx((low, beta.ppf(0.975, found.wrongly + 1, 4 - found.wrongly)))
-    assert f"of 4 that were trained to their end, {found.wrongly} came to" in found.sentence
+    assert f"of 4 trained to the end, {found.wrongly} reached" in found.sentence

@@ -1,4 +1,4 @@
-"""The comparison, on searches whose records are written by hand: one table, its pairs, its files."""
+"""The comparison of searches with records written by hand: its table, pairs and files."""
 
 import csv
 import json
@@ -12,10 +12,13 @@ import pytest
 from support.commands import holdout_here, plain
 from support.made_search import frozen_selection, made_search
 
+from search.driver.described import loss_run
 from search.plan.runs import RunFolder
 from search.report.comparison import compare
+from search.report.comparison_tables import as_csv, headline_tables, text_tables
 from search.report.pairs import comparable_rows
-from search.report.results import Comparison, Row, SeedInterval, stored_summary
+from search.report.results import Comparison, stored_summary
+from search.report.rows import COLUMNS, Output, Row, SeedStatistics
 from search.report.statistics import holm
 from search.selection.selection import Family
 from trainables.files import write_json
@@ -26,7 +29,7 @@ def compared(runs: Path, *names: str) -> Comparison:
     return compare(folders, [stored_summary(folder) for folder in folders])
 
 
-def scores_of(row: Row) -> SeedInterval:
+def scores_of(row: Row) -> SeedStatistics:
     assert row.test is not None
     return row.test["map_at_r"]
 
@@ -61,7 +64,7 @@ def test_the_table_says_all_of_it(runs: Path) -> None:
     for text in (
         "one: losses, default and tuned",
         "this test set: 1 opening by 1 search",
-        "indistinguishable at this budget",
+        "no significant difference in 1 of 3 pairs",
         "higher",
         "pnp: the best x lies at the high end",
         "Best map_at_r so far",
@@ -75,7 +78,7 @@ def test_one_seed_alone_tells_no_difference(runs: Path) -> None:
     made_search(runs, "another", {"pnp": (0.3, 0.9)}, seeds=(13,))
     found = compared(runs, "one", "another")
     assert not any("another" in (pair.first.search, pair.second.search) for pair in found.pairs)
-    assert "another pnp tuned has one seed alone (final.seeds)" in " ".join(found.left_out)
+    assert "another pnp tuned has only one seed (final.seeds)" in " ".join(found.left_out)
 
 
 def test_a_handful_of_test_classes_tells_no_difference(runs: Path) -> None:
@@ -85,7 +88,7 @@ def test_a_handful_of_test_classes_tells_no_difference(runs: Path) -> None:
         np.savez(path, **few)
     found = compared(runs, "one")
     assert found.pairs == ()
-    assert found.left_out == ("no pairs: 4 test classes cannot tell how far others may be; 5 can",)
+    assert found.left_out == ("no pairs: 4 test classes are too few to estimate their variance; it takes 5",)
 
 
 def test_searches_compare_in_one_table_whatever_their_seeds(runs: Path) -> None:
@@ -106,7 +109,7 @@ def test_searches_compare_in_one_table_whatever_their_seeds(runs: Path) -> None:
     shown = plain(holdout_here("compare", "one", "two", "other", "sealed", "--runs", runs).stdout)
     assert "one, two, other, sealed: losses, default and tuned" in shown
     assert "this test set: 3 openings by 3 searches, 8 configurations scored" in shown
-    assert "chosen after opening: to put one, two, other in one table; each was frozen with a table of its own" in shown
+    assert "chosen after opening: one table for one, two, other; each was frozen with a separate table" in shown
 
 
 def test_what_was_frozen_is_not_chosen_after_the_opening(runs: Path) -> None:
@@ -117,8 +120,8 @@ def test_what_was_frozen_is_not_chosen_after_the_opening(runs: Path) -> None:
     ("frozen", "said"),
     [
         ({"metrics": ["recall_at_1"]}, "map_at_r, recall_at_1; the metrics frozen with the choice were recall_at_1"),
-        ({"rows": [["one", "mpa", "tuned"]]}, "these 4 rows; 1 were frozen with the choice"),
-        ({"pairs": []}, "these 3 pairs; 0 were frozen with the choice"),
+        ({"rows": [["one", "mpa", "tuned"]]}, "rows (4 shown, 1 frozen with the choice)"),
+        ({"pairs": []}, "pairs (3 shown, 0 frozen with the choice)"),
     ],
 )
 def test_another_table_than_the_frozen_one_says_so(runs: Path, frozen: dict[str, Any], said: str) -> None:
@@ -158,8 +161,8 @@ def test_a_table_without_a_metric_of_the_test_says_why_it_has_no_pairs(runs: Pat
     rows = compared(runs, "one").rows
     folders = [RunFolder(runs, "one")]
     for metrics, reason in (
-        ([], "the table has no metric of the test"),
-        (["nmi"], "there is no score for each image of nmi"),
+        ([], "the table has no test metric"),
+        (["nmi"], "no per-image scores of nmi"),
     ):
         assert comparable_rows(folders, rows, metrics, [row.key for row in rows]) == (None, [f"no pairs: {reason}"])
 
@@ -178,7 +181,7 @@ def test_results_that_are_gone_are_said_to_be_gone(runs: Path) -> None:
     gone.unlink()
     found = compared(runs, "one")
     assert found.pairs == ()
-    assert found.left_out == (f"no pairs: the per-image results {gone} are gone",)
+    assert found.left_out == (f"no pairs: the per-image results {gone} are missing",)
 
 
 def test_other_images_are_not_paired(runs: Path) -> None:
@@ -255,3 +258,33 @@ def test_values_of_different_galleries_are_not_compared(runs: Path) -> None:
     assert "validate among half of the training images too" in " ".join(alone.split())
     refusal = " ".join(plain(holdout_here("compare", "one", "two", "--runs", runs, code=2).stderr).split())
     assert "(one: validation classes alone; two: with half of the training images)" in refusal
+
+
+SHOWN = {
+    Output.TABLE: ["search map_at_r", "confirmed map_at_r", "final map_at_r", "test, 2 classes map_at_r"],
+    Output.HEADLINE: ["map_at_r confirmed", "map_at_r test, 2 classes"],
+    Output.CSV: ["search", "confirmed", "final", "test_small", "test"],
+    Output.MLFLOW: ["search/map_at_r", "confirmed/map_at_r", "confirmed/map_at_r_std"],
+}
+"""The columns of each output; the table and MLflow also show each metric of the test."""
+
+
+def test_each_output_shows_its_columns(runs: Path) -> None:
+    found = compared(runs, "one")
+    whole, headline = (tables(found)[0].header[2:] for tables in (text_tables, headline_tables))
+    assert [name.replace("\n", " ") for name in whole] == [
+        *SHOWN[Output.TABLE], "test map_at_r", "test recall_at_1",
+    ]  # fmt: skip
+    assert [name.replace("\n", " ") for name in headline] == [
+        *SHOWN[Output.HEADLINE], "map_at_r test", "recall_at_1 test",
+    ]  # fmt: skip
+    records = csv.DictReader(as_csv(found).splitlines())
+    assert list(dict.fromkeys(record["stage"] for record in records if record["role"])) == SHOWN[Output.CSV]
+    tuned = [name for name in loss_run(found, "pnp").metrics if not name.startswith(("default/", "trials/"))]
+    assert tuned == [*SHOWN[Output.MLFLOW], "test/map_at_r", "test/map_at_r_std", "test/recall_at_1"]
+
+
+def test_columns_have_different_keys() -> None:
+    keys = [column.key for column in COLUMNS]
+    assert len(keys) == len(set(keys))
+    assert {column.until for column in COLUMNS if column.until} <= set(keys)

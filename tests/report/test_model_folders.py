@@ -175,7 +175,9 @@ def test_the_folder_is_made_again_where_it_is_gone(runs: Path, tmp_path: Path) -
 
 def test_without_a_loss_it_is_that_of_the_highest_confirmed_mean(runs: Path) -> None:
     search = holdout.open("small", runs=runs)
-    confirmed = {loss: entry.confirmed.mean for loss, entry in search.summary.losses.items() if entry.confirmed}
+    confirmed = {
+        loss: entry.tuned.confirmed.mean for loss, entry in search.summary.losses.items() if entry.tuned.confirmed
+    }
     assert search.best_model().spec.origin["loss"] == max(confirmed, key=lambda loss: confirmed[loss])
 
 

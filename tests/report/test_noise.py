@@ -71,7 +71,7 @@ def test_the_deviations_and_what_a_budget_can_tell(opened: Opened) -> None:
     for part in (
         "0.0750, deviation 0.0656 over 4 seeds",
         "Over 3 class splits",
-        "two rows of 1 pair apart",
+        "between the rows of 1 pair",
         "does not",
     ):
         assert part in said, said

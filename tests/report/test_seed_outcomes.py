@@ -11,7 +11,7 @@ from search.driver.stages import confirm_stages, final_stage, freeze
 from search.plan.search import OpenedSearch
 from search.report.comparison import compare
 from search.report.comparison_tables import headline_tables, text_tables
-from search.report.results import SeedOutcomes
+from search.report.rows import SeedOutcomes
 from search.report.sections.answer import answer
 from search.report.summary import summarise, write_summary
 from search.study.trial_queue import TrialQueue
@@ -38,7 +38,7 @@ COMPLETE, FAIL, WAITING, RUNNING = TrialState.COMPLETE, TrialState.FAIL, TrialSt
             "0 of 5 seeds; 1 failed (LOST), 2 failed (DIVERGED), 2 missing",
         ),
         # A seed with folds is complete when all of them are, and failed when one is.
-        ([trial(1, COMPLETE), trial(1, FAIL, "CODE_ERROR")], 1, "0 of 1 seeds; 1 failed (CODE_ERROR)"),
+        ([trial(1, COMPLETE), trial(1, FAIL, "CODE_ERROR")], 1, "0 of 1 seed; 1 failed (CODE_ERROR)"),
         ([trial(1, COMPLETE), trial(1, RUNNING), trial(2, COMPLETE)], 2, "1 of 2 seeds; 1 missing"),
     ],
 )

@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 from scipy.stats import sem, t
 
 from search.report.anytime import certain_cost_ratio, cost_ratio, epochs_to_reach, mean_curve
-from search.report.results import SeedInterval
+from search.report.rows import SeedStatistics
 from search.report.statistics import over_seeds
 from trainables.metrics.table import is_bounded
 
@@ -26,7 +26,7 @@ def test_mean_deviation_and_interval_of_three() -> None:
 
 
 def test_one_value_has_neither_deviation_nor_interval() -> None:
-    assert over_seeds([0.5]) == SeedInterval(mean=0.5, std=None, ci95=None, seeds=1, values=(0.5,))
+    assert over_seeds([0.5]) == SeedStatistics(mean=0.5, std=None, ci95=None, seeds=1, values=(0.5,))
 
 
 def test_folds_of_a_seed_are_one_draw_of_the_interval() -> None:
@@ -70,7 +70,7 @@ def test_which_metrics_are_bounded() -> None:
     assert not any(map(is_bounded, ("dists_intra", "dists_ratio", "hubness")))
 
 
-def covers(found: SeedInterval, truth: float) -> bool:
+def covers(found: SeedStatistics, truth: float) -> bool:
     assert found.ci95 is not None
     low, high = found.ci95
     return low <= truth <= high

@@ -1,4 +1,4 @@
-"""``summary.json``: its keys, which other programs rely on, and what happens to one that cannot be read."""
+"""``summary.json``: its keys, which other programs rely on, and files that cannot be read."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -167,9 +167,11 @@ def test_every_key_is_where_it_was(tested: OpenedSearch) -> None:
     assert next(iter(content)) == "format"
     assert content == summary.model_dump(mode="json")
     assert Summary.load(tested.plan.folder.summary) == summary == stored_summary(tested.plan.folder)
-    entry = summary.losses["pnp"]
-    assert entry.confirmed is not None
-    assert (entry.of_role(Role.TUNED), entry.of_role(Role.DEFAULT)) == (entry, entry.default)
+    number = content["losses"]["pnp"]["confirmed"]["number"]
+    assert {row.key: row.number for row in summary.rows} == {
+        ("small", "pnp", Role.DEFAULT): 0,
+        ("small", "pnp", Role.TUNED): number,
+    }
     assert summary.test_opened == 1
 
 
@@ -189,15 +191,15 @@ def test_the_run_of_a_loss_shows_it_by_stage(tested: OpenedSearch) -> None:
     comparison = compare([tested.plan.folder], [summarise(tested)])
     found, entry = loss_run(comparison, "pnp"), comparison.searches[0].losses["pnp"]
     assert entry.test is not None
-    assert entry.confirmed is not None
+    assert entry.tuned.confirmed is not None
     assert entry.default.confirmed is not None
-    assert found.metrics["search/map_at_r"] == entry.confirmed.search_value
-    assert found.metrics["confirmed/map_at_r"] == entry.confirmed.mean
+    assert found.metrics["search/map_at_r"] == entry.tuned.search_value
+    assert found.metrics["confirmed/map_at_r"] == entry.tuned.confirmed.mean
     assert found.metrics["test/recall_at_1"] == entry.test["recall_at_1"].mean
     assert found.metrics["default/confirmed_map_at_r"] == entry.default.confirmed.mean
     assert found.metrics["trials/complete"] == 4
     assert {name.partition("/")[0] for name in found.metrics} == {"search", "confirmed", "test", "default", "trials"}
-    assert found.params == entry.confirmed.params
+    assert found.params == entry.tuned.params
     assert found.tags["holdout.openings"] == "this test set: 1 opening by 1 search, 2 configurations scored"
     assert "trained more than once" in found.description
 
@@ -209,8 +211,8 @@ def test_the_run_of_a_search_sums_it_up(tested: OpenedSearch) -> None:
     header, _, row, *_ = [[*map(str.strip, line.split("|")[1:-1])] for line in found.description.split("\n")]
     assert header == ["map\\_at\\_r", "search", "confirmed", "test", "test of default"]
     assert (entry := summary.losses["pnp"]).test is not None
-    assert entry.confirmed is not None
-    assert row[:3] == ["pnp", f"{entry.confirmed.search_value:.4f}", f"{entry.confirmed.mean:.4f}"]
+    assert entry.tuned.confirmed is not None
+    assert row[:3] == ["pnp", f"{entry.tuned.search_value:.4f}", f"{entry.tuned.confirmed.mean:.4f}"]
     assert row[3] == f"{entry.test['map_at_r'].mean:.4f}"
     assert {path.name for path in found.files} == {"search.yaml", "split.json"}
     assert set(found.texts) == {"comparison.md", "comparison.csv"}
@@ -241,7 +243,7 @@ def test_what_cannot_be_read_is_one_sentence(change: Callable[[str], str], expec
 
 
 def test_a_search_without_a_result_says_where_it_is(tmp_path: Path) -> None:
-    with pytest.raises(Mistakes, match="The search new has no result yet; `holdout status new` says"):
+    with pytest.raises(Mistakes, match="The search new has no result yet; `holdout status new` shows"):
         stored_summary(RunFolder(tmp_path, "new"))
 
 
@@ -259,7 +261,7 @@ def test_results_are_frozen_and_refuse_unknown_names(tested: OpenedSearch) -> No
     comparison = compare([tested.plan.folder], [summarise(tested)])
     assert isinstance(comparison, Comparison)
     names = {type(part).__name__ for part in parts(comparison)}
-    assert {"Summary", "LossSummary", "Row", "SearchCurve", "SeedInterval", "NoiseSummary", "Finding"} <= names
+    assert {"Summary", "LossSummary", "Row", "SearchCurve", "SeedStatistics", "NoiseSummary", "Finding"} <= names
     for part in parts(comparison):
         field = next(iter(type(part).model_fields))
         with pytest.raises(ValidationError, match="frozen"):

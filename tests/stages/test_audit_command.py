@@ -56,7 +56,7 @@ def test_a_finished_search_is_audited_and_its_choice_stays(search: Callable[...,
     said = " ".join(plain(holdout_here("audit", "small", "--trials", "2", "--runs", runs).stdout).split())
     expected = [trial.number for trial in to_audit(trials, 4, seed=0, loss="pnp")]
     assert sorted(audited(runs)) == sorted(expected[:2])
-    assert f"of {len(pruned)} trials; of 2 that were trained to their end" in said
+    assert f"of {len(pruned)} trials; of 2 trained to the end" in said
     assert {name: (runs / "small" / name).read_bytes() for name in kept} == kept
     found = json.loads(holdout_here("audit", "small", "--runs", runs, "--json").stdout)
     assert found["losses"]["pnp"]["audit"]["audited"] == 4

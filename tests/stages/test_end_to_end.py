@@ -196,7 +196,7 @@ def test_mlflow_shows_the_comparison(finished: FinishedSearch, tmp_path: Path) -
         pair = next(entry for entry in pairs if {entry["first"][2], entry["second"][2]} == {"tuned"})
         assert said.startswith(f"{pair['difference']:+.4f} [")
         word = "higher" if pair["difference"] > 0 else "lower"
-        assert said.endswith(f"(Holm): {word if pair['differ'] else 'indistinguishable at this budget'}")
+        assert said.endswith(f"(Holm): {word if pair['differ'] else 'no significant difference'}")
 
 
 def test_mlflow_equals_the_studies(finished: FinishedSearch) -> None:

@@ -294,7 +294,7 @@ def test_a_campaign_table_that_was_changed_after_the_opening(campaign: Callable[
     said = campaign(table={"rows": ["temperature"], "metrics": ["map_at_r"]})
     assert "chosen after opening: map_at_r; the metrics frozen with the choice were recall_at_1" in said
     said = campaign(table={"rows": ["temperature"], "roles": ["default"]})
-    assert "chosen after opening: these 2 rows; 4 were frozen with the choice" in said
+    assert "chosen after opening: rows (2 shown, 4 frozen with the choice)" in said
     assert "chosen after opening" not in campaign()
 
 

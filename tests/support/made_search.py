@@ -8,18 +8,20 @@ from typing import Any
 import numpy as np
 from support.summaries import (
     SPLIT as SPLIT_SUMMARY,
-    chosen,
     confirmed,
     improvements,
-    made_default,
     made_loss,
+    made_row,
     made_summary,
+    plain_statistics,
 )
 
 from search.plan.runs import RunFolder
-from search.report.results import BestTrial, Finding, SeedInterval, SeedStatistics, TrialCounts
+from search.report.results import BestTrial, Finding, TrialCounts
+from search.report.rows import SeedStatistics
 from search.report.statistics import over_seeds
 from search.selection.selection import Family, Selection
+from search.stages import Role
 from trainables.data.split import ClassSplit
 from trainables.files import write_json
 
@@ -48,7 +50,7 @@ def made_search(
     shared = [seed for seed in seeds for _ in range(folds)]
     losses, scores = {}, []
     for loss, (default, tuned) in means.items():
-        found: dict[int, SeedInterval] = {}
+        found: dict[int, SeedStatistics] = {}
         for number, mean in ((0, default), (7, tuned)):
             values = []
             for seed, fold in itertools.product(seeds, range(folds)):
@@ -62,8 +64,10 @@ def made_search(
                 values.append(float(scores_N.mean()))
             found[number] = over_seeds(values, shared)
         tests = {number: dict.fromkeys(("map_at_r", "recall_at_1"), entry) for number, entry in found.items()}
-        by_role: dict[int, dict[str, Any]] = {
+        by_number: dict[int, dict[str, Any]] = {
             number: {
+                "number": number,
+                "confirmed": confirmed(entry),
                 "final": plain_statistics(entry),
                 "test": tests[number] if tested else None,
                 "test_small": plain_statistics(entry) if tested else None,
@@ -73,10 +77,9 @@ def made_search(
         losses[loss] = made_loss(
             trials=TrialCounts(complete=5, pruned=2, failed=1),
             epochs=12,
-            default=made_default(params={"x": 1}, value=default, confirmed=confirmed(found[0]), **by_role[0]),
+            default=made_row(Role.DEFAULT, params={"x": 1}, search_value=default, **by_number[0]),
+            tuned=made_row(Role.TUNED, params={"x": 2}, search_value=tuned, **by_number[7]),
             best=BestTrial(params={"x": 2}, value=tuned, number=7),
-            confirmed=chosen(found[7], search_value=tuned, x=2),
-            **by_role[7],
             anytime=improvements((1, 0.1), (3, default), (9, tuned)),
             diagnostics=(Finding(kind="edge", parameters=("x",), sentence="the best x lies at the high end"),),
         )
@@ -130,8 +133,3 @@ def frozen_selection(name: str, losses: list[str]) -> Selection:
         defaults={},
         reasons={},
     )
-
-
-def plain_statistics(entry: SeedInterval) -> SeedStatistics:
-    """Without the interval."""
-    return SeedStatistics(mean=entry.mean, std=entry.std, seeds=entry.seeds, values=entry.values)

@@ -1,20 +1,11 @@
-"""Summaries made by hand: what is not given is as before the first trial."""
+"""Summaries made by hand; values that are not given are as before the first trial."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from search.report.results import (
-    ChosenConfiguration,
-    Confirmed,
-    DefaultSummary,
-    Incumbent,
-    LossSummary,
-    SeedStatistics,
-    SplitSummary,
-    Summary,
-    TimeSummary,
-    TrialCounts,
-)
+from search.report.results import Incumbent, LossSummary, SplitSummary, Summary, TimeSummary, TrialCounts
+from search.report.rows import Row, SeedStatistics
+from search.stages import Role
 
 SPLIT = SplitSummary(
     digest="0" * 64,
@@ -30,6 +21,7 @@ NO_TIME = TimeSummary(wall_s=0.0, startup_s=0.0, search_wall_s=0.0, trial_work_s
 
 
 def made_summary(losses: Mapping[str, LossSummary], name: str = "made", **fields: Any) -> Summary:
+    """Return a summary of ``losses``, whose rows get the names of the search and the loss."""
     return Summary(
         **{
             "name": name,
@@ -37,11 +29,16 @@ def made_summary(losses: Mapping[str, LossSummary], name: str = "made", **fields
             "objective": "map_at_r",
             "noise": None,
             "test_opened": 0,
-            "losses": losses,
+            "losses": {loss: _named(entry, {"search": name, "loss": loss}) for loss, entry in losses.items()},
             "time": NO_TIME,
             **fields,
         }
     )
+
+
+def _named(entry: LossSummary, names: Mapping[str, str]) -> LossSummary:
+    rows = {"default": entry.default, "tuned": entry.tuned}
+    return entry.model_copy(update={role: row.model_copy(update=names) for role, row in rows.items()})
 
 
 def made_loss(**fields: Any) -> LossSummary:
@@ -50,13 +47,10 @@ def made_loss(**fields: Any) -> LossSummary:
             "trials": TrialCounts(complete=0, pruned=0, failed=0),
             "epochs": 0,
             "ended_early": None,
-            "default": made_default(),
+            "default": made_row(Role.DEFAULT, number=0, params={}),
+            "tuned": made_row(Role.TUNED),
             "best": None,
-            "confirmed": None,
             "other_splits": None,
-            "final": None,
-            "test": None,
-            "test_small": None,
             "audit": None,
             "anytime": (),
             "diagnostics": (),
@@ -65,38 +59,26 @@ def made_loss(**fields: Any) -> LossSummary:
     )
 
 
-def made_default(**fields: Any) -> DefaultSummary:
-    nothing = dict.fromkeys(("value", "confirmed", "final", "test", "test_small"))
-    return DefaultSummary(**{"params": {}, "clipped": False, **nothing, **fields})
+def made_row(role: Role = Role.TUNED, **fields: Any) -> Row:
+    """Return a row; trial 7 is tuned if anything is given."""
+    number = 0 if role is Role.DEFAULT else 7 if fields else None
+    return Row(**{"search": "made", "loss": "made", "role": role, "number": number, **fields})
 
 
-def confirmed(statistics: SeedStatistics) -> Confirmed:
-    """Confirmed with ``statistics``, of which nothing is shrunk."""
-    return Confirmed(
-        mean=statistics.mean,
-        std=statistics.std,
-        seeds=statistics.seeds,
-        values=statistics.values,
-        estimate=statistics.mean,
-    )
+def confirmed(statistics: SeedStatistics) -> SeedStatistics:
+    """Return ``statistics`` as confirmed values, without an interval and with the mean as estimate."""
+    return plain_statistics(statistics, estimate=statistics.mean)
 
 
-def chosen(statistics: SeedStatistics, *, search_value: float, **params: int) -> ChosenConfiguration:
-    """Trial 7 was chosen, and confirmed with ``statistics``."""
-    return ChosenConfiguration(
-        params=params,
-        number=7,
-        search_value=search_value,
-        mean=statistics.mean,
-        std=statistics.std,
-        seeds=statistics.seeds,
-        values=statistics.values,
-        estimate=statistics.mean,
+def plain_statistics(statistics: SeedStatistics, **given: Any) -> SeedStatistics:
+    """Return ``statistics`` without the interval."""
+    return SeedStatistics(
+        mean=statistics.mean, std=statistics.std, seeds=statistics.seeds, values=statistics.values, **given
     )
 
 
 def improvements(*steps: tuple[int, float] | tuple[int, float, float | None]) -> Sequence[Incumbent]:
-    """Incumbents given as (epochs, value) or (epochs, value, confirmed)."""
+    """Return incumbents, given as (epochs, value) or (epochs, value, confirmed)."""
     return tuple(
         Incumbent(epochs=step[0], value=step[1], trial=0, confirmed=step[2] if len(step) == 3 else None)
         for step in steps

@@ -128,10 +128,10 @@ def test_the_chosen_model_of_each_loss_is_one_of_its_run(search: OpenedSearch, c
         assert [output.model_id for output in run.outputs.model_outputs] == [model.model_id]
         entry = summary.losses[loss]
         assert entry.test is not None
-        assert entry.confirmed is not None
+        assert entry.chosen is not None
         means = {f"test/{name}": entry.test[name].mean for name in ("map_at_r", "recall_at_1")}
         assert {metric.key: metric.value for metric in model.metrics} == means
-        assert model.params == {name: str(value) for name, value in entry.confirmed.params.items()}
+        assert model.params == {name: str(value) for name, value in (entry.chosen.params or {}).items()}
         low, high = entry.test["map_at_r"].ci95 or (0.0, 0.0)
         said = f"{entry.test['map_at_r'].mean:.4f} [{low:.4f}, {high:.4f}]"
         assert model.tags["holdout.test.map_at_r"] == said

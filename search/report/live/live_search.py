@@ -14,7 +14,7 @@ from search.plan.search import OpenedSearch, search_so_far
 from search.plan.stored import SearchStatus, StoredSearch, status_of
 from search.plan.work import Pace, planned_work, seconds_left
 from search.report.document import environment, search_report
-from search.report.results import Result
+from search.report.rows import Result
 from search.stages import Stage, short_study_name
 from search.trials import epochs_of
 

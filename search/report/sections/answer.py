@@ -8,7 +8,8 @@ from search.plan.runs import RunFolder, stored_split
 from search.plan.stored import StoredSearch
 from search.report.drawing import Section, counted
 from search.report.formats import loss_label
-from search.report.results import Comparison, Pair, Row, scored_openings
+from search.report.results import Comparison, Pair, scored_openings
+from search.report.rows import Row
 from search.report.text_table import TextTable
 from search.selection import Ledger, Selection
 from search.stages import Role

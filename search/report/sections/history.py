@@ -71,7 +71,7 @@ def history(searched: SearchedLoss) -> Figure | None:
             )
         )
     traces += _confirmed(searched, spent)
-    if (default := searched.summary.default.value) is not None:
+    if (default := searched.summary.default.search_value) is not None:
         traces.append(
             scatter(
                 "default",
@@ -165,7 +165,7 @@ def _finding(searched: SearchedLoss, ended: int, total: int) -> str:
     spent = f"{counted(ended, 'trial')} ended in {counted(total, 'epoch')}"
     if not searched.summary.anytime:
         return f"{spent}, without a value of {searched.objective}."
-    best, default = searched.summary.anytime[-1], searched.summary.default.value
+    best, default = searched.summary.anytime[-1], searched.summary.default.search_value
     which = "the default" if best.trial == DEFAULT else f"trial {best.trial}"
     compared = "" if default is None or best.trial == DEFAULT else f" (default: {default:.4f})"
     return (

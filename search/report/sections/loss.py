@@ -6,7 +6,8 @@ from search.plan.stored import StoredSearch
 from search.report.drawing import Section, counted
 from search.report.formats import parameters
 from search.report.importances import MIN_TRIALS
-from search.report.results import SeedStatistics, Summary
+from search.report.results import Summary
+from search.report.rows import SeedStatistics
 from search.report.sections.history import ends, history
 from search.report.sections.learning_curves import learning_curves
 from search.report.sections.parallel import importances, parallel
@@ -44,8 +45,8 @@ def loss_section(stored: StoredSearch, summary: Summary, loss: str) -> Section:
 def _sentences(searched: SearchedLoss, reason: str | None) -> Iterator[str]:
     entry, objective = searched.summary, searched.objective
     yield _choice(searched, reason)
-    chosen, default = entry.confirmed, entry.default.confirmed
-    if chosen and chosen.number != DEFAULT and default:
+    chosen, default = entry.tuned.confirmed, entry.default.confirmed
+    if chosen and entry.tuned.number != DEFAULT and default:
         yield (
             f"Mean {objective} with fresh seeds: {_mean(chosen)} for the chosen configuration, {_mean(default)} for "
             "the default."
@@ -74,11 +75,12 @@ def _mean(entry: SeedStatistics) -> str:
 
 def _choice(searched: SearchedLoss, reason: str | None) -> str:
     entry, objective = searched.summary, searched.objective
-    if entry.confirmed:
-        what = "The default was chosen" if entry.confirmed.number == DEFAULT else "A configuration was chosen"
-        return f"{what}: {reason or f'trial {entry.confirmed.number}'}."
+    if entry.chosen:
+        what = "The default was chosen" if entry.chosen.number == DEFAULT else "A configuration was chosen"
+        return f"{what}: {reason or f'trial {entry.chosen.number}'}."
     if entry.best:
-        default = "" if entry.default.value is None else f" (default: {entry.default.value:.4f})"
+        of_default = entry.default.search_value
+        default = "" if of_default is None else f" (default: {of_default:.4f})"
         return (
             f"Nothing is chosen yet; the best trial so far is {entry.best.number} with {objective} "
             f"{entry.best.value:.4f}{default}."
@@ -93,7 +95,7 @@ def _table(searched: SearchedLoss) -> TextTable:
         title="",
         header=("hyperparameter", "default", searched.chosen_word, "search range"),
         rows=tuple(
-            (name, _cell(entry.default.params, name), _cell(params, name), axis.text)
+            (name, _cell(entry.default.params or {}, name), _cell(params, name), axis.text)
             for name, axis in searched.axes.items()
         ),
         labels=1,

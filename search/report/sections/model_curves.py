@@ -19,7 +19,8 @@ from search.report.ranked_test import (
     overlap,
     true_positive_rates,
 )
-from search.report.results import Comparison, SeedInterval
+from search.report.results import Comparison
+from search.report.rows import SeedStatistics
 from search.report.statistics import over_seeds
 from search.report.text_table import NOTHING, TextTable
 from search.selection import EDGES, LEVELS
@@ -192,7 +193,7 @@ def precision_recall(comparison: Comparison, test: RankedTest) -> Figure | None:
     )
 
 
-def _extremes(areas: Sequence[SeedInterval]) -> tuple[int, int]:
+def _extremes(areas: Sequence[SeedStatistics]) -> tuple[int, int]:
     """Return the positions of the highest and of the lowest mean."""
     means = [area.mean for area in areas]
     return int(np.argmax(means)), int(np.argmin(means))

@@ -19,7 +19,8 @@ from search.report.drawing import (
     row_label,
 )
 from search.report.formats import interval, loss_label
-from search.report.results import Comparison, Pair, Row, SeedInterval
+from search.report.results import Comparison, Pair
+from search.report.rows import Row, SeedStatistics
 from search.report.text_table import NOTHING, TextTable
 from search.stages import Role
 
@@ -75,7 +76,7 @@ def dots(comparison: Comparison, metric: str) -> Figure | None:
     )
 
 
-def _finding(comparison: Comparison, tested: list[tuple[Row, SeedInterval]], metric: str) -> str:
+def _finding(comparison: Comparison, tested: list[tuple[Row, SeedStatistics]], metric: str) -> str:
     best, entry = max(tested, key=lambda found: found[1].mean)
     worst, least = min(tested, key=lambda found: found[1].mean)
     return (

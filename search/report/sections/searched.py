@@ -188,19 +188,17 @@ class SearchedLoss:
     @property
     def chosen(self) -> int | None:
         """Return the number of the chosen trial; before the choice, of the best one so far."""
-        found = self.summary.confirmed or self.summary.best
-        return found.number if found else None
+        return self.summary.tuned.number
 
     @property
     def chosen_params(self) -> Mapping[str, Value]:
         """Return the hyperparameters of that trial."""
-        found = self.summary.confirmed or self.summary.best
-        return found.params if found else {}
+        return self.summary.tuned.params or {}
 
     @property
     def chosen_word(self) -> str:
         """Return the label of that trial."""
-        return "chosen" if self.summary.confirmed else "best so far"
+        return "chosen" if self.summary.chosen else "best so far"
 
     @cached_property
     def importances(self) -> Importances | None:

@@ -121,7 +121,7 @@ def _finding(searched: SearchedLoss) -> str:
     positions = [_position(axis, params[name]) for name, axis in searched.axes.items() if name in params]
     if not positions:
         return f"{searched.objective} of {counted(len(searched.valued), 'trial')} against {', '.join(searched.axes)}."
-    which = "Chosen configuration" if searched.summary.confirmed else "Best configuration so far"
+    which = "Chosen configuration" if searched.summary.chosen else "Best configuration so far"
     return f"{which}: {'; '.join(positions)}."
 
 

@@ -1,0 +1,264 @@
+"""A row of the result table (one configuration of a loss in one search) and the table's columns.
+
+A column is one entry of :data:`COLUMNS`. The terminal tables, CSV, Markdown, LaTeX and MLflow all read it from there.
+"""
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple
+
+from optuna.trial import FrozenTrial, TrialState
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+
+from search.report.text_table import NOTHING
+from search.stages import Role
+from spaces.space import Value
+
+
+class Result(BaseModel):
+    """Base class of frozen results. ``model_dump(mode="json")`` is the JSON; unknown names are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+# Values over training seeds.
+
+
+class SeedStatistics(Result):
+    """A metric over ``seeds`` training seeds, in the metric's own unit (0 to 1 for all but distances).
+
+    Attributes:
+        mean: mean of ``values``.
+        std: sample deviation of ``values``; None with one value.
+        seeds: number of seeds.
+        values: one number per trained model; a seed has several if folds are trained.
+        ci95: 95 % interval of the mean, for test scores; None with one seed.
+        estimate: expected value with other fresh seeds, for confirmed values: the mean shrunk towards that of all
+            finalists, since the best mean of several is partly luck. None before the choice.
+    """
+
+    mean: float
+    std: float | None
+    seeds: int
+    values: tuple[float, ...]
+    ci95: tuple[float, float] | None = None
+    estimate: float | None = None
+
+    @classmethod
+    def over(cls, values: Sequence[float], seeds: Sequence[int] | None = None, **given: Any) -> "SeedStatistics":
+        """Return the statistics of ``values``, one per seed unless ``seeds`` has the seed of each value.
+
+        ``given`` has ``ci95`` or ``estimate``.
+        """
+        assert values, "no values"
+        return cls(
+            mean=statistics.fmean(values),
+            std=statistics.stdev(values) if len(values) > 1 else None,
+            seeds=len(values if seeds is None else set(seeds)),
+            values=tuple(values),
+            **given,
+        )
+
+    @model_serializer(mode="wrap")
+    def _given_alone(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the fields that were given: only test scores have ``ci95``, only confirmed values ``estimate``."""
+        return {name: value for name, value in handler(self).items() if name in self.model_fields_set}
+
+
+class SeedOutcomes(Result):
+    """Outcomes of the seeds that a configuration is trained with in a stage.
+
+    Attributes:
+        wanted: number of seeds to train.
+        complete: number of seeds that finished, in all folds.
+        failed: number of seeds with a failed training, by cause (DIVERGED, OUT_OF_MEMORY, CODE_ERROR, LOST).
+        missing: number of seeds that wait, run or never started.
+    """
+
+    wanted: int
+    complete: int
+    failed: Mapping[str, int]
+    missing: int
+
+    @classmethod
+    def of(cls, trials: Sequence[FrozenTrial], wanted: int) -> "SeedOutcomes | None":
+        """Count the outcomes of a configuration's trainings in a stage; None without trainings."""
+        if not trials:
+            return None
+        by_seed: dict[int, list[FrozenTrial]] = {}
+        for trial in trials:
+            by_seed.setdefault(trial.user_attrs["seed"], []).append(trial)
+        causes = Counter(cause for of_seed in by_seed.values() if (cause := _failure_cause(of_seed)))
+        complete = sum(all(trial.state == TrialState.COMPLETE for trial in of_seed) for of_seed in by_seed.values())
+        wanted = max(wanted, len(by_seed))
+        return cls(wanted=wanted, complete=complete, failed=dict(causes), missing=wanted - complete - causes.total())
+
+    @property
+    def sentence(self) -> str | None:
+        """A sentence on failed and missing seeds; None if all are complete."""
+        if self.complete == self.wanted:
+            return None
+        failed = [f"{count} failed ({cause})" for cause, count in self.failed.items()]
+        missing = [f"{self.missing} missing"] if self.missing else []
+        return f"{self.complete} of {self.wanted} seed{'s' * (self.wanted != 1)}; {', '.join([*failed, *missing])}"
+
+
+def _failure_cause(trials: Sequence[FrozenTrial]) -> str | None:
+    """Return the cause of a seed's first failed training; None without one."""
+    failed = [trial for trial in trials if trial.state == TrialState.FAIL]
+    return failed[0].user_attrs.get("failure", {}).get("cause", "failed") if failed else None
+
+
+# A row.
+
+
+class RowKey(NamedTuple):
+    """The name of a row in a comparison."""
+
+    search: str
+    loss: str
+    role: Role
+
+
+class Row(Result):
+    """One configuration of a loss, default or tuned, from the search to the test classes.
+
+    The default is the papers' (the nearest allowed values if the space excludes them). The tuned configuration is the
+    chosen one; before the choice, the best of the search. A value that is not measured yet is None.
+
+    Attributes:
+        search: name of the search.
+        loss: name of the loss.
+        role: default or tuned.
+        number: number of the configuration's first trial; None if no trial finished.
+        params: hyperparameters; None if no trial finished.
+        search_value: objective in the search, the mean of equal trials.
+        confirmed: objective on the validation classes with fresh seeds; a tuned row has it once it is chosen.
+        final: objective of the trainings for the test, on the validation classes.
+        test: each metric on the test classes.
+        test_small: objective on test galleries with as many classes as a validation gallery.
+        clipped: True for a default that the space excludes. This and the following fields are not in a row's JSON,
+            but in the summary's.
+        confirmed_seeds: outcomes of the seeds of the confirmation.
+        final_seeds: outcomes of the seeds of the trainings for the test.
+    """
+
+    search: str
+    loss: str
+    role: Role
+    number: int | None
+    params: Mapping[str, Value] | None = None
+    search_value: float | None = None
+    confirmed: SeedStatistics | None = None
+    final: SeedStatistics | None = None
+    test: Mapping[str, SeedStatistics] | None = None
+    test_small: SeedStatistics | None = None
+    clipped: bool = Field(default=False, exclude=True)
+    confirmed_seeds: SeedOutcomes | None = Field(default=None, exclude=True)
+    final_seeds: SeedOutcomes | None = Field(default=None, exclude=True)
+
+    @property
+    def key(self) -> RowKey:
+        """The name of the row."""
+        return RowKey(search=self.search, loss=self.loss, role=self.role)
+
+    @property
+    def name(self) -> str:
+        """The number of the trial and the role, as tables show it."""
+        if self.number is None:
+            return "none finished"
+        clipped = " clipped" * self.clipped
+        if self.role is Role.DEFAULT:
+            return f"0, default{clipped}"
+        return f"default{clipped} is best" if self.number == 0 else f"{self.number}, tuned"
+
+
+# The columns.
+
+
+class Output(StrEnum):
+    """Outputs that show columns of the result table."""
+
+    TABLE = "table"
+    """The whole table: ``holdout compare``, Markdown and LaTeX."""
+    HEADLINE = "headline"
+    """The short table that a search prints at its end."""
+    CSV = "csv"
+    MLFLOW = "mlflow"
+    """Metrics and descriptions of a search's runs."""
+
+
+Entry = float | SeedStatistics | None
+"""A row's entry in a column; None if there is none yet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of the result table.
+
+    Attributes:
+        key: the CSV's ``stage``, and the group of the metrics in MLflow.
+        header: the words in the header; ``{gallery}`` is replaced with the number of classes of a validation gallery.
+        entry: returns a row's entry for a metric.
+        metrics: the metrics that have such a column: the objective, all shown metrics of the test, or none.
+        outputs: the outputs that show the column.
+        number: returns a number as text.
+        optional: the table leaves the column out if it has no entry.
+        until: the headline shows this column only until the column with this key has an entry.
+    """
+
+    key: str
+    header: str
+    entry: Callable[[Row, str], Entry]
+    metrics: Literal["objective", "test", "none"] = "objective"
+    outputs: frozenset[Output] = field(default_factory=lambda: frozenset(Output))
+    number: Callable[[float], str] = "{:.4f}".format
+    optional: bool = False
+    until: str | None = None
+
+    def metric_names(self, objective: str, test_metrics: Sequence[str]) -> Sequence[str]:
+        """Return the metrics that have such a column; one empty name if it is not about a metric."""
+        return {"objective": (objective,), "test": test_metrics, "none": ("",)}[self.metrics]
+
+    def text(self, entry: Entry, *, long: bool = False) -> str:
+        """Return an entry as mean ± sample deviation; if ``long``, with its interval or shrunken mean below."""
+        if entry is None:
+            return NOTHING
+        if not isinstance(entry, SeedStatistics):
+            return self.number(entry)
+        text = self.number(entry.mean) + ("" if entry.std is None else f" ± {self.number(entry.std)}")
+        if long and entry.estimate is not None:
+            return f"{text}\nshrunk {self.number(entry.estimate)}"
+        if long and entry.ci95:
+            low, high = map(self.number, entry.ci95)
+            return f"{text}\n[{low}, {high}]"
+        return text
+
+
+COLUMNS = (
+    Column(key="search", header="search", entry=lambda row, _: row.search_value, until="confirmed"),
+    Column(key="confirmed", header="confirmed", entry=lambda row, _: row.confirmed),
+    Column(
+        key="final",
+        header="final",
+        entry=lambda row, _: row.final,
+        outputs=frozenset({Output.TABLE, Output.CSV}),
+    ),
+    Column(
+        key="test_small",
+        header="test, {gallery} classes",
+        entry=lambda row, _: row.test_small,
+        outputs=frozenset({Output.TABLE, Output.HEADLINE, Output.CSV}),
+        optional=True,
+    ),
+    Column(key="test", header="test", entry=lambda row, metric: (row.test or {}).get(metric), metrics="test"),
+)
+"""The columns of the result table, in their order."""
+
+
+def mean_of(entry: Entry) -> float | None:
+    """Return the number of an entry: a mean over seeds, or the number itself."""
+    return entry.mean if isinstance(entry, SeedStatistics) else entry
