@@ -6,15 +6,15 @@ STAMP := .venv/.installed
 
 setup: $(STAMP)
 
-# uv takes torch and torchvision as the matched pair that the pins name. It compiles what it installs: every worker would
-# else compile what it imports, and again each time where Python may not write bytecode.
+# uv installs torch and torchvision as the matched pair in the pins. Packages are compiled at once: otherwise every worker
+# would compile what it imports, each time again if Python may not write bytecode.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable . --group dev
 	touch $@
 
-# A dependency group of its own, such as docs.
+# A separate dependency group, such as docs.
 $(STAMP)-%: $(STAMP)
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --group $*
 	touch $@
@@ -27,21 +27,21 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Two processes: one has the tests that share a Ray cluster, which wait more than they compute, the other begins the rest.
+# Two processes: one runs the tests that share a Ray cluster, which mostly wait, and the other starts with the rest.
 test: check
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --no-loadscope-reorder
 
 # PostgreSQL, MLflow and a Ray cluster of two nodes, each of them broken while a search runs; a campaign killed in a fold;
-# a driver killed twenty times on either database, and machines that die again and again under one trial.
+# a driver killed twenty times on each database; and a trial whose machines die repeatedly.
 test-cluster: setup
 	$(BIN)/pytest -m cluster
 
-# Hundreds of seconds a scenario: real searches in which drivers, trainers, nodes, services, disks and clocks are broken at
-# moments that SEED draws, FAULTS times in all; then what they left is read from its files and databases.
+# Fault injection, hundreds of seconds per scenario: real searches in which drivers, workers, nodes, services, disks and
+# clocks are broken FAULTS times at random moments drawn from SEED. Then their files and databases are checked.
 soak: setup
 	PYTHONPATH=tests $(BIN)/python -m soak --seed $(or $(SEED),0) --faults $(or $(FAULTS),120) $(if $(SCENARIO),--scenario $(SCENARIO))
 
-# What takes many seconds for one test, such as a network of 201 layers in every form.
+# Tests that take many seconds each, such as exporting a network of 201 layers in every format.
 test-slow: setup
 	$(BIN)/pytest -m slow
 
@@ -49,7 +49,7 @@ test-slow: setup
 test-browser: setup
 	$(BIN)/pytest -m browser
 
-# What only a GPU shows. Nothing is installed: it runs where there is PyTorch and pytest, without Ray, Optuna or MLflow.
+# Tests that need a GPU. Nothing is installed: they need PyTorch and pytest, but not Ray, Optuna or MLflow.
 test-gpu:
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m pytest tests/gpu --confcutdir tests/gpu -o filterwarnings=error -rs
 
@@ -78,7 +78,7 @@ bench-embed: setup
 bench-overhead: setup
 	$(BIN)/python -m benchmarks.overhead
 
-# Small trainings together on one device, beside one at a time; on a GPU where there is one.
+# Small trainings in a stack, compared with one at a time; on a GPU if there is one.
 bench-stack: setup
 	$(BIN)/python -m benchmarks.stack
 
@@ -94,7 +94,7 @@ bench-scale: setup
 bench-slots: setup
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.slots
 
-# The simulations behind the statistics and the samplers, with one thread each: minutes a line.
+# The simulations behind the statistics and the samplers, with one thread: minutes per line.
 bench-statistics: export OMP_NUM_THREADS = 1
 bench-statistics: setup
 	$(BIN)/python -m benchmarks.statistics.pairs
@@ -106,21 +106,21 @@ bench-statistics: setup
 	$(BIN)/python -m benchmarks.statistics.samplers
 	$(BIN)/python -m benchmarks.statistics.rungs
 
-# With one thread, as a trial has: six minutes on Omniglot's 136 characters.
+# With one thread, as in a trial: six minutes on Omniglot's 136 characters.
 bench-gallery: export OMP_NUM_THREADS = 1
 bench-gallery: setup
 	$(BIN)/python -m benchmarks.gallery $(IMAGES)
 
-# With one thread: minutes a folder.
+# With one thread: minutes per folder.
 bench-initial-proxies: export OMP_NUM_THREADS = 1
 bench-initial-proxies: setup
 	$(BIN)/python -m benchmarks.initial_proxies $(IMAGES) $(LOSSES)
 
-# One GPU; nothing is installed, as for test-gpu. On a CPU all is small, and only shows that it runs.
+# On one GPU; nothing is installed, as for test-gpu. On a CPU it runs a small version, only to check that it works.
 bench-gpu:
 	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m benchmarks.gpu $(PARTS)
 
-# With one thread: bfloat16 and float32, the same seeds.
+# With one thread: bfloat16 and float32 with the same seeds.
 bench-precision: export OMP_NUM_THREADS = 1
 bench-precision: setup
 	$(BIN)/python -m benchmarks.precision $(IMAGES) $(SEEDS)
@@ -131,25 +131,25 @@ bench-anytime: setup
 bench-proxies: setup
 	$(BIN)/holdout campaign benchmarks/proxies.yaml
 
-# From scratch, since a page that is not read again warns of nothing. The site needs no network, to make or to read.
+# Built from scratch, because cached pages repeat no warnings. Neither the build nor the site needs a network.
 docs: setup $(STAMP)-docs
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --fresh-env --quiet docs build/docs
 	@echo build/docs/index.html
 
-# The README's pictures, from the report of a finished `quickstart` in the folder RUNS, in Debian's Chromium.
+# Draw the README's pictures from the report of a finished `quickstart` in the folder RUNS, with Debian's Chromium.
 pictures: setup
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.pictures $(or $(RUNS),runs)
 
-# Known advisories against the pinned versions. `AUDIT=osv make audit` asks api.osv.dev instead of PyPI; where it cannot
-# ask, it fails, and says how old the pins are.
+# Check the pinned versions against known advisories. `AUDIT=osv make audit` uses api.osv.dev instead of PyPI. If the
+# service cannot be reached it fails, and prints the date of the pins.
 audit: setup
 	test -x build/audit/bin/pip-audit || { $(PYTHON) -m venv build/audit && $(BIN)/uv pip install --quiet --python build/audit/bin/python pip-audit; }
 	build/audit/bin/pip-audit --strict --disable-pip --no-deps --vulnerability-service $(or $(AUDIT),pypi) --requirement constraints.txt \
 		|| { echo "The versions were pinned on $$(git log -1 --format=%as -- constraints.txt)."; exit 1; }
 
-# The modules that decide, changed in one place at a time: the tests beside them should notice. All 9,000 changes take
-# some 13 hours on two cores; MUTANTS='*__mutmut_3' is the third of each function. `.venv/bin/mutmut results` names those
-# that nothing noticed, `.venv/bin/mutmut show NAME` prints one.
+# Mutation testing of the modules that decide, with their own tests. All 9,000 mutations take about 13 hours on two cores;
+# MUTANTS='*__mutmut_3' selects the third of each function. `.venv/bin/mutmut results` lists those that no test detected,
+# `.venv/bin/mutmut show NAME` prints one.
 mutants: export OMP_NUM_THREADS = 1
 mutants: setup $(STAMP)-mutants
 	PYTHONPATH=. $(BIN)/mutmut run --max-children 2 $(if $(MUTANTS),'$(MUTANTS)')

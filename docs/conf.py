@@ -1,4 +1,4 @@
-"""How Sphinx makes the pages: `make docs`."""
+"""Sphinx configuration for `make docs`."""
 
 import sys
 from pathlib import Path
@@ -28,11 +28,11 @@ html_show_sphinx = False
 
 
 def _read_google_style(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    # The extension napoleon takes what stands before a colon in a property's first line for its type, and its sections
-    # for text; here a property is read as a function is.
+    # For a property, napoleon reads the text before a colon in the first line as its type and ignores sections. Reading
+    # it as a function avoids both.
     lines[:] = GoogleDocstring(lines, what="function", name=name, obj=obj, options=options).lines()
 
 
 def setup(app: Sphinx) -> None:
-    """Docstrings are in Google's style."""
+    """Read docstrings in Google style."""
     app.connect("autodoc-process-docstring", _read_google_style)

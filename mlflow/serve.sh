@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# The MLflow server, for this machine alone unless it is told otherwise.
+# Start the MLflow server, by default for this machine only.
 #
 #   mlflow/serve.sh [--database URL] [--host ADDRESS] [--auth] [RUNS] [PORT]      default: runs 5000
 #
-#   --database URL   PostgreSQL instead of RUNS/mlflow.db. Its password is PGPASSWORD, or in ~/.pgpass; never in the URL,
+#   --database URL   PostgreSQL instead of RUNS/mlflow.db. Its password is PGPASSWORD or in ~/.pgpass, never in the URL,
 #                    which every user of this machine could read.
 #   --host ADDRESS   the address to listen on, default 127.0.0.1.
-#   --auth           every request needs a user and a password. The first start makes the user `admin` with the password
-#                    in MLFLOW_AUTH_ADMIN_PASSWORD. Clients take theirs from ~/.mlflow/credentials or
+#   --auth           every request needs a user and a password. The first start creates the user `admin` with the password
+#                    in MLFLOW_AUTH_ADMIN_PASSWORD. Clients read theirs from ~/.mlflow/credentials or
 #                    MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD.
 #
-# Browsers and clients may call it localhost, by its address or by this machine's name; other names are given in
-# MLFLOW_SERVER_ALLOWED_HOSTS, as in "mlflow.lab:5000,localhost:5000".
+# Browsers and clients may use localhost, its address or this machine's name. To allow other names, set
+# MLFLOW_SERVER_ALLOWED_HOSTS, for example "mlflow.lab:5000,localhost:5000".
 #
-# Artifacts are kept in RUNS/mlartifacts, or where MLFLOW_ARTIFACTS_DESTINATION says (a folder or an address as s3://…).
+# Artifacts are stored in RUNS/mlartifacts, or in MLFLOW_ARTIFACTS_DESTINATION (a folder or a URL such as s3://…).
 set -euo pipefail
 
 refuse() { echo "$1" >&2; exit 2; }
@@ -35,24 +35,24 @@ PATH="$(dirname "$(realpath "$0")")/../.venv/bin:$PATH"
 export MLFLOW_BACKEND_STORE_URI=${database:-sqlite:///$runs/mlflow.db}
 export MLFLOW_ARTIFACTS_DESTINATION=${MLFLOW_ARTIFACTS_DESTINATION:-$runs/mlartifacts}
 export MLFLOW_DISABLE_TELEMETRY=true
-# MLflow's own patterns take 10.evil.example for a private address, and refuse the address that --host names.
+# MLflow's own patterns accept 10.evil.example as a private address and refuse the address given by --host.
 names=(localhost 127.0.0.1 '[::1]' "$host" "$(hostname)")
 [ "$host" = 0.0.0.0 ] && mapfile -t -O ${#names[@]} names < <({ hostname -f; hostname -I; } 2> /dev/null | tr ' ' '\n' | grep .)
 printf -v allowed "%s:$port," "${names[@]}"
 export MLFLOW_SERVER_ALLOWED_HOSTS=${MLFLOW_SERVER_ALLOWED_HOSTS:-${allowed%,}}
-export MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false  # eight more processes, for jobs that nobody here gives
+export MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false  # would start eight more processes, for jobs that are not used here
 if [ ${#app[@]} -gt 0 ]; then
     own=$HOME/.config/holdout
     (umask 077 && mkdir -p "$own" && { [ -s "$own/mlflow_secret_key" ] || head -c 32 /dev/urandom | base64 > "$own/mlflow_secret_key"; })
     MLFLOW_FLASK_SERVER_SECRET_KEY=$(< "$own/mlflow_secret_key")
-    config=$own/mlflow_users_$port.ini  # of this server alone
+    config=$own/mlflow_users_$port.ini  # for this server only
     printf '%s\n' '[mlflow]' 'default_permission = READ' 'admin_username = admin' \
         "database_uri = ${database:-sqlite:///$runs/mlflow_users.db}" > "$config"
     export MLFLOW_FLASK_SERVER_SECRET_KEY MLFLOW_AUTH_CONFIG_PATH=$config
-    # It holds the users' hashed passwords.
+    # Contains the users' hashed passwords.
     [ -n "$database" ] || { (umask 077 && touch "$runs/mlflow_users.db") && chmod 600 "$runs/mlflow_users.db"; }
 fi
-# A server that listens on every address is asked at this machine's own.
+# A server that listens on every address is polled on the loopback address.
 asked=$host; [ "$host" = 0.0.0.0 ] && asked=127.0.0.1
 connects() { exec 3<> "/dev/tcp/$asked/$port"; } 2> /dev/null
 answers() { connects && printf 'GET /health HTTP/1.0\r\nHost: localhost:%s\r\n\r\n' "$port" >&3 && grep -q ^OK <&3; }
@@ -62,7 +62,7 @@ server=$$
 (
     until (answers); do
         sleep 0.5
-        kill -0 "$server" 2> /dev/null || exit 0  # it ended, and said why
+        kill -0 "$server" 2> /dev/null || exit 0  # it ended with an error message
     done
     echo "MLflow answers at http://$asked:$port/#/experiments?workflowType=machine_learning; Ctrl-C ends it."
     echo "Its pages open as those of generative AI: choose \"Model training\" above, which your browser remembers."
