@@ -1,22 +1,38 @@
-"""The report of a campaign."""
+"""The report of a campaign, and its figures."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
-from search.campaigns.cells import CampaignResult, unit
-from search.campaigns.figures import against_number, bars, ranks
+from search.campaigns.cells import METRIC, ROLE, CampaignResult, Cell, unit
 from search.campaigns.tables import folds_table, quoted_tables
-from search.config.campaign import CampaignConfig, read_config
+from search.config.campaign import LOSS, CampaignConfig, read_config
 from search.config.yaml_file import read_yaml
 from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.stored import stored_search
 from search.report.document import Report, as_html, write_search_report
-from search.report.drawing import Figure, Section, pairs_finding
-from search.report.formats import NO_DIFFERENCE, verdict
+from search.report.drawing import (
+    COLOURS,
+    FAINT,
+    INK,
+    Figure,
+    Section,
+    colours_of,
+    counted,
+    drawn,
+    label_rows,
+    legend_below,
+    marks_of,
+    pairs_finding,
+)
+from search.report.formats import NO_DIFFERENCE, RANKS, RANKS_BESIDE, ranks_beside, verdict
 from search.report.sections.answer import again
 from search.report.sections.effort import effort
+from search.report.statistics import LEVEL, Tournament
 from search.report.summary import summary_so_far
-from search.report.text_table import TextTable
+from search.report.text_table import NOTHING, TextTable
+from search.stages import Role
 from trainables.files import reading, write_text
 from trainables.mistakes import Mistakes
 
@@ -129,3 +145,234 @@ def write_report(runs: Path, names: Sequence[str], file: Path | None = None) -> 
     file = file or folder.report
     write_text(file, as_html(campaign_report(folder)))
     return file
+
+
+def cell_table(cells: Sequence[Cell]) -> TextTable:
+    """Return a row per cell: coordinates, mean and deviation, seeds, and the published number."""
+    keys = list(cells[0].coordinates) if cells else []
+    return TextTable(
+        title="",
+        header=(*keys, "mean", "deviation", "seeds", "published"),
+        rows=tuple(
+            (
+                *(cell.coordinates[key] for key in keys),
+                *(_number(value, cell) for value in (cell.mean, cell.std)),
+                str(cell.seeds),
+                _number(cell.published, cell),
+            )
+            for cell in cells
+        ),
+        labels=len(keys),
+    )
+
+
+def _number(value: float | None, cell: Cell) -> str:
+    scale = unit(cell.coordinates[METRIC])
+    return NOTHING if value is None else f"{scale * value:.{2 if scale > 1 else 3}f}"
+
+
+_LABEL = re.compile(r"(?P<group>.*?)[-_ ]?(?P<number>\d+(?:\.\d+)?)")
+
+
+Lines = dict[str, list[tuple[float, Cell]]]
+"""Cells with their numbers by line, sorted by number."""
+
+
+def against_number(cells: Sequence[Cell], axis: str, metric: str) -> Figure | None:
+    """Plot mean and deviation of ``metric`` along ``axis``, a line per loss and setting, published values hollow.
+
+    Labels such as ``alpha-1`` and ``alpha-2`` form a line ``alpha``. Returns None unless the labels are numbers.
+    """
+    measured = [cell for cell in cells if cell.coordinates[METRIC] == metric and cell.mean is not None]
+    lines = _lines(measured, axis)
+    if not lines:
+        return None
+    scale, name = unit(metric), f"{metric}-against-{axis}"
+    colours, marks = colours_of(list(lines)), marks_of(list(lines))
+    with drawn(name, 280) as canvas:
+        axes = canvas.axes
+        for line, points in lines.items():
+            numbers = [number for number, _ in points]
+            means = [scale * (cell.mean or 0.0) for _, cell in points]
+            deviations = [scale * (cell.std or 0.0) for _, cell in points]
+            colour, mark = colours[line], marks[line]
+            axes.errorbar(
+                numbers, means, yerr=deviations, label=line, color=colour, marker=mark, markersize=5, capsize=2
+            )
+            published = [(number, scale * cell.published) for number, cell in points if cell.published is not None]
+            if published:
+                xs, ys = zip(*published, strict=True)
+                axes.plot(xs, ys, ":", label=f"{line}, published", color=colour, marker=mark, markerfacecolor="none")
+        numbers = sorted({number for points in lines.values() for number, _ in points})
+        if numbers[0] > 0 and numbers[-1] / numbers[0] > 20:
+            axes.set_xscale("log")
+            axes.minorticks_off()
+        axes.set_xticks(numbers, [f"{number:g}" for number in numbers])
+        axes.set_xlabel(axis, color=FAINT)
+        axes.set_ylabel(f"{metric}{' in percent' if scale > 1 else ''}")
+        axes.grid(axis="y")
+        legend_below(axes, 2)
+    return Figure(
+        name=_plain(name),
+        title=f"{metric} against {axis}",
+        finding=" ".join(_line_finding(line, points, scale) for line, points in lines.items()),
+        picture=canvas.drawing,
+        table=cell_table([cell for points in lines.values() for _, cell in points]),
+    )
+
+
+def _lines(cells: Sequence[Cell], axis: str) -> Lines:
+    """Return the cells along ``axis`` by line; empty if a label is not a number or no line has three cells."""
+    found: Lines = {}
+    names = _names(cells, axis)
+    for cell, name in zip(cells, names, strict=True):
+        match = _LABEL.fullmatch(cell.coordinates[axis])
+        if match is None:
+            return {}
+        line = " ".join(filter(None, (name, match["group"])))
+        found.setdefault(line or axis, []).append((float(match["number"]), cell))
+    for points in found.values():
+        points.sort(key=lambda point: point[0])
+        if any(first == second for (first, _), (second, _) in pairwise(points)):
+            return {}  # cells that no coordinate distinguishes
+    return found if any(len(points) > 2 for points in found.values()) else {}
+
+
+def _names(cells: Sequence[Cell], axis: str) -> Iterator[str]:
+    """Yield the line of each cell: its coordinates, except ``axis``, that have more than one label."""
+    others = [key for key in (cells[0].coordinates if cells else ()) if key not in (axis, METRIC)]
+    shown = [key for key in others if len({cell.coordinates[key] for cell in cells}) > 1]
+    for cell in cells:
+        yield " ".join(_label(key, cell.coordinates) for key in shown)
+
+
+def _label(key: str, coordinates: Mapping[str, str]) -> str:
+    return coordinates[key] if key in (LOSS, ROLE) else f"{key} {coordinates[key]}"
+
+
+def _line_finding(line: str, points: Sequence[tuple[float, Cell]], scale: float) -> str:
+    best, cell = max(points, key=lambda point: point[1].mean or 0.0)
+    first, last = points[0], points[-1]
+    return (
+        f"{line}: {scale * (first[1].mean or 0.0):.1f} at {first[0]:g}, {scale * (last[1].mean or 0.0):.1f} at "
+        f"{last[0]:g}, highest {scale * (cell.mean or 0.0):.1f} at {best:g}."
+    )
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9-]+", "-", name)
+
+
+MOST = 40
+"""Number of bars in the figure."""
+
+
+def bars(cells: Sequence[Cell], metric: str) -> Figure | None:
+    """Draw each row's mean and deviation, tuned rows filled and defaults hatched; diamonds are published numbers.
+
+    Returns None without a value. The figure has the :data:`MOST` highest rows, the table all of them.
+    """
+    measured = [cell for cell in cells if cell.coordinates[METRIC] == metric and cell.mean is not None]
+    if not measured:
+        return None
+    scale, name = unit(metric), f"bars-{metric}"
+    keys = [
+        key
+        for key in measured[0].coordinates
+        if key != METRIC and len({cell.coordinates[key] for cell in measured}) > 1
+    ]
+    shown = sorted(measured, key=lambda cell: cell.mean or 0.0, reverse=True)[:MOST]
+    labels = [" ".join(cell.coordinates[key] for key in keys) or metric for cell in shown]
+    with drawn(name, 70 + 17 * len(shown)) as canvas:
+        axes = canvas.axes
+        for place, cell in enumerate(shown):
+            tuned = cell.coordinates[ROLE] == Role.TUNED
+            axes.barh(
+                place,
+                scale * (cell.mean or 0.0),
+                height=0.65,
+                xerr=None if cell.std is None else scale * cell.std,
+                ecolor=INK,
+                facecolor=COLOURS[0] if tuned else "none",
+                edgecolor=COLOURS[0],
+                hatch=None if tuned else "////",
+            )
+            if cell.published is not None:
+                axes.plot(scale * cell.published, place, "D", color=COLOURS[1], markersize=5)
+        label_rows(axes, labels, _legend(shown, metric, scale))
+    best = shown[0]
+    return Figure(
+        name=_plain(name),
+        title=f"{metric}, all configurations",
+        finding=_finding(labels[0], best, measured, metric),
+        picture=canvas.drawing,
+        table=cell_table(measured),
+    )
+
+
+def _legend(shown: Sequence[Cell], metric: str, scale: float) -> str:
+    roles = {cell.coordinates[ROLE] for cell in shown}
+    parts = [f"{metric}{' in percent' if scale > 1 else ''}", "line: deviation over seeds"]
+    if len(roles) > 1:
+        parts.append("filled: tuned, hatched: default")
+    if any(cell.published is not None for cell in shown):
+        parts.append("diamond: published")
+    return "; ".join(parts)
+
+
+def _finding(label: str, best: Cell, measured: Sequence[Cell], metric: str) -> str:
+    scale = unit(metric)
+    text = f"The mean {metric} is highest for {label}, {scale * (best.mean or 0.0):.2f}."
+    both = [(cell.mean, cell.published) for cell in measured if cell.mean is not None and cell.published is not None]
+    if both:
+        gap = sum(mean - published for mean, published in both) / len(both)
+        text += f" Mean difference from the published values ({counted(len(both), 'value')}): {scale * gap:+.2f}."
+    return text
+
+
+def ranks(tournament: Tournament, role: Role, published: Tournament | None) -> Figure:
+    """Draw each loss's ranks as ticks and their mean as a dot; the bar below is Nemenyi's critical difference.
+
+    Diamonds are the mean ranks of the ``published`` numbers.
+    """
+    standings = tournament.standings
+    printed = {standing.loss: standing for standing in published.standings} if published else {}
+    name = f"ranks-{role.value}"
+    with drawn(name, 80 + 22 * len(standings)) as canvas:
+        axes = canvas.axes
+        for place, standing in enumerate(standings):
+            axes.plot(standing.ranks, [place] * len(standing.ranks), "|", color=FAINT, markersize=8)
+            axes.plot(standing.mean, place, "o", color=COLOURS[0], markersize=7)
+            if standing.loss in printed:
+                axes.plot(printed[standing.loss].mean, place, "D", color=COLOURS[1], markersize=5)
+        if tournament.critical_difference is not None:
+            left = min(standing.mean for standing in standings)
+            right = left + tournament.critical_difference
+            axes.plot([left, right], [len(standings)] * 2, color=COLOURS[1], linewidth=3)
+            axes.annotate("critical difference", (right, len(standings)), xytext=(4, -3), textcoords="offset points")
+        legend = "; diamond: published" if printed else ""
+        xlabel = f"rank in each of {counted(tournament.settings, 'setting')} (1 is best){legend}"
+        label_rows(axes, [standing.loss for standing in standings], xlabel)
+    return Figure(
+        name=name,
+        title=f"Tournament, {role.value}",
+        finding=_ranks_finding(tournament),
+        picture=canvas.drawing,
+        table=TextTable(
+            title="",
+            header=("loss", *RANKS),
+            rows=tuple((standing.loss, *ranks_beside(standing, printed.get(standing.loss))) for standing in standings),
+            labels=1,
+            notes=(RANKS_BESIDE,) if printed else (),
+        ),
+    )
+
+
+def _ranks_finding(tournament: Tournament) -> str:
+    first = tournament.standings[0]
+    best = f"{first.loss} has the best mean rank, {first.mean:.2f} of {len(tournament.standings)}"
+    if tournament.p is None:
+        return f"{best}; too few settings for a test ({tournament.settings})."
+    if tournament.p > LEVEL:
+        return f"{best}, but the ranks do not differ significantly (Friedman's p = {tournament.p:.3f})."
+    return f"{best}; the ranks differ significantly (Friedman's p = {tournament.p:.3f})."

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from search import __version__
-from search.cli import catalogue, check, cluster, datasets, disk, look, models, run, trials
+from search.cli import catalogue, cluster, datasets, disk, look, models, run, trials
 from search.cli.output import say, set_up_logging
 from search.config.names import find_parts_here
 from trainables.mistakes import Failure, Mistakes
@@ -47,7 +47,7 @@ PANELS: dict[str, tuple[Callable[..., Any], ...]] = {
         datasets.datasets,
         catalogue.backbones,
         catalogue.papers,
-        check.check,
+        catalogue.check,
         look.doctor,
     ),
 }

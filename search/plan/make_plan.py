@@ -15,9 +15,8 @@ from search.plan.checks.data import (
     check_store_size,
     split_of,
 )
-from search.plan.checks.origin import check_origin
 from search.plan.checks.parts import check_network, check_noise, check_parts, check_spaces, check_stack
-from search.plan.checks.services import check_addresses, check_machine, check_runs_folder
+from search.plan.checks.services import check_addresses, check_machine, check_origin, check_runs_folder
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, existing_run, stored_split
 from trainables.data.split import ClassSplit

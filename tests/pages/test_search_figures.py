@@ -31,8 +31,7 @@ from search.report.results import BestTrial, Finding
 from search.report.rows import SeedStatistics
 from search.report.sections.history import history
 from search.report.sections.learning_curves import learning_curves
-from search.report.sections.loss import FIGURES, loss_section
-from search.report.sections.parallel import importances as importances_figure, parallel
+from search.report.sections.loss import FIGURES, importances as importances_figure, loss_section, parallel
 from search.report.sections.searched import SearchedLoss, searched_loss
 from search.report.sections.slices import contours, slices
 from search.report.summary import write_summary

@@ -1,22 +1,27 @@
-"""Checks of addresses, folders and machines."""
+"""Checks of addresses, folders, machines, and of the search that another one starts from."""
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from http.client import HTTPException
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from search.config.engines import engine_name
-from search.config.search_config import SearchConfig
+from search.config.search_config import SearchConfig, differences, parse_stored
 from search.config.validation import Findings
 from search.plan.checks.data import BATCH_KEYS
+from search.plan.runs import existing_run
 from search.secrets import expand, health_page, without_password
 from trainables.files import as_path
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.storage import in_time
+
+if TYPE_CHECKING:
+    from search.plan.stored import StoredSearch
 
 # Addresses and folders.
 
@@ -201,3 +206,59 @@ def _cluster_mistakes(address: str) -> list[str]:
             "the address, or unset it to search on this machine alone."
         ]
     return []
+
+
+EQUAL = (
+    "dataset",
+    "split",
+    "model",
+    "training",
+    "losses",
+    "training_by_loss",
+    "space",
+    "search.objective",
+    "metrics",
+)
+"""Entries on which a trial's value depends, and which must be the same in both searches."""
+
+
+MAY_DIFFER = ("dataset.cache",)
+"""Entries within these that change no value."""
+
+
+def check_origin(found: Findings, config: SearchConfig, runs: Path) -> None:
+    """Check that the search named by ``search.from`` exists, and that its trials could be this search's own."""
+    origin = config.search.origin
+    if origin is None:
+        return
+    try:
+        folder = existing_run(runs, origin)
+        stored = parse_stored(folder.config)
+    except Mistakes as error:
+        found.add(f"search.from: {sentence}" for sentence in error.sentences)
+        return
+    from search.plan.stored import StoredSearch  # imports sqlalchemy
+
+    found.add(_different(found, origin, stored, config))
+    found.add(_without_trials(StoredSearch(folder), stored.loss_names))
+
+
+def _different(found: Findings, origin: str, stored: SearchConfig, config: SearchConfig) -> Iterator[str]:
+    for key, before, after in differences(stored.model_dump(mode="json"), config.model_dump(mode="json")):
+        compared = any(f"{key}.".startswith(f"{section}.") for section in EQUAL) and key not in MAY_DIFFER
+        if compared and not found.left_out.touched(key):
+            yield (
+                f"{key}: the search begins with the trials of {origin} (search.from), where it is {before!r}, and here "
+                f"it is {after!r}; make it the same, or remove search.from."
+            )
+
+
+def _without_trials(origin: "StoredSearch", losses: Sequence[str]) -> Iterator[str]:
+    """Yield the losses without trials to copy, and those whose default is unfinished and so would not be trial 0."""
+    for loss in losses:
+        trials = origin.trials(loss)
+        if not trials or not trials[0].state.is_finished():
+            yield (
+                f"search.from: trial 0 of {origin.name}/{loss}, the default, is not finished; `holdout run` the file "
+                f"of {origin.name} first, or remove search.from."
+            )
