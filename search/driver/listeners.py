@@ -16,42 +16,41 @@ from trainables.spec import EpochRecord
 from trainables.storage import AnyPath, StorageFailure, ask, storage_errors
 from trainables.training.checkpoints import BEST, forget_last
 
-# What finished trials leave on disk: only best models, and of the search's own trials only so many gigabytes.
-
 logger = logging.getLogger(__name__)
 
 STILL_WRITING = 50
-"""So many of the trials that ended early are looked at again, or as many as run at once: a worker that still writes
-begins no other trial."""
+"""Most trials that ended early and are measured again, as their workers may still be writing a checkpoint.
+
+The number of slots is a further limit: a worker that is writing starts no other trial."""
 
 
 class CheckpointCleanup(TrialListener):
-    """Removes, after each trial, what only an unfinished training needs, and the worst trials' models beyond the limit.
+    """Listener that removes resume checkpoints after each trial, and the worst trials' models beyond the limit.
 
-    The limit is the search's, whichever session left a model. The models of confirmations and final trainings neither
-    count nor are they ever removed.
+    The limit ``checkpoints.max_gb`` covers the search stage, with the models of earlier sessions. Models of the other
+    stages do not count and are never removed.
     """
 
     def __init__(self, search: OpenedSearch) -> None:
         gigabytes = search.config.checkpoints.max_gb
         self._limit = None if gigabytes is None else gigabytes * 1e9
         self._search = search
-        self._bytes: dict[str, int] | None = None  # of the models in a trial's directory, once they were looked for
+        self._bytes: dict[str, int] | None = None  # size of the models by trial directory; None until listed
         self._values: dict[str, float] = {}
         self._ended_early: deque[str] = deque(maxlen=min(STILL_WRITING, search.slots))
         self._left: list[tuple[RunningTrial, FrozenTrial]] = []
 
     def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        """Remove what a trial that ended does not need any more; where the storage is away, after a later trial."""
+        """Clean up after the trial. If the storage is unreachable, retry after the next trial."""
         self._left.append((running, trial))
         try:
             while self._left:
                 with storage_errors(as_path(running.spec.directory)):
                     self._clean(*self._left[0])
                 del self._left[0]
-        except StorageFailure as failure:  # a trial's result does not hang on this
-            trials = "one trial" if len(self._left) == 1 else f"{len(self._left)} trials"
-            logger.warning("What %s left is removed when another one has ended: %s", trials, failure)
+        except StorageFailure as failure:  # no reason to fail the trial
+            trials = "1 trial" if len(self._left) == 1 else f"{len(self._left)} trials"
+            logger.warning("Checkpoints of %s are not cleaned up; retrying after the next trial: %s", trials, failure)
 
     def _clean(self, running: RunningTrial, trial: FrozenTrial) -> None:
         directory = running.spec.directory
@@ -66,14 +65,14 @@ class CheckpointCleanup(TrialListener):
         if running.stage is Stage.SEARCH:
             self._values[directory] = _value(trial)
             again.add(directory)
-            if trial.state != TrialState.COMPLETE:  # its last model may be written after this
+            if trial.state != TrialState.COMPLETE:  # its last model may still be written
                 self._ended_early.append(directory)
         for ended in again:
             self._bytes[ended] = sum(path.stat().st_size for path in _models(as_path(ended)))
         self._shrink(self._bytes, self._limit)
 
     def _take_earlier(self, found: dict[str, int]) -> None:
-        """Count what the trials of this and of earlier sessions left: one listing for each loss."""
+        """Measure the models of all ended trials, also of earlier sessions, with one listing per loss."""
         for loss in self._search.config.loss_names:
             ended = {
                 trial.number: trial for trial in self._search.trials(loss, Stage.SEARCH) if trial.state.is_finished()
@@ -81,7 +80,7 @@ class CheckpointCleanup(TrialListener):
             parent = as_path(trial_directory(self._search.plan, loss, Stage.SEARCH, 0)).parent
             for path in _models(parent):
                 number = int(path.parts[len(parent.parts)])
-                if number in ended:  # one that runs counts when it ends
+                if number in ended:  # a running trial counts when it ends
                     directory = trial_directory(self._search.plan, loss, Stage.SEARCH, number)
                     self._values[directory] = _value(ended[number])
                     found[directory] = found.get(directory, 0) + path.stat().st_size
@@ -96,7 +95,7 @@ class CheckpointCleanup(TrialListener):
 
 
 def _models(folder: AnyPath) -> list[AnyPath]:
-    """The best models anywhere below ``folder``: a cross-validation has one for each fold."""
+    """Return the best models at any depth below ``folder``: cross-validation has one per fold."""
     return ask(folder, lambda: list(folder.rglob(f"attempt-*/{BEST}")))
 
 
@@ -104,11 +103,11 @@ def _value(trial: FrozenTrial) -> float:
     return trial.value if trial.value is not None else float("-inf")
 
 
-# Several workers on one GPU: whether its memory holds as many as ``gpus_per_trial`` packs, by what they took.
-
-
 class GpuMemoryCheck(TrialListener):
-    """Warns, once for each worse case, when workers that share a GPU need more memory than it has."""
+    """Listener that warns if the trials sharing a GPU (``gpus_per_trial`` < 1) need more memory than it has.
+
+    It warns again only when a trial exceeds the highest peak so far.
+    """
 
     def __init__(self, resources: ResourcesSection) -> None:
         self._gpus_per_trial = resources.gpus_per_trial
@@ -116,7 +115,7 @@ class GpuMemoryCheck(TrialListener):
         self._most = 0
 
     def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
-        """Look at the memory that the trial has taken so far."""
+        """Check the trial's peak memory."""
         memory = record.get("memory")
         if not 0 < self._gpus_per_trial < 1 or memory is None or memory["peak"] <= self._most:
             return

@@ -17,23 +17,17 @@ from trainables.inference.model_files import CARD
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
-    pass
-if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
     from numpy import ndarray
 
     from trainables.inference.portable import Program
 
-
 CHECKED = 7
-"""So many images the further forms are checked on, alone and at once."""
+"""Number of images on which the exported programs are compared with the model, one by one and as a batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """What lies in ``folder``: the model of ``loss``, and what came of the further forms of its network."""
+    """The model of ``loss`` in ``folder``, and its programs with the result of each export."""
 
     folder: Path
     loss: str
@@ -41,18 +35,18 @@ class Exported:
 
 
 def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
-    """Write the chosen model of ``loss`` into the new folder ``folder``, whole or not at all.
+    """Write the chosen model of ``loss`` to the new folder ``folder``, completely or not at all.
 
     Args:
-        stored: a search whose models for the test are trained.
-        loss: without one, that with the highest confirmed mean on the validation classes.
-        folder: where to.
+        stored: a search whose final models are trained.
+        loss: the loss; None for that with the highest confirmed mean on the validation classes.
+        folder: the folder to create.
 
     Raises:
-        Mistakes: there is no such model, or ``folder`` is there already, or the training images are not.
+        Mistakes: there is no such model, ``folder`` exists, or the training images are missing.
     """
     if folder.exists():
-        raise Mistakes(f"--to is {str(folder)!r}, which is there already; give a folder that is not.")
+        raise Mistakes(f"--to is {str(folder)!r}, which already exists; name a new folder.")
     model, comparison = model_to_hand_out(stored, loss), comparison_of(stored)
     images = _training_images(stored)
     from trainables.inference.embedder import load_model  # imports torch
@@ -69,8 +63,8 @@ def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
             draft.rename(folder)
         except OSError as error:
             raise Mistakes(
-                f"--to is {str(folder)!r}, where the model cannot be put ({error.strerror or error}); give a folder "
-                "that is not there."
+                f"--to is {str(folder)!r}, to which the model cannot be moved ({error.strerror or error}); name a new "
+                "folder."
             ) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -78,7 +72,7 @@ def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
 
 
 def programs_table(programs: "Sequence[Program]") -> TextTable:
-    """The further forms, with the largest difference from the original or the reason why there is none."""
+    """Return the exported programs, each with its largest difference from the model or the reason it is missing."""
     return TextTable(
         title="",
         header=("form", "file", f"largest difference on {CHECKED} training images"),
@@ -94,7 +88,7 @@ def programs_table(programs: "Sequence[Program]") -> TextTable:
 
 
 def _training_images(stored: StoredSearch) -> "list[ndarray]":
-    """One image of each of the first classes that validate or train, and then a second one, and so on."""
+    """Return :data:`CHECKED` images: the first of each validation and training class, then the second, and so on."""
     dataset = parse_config(dict(stored.config)).dataset.source
     split, classes = stored_split(stored.folder), dataset.classes()
     of_classes = [classes[name] for name in (*split.validation, *split.train) if name in classes]

@@ -1,4 +1,4 @@
-"""The stages of one or more searches, carried out side by side: search, select, test."""
+"""The pipeline that runs the stages of one or more searches side by side: noise, search, select, test."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from search.driver.disk_needs import check_space
 from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck
 from search.driver.progress import Progress
 from search.driver.progress_view import phase
-from search.driver.sealed_test import SealedImagesLook, note_opened_images, score_test, with_training_images
+from search.driver.sealed_test import SealedImagesCheck, note_opened_images, score_test, with_training_images
 from search.driver.stages import (
     NothingToSelect,
     Outcome,
@@ -60,24 +60,24 @@ def run_stages(
     on_begin: Callable[[], None] = lambda: None,
     listeners: Sequence[TrialListener] = (),
 ) -> list[Outcome]:
-    """Carry out what is left of ``stages`` of searches that ask for the same resources.
+    """Run the remaining ones of ``stages`` for searches with the same resources.
 
     Args:
         plans: the searches.
         console: where progress is shown.
-        stages: what is asked for, in the order of :class:`Stage`.
-        started: when the command began, in seconds since 1970: start-up is counted from here.
-        opener: who opens the test classes, the search or its campaign.
-        reason: opens them once more, although they were opened.
-        family: the table that all of them make together, frozen with each choice; None for a table of each search.
-        on_begin: called once nothing can be refused any more, just before the searches are opened.
-        listeners: further ones, which follow every trial.
+        stages: the requested stages, in the order of :class:`Stage`.
+        started: when the command began, in seconds since 1970; start-up is timed from here.
+        opener: the name of the search or campaign that opens the test classes.
+        reason: the reason for opening them again after an earlier opening; None to open them at most once.
+        family: the table that all searches share, frozen with each choice; None for one table per search.
+        on_begin: called after the last check that can refuse the run, just before the searches are opened.
+        listeners: further listeners of every trial.
 
     Raises:
-        Mistakes: what only shows now: a disk on which it cannot fit, images that cannot be read, a cluster that is too
-            small, a search that another process runs. Nothing is created then.
-        NothingToSelect: no trial of any search could be confirmed.
-        DiskFull: there was no space left in the middle. The same call goes on.
+        Mistakes: the disk or the cluster is too small, images cannot be read, or another process runs one of the
+            searches. Nothing is created.
+        NothingToSelect: no configuration of any search could be confirmed.
+        DiskFull: the disk filled up during the run. The same call resumes it.
     """
     phases = Phases(console, started)
     with ExitStack() as stack:
@@ -104,12 +104,12 @@ def run_stages(
         if not is_new:
             engine, concurrent = _engine_ready(plans, console, phases, stack)
             for plan in plans:
-                with_training_images(plan)  # refuses others than before
+                with_training_images(plan)  # raises if the images changed
         for search in searches:
             search.begin_session(started, concurrent)
         workers = searches[0].config.resources.workers(concurrent)
         phases.begin(f"Starting {workers} {'worker' if workers == 1 else 'workers'} …")
-        look = SealedImagesLook([search.plan for search in _undone(searches, Stage.TEST)])
+        look = SealedImagesCheck([search.plan for search in _undone(searches, Stage.TEST)])
         followed = [phases, *listeners]
         outcomes = _carry_out(searches, left, engine, console, opener, reason, family, concurrent, started, followed)
         look.wait()
@@ -169,7 +169,7 @@ def _carry_out(
         if Stage.TEST in left:
             for outcome in outcomes:
                 _write_models(outcome)
-        if [search.name for search in searches] == [opener]:  # else it is a campaign's, which has a report of its own
+        if [search.name for search in searches] == [opener]:  # a campaign writes one report for all of its searches
             from search.report.document import write_search_report
 
             draw_report(partial(write_search_report, searches[0].plan.folder.runs, [opener]), opener, console)
@@ -179,13 +179,13 @@ def _carry_out(
         _synchronised(outcome, projections[outcome.search.name]) if in_step else behind(outcome.search.name)
         for outcome in outcomes
     ]
-    for sentence in dict.fromkeys(said):  # the searches of a campaign have one page
+    for sentence in dict.fromkeys(said):  # the searches of a campaign share a page
         console.print(sentence, style="dim", highlight=False, markup=False, soft_wrap=True)
     return outcomes
 
 
 def _write_models(outcome: Outcome) -> None:
-    """Lay out the chosen models for use; the result stands without them, and who asks for one gets it written."""
+    """Write the chosen models. Best effort: they are rewritten on demand."""
     folder = outcome.search.plan.folder
     if not folder.test.exists():
         return
@@ -197,14 +197,12 @@ def _write_models(outcome: Outcome) -> None:
 
 
 def draw_report(write: Callable[[], Path], name: str, console: Console) -> None:
-    """Write the report of the search or campaign ``name``; the result stands if that fails."""
+    """Write the report of the search or campaign ``name``; if that fails, log a warning."""
     with phase(console, "Drawing the report …"):
         try:
             write()
         except Exception as error:  # any error raised by the libraries that draw
-            logger.warning(
-                "The report was not drawn (%s); `holdout report %s` tries again.", type(error).__name__, name
-            )
+            logger.warning("The report was not drawn (%s); retry with `holdout report %s`.", type(error).__name__, name)
 
 
 def _score_on_workers(engine: Engine, tasks: Sequence[Scoring]) -> list[Any]:
@@ -214,7 +212,7 @@ def _score_on_workers(engine: Engine, tasks: Sequence[Scoring]) -> list[Any]:
 
 
 class _OfEachSearch(TrialListener):
-    """Passes the end of a trial to the listener of its search."""
+    """Listener that passes the end of a trial to the listener of its search."""
 
     def __init__(self, listeners: Mapping[str, TrialListener]) -> None:
         self._listeners = listeners
@@ -224,7 +222,7 @@ class _OfEachSearch(TrialListener):
 
 
 def _to_test(searches: Sequence[OpenedSearch], reason: str | None) -> list[OpenedSearch]:
-    """What the test stage is for: the searches whose configurations are frozen, and who have no scores yet."""
+    """Return the searches to test: those with a frozen choice and, unless there is a ``reason``, without scores."""
     waiting = _undone(searches, Stage.TEST) if reason is None else searches
     return [search for search in waiting if search.is_done(Stage.SELECT)]
 
@@ -236,7 +234,7 @@ def stage_by_stage(
     reason: str | None,
     family: Family | None = None,
 ) -> Iterator[QueuedStage]:
-    """The stages' trials; the code after a ``yield`` runs when that stage's last trial has ended."""
+    """Yield the trials of each stage; the code after a ``yield`` runs once all trials of that stage have ended."""
     if Stage.NOISE in left:
         noisy = _undone(searches, Stage.NOISE)
         yield side_by_side(Stage.NOISE, [noise_stage(search) for search in noisy])
@@ -259,10 +257,10 @@ def stage_by_stage(
 
 
 def _freeze(searches: Sequence[OpenedSearch], family: Family | None) -> None:
-    """Freeze every choice. A search of a campaign that has nothing to choose from does not hold up the others.
+    """Freeze the choice of every search; warn about those of a campaign that have nothing to select.
 
     Raises:
-        NothingToSelect: no search has a choice.
+        NothingToSelect: no search has anything to select.
     """
     failures = []
     for search in _undone(searches, Stage.SELECT):
@@ -290,7 +288,7 @@ def _print_rungs(searches: Sequence[OpenedSearch], console: Console) -> None:
 
 
 def _print_chance(searches: Sequence[OpenedSearch], console: Console, slots: int) -> None:
-    """What the searches that begin now leave to chance; their losses share the slots."""
+    """Print how many trials of each new study are random; all losses share the slots."""
     new = [
         (search.config.search.sampler, sampler)
         for search in searches
@@ -311,7 +309,7 @@ def _print_early_ends(searches: Sequence[OpenedSearch], console: Console) -> Non
 
 
 def _synchronised(outcome: Outcome, projection: Projection) -> str:
-    """Make MLflow equal to the studies; where that can be seen, or that it is not so."""
+    """Synchronise MLflow with the studies; return the address of the search's page, or how to retry."""
     if try_to_write(lambda: synchronise(outcome, projection)):
         return where_to_look(outcome.search.plan, projection)
     return behind(outcome.search.name)

@@ -1,4 +1,4 @@
-"""Live progress in the terminal."""
+"""The progress of a search: what is counted from its trials and shown in the terminal."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -29,12 +29,12 @@ TITLES = {
 
 
 class Progress(TrialListener, AbstractContextManager["Progress"]):
-    """Shows the queue's trials: a live table on a terminal, a line a finished trial elsewhere.
+    """Listener that shows the queue's trials: a live table on a terminal, elsewhere one line per finished trial.
 
     Args:
-        console: where it is shown.
-        searches: whose trials are trained.
-        stages: what is left of their stages; the time left is that of all of them, but for the scoring of the test.
+        console: where to show them.
+        searches: the searches whose trials are trained.
+        stages: their remaining stages. The time left covers all of them, except scoring the test.
         concurrent: how many trials run at once.
         started: when the command began, in seconds since 1970.
     """
@@ -53,12 +53,12 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         self._concurrent = concurrent
         self._started = started
         self._stage: Stage | None = None
-        # What the thread that draws goes through is replaced and never changed.
+        # The drawing thread reads these dictionaries, so they are replaced and never changed in place.
         self._works = {work.study: work for search in searches for work in planned_work(search, stages)}
         self._slots: dict[tuple[str, int], tuple[RunningTrial, tuple[float, ...]]] = {}
         self._confirmed: dict[str, float] = {}
         self._pace = Pace(searches)
-        # Drawn now and then, and not at every event: of hundreds of slots something comes every few milliseconds.
+        # Redrawn at a fixed rate: hundreds of slots report every few milliseconds.
         live = Live(console=console, get_renderable=self.rendered, refresh_per_second=4, transient=True)
         self._live = live if console.is_terminal else None
 
@@ -74,7 +74,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
             self._live.stop()
 
     def on_start(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        """Show the trial, and its stage where it is the first."""
+        """Show the trial, and the title of its stage if it is the first one of it."""
         if running.stage is not self._stage:
             self._begin(running.stage)
         work = self._works.get(running.study.name)
@@ -83,7 +83,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         self._slots = {**self._slots, _key(running): (running, tuple(map(_value_of(running), epochs_of(trial))))}
 
     def _begin(self, stage: Stage) -> None:
-        """All trials of a later stage are enqueued now, so that it is known how many there are."""
+        """Begin a stage. Every stage except the search has all of its trials enqueued now, so their number is known."""
         self._stage = stage
         if not self._live:
             self._console.print(f"{TITLES[stage]} …", style="dim", highlight=False)
@@ -97,7 +97,10 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
                 self._works = {**self._works, name: replace(work, budget=planned, tally=Tally.of(trials))}
 
     def _take(self, running: RunningTrial) -> None:
-        """The study's own tally, which moves with it, and its budget: the choice asks for more of the better half."""
+        """Replace the planned work of a study by its live tally and its current budget.
+
+        The budget grows during confirmation: its second round gives the better finalists more seeds.
+        """
         budget, study = running.queued.budget, running.study
         if running.stage is Stage.SELECT:
             budget = self._planned(self._searches[search_of(study.name)], running.stage, study.trials())
@@ -117,17 +120,17 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         return Budget(trials=len(trials))
 
     def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
-        """Show how far the trial is."""
+        """Show the epoch."""
         self._pace.add(search_of(running.study.name), running.loss, record["end"] - record["start"])
-        _, values = self._slots.get(_key(running), (running, ()))  # what is shown must not end what is trained
+        _, values = self._slots.get(_key(running), (running, ()))  # never fail the training over its display
         self._slots = {**self._slots, _key(running): (running, (*values, _value_of(running)(record)))}
 
     def on_lost(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        """Its slot is empty."""
+        """Clear the trial's slot."""
         self._slots = {key: slot for key, slot in self._slots.items() if key != _key(running)}
 
     def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        """Show how the trial ended."""
+        """Clear the trial's slot; without a terminal, print its outcome."""
         self.on_lost(running, trial)
         if running.stage is Stage.SELECT:
             self._confirm(running)
@@ -136,7 +139,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
             self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _confirm(self, running: RunningTrial) -> None:
-        """The highest mean that would be chosen, of what has finished."""
+        """Update the best confirmed mean, by the rule of the choice, over the confirmations that have ended."""
         search = self._searches[search_of(running.study.name)]
         ended = [trial for trial in running.study.trials() if trial.state.is_finished()]
         numbers = sorted({trial.user_attrs["source_trial"] for trial in ended})
@@ -150,7 +153,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         return self._confirmed.get(work.study) if work.stage is Stage.SELECT else work.tally.best
 
     def seconds_left(self) -> float | None:
-        """How long all stages that are left take; None before an epoch was measured."""
+        """Return the estimated time of all remaining stages; None before the first epoch."""
         order = list(Stage)
         begun = order.index(self._stage) if self._stage else 0
         works = [work for work in self._works.values() if order.index(work.stage) >= begun]
@@ -167,7 +170,7 @@ class Progress(TrialListener, AbstractContextManager["Progress"]):
         )
 
     def rendered(self) -> RenderableType:
-        """All that is shown on a terminal now."""
+        """Return the current terminal display."""
         size = self._console.size
         works = [work for work in self._works.values() if work.stage is self._stage and work.budget.most]
         slots = sorted(self._slots.items(), key=lambda entry: entry[0])
@@ -200,7 +203,7 @@ def _key(running: RunningTrial) -> tuple[str, int]:
 
 
 def _value_of(running: RunningTrial) -> Callable[[EpochRecord], float]:
-    """The validation of an epoch; minus its training loss where nothing validates."""
+    """Return a function from an epoch to its objective, or to minus its training loss without validation."""
     objective = running.study.trial_value.objective
     return lambda record: record["metrics"].get(objective, -record["loss"])
 
@@ -209,7 +212,7 @@ def _slot_line(running: RunningTrial, values: Sequence[float]) -> SlotLine:
     spec, reached = running.spec, running.study.trial(running.number).intermediate_values
     rung, bar = (running.study.next_rung(running.number) if running.queued.prune else None) or (None, None)
     if rung is not None and rung >= (len(spec.folds) or spec.training.epochs):
-        rung, bar = None, None  # after its last step a trial is complete
+        rung, bar = None, None  # a trial is complete after its last step
     return SlotLine(
         name=running.study.name.partition("/")[2],
         trial=running.number,

@@ -1,4 +1,4 @@
-"""The live display as text that fits the terminal."""
+"""The rendering of progress as text that fits the terminal. It imports neither Optuna nor Ray."""
 
 import time
 from collections.abc import Sequence
@@ -10,19 +10,17 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-# What is being done before there is anything else to show.
-
 
 def phase(console: Console, text: str) -> AbstractContextManager[object]:
-    """Show ``text`` on a terminal, until the end of the block; elsewhere nothing."""
+    """Show ``text`` with a spinner until the end of the block; show nothing if the console is not a terminal."""
     return console.status(text) if console.is_terminal else nullcontext()
 
 
-# How far the decoding of images is.
-
-
 class StoreProgress:
-    """Says now and then how many images are decoded. ``heard`` is when the last one was, on the monotonic clock."""
+    """Callback that prints the number of decoded images every ``every_s`` seconds.
+
+    ``heard`` is the time of the last call, on the monotonic clock.
+    """
 
     def __init__(self, console: Console, every_s: float = 5) -> None:
         self._console = console
@@ -31,20 +29,18 @@ class StoreProgress:
         self._next = self.heard + every_s
 
     def __call__(self, done: int, total: int) -> None:
-        """Take the number of images decoded so far."""
+        """Report that ``done`` of ``total`` images are decoded."""
         self.heard = time.monotonic()
         if self.heard >= self._next:
             self._console.print(f"Decoding images: {done:,} of {total:,}", style="dim", highlight=False)
             self._next = time.monotonic() + self._every_s
 
 
-# A curve in one line of text.
-
 SPARKS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The last ``width`` of ``values`` as blocks, from the least to the greatest of these.
+    """Return the last ``width`` of ``values`` as a line of blocks, scaled from their minimum to their maximum.
 
     >>> sparkline([0.1, 0.2, 0.3, 0.1], 3)
     '▄█▁'
@@ -55,11 +51,11 @@ def sparkline(values: Sequence[float], width: int) -> str:
     return "".join(SPARKS[int((value - low) / span * (len(SPARKS) - 1))] for value in shown)
 
 
-# What the live display shows, as text that fits the terminal.
+# The live display
 
 NOTHING = "–"
 GAP, CURVE = 2, 16
-"""Blanks between columns, and the epochs that a slot's curve shows."""
+"""Spaces between columns; number of epochs in a slot's curve."""
 STUDIES = ("loss", "done", "running", "pruned", "failed", "best")
 RUNG, CURVES = "next rung", "values by epoch"
 SLOTS = ("trial", "epoch", "value", RUNG, CURVES)
@@ -67,9 +63,9 @@ SLOTS = ("trial", "epoch", "value", RUNG, CURVES)
 
 @dataclass(frozen=True, kw_only=True)
 class StudyLine:
-    """One study: how many of its trials ended, ``of`` how many, and in which way; ``best`` is what the stage looks at.
+    """A study's row: ``ended`` trials ``of`` those planned, by state.
 
-    In a confirmation that is the highest mean that would be chosen, else the highest value.
+    ``best`` is the highest value, in a confirmation the highest mean by the rule of the choice.
     """
 
     name: str
@@ -83,10 +79,10 @@ class StudyLine:
 
 @dataclass(frozen=True, kw_only=True)
 class SlotLine:
-    """What one slot trains: ``epoch`` of ``epochs``, its ``value`` so far, its ``values`` after each epoch.
+    """The row of a running trial: ``epoch`` of ``epochs``, its current ``value``, its ``values`` after each epoch.
 
-    ``rung`` is the step after which it is compared next, ``bar`` the least value that goes on there so far; None where
-    it is compared no more, or with nobody yet.
+    ``rung`` is the step of its next comparison (None if there is none), ``bar`` the lowest value that currently passes
+    it (None before other trials have reached it).
     """
 
     name: str
@@ -100,7 +96,7 @@ class SlotLine:
 
 
 def duration(seconds: float) -> str:
-    """Hours, minutes and seconds.
+    """Return ``seconds`` as hours, minutes and seconds.
 
     >>> duration(93784)
     '26:03:04'
@@ -110,7 +106,7 @@ def duration(seconds: float) -> str:
 
 
 def time_left(seconds: float | None) -> str:
-    """A sentence on the time that all stages still take; None before an epoch was measured."""
+    """Return the text on the time left for all stages; ``seconds`` is None before the first epoch."""
     return "time left known after the first epochs" if seconds is None else f"about {duration(seconds)} left in all"
 
 
@@ -125,17 +121,17 @@ def view(
     width: int,
     height: int,
 ) -> RenderableType:
-    """The phase, a line a study and a line a slot, as many as the terminal has; what is not shown is counted.
+    """Return the display: the title, one row per study and one per slot, as many as fit; the others are counted.
 
     Args:
-        title: the phase.
+        title: the title of the stage.
         elapsed: seconds since the command began.
-        left: seconds that all stages still take, as far as is known.
-        studies: of the stage.
-        running: the first slots, as many as may be shown.
-        slots: how many there are.
+        left: estimated seconds left for all stages; None before the first epoch.
+        studies: the studies of the stage.
+        running: the first slots, at least as many as may fit.
+        slots: number of all slots.
         width: columns of the terminal.
-        height: its lines.
+        height: lines of the terminal.
     """
     lines: list[RenderableType] = [
         Text(f"{title}, {duration(elapsed)} so far", style="bold"),
@@ -144,7 +140,7 @@ def view(
     room = max(2, height - len(lines) - 1)
     if studies:
         most = max(1, room // 2 - 2 if running else room - 2)
-        # Of more studies than there is room for, those come first that something can be seen of.
+        # If not all studies fit, show those with running trials first.
         first = studies if len(studies) <= most else sorted(studies, key=lambda study: not study.running)[:most]
         lines += _table(STUDIES, [_study_cells(study) for study in first], width, len(studies))
     room = height - _height(lines) - 1
@@ -173,9 +169,9 @@ def _slot_cells(slot: SlotLine) -> tuple[str, ...]:
 
 
 def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], width: int, count: int) -> list[RenderableType]:
-    """The columns from the left that fit, so no number is cut, and how many rows are not shown.
+    """Return the table with the leading columns that fit, so that no number is cut, and the count of hidden rows.
 
-    Where nothing is pruned there are no rungs to show.
+    The column of rungs is left out if no row has one.
     """
     unused = [place for place, name in enumerate(header) if name == RUNG and {row[place] for row in rows} == {NOTHING}]
     used = [place for place in range(len(header)) if place not in unused]
@@ -187,7 +183,7 @@ def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], width: int,
     table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
     for position in range(columns):
         is_text = position == 0 or header[position] == CURVES
-        least = widths[position] if position else None  # of names alone something may be cut
+        least = widths[position] if position else None  # only names may be cut
         table.add_column(header[position], no_wrap=True, justify="left" if is_text else "right", min_width=least)
     for row in rows:
         table.add_row(*map(Text, row[:columns]))

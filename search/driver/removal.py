@@ -15,13 +15,14 @@ from search.study import delete_studies, study_names
 from trainables.mistakes import Failure, Mistakes, raise_if_any, suggestion
 from trainables.storage import AnyPath
 
+# Results go before their sources and search files last, so a killed removal leaves a valid earlier state.
 FIRST = ("test.json", "summary.json", "selection.json", "study.db", "study.db-wal", "study.db-shm")
 LAST = ("search.yaml", "campaign.yaml")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharedStudies:
-    """Studies in a database that is not the search's own file: its address, how it is shown, and their names."""
+    """The names of a search's studies in a database outside its folder; ``shown`` is the address without password."""
 
     address: str
     shown: str
@@ -30,17 +31,17 @@ class SharedStudies:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchRemoval:
-    """All that is of one search."""
+    """Everything that belongs to one search; ``elsewhere`` is the folder of checkpoints outside the runs folder."""
 
     folder: RunFolder
     usage: Usage
-    elsewhere: "AnyPath | None"
+    elsewhere: AnyPath | None
     shared: SharedStudies | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Removal:
-    """What a name stands for: ``folder``, a search's or a campaign's own, and the searches that go with it."""
+    """The planned removal of the search or campaign in ``folder``, with all of its searches."""
 
     folder: RunFolder
     usage: Usage
@@ -48,20 +49,20 @@ class Removal:
 
     @property
     def is_campaign(self) -> bool:
-        """Whether the name is a campaign's."""
+        """True for a campaign, False for a single search."""
         return self.folder not in [search.folder for search in self.searches]
 
     @property
     def size(self) -> int:
-        """How many bytes it frees, here and where checkpoints are elsewhere; other databases do not count."""
+        """Bytes that are freed, including checkpoints stored elsewhere but no shared databases."""
         return sum(search.usage.total for search in self.searches) + (self.usage.size if self.is_campaign else 0)
 
     def carry_out(self) -> None:
-        """Remove it all. Killed in the middle, it can be planned and carried out again.
+        """Remove everything. If killed halfway, the removal can be planned and carried out again.
 
         Raises:
-            Mistakes: another process runs one of the searches; nothing is removed then.
-            Failure: a database or a store does not answer.
+            Mistakes: another process runs one of the searches; nothing is removed.
+            Failure: a database or a storage does not respond.
         """
         folders = list(dict.fromkeys([*(search.folder for search in self.searches), self.folder]))
         with ExitStack() as stack:
@@ -74,16 +75,16 @@ class Removal:
                 _remove_search(search)
             _clear(self.folder)
         for folder in folders:
-            with suppress(OSError):  # another process has just begun a search of this name there
+            with suppress(OSError):  # another process has just started a search of this name
                 folder.path.rmdir()
 
 
 def plan_removal(runs: Path, name: str) -> Removal:
-    """What the removal of the search or campaign ``name`` takes away; nothing is changed yet.
+    """Plan the removal of the search or campaign ``name``; change nothing.
 
     Raises:
-        Mistakes: there is none, it is a link, or somebody runs it.
-        Failure: its database or the store of its checkpoints does not answer.
+        Mistakes: it does not exist, is a link, or is running.
+        Failure: its database or the storage of its checkpoints does not respond.
     """
     folder = _existing(runs, name)
     if folder.campaign.is_file():
@@ -108,7 +109,7 @@ def _existing(runs: Path, name: str) -> RunFolder:
 
 
 def _holds(folder: RunFolder) -> bool:
-    """Whether a search or a campaign is there, or what a killed removal left of one."""
+    """Return True if ``folder`` holds a search or campaign, or only the lock files that a killed removal left."""
     if folder.config.is_file() or folder.campaign.is_file():
         return True
     is_folder = folder.path.is_dir() and not folder.path.is_symlink()
@@ -116,32 +117,32 @@ def _holds(folder: RunFolder) -> bool:
 
 
 def _hindrances(folder: RunFolder) -> list[str]:
+    """Return the reasons why ``folder`` cannot be removed: it is a link, or its search is running."""
     if folder.path.is_symlink():
         return [
-            f"{folder.path} is a link to {folder.path.readlink()}; links are not followed, so remove the folder there "
-            "and the link yourself."
+            f"{folder.path} is a link to {folder.path.readlink()}; links are not followed, so remove the link and "
+            "its target yourself."
         ]
     if folder.lock_files[0].exists() and (driver := folder.driver()):
         return [
-            f"The search {folder.name} is being run by {driver}; wait for it, or end it, before it is removed. Nothing "
-            "is removed."
+            f"The search {folder.name} is being run by {driver}; wait until it ends, or stop it. Nothing was removed."
         ]
     return []
 
 
 def _planned(folder: RunFolder) -> SearchRemoval:
-    if not folder.config.is_file():  # a killed removal's rest
+    if not folder.config.is_file():  # left by a killed removal
         return SearchRemoval(folder=folder, usage=measure_entry(folder), elsewhere=None, shared=None)
     usage, elsewhere = measure_entry(folder), checkpoints_elsewhere(folder)
     if isinstance(elsewhere, Path) and elsewhere.parent.is_symlink():
         raise Mistakes(
-            f"{elsewhere.parent} is a link; links are not followed, so remove what it leads to and the link."
+            f"{elsewhere.parent} is a link; links are not followed, so remove the link and its target yourself."
         )
     if usage.elsewhere and usage.elsewhere.problem:
         raise Failure(
-            f"The checkpoints of {folder.name} at {usage.elsewhere.address} cannot be looked at "
-            f"({usage.elsewhere.problem}); see that this machine reaches them and give the command again. Nothing is "
-            "removed."
+            f"The checkpoints of {folder.name} at {usage.elsewhere.address} cannot be read "
+            f"({usage.elsewhere.problem}); check that this machine can reach them and run the command again. Nothing "
+            "was removed."
         )
     return SearchRemoval(folder=folder, usage=usage, elsewhere=elsewhere, shared=_shared_studies(folder))
 
@@ -150,7 +151,7 @@ def _shared_studies(folder: RunFolder) -> SharedStudies | None:
     config: Mapping[str, Any] = stored_config(folder)
     try:
         storage = config["search"]["storage"]
-    except (LookupError, TypeError):  # an older version's
+    except (LookupError, TypeError):  # written by an older version
         return None
     if storage is None:
         return None
@@ -172,14 +173,14 @@ def _remove_search(search: SearchRemoval) -> None:
 
 
 def _clear(folder: RunFolder) -> None:
-    """Empty a folder that is held, but for the files that hold it."""
+    """Empty a locked folder except for its lock files, search and campaign files last."""
     paths = [path for path in folder.path.iterdir() if path not in folder.lock_files]
     for path in sorted(paths, key=lambda path: path.name in LAST):
         _remove(path)
 
 
 def _remove(path: Path) -> None:
-    """Remove a file, a link (what it leads to stays) or a folder."""
+    """Remove a file, a folder or a link (not its target)."""
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
     else:
@@ -187,22 +188,23 @@ def _remove(path: Path) -> None:
 
 
 def _remove_elsewhere(trials: AnyPath) -> None:
+    """Remove the checkpoints in ``trials``, and its parent folder if that is now empty."""
     try:
         if isinstance(trials, Path):
             _remove(trials)
         else:
             with suppress(FileNotFoundError):
                 trials.fs.rm(trials.path, recursive=True)
-    except Exception as error:  # every store's library has its own
+    except Exception as error:  # any error raised by the storage backend
         raise Failure(
             f"The checkpoints at {without_password(str(trials))} cannot be removed ({type(error).__name__}: {error}); "
-            "see that this machine may, and give the command again."
+            "check the permissions of this machine and run the command again."
         ) from error
-    with suppress(Exception):  # something else is in it, or the store knows no folders
+    with suppress(Exception):  # it is not empty, or the storage has no folders
         parent = trials.parent
         parent.rmdir() if isinstance(parent, Path) else parent.fs.rmdir(parent.path)
 
 
 def names_of(searches: Sequence[SearchRemoval]) -> list[str]:
-    """The names of the searches."""
+    """Return the names of the searches."""
     return [search.folder.name for search in searches]

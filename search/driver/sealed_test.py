@@ -1,4 +1,4 @@
-"""The test stage: chosen models are scored on the held-out classes, once."""
+"""The test stage, which scores the chosen models on the held-out classes once, and the image checks that precede it."""
 
 import hashlib
 import json
@@ -29,49 +29,19 @@ from trainables.files import read_json, write_json, write_whole
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.spec import TrialSpec
 
-# Says which test images look damaged, while trainings run: else it would show when the test opens, after days.
-
 logger = logging.getLogger(__name__)
 
-LOOK_S = 600
-
-
-class SealedImagesLook:
-    """Looks at the test images of searches from outside, in a thread of its own.
-
-    It begins when the first training can: sixty thousand files take seconds on a local disk, but minutes on a slow
-    network, and nobody has to wait for what only the test needs. Nothing is decoded and nothing is opened.
-    """
-
-    def __init__(self, plans: Sequence[Plan]) -> None:
-        self._plans = plans
-        self._thread = Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def wait(self) -> None:
-        """Wait until all is said that is to be said, as long as a look may take."""
-        self._thread.join(LOOK_S)
-
-    def _run(self) -> None:
-        first = {(plan.config.dataset.source, plan.split.test): plan for plan in reversed(self._plans)}
-        for plan in reversed(first.values()):
-            try:
-                sentence = sealed(plan).damage(LOOK_S)
-            except Exception as error:  # somebody's data set may raise anything, and trainings need none of this
-                sentence = f"The images of test classes cannot be looked at ({type(error).__name__}: {error})."
-            if sentence:
-                logger.warning("%s: %s", plan.config.name, sentence)
-
-
-# The test stage: the chosen models of one search, or of all searches of a campaign, are scored on the held-out
-# classes, once.
-
-GOES_ON = "The trainings are kept, and this opening counts once: when this is mended, the same command goes on."
+RESUMABLE = "The trainings are kept and this opening counts once; repair the images and run the same command again."
+CHECK_S = 600
+"""Most seconds that the background check of the test images may take."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Candidate:
-    """A search with its frozen selection, its trained models, and the results of earlier openings."""
+    """A search with its frozen selection, its trained models and the records of earlier openings.
+
+    A model is its loss, its trial, the trial's training and the path of its checkpoint.
+    """
 
     search: OpenedSearch
     selection: Selection
@@ -80,12 +50,12 @@ class _Candidate:
 
     @property
     def configurations(self) -> int:
-        """How many configurations are scored."""
+        """Number of configurations to score."""
         return len({(loss, trial.user_attrs["source_trial"]) for loss, trial, _, _ in self.models})
 
 
 def sealed(plan: Plan) -> SealedTest:
-    """Return the test classes of ``plan``, under their seal."""
+    """Return the sealed test classes of ``plan``."""
     return SealedTest(
         dataset=plan.config.dataset.source, split=plan.split, short_side=plan.short_side, cache=plan.cache
     )
@@ -99,15 +69,15 @@ def score_test(
     reason: str | None,
     score_all: Callable[[Sequence[Scoring]], list[Any]],
 ) -> None:
-    """Open the test classes once for all ``searches``, and write each search's scores whole.
+    """Open the test classes once for all ``searches`` and write the scores of each search to its ``test.json``.
 
-    The opening stands in the ledger, with ``opener``'s name, before the first image is read. Where the searches have
-    different test classes, there is one opening for each set. One whose attempt died without scores is gone on with,
+    The opening is entered in the ledger under the name ``opener`` before the first image is read. Searches with
+    different test classes get one opening per set of classes. An unscored opening is resumed before a new one starts,
     and counts once.
 
     Raises:
-        Mistakes: test images that cannot be read, trained models that are gone or are not those of the frozen choice,
-            or what was chosen from was changed since.
+        Mistakes: test images cannot be read, trained models are missing or are not those of the frozen choice, or a
+            study was changed after the choice.
     """
     candidates = [_candidate(search) for search in searches]
     openings = _openings(candidates, opener, reason or "its own test stage")
@@ -126,8 +96,8 @@ def _candidate(search: OpenedSearch) -> _Candidate:
     ]
     raise_if_any(
         [
-            f"Trial {trial.number} of {search.name}/{short_study_name(loss, Stage.TEST)} trained other parameters than "
-            "were frozen with the choice; restore the study, or search under a new name."
+            f"Trial {trial.number} of {search.name}/{short_study_name(loss, Stage.TEST)} was trained with other "
+            "parameters than those frozen with the choice; restore the study, or start a search with a new name."
             for loss, trial, _ in finals
             if not _is_frozen(selection, loss, trial)
         ]
@@ -147,10 +117,10 @@ def _is_frozen(selection: Selection, loss: str, trial: FrozenTrial) -> bool:
 
 
 def _openings(candidates: Sequence[_Candidate], opener: str, reason: str) -> dict[str, Opening]:
-    """Each search's opening: one that has no scores of it yet, else a new one for all that share its test classes."""
+    """Return the opening of each search: its unscored one, else a new one shared by all with the same test classes."""
     ledger = Ledger(candidates[0].search.plan.folder.openings)
     openings: dict[str, Opening] = {}
-    sealed: dict[tuple[str, Dataset], list[_Candidate]] = {}
+    unopened: dict[tuple[str, Dataset], list[_Candidate]] = {}
     for candidate in candidates:
         selection = candidate.selection
         answered = {entry["id"] for entry in candidate.results}
@@ -158,10 +128,10 @@ def _openings(candidates: Sequence[_Candidate], opener: str, reason: str) -> dic
         if pending:
             openings[selection.search] = pending[0]
         else:
-            # Data sets may give other images the same names, which shows when they are read and not before.
+            # Two data sets may use the same names for different images, which shows only when the images are read.
             dataset = candidate.search.config.dataset.source
-            sealed.setdefault((selection.test_digest, dataset), []).append(candidate)
-    for (test_digest, _), sharing in sealed.items():
+            unopened.setdefault((selection.test_digest, dataset), []).append(candidate)
+    for (test_digest, _), sharing in unopened.items():
         opening = ledger.open(
             test_digest=test_digest,
             search=opener,
@@ -183,7 +153,7 @@ def _score(
         try:
             store = held.enter_context(images.held(StoreProgress(console)))
         except Mistakes as error:
-            raise Mistakes([*error.sentences, GOES_ON]) from error
+            raise Mistakes([*error.sentences, RESUMABLE]) from error
         _score_held(candidate, opening, images, store, score_all)
 
 
@@ -210,7 +180,7 @@ def _score_held(
                 checkpoint=checkpoint,
                 images=images,
                 metrics=candidate.selection.test_metrics,
-                # Half of the training images are no classes of the test that could be left out of its gallery.
+                # Test galleries as small as validation's; a gallery of training images has no number of classes.
                 gallery=plan.split.gallery if plan.config.metrics.gallery == "validation" else None,
                 per_image=f"{short_study_name(loss, Stage.TEST)}-{trial.number}.npz",
             )
@@ -235,7 +205,7 @@ def _score_held(
 
 
 def trained_digests(search: OpenedSearch, selection: Selection) -> dict[str, str]:
-    """The digests of the studies that hold the trainings for the test, by their names."""
+    """Return the digests of the studies of the final trainings, by study name."""
     return {
         study_name(search.name, loss, Stage.TEST): study_digest(search.trials(loss, Stage.TEST))
         for loss in selection.chosen
@@ -243,21 +213,24 @@ def trained_digests(search: OpenedSearch, selection: Selection) -> dict[str, str
 
 
 def scores_digest(record: Mapping[str, Any]) -> str:
-    """SHA-256 of all that was written down of an opening."""
+    """Return the SHA-256 of the record of an opening, without its own ``digest``."""
     content = {key: value for key, value in record.items() if key != "digest"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def without_images(opening: Opening) -> dict[str, Any]:
-    """The opening for ``test.json``; the ledger has its images."""
+    """Return the opening for ``test.json``, without the image fingerprints that only the ledger holds."""
     return {key: value for key, value in asdict(opening).items() if key != "images"}
 
 
+# Checks of the images when a search starts
+
+
 def with_training_images(plan: Plan) -> Plan:
-    """``plan`` with the digest of its decoded training images in its split.
+    """Return ``plan`` with the digest of its decoded training images in its split.
 
     Raises:
-        Mistakes: they are not those that the search, or the one that it begins with, was trained on.
+        Mistakes: the images differ from those that the search, or the search it copies trials from, started with.
     """
     from trainables.data.store.contents import named_digest
 
@@ -267,16 +240,17 @@ def with_training_images(plan: Plan) -> Plan:
         name, begun = origin, begun or stored_split(RunFolder(plan.folder.runs, origin)).images
     if begun not in (None, digest):
         raise Mistakes(
-            f"The images of the training classes are not those that {name} began with, although their names are; put "
-            "them back, or give the search a new name."
+            f"The training images differ from those that {name} started with, although their names are the same; "
+            "restore them, or give the search a new name."
         )
     return replace(plan, split=replace(plan.split, images=digest))
 
 
 def note_opened_images(plan: Plan) -> str | None:
-    """Write down, for a search that begins, how many of its classes hold images of a test set that was opened.
+    """Record how many training classes of a new search contain images of an already opened test set.
 
-    Gives the sentence; None where there is none. What others open later was not known to who chose these classes.
+    Return the sentence that is recorded, or None if there is no overlap. Later openings do not count: they could not
+    have influenced the choice of these classes.
     """
     from trainables.data.store.contents import fingerprints
 
@@ -289,6 +263,34 @@ def note_opened_images(plan: Plan) -> str | None:
 
 
 def _by_class(plan: Plan) -> dict[str, list[str]]:
+    """Return the digests of the decoded training images, by class."""
     from trainables.data.store.contents import digests_by_class, read_contents
 
     return digests_by_class(read_contents(plan.images.make()))
+
+
+class SealedImagesCheck:
+    """Background check that warns of damaged test images while trials train, instead of days later at the test.
+
+    It runs in a thread because 60,000 files take seconds on a local disk but minutes on a slow network. Only file
+    headers and ends are read: nothing is decoded, and the test set is not opened.
+    """
+
+    def __init__(self, plans: Sequence[Plan]) -> None:
+        self._plans = plans
+        self._thread = Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait for the background check, at most :data:`CHECK_S` seconds."""
+        self._thread.join(CHECK_S)
+
+    def _run(self) -> None:
+        first = {(plan.config.dataset.source, plan.split.test): plan for plan in reversed(self._plans)}
+        for plan in reversed(first.values()):
+            try:
+                sentence = sealed(plan).damage(CHECK_S)
+            except Exception as error:  # a user-defined data set may raise anything; training does not need this
+                sentence = f"The images of the test classes cannot be checked ({type(error).__name__}: {error})."
+            if sentence:
+                logger.warning("%s: %s", plan.config.name, sentence)

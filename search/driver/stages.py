@@ -1,4 +1,4 @@
-"""The trials that each stage queues, and the freeze at the end of selection."""
+"""The trials that each stage of a search queues, and the frozen selection between the select and test stages."""
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,14 +30,16 @@ from trainables.metrics.table import all_metrics, metric_name
 from trainables.mistakes import Failure, Mistakes, raise_if_any
 from trainables.spec import derived_seed
 
-# Each stage of a search as the trials that it queues.
-
 Wanted = Sequence[tuple[Mapping[str, Value], dict[str, Any]]]
 """Trials to enqueue: parameters and user attributes."""
 
 
+
+# Stages
+
+
 def noise_stage(search: OpenedSearch) -> QueuedStage:
-    """One configuration with several seeds, and with the first of them on other class splits."""
+    """Return the noise stage: one configuration with several seeds, and with the first seed on further class splits."""
     noise, loss = search.config.noise, search.config.noise_loss
     given = {} if noise.configuration == "default" else noise.configuration
     runs = [(seed, 0) for seed in range(noise.seeds)] + [(0, split + 1) for split in range(noise.splits)]
@@ -49,7 +51,7 @@ def noise_stage(search: OpenedSearch) -> QueuedStage:
 
 
 def search_stage(search: OpenedSearch) -> QueuedStage:
-    """The search itself. Trial 0 of every loss is the papers' default."""
+    """Return the search stage. Trial 0 of every loss is the default configuration from the papers."""
     studies = []
     for loss in search.config.loss_names:
         study = search.study(loss, Stage.SEARCH)
@@ -60,7 +62,7 @@ def search_stage(search: OpenedSearch) -> QueuedStage:
 
 
 def audit_stage(search: OpenedSearch) -> QueuedStage:
-    """Pruned trials once more, with their own seeds, and to the end."""
+    """Return the audit stage: a sample of the pruned trials, retrained without pruning and with the same seeds."""
     studies = []
     for loss in search.config.loss_names:
         trials, section = search.study(loss, Stage.SEARCH).trials(), search.config.search
@@ -73,9 +75,10 @@ def audit_stage(search: OpenedSearch) -> QueuedStage:
 
 
 def confirm_stages(searches: Sequence[OpenedSearch]) -> Iterator[QueuedStage]:
-    """The finalists and the default again, with fresh seeds that are the same for all losses, on class splits in turn.
+    """Yield the two rounds that confirm the finalists and the default with fresh seeds.
 
-    First each with one, then with as many as the rule gives it after what the first one came to.
+    The first round trains each finalist with one seed. The second adds seeds according to ``selection.rule`` and the
+    results of the first. All losses share the same seeds; the class splits alternate from seed to seed.
     """
     for confirmed in (_first_confirmations, _all_confirmations):
         yield side_by_side(Stage.SELECT, [confirmed(search) for search in searches])
@@ -116,10 +119,10 @@ def _confirm_stage(search: OpenedSearch, seeds_of: Callable[[str, Sequence[int]]
 
 
 def final_stage(search: OpenedSearch, selection: Selection) -> QueuedStage:
-    """The chosen configuration and the default of every loss, trained for the test.
+    """Return the final trainings: the chosen configuration and the default of every loss, for the test.
 
-    Under cross-validation the model of every fold is trained, to be scored by itself (as in Tables 12 and 13 of
-    Metric Learning: A Deep Dive), unless all training classes train.
+    Under cross-validation one model per fold is trained and scored separately (as in Tables 12 and 13 of Metric
+    Learning: A Deep Dive), unless ``final.train_on`` is "all".
     """
     studies = []
     for loss in selection.chosen:
@@ -134,7 +137,7 @@ def final_stage(search: OpenedSearch, selection: Selection) -> QueuedStage:
 
 
 def _final_attributes(search: OpenedSearch, entry: Confirmation, role: Role) -> list[dict[str, Any]]:
-    """What each seed of a configuration trains: one model, or one a fold."""
+    """Return the user attributes of the models to train per seed of a configuration: one, or one per fold."""
     attributes: dict[str, Any] = {"source_trial": entry.number, "role": role.value}
     if search.config.final.train_on == "all":
         return [{**attributes, "epochs": entry.median_best_epoch or search.config.training.epochs}]
@@ -142,7 +145,7 @@ def _final_attributes(search: OpenedSearch, entry: Confirmation, role: Role) -> 
 
 
 def side_by_side(stage: Stage, stages: Sequence[QueuedStage]) -> QueuedStage:
-    """``stage`` of several searches as one: nobody waits for another's last trial."""
+    """Merge ``stage`` of several searches into one, so that no search waits for the last trial of another."""
     return QueuedStage(stage=stage, studies=[study for stage in stages for study in stage.studies])
 
 
@@ -167,22 +170,22 @@ def _shared_seed(search: OpenedSearch, stage: Stage, index: int) -> int:
     return derived_seed(search.config.search.seed, stage.trainings, index)
 
 
-# The end of the select stage: from a search's studies to its frozen selection.
+# The frozen selection
 
 
 class NothingToSelect(Failure):
-    """No configuration of any loss could be confirmed; the message says so."""
+    """Error of a search in which no configuration of any loss could be confirmed."""
 
 
 def freeze(search: OpenedSearch, family: Family | None = None) -> Selection:
-    """Choose one configuration a loss and freeze the choice, with the table that the test will make.
+    """Choose one configuration per loss and freeze the choice, with the rows and metrics of the test's table.
 
     Args:
         search: the search.
-        family: the table of its campaign; None where it makes one by itself.
+        family: the table of its campaign; None if the search has its own.
 
     Raises:
-        NothingToSelect: no trial of any loss finished.
+        NothingToSelect: no configuration of any loss could be confirmed.
     """
     selection = selection_of(search, family)
     selection.save(search.plan.folder.selection)
@@ -190,10 +193,10 @@ def freeze(search: OpenedSearch, family: Family | None = None) -> Selection:
 
 
 def selection_of(search: OpenedSearch, family: Family | None = None) -> Selection:
-    """The choice that follows from the search's studies, as :func:`freeze` takes it; nothing is written.
+    """Return the selection that follows from the search's studies, as :func:`freeze` saves it; write nothing.
 
     Raises:
-        NothingToSelect: no trial of any loss finished.
+        NothingToSelect: no configuration of any loss could be confirmed.
     """
     plan = search.plan
     chosen: dict[str, Confirmation] = {}
@@ -211,7 +214,7 @@ def selection_of(search: OpenedSearch, family: Family | None = None) -> Selectio
     if not chosen:
         raise NothingToSelect(
             f"No trial of {', '.join(plan.config.loss_names)} could be confirmed; `holdout status {plan.config.name}` "
-            "shows how many failed, and MLflow how."
+            "counts the failed trials and MLflow shows their errors."
         )
     test_metrics = plan.config.test_metrics
     names = all_metrics() if isinstance(test_metrics, str) else test_metrics
@@ -233,7 +236,7 @@ def selection_of(search: OpenedSearch, family: Family | None = None) -> Selectio
 
 
 def _study_digests(search: OpenedSearch) -> dict[str, str]:
-    """The digests of all studies of the stages up to the choice, by their names."""
+    """Return the digests of the studies that the choice depends on, by study name."""
     noise = search.config.noise_loss
     measured = [(noise, Stage.NOISE)] if search.trials(noise, Stage.NOISE) else []
     chosen_by = [(loss, stage) for loss in search.config.loss_names for stage in (Stage.SEARCH, Stage.SELECT)]
@@ -253,42 +256,45 @@ def _own_family(search: OpenedSearch, computed: Sequence[str], chosen: Mapping[s
 
 
 def frozen_selection(search: OpenedSearch) -> Selection:
-    """The frozen selection of ``search``, whose studies and objective are still those that it was made from.
+    """Load the frozen selection of ``search``, and check that its studies and objective are unchanged.
 
     Raises:
-        Mistakes: there is none, or it, a study or the objective was changed since.
+        Mistakes: there is no selection, or it, a study or the objective was changed after the choice.
     """
     selection = Selection.load(search.plan.folder.selection)
     if search.config.objective != selection.objective:
         raise Mistakes(
-            f"search.objective: {search.name} was chosen by {selection.objective} and its search file now says "
-            f"{search.config.objective}; put it back, or search under a new name."
+            f"search.objective is {search.config.objective}, but the choice of {search.name} was frozen with "
+            f"{selection.objective}; restore it, or start a search with a new name."
         )
     now = _study_digests(search)
     changed = sorted(name for name in {*now, *selection.studies} if now.get(name) != selection.studies.get(name))
     raise_if_any(
         [
-            f"The study {name} was changed after the choice of {search.name} was frozen (its digest does not fit); "
-            "restore it, or search under a new name."
+            f"The study {name} was changed after the choice of {search.name} was frozen (its digest does not match); "
+            "restore it, or start a search with a new name."
             for name in changed
         ]
     )
     return selection
 
 
+# The outcome
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """A search with the summary of its last stage."""
+    """A search with its summary."""
 
     search: OpenedSearch
     summary: Summary
 
-    @cached_property  # MLflow shows what the command line prints
+    @cached_property  # shared by the command line, the report and MLflow
     def comparison(self) -> Comparison:
-        """The search's losses beside each other."""
+        """The comparison of the search's losses."""
         return compare([self.search.plan.folder], [self.summary])
 
 
 def recorded_outcome(search: OpenedSearch) -> Outcome:
-    """What a search came to, by its records; ``summary.json`` is brought up to date."""
+    """Return the outcome of a search from its records, and update ``summary.json``."""
     return Outcome(search=search, summary=write_summary(search))

@@ -1,4 +1,4 @@
-"""Running a search from its file to its outcome."""
+"""The entry points of ``holdout run``, ``holdout audit`` and the library: from a search's file to its outcome."""
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -19,13 +19,8 @@ from search.study import RunningTrial, TrialListener
 from trainables.mistakes import Mistakes
 from trainables.spec import EpochRecord
 
-# What a search came to when its stages were carried out.
-
-
-# A search from its file to its outcome: what ``holdout run`` and the library do, and ``holdout audit`` afterwards.
-
 OnEpoch = Callable[[str, int, EpochRecord], None]
-"""``on_epoch(study, number, record)``: trial ``number`` of ``study`` (``mpa``, ``mpa@confirm``) ended an epoch."""
+"""``on_epoch(study, number, record)``: trial ``number`` of ``study`` (``mpa``, ``mpa@confirm``) finished an epoch."""
 
 
 class _EpochCallback(TrialListener):
@@ -33,7 +28,6 @@ class _EpochCallback(TrialListener):
         self._on_epoch = on_epoch
 
     def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
-        """Pass the epoch on."""
         self._on_epoch(running.study.name.partition("/")[2], running.number, record)
 
 
@@ -44,8 +38,8 @@ def run_search(
     *,
     started: float,
     on_epoch: OnEpoch | None = None,
-) -> "Outcome":
-    """Start the search of the file ``content``, go on with it or extend it below ``runs``.
+) -> Outcome:
+    """Start, resume or extend the search of the file ``content`` in the folder ``runs``.
 
     Args:
         content: the keys and values of a search file.
@@ -55,15 +49,15 @@ def run_search(
         on_epoch: called after every epoch of every trial.
 
     Raises:
-        Mistakes: all that is wrong with the file; nothing is created then.
-        Failure: it could not be done.
+        Mistakes: every mistake in the file; nothing is created.
+        Failure: the search could not be run.
     """
     with phase(console, "Checking the search …"):
         plan = read_plan(content, runs)
         refuse_member(runs, plan.config.name)
         for notice in plan.notices:
             console.print(notice, highlight=False, markup=False, soft_wrap=True)
-        from search.driver.pipeline import run_stages  # a mistake is said before half of the program is imported
+        from search.driver.pipeline import run_stages  # slow to import; report mistakes in the file first
 
     listeners = [_EpochCallback(on_epoch)] if on_epoch else []
     (outcome,) = run_stages(
@@ -72,24 +66,24 @@ def run_search(
     return outcome
 
 
-def audit_search(name: str, runs: Path, trials: int, console: Console, *, started: float) -> "Outcome":
-    """Train pruned trials of the search ``name`` to their end, as ``search.audit`` does; the choice stays as it is.
+def audit_search(name: str, runs: Path, trials: int, console: Console, *, started: float) -> Outcome:
+    """Retrain pruned trials of the search ``name`` without pruning, as ``search.audit`` does; keep its choice.
 
     Args:
-        name: a search whose trials have ended; what comes after them is left as it is.
+        name: a search whose trials have all ended; its later stages stay unchanged.
         runs: the runs folder.
-        trials: how many of each loss. An audit of more, which began before, is gone on with.
+        trials: how many pruned trials per loss. If a larger audit was started before, that one is resumed.
         console: where progress is shown.
         started: when the command began, in seconds since 1970.
 
     Raises:
-        Mistakes: there is no such search, it is not searched to its end, or nothing was pruned.
-        Failure: it could not be done.
+        Mistakes: there is no such search, it has trials left, or nothing was pruned.
+        Failure: the audit could not be run.
     """
     if campaign := campaign_of(runs, name):
         raise Mistakes(
-            f"{name} is a search of the campaign {campaign.name}; `holdout campaign` with its file and "
-            f"`--set base.search.audit={trials}` audits all of its searches."
+            f"{name} is a search of the campaign {campaign.name}; audit all of its searches with `holdout campaign`, "
+            f"its file and `--set base.search.audit={trials}`."
         )
     plan = reopened(runs, name)
     _refuse_without_prunings(plan)
@@ -103,6 +97,7 @@ def audit_search(name: str, runs: Path, trials: int, console: Console, *, starte
 
 
 def _refuse_without_prunings(plan: Plan) -> None:
+    """Raise if the search of ``plan`` has trials left or no pruned trial."""
     from search.plan.stored import StoredSearch  # imports sqlalchemy
 
     name = plan.config.name

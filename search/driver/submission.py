@@ -18,22 +18,22 @@ from trainables.models.config import IMAGENET
 from trainables.parts import is_own
 
 ANYWHERE = "glyphs"
-"""A data set that is on every machine: it stands here for the cluster's own."""
+"""A data set that needs no files; it replaces the cluster's data set while the file is checked on this machine."""
 
 
 def submission(content: dict[str, Any]) -> Submission:
-    """The search or campaign of the file ``content``.
+    """Check the search or campaign file ``content`` and return its submission.
 
-    The images lie on the cluster and not here, so their section is checked there, like the cluster's own resources.
+    The data set and the resources are checked on the cluster, which has the images.
 
     Raises:
-        Mistakes: all that is wrong with the rest; in a campaign, with that of each of its searches.
+        Mistakes: every mistake in the other sections; for a campaign, those of each of its searches.
     """
     if is_campaign(content):
         if (recipe := content.get("recipe")) not in (None, *recipes()):
             raise Mistakes(
-                f"recipe is {recipe!r}, and only the recipes that come with Holdout are on the cluster too "
-                f"({', '.join(recipes())}); name one of them, or write the file's sections into base."
+                f"recipe is {recipe!r}, but the cluster has only the recipes that come with Holdout "
+                f"({', '.join(recipes())}); use one of them, or copy the sections of the recipe into base."
             )
         campaign = parse_campaign(content, _parse_anywhere)
         name, command = campaign.name, "campaign"
@@ -50,7 +50,7 @@ def submission(content: dict[str, Any]) -> Submission:
 
 
 def _parse_anywhere(content: dict[str, Any]) -> SearchConfig:
-    """A search, as far as it can be read without its images."""
+    """Parse a search file without its data set, and raise all mistakes that can be found without the images."""
     dataset = {"dataset": _dataset_anywhere(content["dataset"])} if "dataset" in content else {}
     validation = validate_config({**content, **dataset})
     found = Findings(validation.mistakes, validation.left_out)
@@ -64,13 +64,14 @@ def _parse_anywhere(content: dict[str, Any]) -> SearchConfig:
 
 
 def _dataset_anywhere(section: Any) -> Any:
+    """Return the section of a data set that needs no files; ``section`` itself if it is invalid on any machine."""
     if not isinstance(section, dict) or not _is_known(section.get("name")):
-        return section  # wrong anywhere
+        return section
     return {"name": ANYWHERE, **{key: section[key] for key in ("store_size", "cache") if key in section}}
 
 
 def _is_known(dataset: Any) -> bool:
-    """Whether ``dataset`` is a data set that the cluster will have: a row of the table, or code that is here too."""
+    """Return True if ``dataset`` is a built-in data set or a user-defined one that can be imported here."""
     try:
         return isinstance(dataset, str) and (dataset in DATASETS or (is_own(dataset) and bool(DATASETS[dataset])))
     except Mistakes:
@@ -78,7 +79,7 @@ def _is_known(dataset: Any) -> bool:
 
 
 def _paths_of_this_machine(content: dict[str, Any], config: SearchConfig) -> Iterator[str]:
-    """Relative paths, which would mean something else on the cluster."""
+    """Yield a mistake for each relative path, which would have another meaning on the cluster."""
     keys = ["dataset.root", "dataset.cache"]
     if config.model.weights != IMAGENET:
         keys.append("model.weights")
@@ -87,7 +88,7 @@ def _paths_of_this_machine(content: dict[str, Any], config: SearchConfig) -> Ite
         written = content.get(section)
         path = written.get(name) if isinstance(written, dict) else None
         if isinstance(path, str) and not path.startswith(("/", "~")):
-            yield f"{key} must be a whole path on the cluster, beginning with '/' or '~'; it is {path!r}."
+            yield f"{key} must be an absolute path on the cluster, starting with '/' or '~'; it is {path!r}."
     for key, address in {"search.storage": config.search.storage, "tracking.uri": config.tracking.uri}.items():
         if address and address.startswith("sqlite") and not address.partition(":///")[2].startswith("/"):
-            yield f"{key} must hold a whole path on the cluster, as in sqlite:////shared/study.db; it is {address!r}."
+            yield f"{key} must hold an absolute path on the cluster, such as sqlite:////shared/x.db; it is {address!r}."

@@ -29,19 +29,19 @@ logger = logging.getLogger(__name__)
 
 
 def make_projection(plan: Plan) -> Projection:
-    """Where MLflow keeps this search."""
+    """Return the search's projection to MLflow: the server, the experiment and the artifact location."""
     tracking, folder = plan.config.tracking, plan.folder
     return Projection(
         expand(tracking.uri) if tracking.uri else folder.tracking,
         tracking.experiment or plan.config.name,
-        # A server keeps its artifacts where it is configured to; beside our own database we choose.
+        # A tracking server has its own artifact location; a local database gets one in the runs folder.
         None if tracking.uri else (folder.runs.resolve() / "mlartifacts").as_uri(),
         described(plan),
     )
 
 
 def described(plan: Plan) -> DescribedSearch:
-    """What MLflow is told of a search from its first trial on."""
+    """Return the description of a search that MLflow shows from its first trial on."""
     config, split = plan.config, plan.split
     campaign = campaign_of(plan.folder.runs, config.name)
     return DescribedSearch(
@@ -66,12 +66,12 @@ def _description(plan: Plan) -> str:
     losses = ", ".join(config.loss_names)
     return (
         f"Hyperparameters of {losses} on {config.dataset.name}, with {config.model.backbone}, by {config.objective} on "
-        "the validation classes. One run below this one a loss, and below that one a trial."
+        "the validation classes. One child run per loss, with one child run per trial."
     )
 
 
 def synchronise(outcome: Outcome, projection: Projection) -> int:
-    """Make MLflow equal to the studies; how many trials it now holds."""
+    """Write to MLflow everything in the studies that it lacks; return the number of trials it now holds."""
     search, comparison = outcome.search, outcome.comparison
     everything: list[FrozenTrial] = []
     for loss in search.config.loss_names:
@@ -95,10 +95,10 @@ def synchronise(outcome: Outcome, projection: Projection) -> int:
 
 
 def register(outcome: Outcome, projection: Projection, name: str) -> Registered:
-    """Bring MLflow up to date, and register the chosen models of a search there under ``name``.
+    """Update MLflow and register the chosen models of a search in it under ``name``.
 
     Raises:
-        Mistakes: one is not there, or the name is that of another registered model.
+        Mistakes: a model is missing, or another registered model has this name.
         Failure: MLflow cannot be written.
     """
     try:
@@ -106,13 +106,13 @@ def register(outcome: Outcome, projection: Projection, name: str) -> Registered:
         return _register(outcome, projection, name, _log_models(outcome, projection))
     except Mistakes:
         raise
-    except Exception as error:  # whatever MLflow meets
+    except Exception as error:  # any error raised by MLflow
         reason = textwrap.shorten(f"{type(error).__name__}: {without_password(str(error))}", 200)
-        raise Failure(f"MLflow cannot be written ({reason}); the same command goes on once it answers.") from error
+        raise Failure(f"MLflow cannot be written ({reason}); repeat the command once it responds.") from error
 
 
 def _log_models(outcome: Outcome, projection: Projection) -> dict[str, tuple[str, DescribedModel]]:
-    """The chosen models that lie in the search's folder, by loss, each with the id that it has in MLflow."""
+    """Log the chosen models in the search's folder; return, by loss, the MLflow id and the description of each."""
     found = described_models(outcome.comparison, outcome.search.plan.folder)
     return {loss: (projection.log_model(loss, model), model) for loss, model in found.items()}
 
@@ -125,18 +125,18 @@ def _register(
     if missing := [loss for loss in chosen if loss not in models]:
         search = outcome.search.name
         raise Mistakes(
-            f"The models of {search} are not registered, since that of {', '.join(missing)} is not there; `holdout "
-            "run` with the search's file trains it for the test and writes it."
+            f"The models of {search} were not registered because that of {', '.join(missing)} is missing; `holdout "
+            "run` with the search's file trains and writes it."
         )
     return projection.register(wanted, models)
 
 
 def _span(trials: Sequence[FrozenTrial]) -> tuple[int | None, int | None]:
-    """When the first trial began, and when the last one ended; None where none did, or one goes on."""
+    """Return the start of the first trial and the end of the last one; None before there is one."""
     begun = [trial.datetime_start for trial in trials if trial.datetime_start]
     ended = [trial.datetime_complete for trial in trials if trial.datetime_complete]
-    whole = len(ended) == len(trials)
-    return milliseconds(min(begun, default=None)), milliseconds(max(ended)) if whole else None
+    all_ended = len(ended) == len(trials)
+    return milliseconds(min(begun, default=None)), milliseconds(max(ended)) if all_ended else None
 
 
 def synchronise_campaign(
@@ -148,7 +148,7 @@ def synchronise_campaign(
     texts: Mapping[str, str],
     files: Sequence[Path],
 ) -> None:
-    """Write the run of the campaign ``name`` into the experiments of its searches, usually one."""
+    """Write the run of the campaign ``name`` to each experiment of its searches (usually one)."""
     run = SummaryRun(description=description, metrics=metrics, texts=texts, files=files)
     experiments = {(plan.config.tracking.uri, plan.config.tracking.experiment): plan for plan in plans}
     for plan in experiments.values():
@@ -156,25 +156,25 @@ def synchronise_campaign(
 
 
 def try_to_write(write: Callable[[], object]) -> bool:
-    """Whether MLflow takes what ``write`` writes: an outage is said, and costs nothing."""
+    """Call ``write`` and return True if it succeeded; log a warning if MLflow is unavailable."""
     try:
         write()
     except Mistakes as mistakes:
         logger.warning("%s", mistakes)
         return False
-    except Exception as error:  # whatever MLflow meets, the search's result stands
+    except Exception as error:  # any error raised by MLflow; the result of the search is kept
         logger.warning("MLflow cannot be written (%s).", type(error).__name__)
         return False
     return True
 
 
 def behind(name: str) -> str:
-    """What is said where MLflow does not show all of the search or campaign ``name``."""
+    """Return the sentence for a search or campaign ``name`` that MLflow does not show completely."""
     return f"MLflow is behind the studies; `holdout sync {name}` writes what is missing."
 
 
 def where_to_look(plan: Plan, projection: Projection) -> str:
-    """How to see the search in MLflow, in a sentence with the address of its page."""
+    """Return the sentence with the address of the search's page in MLflow."""
     uri = plan.config.tracking.uri
     if uri is None:
         return f"MLflow: `mlflow/serve.sh {plan.folder.runs}`, then http://127.0.0.1:5000/{projection.page}"

@@ -178,10 +178,10 @@ def test_only_the_cluster_looks_at_its_data(search_file: Callable[..., dict[str,
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"dataset": {"name": "folder", "root": "images"}}, "dataset.root must be a whole path on the cluster"),
-        ({"model": {"weights": "w.safetensors"}}, "model.weights must be a whole path on the cluster"),
-        ({"search": {"storage": "sqlite:///x.db"}}, "search.storage must hold a whole path"),
-        ({"tracking": {"uri": "sqlite:///x.db"}}, "tracking.uri must hold a whole path"),
+        ({"dataset": {"name": "folder", "root": "images"}}, "dataset.root must be an absolute path on the cluster"),
+        ({"model": {"weights": "w.safetensors"}}, "model.weights must be an absolute path on the cluster"),
+        ({"search": {"storage": "sqlite:///x.db"}}, "search.storage must hold an absolute path"),
+        ({"tracking": {"uri": "sqlite:///x.db"}}, "tracking.uri must hold an absolute path"),
         ({"losses": ["mpa"], "space": {"pnp": {}}}, "space.pnp: this is not one of the search's losses"),
         ({"search": {"trials": 0}}, "search.trials"),
         ({"dataset": {"name": "foldr"}}, "did you mean folder"),
@@ -199,9 +199,9 @@ def test_what_can_be_seen_here_is_refused_here(
     [
         ({"base": {}}, "^dataset: missing; this key is required.\nlosses: missing; this key is required.$"),
         ({"vary": {}}, "vary"),
-        ({"vary": {"size": {"6": {}, "8": {"dataset.root": "images"}}}}, "^8: dataset.root must be a whole path"),
+        ({"vary": {"size": {"6": {}, "8": {"dataset.root": "images"}}}}, "^8: dataset.root must be an absolute path"),
         ({"vary": {"size": {"6": {}, "8": {"space.pnp.alpha": -5}}}}, "^8: space.pnp.alpha"),
-        ({"recipe": "mine.yaml"}, "recipe is 'mine.yaml', and only the recipes that come with Holdout"),
+        ({"recipe": "mine.yaml"}, "recipe is 'mine.yaml', but the cluster has only the recipes that come with Holdout"),
     ],
 )
 def test_what_can_be_seen_of_a_campaign_is_refused_here(changes: dict[str, Any], sentence: str) -> None:

@@ -217,7 +217,7 @@ def test_an_exported_model_embeds_as_the_chosen_one_in_every_form(runs: Path, tm
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (("--to", "there"), "--to is 'there', which is there already; give a folder that is not."),
+        (("--to", "there"), "--to is 'there', which already exists; name a new folder."),
         (("--to", "new", "--loss", "mpq"), "small has no loss 'mpq'"),
         (("--to", "images/new/deeper", "--loss", "pnp"), ""),
     ],

@@ -64,7 +64,7 @@ def test_a_finished_search_is_audited_and_its_choice_stays(search: Callable[...,
     holdout_here("audit", "small", "--trials", "1", "--runs", runs)
     assert len(audited(runs)) == 4, "what was begun stays"
     verified = holdout_here("verify", "small", "--runs", runs, code=1)  # of made-up models, which comes last
-    assert "ok  small/pnp@audit: 4 trials, which follow from the stage before" in verified.stdout
+    assert "ok  small/pnp@audit: 4 trials, as they follow from the stage before" in verified.stdout
 
 
 def test_an_audit_that_was_killed_goes_on(search: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_a_campaign_is_audited_as_a_whole(image_folder: Path, tmp_path: Path) ->
     file = write_search(tmp_path / "lot.yaml", content)
     holdout_here("campaign", file, "--runs", runs)
     refusal = " ".join(plain(holdout_here("audit", "lot-0", "--runs", runs, code=2).stderr).split())
-    assert "lot-0 is a search of the campaign lot; `holdout campaign` with its file" in refusal
+    assert "lot-0 is a search of the campaign lot; audit all of its searches with `holdout campaign`" in refusal
     assert "`--set base.search.audit=4`" in refusal
     holdout_here("campaign", file, "--runs", runs, "--set", "base.search.audit=4")
     assert [len(stored(runs, name, "pnp@audit")) for name in ("lot-0", "lot-1")] == [4, 4]

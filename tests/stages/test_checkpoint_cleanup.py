@@ -195,8 +195,8 @@ def test_a_storage_that_is_away_holds_up_nothing_and_is_tidied_up_later(
         end(cleanup, search, numbers[0])
     for number in numbers[1:]:
         end(cleanup, search, number)
-    assert "What one trial left is removed when another one has ended: ftp://127.0.0.1/" in caplog.text
-    assert "What 2 trials left is removed" in caplog.text
+    assert "Checkpoints of 1 trial are not cleaned up; retrying after the next trial: ftp://127.0.0.1/" in caplog.text
+    assert "Checkpoints of 2 trials are not cleaned up" in caplog.text
     port = int(url.rpartition(":")[2])
     with ftp_store(tmp_path / "ftp", port):
         end(cleanup, search, add(search, 0.2))

@@ -1,4 +1,4 @@
-"""A finished search is recomputed and found whole; of one thing changed in its records, that thing is found."""
+"""``holdout verify``: an untouched search passes, and every single change in its records is found."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ TRAINING = {"epochs": 4, "batch_size": 20, "images_per_class": 5, "image_size": 
 
 
 def draw_glyphs(root: Path) -> Path:
-    """Sixteen classes of ten drawn signs, in files."""
+    """Write sixteen classes of ten drawn signs as image files."""
     glyphs = Glyphs(num_classes=16, images_per_class=10, centres=2, size=20)
     for name, keys in glyphs.classes().items():
         for number, key in enumerate(keys):
@@ -42,7 +42,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runs folder of a search that is done; not to be changed."""
+    """The runs folder of a finished search; tests must not change it."""
     runs = tmp_path_factory.mktemp("finished") / "runs"
     content = small_search(
         images,
@@ -63,13 +63,13 @@ def copied(finished: Path, tmp_path: Path) -> Copied:
 
 
 def verified(runs: Path, *more: str, code: int = 0, name: str = "small") -> str:
-    """What the command says, on either stream."""
+    """Run the command and return its output on both streams."""
     done = holdout_here("verify", name, "--runs", runs, *more, code=code)
     return done.stdout + plain(done.stderr)
 
 
 def files(folder: Path) -> dict[str, str]:
-    """Every file with its digest, but for what only says that a process looked."""
+    """Return the digest of every file except lock files."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
@@ -77,7 +77,7 @@ def files(folder: Path) -> dict[str, str]:
     }
 
 
-def test_nothing_is_found_in_what_nobody_touched_and_nothing_is_written(finished: Path) -> None:
+def test_an_untouched_search_passes_and_nothing_is_written(finished: Path) -> None:
     before = files(finished)
     lines = holdout("verify", "small", "--runs", finished).stdout.splitlines()
     assert files(finished) == before
@@ -97,7 +97,7 @@ def test_nothing_is_found_in_what_nobody_touched_and_nothing_is_written(finished
 
 
 def _epochs_and_all(copied: Copied) -> None:
-    """A value with all that it follows from, so that it fits; the digest that was frozen does not."""
+    """Change a value and all records that it follows from consistently; only the frozen digest differs."""
     trial = copied.trial("pnp@confirm", 0)
     for epoch in range(1, 5):
         kept = {} if epoch == 1 else {"checkpoint": None}
@@ -125,7 +125,7 @@ def _swap_seeds(study: str) -> Change:
 
 
 def _swap_reports(copied: Copied) -> None:
-    """The pruned trial reported before all others."""
+    """Move the report of the pruned trial before all others."""
     trial = copied.trial("pnp", copied.state("pnp", "PRUNED"))
     copied.sql(
         "UPDATE trial_intermediate_values SET trial_intermediate_value_id = -trial_intermediate_value_id"
@@ -135,7 +135,7 @@ def _swap_reports(copied: Copied) -> None:
 
 
 def _other_neighbour(arrays: dict[str, Any]) -> None:
-    """The nearest of the fourth image is of its own class if it was not, and of another if it was: ten are of each."""
+    """Move the nearest neighbour of the fourth image into or out of its class; each class has ten images."""
     nearest = arrays["neighbours_QK"][3]
     nearest[0] = 15 if nearest[0] < 10 else 4
 
@@ -174,7 +174,7 @@ def _line(**changes: Any) -> Change:
 
 
 def _chosen_again(copied: Copied) -> None:
-    """Another choice, frozen with a digest that fits."""
+    """Freeze another choice with a digest that matches."""
     path = copied.path / "selection.json"
     selection = Selection.load(path)
     object.__setattr__(selection, "chosen", {**selection.chosen, "pnp": selection.chosen["proxy_anchor"]})
@@ -196,10 +196,10 @@ STUDIES: dict[str, tuple[Change, str]] = {
     "an epoch's loss": (lambda c: c.epoch("pnp", 1, 1, loss=0.5), "selection.json studies"),
     "an epoch's number": (
         lambda c: c.attribute("pnp", 0, "epoch:000002", lambda record: {**record, "epoch": 3}),
-        "pnp trial 0: its epochs",
+        "pnp trial 0: the keys of its epochs",
     ),
-    "an epoch's model": (lambda c: c.epoch("pnp", 0, 1, checkpoint=None), "whether its model was kept"),
-    "an epoch that is gone": (
+    "an epoch's model": (lambda c: c.epoch("pnp", 0, 1, checkpoint=None), "whether it has a checkpoint"),
+    "a missing epoch": (
         lambda c: c.sql(
             "DELETE FROM trial_user_attributes WHERE trial_id = ? AND key = 'epoch:000003'", c.trial("pnp", 0)
         ),
@@ -216,7 +216,7 @@ STUDIES: dict[str, tuple[Change, str]] = {
         ),
         "temperature was drawn from",
     ),
-    "a dropped trial, the last": (lambda c: c.drop("pnp", 5), "5 trials are stored and 6 were asked for"),
+    "a dropped trial, the last": (lambda c: c.drop("pnp", 5), "5 trials are stored and 6 were planned"),
     "a dropped trial, the third": (lambda c: c.drop("pnp", 2), "the trials' numbers"),
     "a pruned trial that is complete": (
         lambda c: _state("pnp", c.state("pnp", "PRUNED"), "COMPLETE")(c),
@@ -237,13 +237,13 @@ STUDIES: dict[str, tuple[Change, str]] = {
         ),
         "pnp trial 1 replicate_of",
     ),
-    "whose search": (lambda c: c.study_attribute("pnp", "split_digest", "0" * 64), "pnp split_digest"),
-    "what for": (lambda c: c.study_attribute("pnp@final", "objective", "nmi"), "pnp@final objective"),
+    "the split of the study": (lambda c: c.study_attribute("pnp", "split_digest", "0" * 64), "pnp split_digest"),
+    "the objective": (lambda c: c.study_attribute("pnp@final", "objective", "nmi"), "pnp@final objective"),
     "the default": (lambda c: c.study_attribute("pnp", "default", {}), "pnp default"),
-    "how many were planned": (lambda c: c.study_attribute("pnp", "planned_trials", 9), "pnp planned_trials"),
-    "what was settled": (lambda c: c.study_attribute("pnp", "settled_digest", "0" * 64), "pnp settled_digest"),
-    "when it ran": (lambda c: c.study_attribute("proxy_anchor", "sessions", [0.0]), "summary.json time"),
-    "how many ran at once": (lambda c: c.study_attribute("proxy_anchor", "slots", 9), "summary.json time slots"),
+    "the number of planned trials": (lambda c: c.study_attribute("pnp", "planned_trials", 9), "pnp planned_trials"),
+    "the settled settings": (lambda c: c.study_attribute("pnp", "settled_digest", "0" * 64), "pnp settled_digest"),
+    "the sessions": (lambda c: c.study_attribute("proxy_anchor", "sessions", [0.0]), "summary.json time"),
+    "the number of slots": (lambda c: c.study_attribute("proxy_anchor", "slots", 9), "summary.json time slots"),
     "a confirmation's seed": (
         lambda c: c.attribute("pnp@confirm", 0, "seed", lambda seed: seed + 1),
         "pnp@confirm: 0 trials are stored",
@@ -260,12 +260,12 @@ STUDIES: dict[str, tuple[Change, str]] = {
     ),
     "a confirmation's value": (_value("pnp@confirm", 1, 0.99), "pnp@confirm trial 1: its value"),
     "a confirmation, from its epochs on": (_epochs_and_all, "selection.json"),
-    "what was enqueued": (
+    "the enqueued parameters": (
         lambda c: c.sql(
             "UPDATE trial_system_attributes SET value_json = '{}' WHERE trial_id = ? AND key = 'fixed_params'",
             c.trial("pnp@confirm", 1),
         ),
-        "what was enqueued",
+        "the enqueued parameters",
     ),
     "a final training's seed": (
         lambda c: c.attribute("pnp@final", 0, "seed", lambda seed: seed + 1),
@@ -281,7 +281,7 @@ STUDIES: dict[str, tuple[Change, str]] = {
         "proxy_anchor@noise: 0 trials are stored",
     ),
     "a loss of the noise": (lambda c: c.epoch("proxy_anchor@noise", 0, 2, loss=0.5), "selection.json studies"),
-    "all studies": (lambda c: (c.path / "study.db").unlink(), "The studies are gone"),
+    "all studies": (lambda c: (c.path / "study.db").unlink(), "The studies are missing"),
 }
 
 FILES: dict[str, tuple[Change, str]] = {
@@ -294,8 +294,8 @@ FILES: dict[str, tuple[Change, str]] = {
     "how many finalists": (lambda c: c.text("search.yaml", "finalists: 2", "finalists: 1"), "settled_digest"),
     "the pruner": (lambda c: c.text("search.yaml", "pruner: asha", "pruner: none"), "settled_digest"),
     "the network": (lambda c: c.text("search.yaml", "embedding_dim: 8", "embedding_dim: 9"), "settled_digest"),
-    "a key that there is not": (lambda c: c.text("search.yaml", "finalists", "finalist"), "finalist"),
-    "a class that validates": (
+    "an unknown key": (lambda c: c.text("search.yaml", "finalists", "finalist"), "finalist"),
+    "a validation class": (
         lambda c: c.json("split.json", lambda split: split["validation"].append(split["train"].pop())),
         "split.json",
     ),
@@ -306,17 +306,17 @@ FILES: dict[str, tuple[Change, str]] = {
         "selection.json",
     ),
     "the choice, frozen again": (_chosen_again, "selection.json"),
-    "which model is handed out": (
+    "the rule for the exported model": (
         lambda c: c.json("selection.json", lambda content: content.update(exported="the one with the best score")),
         "selection.json",
     ),
-    "the model that is handed out": (
+    "the exported model": (
         lambda c: (c.path / "models/pnp/model.safetensors").write_bytes(
             (c.path / "models/proxy_anchor/model.safetensors").read_bytes()
         ),
         "models/pnp model.safetensors",
     ),
-    "what it is said to be": (
+    "the description of the exported model": (
         lambda c: c.json("models/pnp/model.json", lambda content: content["origin"].update(trial=1)),
         "models/pnp model.json origin trial",
     ),
@@ -344,7 +344,7 @@ FILES: dict[str, tuple[Change, str]] = {
         lambda c: c.json("test.json", lambda t: t["openings"][0]["scores"][0]["metrics"].update(recall_at_1=0.99)),
         "recall_at_1",
     ),
-    "a test metric of no single image": (
+    "a test metric without per-image results": (
         lambda c: c.json("test.json", lambda t: t["openings"][0]["scores"][0]["metrics"].update(nmi=0.99)),
         "nmi",
     ),
@@ -353,7 +353,7 @@ FILES: dict[str, tuple[Change, str]] = {
         "scores 0 seed",
     ),
     "a dropped score": (lambda c: c.json("test.json", lambda t: t["openings"][0]["scores"].pop()), "scores"),
-    "when it was scored": (
+    "the time of the scoring": (
         lambda c: c.json("test.json", lambda t: t["openings"][0].update(finished=0.0)),
         "digest",
     ),
@@ -362,17 +362,17 @@ FILES: dict[str, tuple[Change, str]] = {
         "images digest",
     ),
     "no images that were opened": (_ledger(lambda lines: lines[:1]), "images"),
-    "which images trained": (lambda c: c.json("split.json", lambda split: split.update(images="0" * 64)), "split.json"),
+    "the training images": (lambda c: c.json("split.json", lambda split: split.update(images="0" * 64)), "split.json"),
     "a dropped opening": (lambda c: c.json("test.json", lambda t: t["openings"].clear()), "summary.json"),
     "no scores": (lambda c: (c.path / "test.json").unlink(), "summary.json"),
-    "an image's result": (
+    "a per-image result": (
         lambda c: c.arrays(lambda arrays: arrays["recall_at_1"].__setitem__(3, 1 - arrays["recall_at_1"][3])),
         "recall_at_1",
     ),
     "an image's name": (lambda c: c.arrays(lambda arrays: arrays["keys"].__setitem__(3, "another")), "keys"),
     "an image's class": (lambda c: c.arrays(lambda arrays: arrays["labels"].__setitem__(3, 5)), "labels"),
     "swapped results": (lambda c: c.swap(*c.results[:2]), "npz"),
-    "results that are gone": (lambda c: c.results[0].unlink(), "the file is gone"),
+    "missing results": (lambda c: c.results[0].unlink(), "the file is missing"),
     "a neighbour": (lambda c: c.arrays(_other_neighbour, c.rankings[0]), "at_1 of image 3"),
     "a query's own neighbour": (
         lambda c: c.arrays(lambda a: a["neighbours_QK"].__setitem__((3, 0), 3), c.rankings[0]),
@@ -385,15 +385,15 @@ FILES: dict[str, tuple[Change, str]] = {
         "sha256",
     ),
     "swapped rankings": (lambda c: c.swap(*c.rankings[:2]), "retrieval/"),
-    "a ranking that is gone": (lambda c: c.rankings[0].unlink(), "the file is gone"),
+    "a missing ranking": (lambda c: c.rankings[0].unlink(), "the file is missing"),
     "a thumbnail": (
         lambda c: c.arrays(lambda a: a["pictures"].__setitem__(40, a["pictures"][40] ^ 1), c.thumbnails),
         "thumbnails.npz sha256",
     ),
-    "thumbnails that are gone": (lambda c: c.thumbnails.unlink(), "thumbnails.npz: the file is gone"),
+    "missing thumbnails": (lambda c: c.thumbnails.unlink(), "thumbnails.npz: the file is missing"),
     "a model": (lambda c: c.write(c.models[0], c.models[0].read_bytes()[:-1] + b"!"), "model_sha256"),
     "swapped models": (lambda c: c.swap(*c.models[:2]), "model_sha256"),
-    "a model that is gone": (lambda c: c.models[0].unlink(), "is gone"),
+    "a missing model": (lambda c: c.models[0].unlink(), "is gone"),
     "a mean": (
         lambda c: c.json("summary.json", lambda s: s["losses"]["pnp"]["confirmed"].update(mean=0.99)),
         "summary.json losses pnp confirmed mean",
@@ -406,7 +406,7 @@ FILES: dict[str, tuple[Change, str]] = {
         lambda c: c.json("summary.json", lambda s: s["losses"]["pnp"]["trials"].update(failed=0, pruned=0)),
         "summary.json losses pnp trials",
     ),
-    "how often it was opened": (lambda c: c.json("summary.json", lambda s: s.update(test_opened=0)), "test_opened"),
+    "the number of openings": (lambda c: c.json("summary.json", lambda s: s.update(test_opened=0)), "test_opened"),
     "a time": (lambda c: c.json("summary.json", lambda s: s["time"].update(wall_s=1.0)), "summary.json time wall_s"),
     "no summary": (lambda c: (c.path / "summary.json").unlink(), "summary.json: nothing is stored"),
 }  # fmt: skip
@@ -450,10 +450,8 @@ def test_other_images_are_found(
         shutil.copytree(tmp_path / "kept", images)
 
 
-def test_a_replaced_image_that_looks_the_same_to_the_file_system_is_found(
-    finished: Path, images: Path, tmp_path: Path
-) -> None:
-    """The cache of decoded images goes by a file's size and time; this does not."""
+def test_a_replaced_image_of_the_same_size_and_time_is_found(finished: Path, images: Path, tmp_path: Path) -> None:
+    """The cache of decoded images compares file sizes and times; verify decodes the images again."""
     image = sorted(images.iterdir())[0] / "03.png"
     kept, times = image.read_bytes(), image.stat()
     other = (sorted(images.iterdir())[1] / "03.png").read_bytes()
@@ -466,37 +464,37 @@ def test_a_replaced_image_that_looks_the_same_to_the_file_system_is_found(
         os.utime(image, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
-def test_a_training_is_the_same_bit_for_bit_when_it_is_trained_again(finished: Path) -> None:
+def test_a_retrained_trial_is_the_same_bit_for_bit(finished: Path) -> None:
     (pruned, *_) = [trial.number for trial in stored(finished, "small", "pnp") if trial.state == TrialState.PRUNED]
     before = files(finished)
     for number, epochs in ((f"pnp:{pruned}", 2), ("pnp@final:0", 4)):
         study, _, trial = number.partition(":")
         said = verified(finished, "--retrain", number)
-        assert f"small/{study} trial {trial}: trained again, {epochs} epochs with the same bits" in said
+        assert f"small/{study} trial {trial}: {epochs} epochs retrained, bit for bit the same" in said
     assert files(finished) == before
 
 
-def test_a_training_that_comes_out_otherwise_is_found(images: Path, tmp_path: Path) -> None:
-    """Of a search whose choice is not made there is no digest of a loss, and only to train again finds it."""
+def test_retraining_finds_a_changed_loss(images: Path, tmp_path: Path) -> None:
+    """Before the choice is frozen, no digest covers the loss, so only retraining finds the change."""
     content = small_search(images, training=TRAINING, losses=["pnp"], search={"trials": 1}, stages=["search"])
     (search,) = run_here(tmp_path / "runs", [content])
     search.close()
     copied = Copied(tmp_path / "runs", tmp_path / "copied")
     copied.epoch("pnp", 0, 2, loss=0.5)
     verified(copied.runs)
-    assert "small/pnp trial 0 epoch 2, trained again, loss: 0.5 is stored" in verified(
+    assert "small/pnp trial 0 epoch 2 retrained, loss: 0.5 is stored" in verified(
         copied.runs, "--retrain", "pnp:0", code=1
     )
 
 
-def test_a_count_that_comes_out_otherwise_is_found(images: Path, tmp_path: Path) -> None:
+def test_retraining_finds_a_changed_count(images: Path, tmp_path: Path) -> None:
     content = small_search(images, training=TRAINING, losses=["triplet"], search={"trials": 1}, stages=["search"])
     (search,) = run_here(tmp_path / "runs", [content])
     search.close()
-    assert "trained again, 4 epochs with the same bits" in verified(tmp_path / "runs", "--retrain", "triplet:0")
+    assert "4 epochs retrained, bit for bit the same" in verified(tmp_path / "runs", "--retrain", "triplet:0")
     copied = Copied(tmp_path / "runs", tmp_path / "copied")
     copied.epoch("triplet", 0, 2, used={"triplets": 7})
-    assert "small/triplet trial 0 epoch 2, trained again, used triplets: 7 is stored" in verified(
+    assert "small/triplet trial 0 epoch 2 retrained, used triplets: 7 is stored" in verified(
         copied.runs, "--retrain", "triplet:0", code=1
     )
 
@@ -509,19 +507,17 @@ def test_a_count_that_comes_out_otherwise_is_found(images: Path, tmp_path: Path)
         (("--retrain", "pnp:99"), "small/pnp has no trial 99; it has trials 0 to 5."),
     ],
 )
-def test_what_cannot_be_trained_again_is_said_before_anything_is_looked_at(
-    finished: Path, asked: tuple[str, ...], says: str
-) -> None:
+def test_an_invalid_retraining_is_refused_before_the_checks(finished: Path, asked: tuple[str, ...], says: str) -> None:
     said = verified(finished, *asked, code=2)
     assert says in said
     assert "ok" not in said
 
 
-def test_a_name_that_there_is_not(finished: Path) -> None:
+def test_an_unknown_name_is_refused(finished: Path) -> None:
     assert "There is no search 'smal' in" in verified(finished, name="smal", code=2)
 
 
-def test_a_search_that_is_being_run_is_not_verified(finished: Path, copied: Copied) -> None:
+def test_a_running_search_is_refused(finished: Path, copied: Copied) -> None:
     with RunFolder(copied.runs, "small").only_driver():
         assert "small is being run by process" in verified(copied.runs, code=2)
 
@@ -537,9 +533,8 @@ def test_the_result_as_json(finished: Path, copied: Copied) -> None:
 
 
 @pytest.mark.parametrize("epochs", [0, 5, 20, 30])
-def test_a_search_that_is_not_finished(images: Path, tmp_path: Path, epochs: int) -> None:
-    """What is there is checked, and what is not there yet is said: before the first trial, amid the search, the
-    confirmation and the trainings for the test."""
+def test_an_unfinished_search_passes_as_far_as_it_is(images: Path, tmp_path: Path, epochs: int) -> None:
+    """Existing records are checked and missing ones are listed, before the first trial and within each stage."""
     content = small_search(images, training=TRAINING, losses=["pnp"], search={"trials": 4, "pruner": "median"})
     (search,) = run_here(tmp_path / "runs", [content], epochs=epochs)
     said = verified(tmp_path / "runs")

@@ -1,4 +1,4 @@
-"""The records of a search that `holdout verify` checks, and the outcome of a check."""
+"""The outcome of a check, and the records of a search that ``holdout verify`` checks."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,15 +19,14 @@ from search.plan.stored import StoredSearch
 from search.stages import Stage, study_name
 from search.study import StorageCopy, stored_attributes, stored_reports, stored_trials
 
-# What a check came to, and how two values are told apart.
-
 LONGEST = 160
+"""Most characters of a value in a sentence."""
 
 
 class Check(NamedTuple):
-    """``what`` was looked at, and the first sentence that says what is wrong with it, if any.
+    """The outcome of checking ``what``: the first problem, or None.
 
-    ``is_there`` is false where there is nothing to look at yet.
+    ``is_there`` is False if there is nothing to check yet.
     """
 
     what: str
@@ -36,20 +35,20 @@ class Check(NamedTuple):
 
 
 def check(what: str, problems: Iterable[str]) -> Check:
-    """``what`` with the first of ``problems``, which are not looked for beyond."""
+    """Return the check of ``what`` with the first of ``problems``; do not compute the others."""
     return Check(what, next(iter(problems), None))
 
 
 def differing(what: str, stored: Any, recomputed: Any) -> Iterator[str]:
-    """A sentence for each place at which two JSON values differ."""
+    """Yield a sentence for each place at which two JSON values differ."""
     if isinstance(stored, Mapping) and isinstance(recomputed, Mapping):
         for key in dict.fromkeys((*stored, *recomputed)):
             yield from differing(f"{what} {key}", stored.get(key), recomputed.get(key))
     elif _is_list(stored) and _is_list(recomputed) and len(stored) == len(recomputed):
         for position, pair in enumerate(zip(stored, recomputed, strict=True)):
             yield from differing(f"{what} {position}", *pair)
-    elif stored != recomputed:  # also lists that are not equally long
-        yield f"{what}: {shown(stored)} is stored, and {shown(recomputed)} is recomputed."
+    elif stored != recomputed:  # including lists of different lengths
+        yield f"{what}: {shown(stored)} is stored, but {shown(recomputed)} is recomputed."
 
 
 def _is_list(value: Any) -> bool:
@@ -57,59 +56,56 @@ def _is_list(value: Any) -> bool:
 
 
 def shown(value: Any) -> str:
-    """``value`` in a sentence."""
+    """Return ``value`` as JSON text of at most :data:`LONGEST` characters."""
     text = "nothing" if value is None else json.dumps(value, default=str)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def as_json(value: Any) -> Any:
-    """``value`` as a file would hold it: tuples are lists and keys are strings."""
+    """Return ``value`` as read back from a JSON file: tuples become lists, keys become strings."""
     return json.loads(json.dumps(value))
-
-
-# The records of a search, and what follows from its file: all that the checks look at.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Records:
-    """A search's plan, made anew from its file and its data set, and the database of its studies."""
+    """A search's plan, derived again from its file and its data set, and the database of its studies."""
 
     plan: Plan
     engine: Engine
 
     @cached_property
     def search(self) -> OpenedSearch:
-        """The search with its studies as they are stored; nothing that is done with it is written."""
+        """The search on a copy of the stored studies; nothing is written to the database."""
         return self.search_without(())
 
     def search_without(self, names: Collection[str]) -> OpenedSearch:
-        """The same before the studies called ``names`` were made."""
+        """Return the search as it was before the studies ``names`` were created."""
         return OpenedSearch(plan=self.plan, storage=StorageCopy(self.engine, without=names))
 
     def name_of(self, loss: str, stage: Stage) -> str:
-        """The name of a loss's study in a stage."""
+        """Return the name of the study of ``loss`` in ``stage``."""
         return study_name(self.plan.config.name, loss, stage)
 
     def losses(self, stage: Stage) -> tuple[str, ...]:
-        """The losses that have a study in ``stage``."""
+        """Return the losses that have a study in ``stage``."""
         config = self.plan.config
         return (config.noise_loss,) if stage is Stage.NOISE else config.loss_names
 
     def numbers(self, loss: str, stage: Stage) -> list[int]:
-        """The numbers of the trials of a loss's study in a stage, as they are stored."""
+        """Return the stored trial numbers of the study of ``loss`` in ``stage``."""
         return [trial.number for trial in stored_trials(self.engine, self.name_of(loss, stage))]
 
     def attributes(self, loss: str, stage: Stage) -> dict[str, Any]:
-        """The attributes of a loss's study in a stage, as they are stored."""
+        """Return the stored user attributes of the study of ``loss`` in ``stage``."""
         return stored_attributes(self.engine, self.name_of(loss, stage))
 
     def reports(self, loss: str) -> list[tuple[int, int, float]]:
-        """Number, step and value of all that the trials of a loss's search reported, in that order."""
+        """Return the trial number, step and value of every report to the search study of ``loss``, in report order."""
         return stored_reports(self.engine, self.name_of(loss, Stage.SEARCH))
 
 
 def plan_from_rules(folder: RunFolder) -> Plan:
-    """The plan that follows from a search's file and its data set; whether it could be trained here is not asked.
+    """Return the plan that follows from a search's file and its data set, without checking this machine's resources.
 
     Raises:
         Mistakes: the file or the data set cannot be read.
@@ -120,11 +116,11 @@ def plan_from_rules(folder: RunFolder) -> Plan:
     further_splits = check_further_splits(found, config)
     spaces = check_spaces(found, config, accepted=True)
     found.raise_if_any()
-    assert data is not None, "nothing was found, and nothing was made"
+    assert data is not None, "no mistake was found, but there is no split"
     return Plan(config=config, folder=folder, split=data.split, spaces=spaces, further_splits=further_splits)
 
 
 def records_of(plan: Plan) -> Records | None:
-    """The records of the search with this plan; None where it has no studies yet."""
+    """Return the records of the search with this plan; None if it has no studies yet."""
     engine = StoredSearch(plan.folder).storage
     return None if engine is None else Records(plan=plan, engine=engine)

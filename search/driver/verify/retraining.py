@@ -1,4 +1,4 @@
-"""One training repeated in this process, and compared with the stored one bit for bit."""
+"""The check of one training: repeated in this process and compared bit for bit with the stored epochs."""
 
 import tempfile
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from trainables.spec import TrialSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Retraining:
-    """The trial ``number`` of the study ``study``, as in ``mpa`` or ``mpa@final``, of a search."""
+    """The trial ``number`` of the study ``study`` (such as ``mpa`` or ``mpa@final``) of a search."""
 
     search: StoredSearch
     study: str
@@ -25,31 +25,31 @@ class Retraining:
 
     @classmethod
     def of(cls, search: StoredSearch, text: str) -> "Retraining":
-        """The trial that ``text`` names, as in ``mpa:3``.
+        """Return the retraining of the trial named by ``text``, such as ``mpa:3``.
 
         Raises:
-            Mistakes: there is none, or it cannot be trained again with the same bits.
+            Mistakes: there is no such trial, or its training cannot be reproduced bit for bit.
         """
         study, _, number = text.rpartition(":")
         if not (study and number.isdecimal()):
             raise Mistakes(f"--retrain is {text!r}; give a loss and a trial's number, as in {search.losses[0]}:0.")
         records = epochs_of(search.trial_of(study, int(number)))
         if not records:
-            raise Mistakes(f"--retrain: {search.name}/{study} trial {number} has no epoch yet; name one that has.")
+            raise Mistakes(f"--retrain: {search.name}/{study} trial {number} has no epoch yet; choose one that has.")
         if any("memory" in record for record in records):
             raise Mistakes(
-                f"--retrain: {search.name}/{study} trial {number} was trained on a GPU, where the same training "
-                "has not the same bits; name one that was trained on a CPU."
+                f"--retrain: {search.name}/{study} trial {number} was trained on a GPU, where results are not "
+                "reproducible bit for bit; choose one that was trained on a CPU."
             )
         if any("together" in record for record in records):
             raise Mistakes(
-                f"--retrain: {search.name}/{study} trial {number} was trained in a stack (resources.stack), which "
-                "rounds otherwise than a training by itself; name one that was not."
+                f"--retrain: {search.name}/{study} trial {number} was trained in a stack (resources.stack), whose "
+                "rounding differs from a single training; choose one that was not."
             )
         return cls(search=search, study=study, number=int(number))
 
     def check(self) -> Iterator[Check]:
-        """Train as many epochs as are stored, with as many threads as a worker has."""
+        """Train as many epochs as are stored, with as many threads as a worker uses, and compare them."""
         trial = self.search.trial_of(self.study, self.number)
         plan = plan_from_rules(self.search.folder)
         named = {short_study_name(loss, stage): (loss, stage) for loss in self.search.losses for stage in Stage}
@@ -58,12 +58,12 @@ class Retraining:
         what = f"{self.search.name}/{self.study} trial {self.number}"
         threads = max(1, int(plan.config.resources.cpus_per_trial))
         yield check(
-            f"{what}: trained again, {len(epochs_of(trial))} epochs with the same bits",
-            _problems(what, trial, spec, threads),
+            f"{what}: {len(epochs_of(trial))} epochs retrained, bit for bit the same",
+            _epoch_problems(what, trial, spec, threads),
         )
 
 
-def _problems(what: str, trial: FrozenTrial, spec: TrialSpec, threads: int) -> Iterator[str]:
+def _epoch_problems(what: str, trial: FrozenTrial, spec: TrialSpec, threads: int) -> Iterator[str]:
     import torch
 
     from trainables.training.cross_validation import begin
@@ -75,10 +75,10 @@ def _problems(what: str, trial: FrozenTrial, spec: TrialSpec, threads: int) -> I
             for stored in epochs_of(trial):
                 record = training.run_epoch()
                 fold = f" fold {record['fold']}" if "fold" in record else ""
-                of_epoch = f"{what}{fold} epoch {record['epoch']}, trained again,"
+                of_epoch = f"{what}{fold} epoch {record['epoch']} retrained,"
                 yield from differing(f"{of_epoch} loss", stored["loss"], record["loss"])
                 yield from differing(f"{of_epoch} metrics", stored["metrics"], record["metrics"])
                 yield from differing(f"{of_epoch} batches", stored["batches"], record["batches"])
                 yield from differing(f"{of_epoch} used", stored.get("used"), record.get("used"))
-        finally:  # also where nobody asks beyond the first problem: the folder goes, and may not be written to
+        finally:  # also if the caller stops at the first problem: nothing may write to the folder when it is removed
             training.wait_for_checkpoints()

@@ -1,4 +1,7 @@
-"""Checks of test openings and scores."""
+"""Checks of the ledger of test openings and of the scores.
+
+Shapes: N test images, Q queries, K neighbours, B bins.
+"""
 
 import hashlib
 import json
@@ -24,43 +27,47 @@ from trainables.files import as_path
 from trainables.metrics import metric_name
 from trainables.metrics.table import superclass_metrics
 
-# The ledger against what was scored: every opening stands in both.
+CLOSE = 1e-9
+"""Tolerance for sums and means recomputed in another order."""
 
 
-def scored(folder: RunFolder) -> list[dict[str, Any]]:
-    """What ``test.json`` holds of each opening; nothing where the test classes are sealed."""
+def _scored_openings(folder: RunFolder) -> list[dict[str, Any]]:
+    """Return the records of the openings in ``test.json``; none while the test classes are sealed."""
     openings: list[dict[str, Any]] = json.loads(folder.test.read_text())["openings"] if folder.test.exists() else []
     return openings
 
 
 def check_ledger(records: Records, selection: Selection) -> Iterator[Check]:
-    """Each opening of this selection has its line and its scores, with the same words."""
+    """Check that each opening of this selection is in the ledger and in ``test.json``, with the same content."""
     folder = records.plan.folder
     of_selection = Ledger(folder.openings).of_selection(selection.digest)
     lines = [json.loads(line) for line in folder.openings.read_text().splitlines()] if folder.openings.exists() else []
-    answered = scored(folder)
-    if not of_selection and not answered:
-        yield Check("the test: it is sealed", is_there=False)
+    scored = _scored_openings(folder)
+    if not of_selection and not scored:
+        yield Check("the scores (the test is sealed)", is_there=False)
         return
-    count = len(answered)
+    count = len(scored)
     yield check(
         f"the ledger: {count} opening{'s' * (count != 1)}, each with its scores",
-        _problems(records, of_selection, answered, lines),
+        _ledger_problems(records, of_selection, scored, lines),
     )
     for opening in of_selection[count:]:
         yield Check(f"the scores of the opening of {opening.time}", is_there=False)
 
 
-def _problems(
-    records: Records, ledger: Sequence[Opening], answered: Sequence[dict[str, Any]], lines: Sequence[dict[str, Any]]
+def _ledger_problems(
+    records: Records, ledger: Sequence[Opening], scored: Sequence[dict[str, Any]], lines: Sequence[dict[str, Any]]
 ) -> Iterator[str]:
-    """An opening without scores is gone on with before there is another, so only the last one can lack them."""
-    told = [opening.id for opening in ledger][: len(answered)]
-    yield from differing("test.json openings", [record["id"] for record in answered], told)
-    for opening, record in zip(ledger, answered, strict=False):
+    """Compare the openings in the ledger with those in ``test.json``.
+
+    An unscored opening is resumed before a new one starts, so only the last one may lack scores.
+    """
+    expected = [opening.id for opening in ledger][: len(scored)]
+    yield from differing("test.json openings", [record["id"] for record in scored], expected)
+    for opening, record in zip(ledger, scored, strict=False):
         for key, value in as_json(without_images(opening)).items():
             yield from differing(f"test.json opening {opening.id} {key}", record.get(key), value)
-    for opening in ledger:  # the user's state folder may hold what is gone from the runs folder
+    for opening in ledger:  # also those known only from the user's state folder
         line = [entry for entry in lines if entry.get("id") == opening.id]
         yield from differing(f"the ledger's lines on {opening.id}", line, [as_json(without_images(opening))])
         read = [{**entry, "read": None} for entry in lines if entry.get("read") == opening.id]
@@ -71,131 +78,41 @@ def _problems(
         )
 
 
-# What is kept for pictures of the scored models, against the results image by image.
-#
-# Shapes: N test images, Q queries, K ranks.
-
-CLOSE = 1e-9
-"""Scores are summed in another order than they were."""
-
-
-def retrieval_problems(
-    what: str, record: Mapping[str, Any], folder: Path, class_names: Sequence[str], names: Sequence[str]
-) -> Iterator[str]:
-    """Whether the files of an opening's models in ``folder`` are the recorded ones and say what their metrics say.
-
-    A metric of a query that looks no further than the neighbours that were kept is computed once more from these.
-    """
-    from search.selection import FOLDER, NAME, RetrievalFile
-
-    for model in record["scores"]:
-        file, of_model = folder / FOLDER / model["per_image"], f"{what} {FOLDER}/{model['per_image']}"
-        if not file.is_file():
-            yield f"{of_model}: the file is gone."
-            continue
-        with np.load(folder / model["per_image"]) as content:
-            per_image = {name: content[name] for name in ("keys", "labels", *names) if name in content.files}
-        yield from _sampled(of_model, retrieval := RetrievalFile.read(file), per_image, class_names)
-        yield from _ranked(of_model, retrieval, per_image)
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        yield from differing(f"{of_model} sha256", model["retrieval_sha256"], digest)
-    if not (pictures := folder / NAME).is_file():
-        yield f"{what} {NAME}: the file is gone."
-        return
-    digest = hashlib.sha256(pictures.read_bytes()).hexdigest()
-    yield from differing(f"{what} {NAME} sha256", record["thumbnails_sha256"], digest)
-
-
-def _sampled(what: str, retrieval: Any, per_image: Mapping[str, Any], class_names: Sequence[str]) -> Iterator[str]:
-    """The images are those of the rule, and every pair was counted."""
-    from search.selection import MOST_NEIGHBOURS, MOST_RANKED, map_images, sampled_queries
-
-    keys, labels_N = per_image["keys"].tolist(), per_image["labels"]
-    for name, stored, rule in (
-        ("queries", retrieval.queries_Q, sampled_queries(keys, MOST_NEIGHBOURS)),
-        ("sample", retrieval.sample_S, map_images(keys, labels_N, class_names)),
-        ("ranked queries", retrieval.ranked_Q, sampled_queries(keys, MOST_RANKED)),
-    ):
-        yield from differing(f"{what} {name}", stored.tolist(), rule.tolist())
-    same = int((np.bincount(labels_N)[labels_N[retrieval.ranked_Q]] - 1).sum())
-    pairs = len(retrieval.ranked_Q) * (len(keys) - 1)
-    yield from differing(f"{what} pairs of one class", int(retrieval.same_B.sum()), same)
-    yield from differing(f"{what} pairs of two classes", int(retrieval.other_B.sum()), pairs - same)
-
-
-def _ranked(what: str, retrieval: Any, per_image: Mapping[str, Any]) -> Iterator[str]:
-    """The neighbours, with what each query's metrics say of them."""
-    import torch
-
-    from trainables.metrics.retrieval import SCORES, Ranking
-    from trainables.metrics.table import AT_R, is_retrieval, split_at_k
-
-    labels_N, queries_Q, neighbours_QK = per_image["labels"], retrieval.queries_Q, retrieval.neighbours_QK
-    if (neighbours_QK == queries_Q[:, None]).any():
-        yield f"{what} neighbours: a query is its own neighbour."
-    ranks = neighbours_QK.shape[1]
-    if not ranks:
-        return  # one image has no neighbour
-    positives_Q = np.bincount(labels_N)[labels_N[queries_Q]] - 1
-    ranking = Ranking(
-        relevant_QK=torch.from_numpy(labels_N[neighbours_QK] == labels_N[queries_Q][:, None]),
-        positives_Q=torch.from_numpy(positives_Q.clip(max=ranks)),  # of more, nothing is compared
-    )
-    for name in filter(is_retrieval, per_image):
-        if name in AT_R:
-            row, k, known_Q = name, ranks, positives_Q <= ranks
-        elif (at_k := split_at_k(name)) and at_k[1] <= ranks:
-            (row, k), known_Q = at_k, np.ones(len(queries_Q), dtype=bool)
-        else:
-            continue  # looks further
-        stored_Q, found_Q = per_image[name][queries_Q], SCORES[row](ranking, k).numpy()
-        for query in np.flatnonzero(known_Q & ~np.isclose(stored_Q, found_Q, rtol=0, atol=CLOSE))[:1]:
-            yield from differing(f"{what} {name} of image {queries_Q[query]}", stored_Q[query], found_Q[query])
-
-
-# The scores of every opening: the images, the models, and each metric from the results image by image.
-
-
-"""Means are summed in another order than they were."""
-
-
 def check_scores(records: Records, selection: Selection) -> Iterator[Check]:
-    """What ``test.json`` says, opening by opening."""
+    """Check the record of each opening in ``test.json``: images, trainings, models, metrics, neighbours and digest."""
     plan = records.plan
     openings = {opening.id: opening for opening in Ledger(plan.folder.openings).of_selection(selection.digest)}
-    for record in scored(plan.folder):
+    for record in _scored_openings(plan.folder):
         opening = openings[record["id"]]
         images = sealed(plan).images(selection, opening)
         what = f"test.json opening {record['id'][:12]}"
-        yield check(f"{what}: the images of the {len(images.class_names)} test classes", _images(opening, images))
-        yield check(f"{what}: the trainings that were scored", _trainings(what, records, selection, record))
-        yield check(f"{what}: its models", _models(what, records, selection, record))
+        yield check(
+            f"{what}: the images of the {len(images.class_names)} test classes", _image_problems(opening, images)
+        )
+        yield check(f"{what}: the trainings that were scored", _training_problems(what, records, selection, record))
+        yield check(f"{what}: its models", _model_problems(what, records, selection, record))
         folder = plan.folder.path / "test" / record["id"]
         yield check(
-            f"{what}: its metrics, from the results image by image",
-            _metrics(what, records, selection.test_metrics, record, folder),
+            f"{what}: its metrics, from the per-image results",
+            _metric_problems(what, records, selection.test_metrics, record, folder),
         )
         yield check(
-            f"{what}: the neighbours of its models, and what else is kept for pictures",
-            retrieval_problems(what, record, folder, images.class_names, selection.test_metrics),
+            f"{what}: the stored neighbours, samples and thumbnails",
+            _retrieval_problems(what, record, folder, images.class_names, selection.test_metrics),
         )
-        yield check(f"{what}: all that it says", _digest(what, record))
+        yield check(f"{what}: its digest", _digest_problems(what, record))
 
 
-def _images(opening: Opening, images: StoreSpec) -> Iterator[str]:
+def _image_problems(opening: Opening, images: StoreSpec) -> Iterator[str]:
+    """Compare the test images, decoded again, with those in the ledger."""
     with tempfile.TemporaryDirectory(prefix="holdout-verify-") as cache:
         found = images_in(decoded_anew(images, cache))
     stored = None if opening.images is None else asdict(opening.images)
     yield from differing(f"the ledger's opening {opening.id} images", stored, asdict(found))
 
 
-def _digest(what: str, record: Mapping[str, Any]) -> Iterator[str]:
-    """What nothing else tells, such as a metric that is of no single image."""
-    yield from differing(f"{what} digest", record["digest"], scores_digest(record))
-
-
 def _finals(records: Records, selection: Selection) -> Iterator[tuple[dict[str, Any], str]]:
-    """What each complete training for the test is called in ``test.json``, and where its model is."""
+    """Yield, for each complete final training, its entry in ``test.json`` and the path of its checkpoint."""
     for loss in selection.chosen:
         for trial in records.search.trials(loss, Stage.TEST):
             if trial.state == TrialState.COMPLETE:
@@ -209,31 +126,34 @@ def _finals(records: Records, selection: Selection) -> Iterator[tuple[dict[str, 
                 yield name, best_checkpoint(trial, training_of(records.plan, loss, Stage.TEST, trial).directory)
 
 
-def _trainings(what: str, records: Records, selection: Selection, record: Mapping[str, Any]) -> Iterator[str]:
-    """All complete trainings were scored, and nothing of them has changed since."""
+def _training_problems(what: str, records: Records, selection: Selection, record: Mapping[str, Any]) -> Iterator[str]:
+    """Check that exactly the complete final trainings were scored, and that they are unchanged."""
     for loss in selection.chosen:
         for trial in records.search.trials(loss, Stage.TEST):
             if not trial.state.is_finished():
-                yield f"{records.name_of(loss, Stage.TEST)} trial {trial.number}: it is {trial.state.name}, and scored."
+                name = records.name_of(loss, Stage.TEST)
+                yield f"{name} trial {trial.number}: it is {trial.state.name}, but it was scored."
     names = [name for name, _ in _finals(records, selection)]
     stored = [{key: model.get(key) for key in names[0]} for model in record["scores"]]
     yield from differing(f"{what} scores", stored, names)
     yield from differing(f"{what} studies", record["studies"], trained_digests(records.search, selection))
 
 
-def _models(what: str, records: Records, selection: Selection, record: Mapping[str, Any]) -> Iterator[str]:
+def _model_problems(what: str, records: Records, selection: Selection, record: Mapping[str, Any]) -> Iterator[str]:
+    """Compare the digests of the checkpoints with those of the scored models."""
     for (name, checkpoint), model in zip(_finals(records, selection), record["scores"], strict=True):
         path = as_path(checkpoint)
         if not path.is_file():
-            yield f"{what}: the model {path} that was scored is gone."
+            yield f"{what}: the scored model {path} is missing."
         else:
             found = hashlib.sha256(path.read_bytes()).hexdigest()
             yield from differing(f"{what} {name['per_image']} model_sha256", model["model_sha256"], found)
 
 
-def _metrics(
+def _metric_problems(
     what: str, records: Records, names: Sequence[str], record: Mapping[str, Any], folder: Path
 ) -> Iterator[str]:
+    """Check the files of per-image results, and recompute every metric from them."""
     import torch
 
     from search.selection import by_subset, gathered_parts, images_of, subset_name
@@ -245,7 +165,7 @@ def _metrics(
     for model in record["scores"]:
         file, of_model = folder / model["per_image"], f"{what} {model['per_image']}"
         if not file.is_file():
-            yield f"{of_model}: the file is gone."
+            yield f"{of_model}: the file is missing."
             continue
         yield from differing(f"{of_model} metrics", list(model["metrics"]), [metric_name(name) for name in names])
         with np.load(file) as content:
@@ -270,7 +190,7 @@ def _metrics(
 
 
 def _test_images(records: Records) -> tuple[list[str], list[int]]:
-    """The test images in the order of the data set, with their classes."""
+    """Return the keys of the test images, in the order of the data set, and their labels."""
     plan = records.plan
     label_of = {name: label for label, name in enumerate(plan.split.test)}
     classes = plan.config.dataset.source.classes()
@@ -279,9 +199,90 @@ def _test_images(records: Records) -> tuple[list[str], list[int]]:
 
 
 def _test_superclasses(records: Records, labels: Sequence[int]) -> list[int]:
-    """The superclass of each test image, by its position among the sorted names of all that have a test class."""
+    """Return the superclass of each test image, as an index into the sorted superclasses of the test classes."""
     plan = records.plan
     superclass_of = plan.config.dataset.source.superclasses() or {}
     of_classes = [superclass_of[name] for name in plan.split.test]
     names = sorted(set(of_classes))
     return [names.index(of_classes[label]) for label in labels]
+
+
+def _retrieval_problems(
+    what: str, record: Mapping[str, Any], folder: Path, class_names: Sequence[str], names: Sequence[str]
+) -> Iterator[str]:
+    """Check the files of neighbours, samples and thumbnails in ``folder`` against their digests and the metrics.
+
+    A query's metrics are recomputed if they depend only on the stored neighbours.
+    """
+    from search.selection import FOLDER, NAME, RetrievalFile
+
+    for model in record["scores"]:
+        file, of_model = folder / FOLDER / model["per_image"], f"{what} {FOLDER}/{model['per_image']}"
+        if not file.is_file():
+            yield f"{of_model}: the file is missing."
+            continue
+        with np.load(folder / model["per_image"]) as content:
+            per_image = {name: content[name] for name in ("keys", "labels", *names) if name in content.files}
+        yield from _sample_problems(of_model, retrieval := RetrievalFile.read(file), per_image, class_names)
+        yield from _ranking_problems(of_model, retrieval, per_image)
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        yield from differing(f"{of_model} sha256", model["retrieval_sha256"], digest)
+    if not (pictures := folder / NAME).is_file():
+        yield f"{what} {NAME}: the file is missing."
+        return
+    digest = hashlib.sha256(pictures.read_bytes()).hexdigest()
+    yield from differing(f"{what} {NAME} sha256", record["thumbnails_sha256"], digest)
+
+
+def _sample_problems(
+    what: str, retrieval: Any, per_image: Mapping[str, Any], class_names: Sequence[str]
+) -> Iterator[str]:
+    """Check that the sampled images follow from their rule, and that the histograms count every pair."""
+    from search.selection import MOST_NEIGHBOURS, MOST_RANKED, map_images, sampled_queries
+
+    keys, labels_N = per_image["keys"].tolist(), per_image["labels"]
+    for name, stored, rule in (
+        ("queries", retrieval.queries_Q, sampled_queries(keys, MOST_NEIGHBOURS)),
+        ("sample", retrieval.sample_S, map_images(keys, labels_N, class_names)),
+        ("ranked queries", retrieval.ranked_Q, sampled_queries(keys, MOST_RANKED)),
+    ):
+        yield from differing(f"{what} {name}", stored.tolist(), rule.tolist())
+    same = int((np.bincount(labels_N)[labels_N[retrieval.ranked_Q]] - 1).sum())
+    pairs = len(retrieval.ranked_Q) * (len(keys) - 1)
+    yield from differing(f"{what} pairs of one class", int(retrieval.same_B.sum()), same)
+    yield from differing(f"{what} pairs of two classes", int(retrieval.other_B.sum()), pairs - same)
+
+
+def _ranking_problems(what: str, retrieval: Any, per_image: Mapping[str, Any]) -> Iterator[str]:
+    """Compare each query's metrics with those of its stored neighbours."""
+    import torch
+
+    from trainables.metrics.retrieval import SCORES, Ranking
+    from trainables.metrics.table import AT_R, is_retrieval, split_at_k
+
+    labels_N, queries_Q, neighbours_QK = per_image["labels"], retrieval.queries_Q, retrieval.neighbours_QK
+    if (neighbours_QK == queries_Q[:, None]).any():
+        yield f"{what} neighbours: a query is its own neighbour."
+    ranks = neighbours_QK.shape[1]
+    if not ranks:
+        return  # a single test image has no neighbours
+    positives_Q = np.bincount(labels_N)[labels_N[queries_Q]] - 1
+    ranking = Ranking(
+        relevant_QK=torch.from_numpy(labels_N[neighbours_QK] == labels_N[queries_Q][:, None]),
+        positives_Q=torch.from_numpy(positives_Q.clip(max=ranks)),  # queries with more positives are not compared
+    )
+    for name in filter(is_retrieval, per_image):
+        if name in AT_R:
+            row, k, known_Q = name, ranks, positives_Q <= ranks
+        elif (at_k := split_at_k(name)) and at_k[1] <= ranks:
+            (row, k), known_Q = at_k, np.ones(len(queries_Q), dtype=bool)
+        else:
+            continue  # needs more neighbours than are stored
+        stored_Q, found_Q = per_image[name][queries_Q], SCORES[row](ranking, k).numpy()
+        for query in np.flatnonzero(known_Q & ~np.isclose(stored_Q, found_Q, rtol=0, atol=CLOSE))[:1]:
+            yield from differing(f"{what} {name} of image {queries_Q[query]}", stored_Q[query], found_Q[query])
+
+
+def _digest_problems(what: str, record: Mapping[str, Any]) -> Iterator[str]:
+    """Check the digest, which covers what cannot be recomputed, such as metrics without per-image results."""
+    yield from differing(f"{what} digest", record["digest"], scores_digest(record))

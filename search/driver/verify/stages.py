@@ -1,4 +1,4 @@
-"""Checks of the split, the choice and the stages after the search."""
+"""Checks of the split, of the choice, and of the stages whose trials follow from earlier stages."""
 
 import json
 import tempfile
@@ -19,23 +19,21 @@ from search.stages import Stage
 from search.study import QueuedStage, StorageCopy
 from trainables.data.store.spec import StoreSpec
 
-# What a search rests on: the split that follows from its file, and the images.
-
 
 def check_split(plan: Plan) -> Iterator[Check]:
-    """The stored split is the one that its rule makes of the data set's classes, and of what their images are."""
+    """Check that the stored split follows from its rule, the classes and the digest of the training images."""
     if not plan.folder.split.exists():
-        yield Check("split.json", f"split.json: nothing is stored, and the split is {plan.split.digest[:12]}.")
+        yield Check("split.json", f"split.json: nothing is stored, but the split is {plan.split.digest[:12]}.")
         return
     stored = json.loads(plan.folder.split.read_text())
     yield check(
-        f"split.json: the split {plan.split.digest[:12]}, from its rule and from the images of the training half",
+        f"split.json: the split {plan.split.digest[:12]}, from its rule and the training images",
         differing("split.json", stored, as_json(plan.split.to_json())),
     )
 
 
 def with_images(plan: Plan) -> Plan:
-    """``plan`` with the digest of the training half's images in its split."""
+    """Return ``plan`` with the digest of the training images, decoded again, in its split."""
     from trainables.data.store.contents import digests_by_class, named_digest, read_contents
 
     with tempfile.TemporaryDirectory(prefix="holdout-verify-") as cache:
@@ -44,93 +42,91 @@ def with_images(plan: Plan) -> Plan:
 
 
 def decoded_anew(images: StoreSpec, folder: str) -> Path:
-    """A store of ``images`` below ``folder``: what is in the cache may be of others."""
+    """Build a new store of ``images`` in ``folder``: the cached store may be of an earlier state of the files."""
     return replace(images, cache=folder).make()
 
 
-# The choice, from the studies by the rule, and the digests that were frozen with it.
+def check_noise_trials(records: Records) -> Iterator[Check]:
+    """Check that the noise trials are those that the file asks for."""
+    yield from _check_stage(records, Stage.NOISE, lambda search: [noise_stage(search)])
+
+
+def check_audited_trials(records: Records) -> Iterator[Check]:
+    """Check that the audited trials are those that the file selects from the pruned ones."""
+    yield from _check_stage(records, Stage.AUDIT, lambda search: [audit_stage(search)])
+
+
+def check_confirmations(records: Records) -> Iterator[Check]:
+    """Check that the finalists follow from the search, and that each has the seeds that the rule gives it."""
+    if records.search.is_done(Stage.SEARCH):
+        yield from _check_stage(records, Stage.SELECT, lambda search: confirm_stages([search]))
 
 
 def stored_selection(folder: RunFolder) -> Selection | None:
-    """The frozen selection; None before there is one.
+    """Return the frozen selection; None if there is none yet.
 
     Raises:
-        Mistakes: its digest does not fit.
+        Mistakes: its digest does not match.
     """
     return Selection.load(folder.selection) if folder.selection.exists() else None
 
 
 def check_choice(records: Records) -> Iterator[Check]:
-    """Finalists, choice, reasons and the digests of the studies."""
+    """Check the finalists, the choice, its reasons and the digests of the studies."""
     folder, losses = records.plan.folder, records.plan.config.loss_names
     if not folder.selection.exists():
         name, trained = records.plan.config.name, any(records.search.trials(loss, Stage.TEST) for loss in losses)
-        problem = f"selection.json: nothing is stored, and {name} has trainings for the test." if trained else None
+        problem = f"selection.json: nothing is stored, but {name} has final trainings." if trained else None
         yield Check("selection.json: the choice", problem, is_there=False)
         return
-    yield check("selection.json: finalists and choice, by the rule from the studies", _problems(records))
+    yield check("selection.json: finalists and choice, by the rule from the studies", _choice_problems(records))
 
 
-def _problems(records: Records) -> Iterator[str]:
+def _choice_problems(records: Records) -> Iterator[str]:
     search, folder = records.search, records.plan.folder
     for loss in records.plan.config.loss_names:
         budget, trials = records.plan.budget(loss), search.trials(loss, Stage.SEARCH)
         if not budget.done(trials):
             yield (
-                f"{records.name_of(loss, Stage.SEARCH)}: {len(trials)} trials are stored and {budget.most} were asked "
-                "for, and the choice is made."
+                f"{records.name_of(loss, Stage.SEARCH)}: {len(trials)} trials are stored and {budget.most} were "
+                "planned, but the choice is frozen."
             )
     stored = Selection.load(folder.selection)
-    # The table of a campaign may change afterwards, and what is frozen stays: the digest holds it.
+    # The table of a campaign may change after the choice, so the frozen one is used; the digest protects it.
     of_campaign = campaign_of(folder.runs, folder.name) is not None
     anew = replace(selection_of(search, stored.family if of_campaign else None), id=stored.id)
     yield from differing("selection.json", as_json(stored.to_json()), as_json(anew.to_json()))
 
 
-# The stages whose trials follow from those of the stage before: noise, audit, confirmation, final trainings.
+def check_final_trainings(records: Records, selection: Selection) -> Iterator[Check]:
+    """Check that the final trainings are those of the frozen choice, with the seeds that follow from the file."""
+    yield from _check_stage(records, Stage.TEST, lambda search: [final_stage(search, selection)])
+
+
+# Replay of a stage
 
 
 class Wanted(NamedTuple):
-    """A trial that follows from the stage before: its user attributes, and its parameters."""
+    """A trial that follows from the records: its user attributes and its parameters."""
 
     attributes: Mapping[str, Any]
     params: Mapping[str, Any]
 
 
-def check_noise_trials(records: Records) -> Iterator[Check]:
-    """The noise stage's trials are those that the file asks for."""
-    yield from _check_stage(records, Stage.NOISE, lambda search: [noise_stage(search)])
-
-
-def check_audited_trials(records: Records) -> Iterator[Check]:
-    """The pruned trials that are trained to their end are those that the file asks for."""
-    yield from _check_stage(records, Stage.AUDIT, lambda search: [audit_stage(search)])
-
-
-def check_confirmations(records: Records) -> Iterator[Check]:
-    """The confirmations are those of the finalists that follow from the search, with the seeds that follow."""
-    if records.search.is_done(Stage.SEARCH):
-        yield from _check_stage(records, Stage.SELECT, lambda search: confirm_stages([search]))
-
-
-def check_final_trainings(records: Records, selection: Selection) -> Iterator[Check]:
-    """The trainings for the test are those of the frozen choice, with the seeds that follow."""
-    yield from _check_stage(records, Stage.TEST, lambda search: [final_stage(search, selection)])
-
-
 def _check_stage(
     records: Records, stage: Stage, rounds: Callable[[OpenedSearch], Iterable[QueuedStage]]
 ) -> Iterator[Check]:
+    """Check each study of ``stage`` against the trials that ``rounds`` enqueue, if the stage has begun."""
     names = {records.name_of(loss, stage): loss for loss in records.losses(stage)}
     stored = {name: records.search.trials(loss, stage) for name, loss in names.items()}
     if not any(stored.values()):
         return
     replayed = _replayed(records.search_without(names), stored, rounds)
-    # Where one study lacks a trial, the next round of none can be told.
+    # A trial missing from one study stops the replay of all, so incomplete studies are checked first.
     for name, wanted in sorted(replayed.items(), key=lambda entry: _is_whole(stored[entry[0]], entry[1])):
         yield check(
-            f"{name}: {len(wanted)} trials, which follow from the stage before",
-            _training_problems(name, stored[name], wanted),
+            f"{name}: {len(wanted)} trials, as they follow from the stage before",
+            _enqueued_problems(name, stored[name], wanted),
         )
 
 
@@ -139,11 +135,11 @@ def _replayed(
     stored: Mapping[str, Sequence[FrozenTrial]],
     rounds: Callable[[OpenedSearch], Iterable[QueuedStage]],
 ) -> dict[str, list[Wanted]]:
-    """What is enqueued in each study, round by round, where what was enqueued ends as the stored trials did.
+    """Return the trials that each study enqueues, replaying each round with the results of the stored trials.
 
-    A round that has not ended is the last one.
+    The replay ends at the first round with an unfinished trial.
     """
-    assert isinstance(search.storage, StorageCopy), "a storage that can be written to"
+    assert isinstance(search.storage, StorageCopy), "replaying must not write to the stored studies"
     wanted: dict[str, list[Wanted]] = {name: [] for name in stored}
     for queued in rounds(search):
         ended = True
@@ -168,17 +164,20 @@ def _is_whole(stored: Sequence[FrozenTrial], wanted: Sequence[Wanted]) -> bool:
     return all(len(_answers(stored, entry.attributes)) == 1 for entry in wanted)
 
 
-def _training_problems(name: str, stored: Sequence[FrozenTrial], wanted: Sequence[Wanted]) -> Iterator[str]:
-    """What is wanted is there once, and nothing has a seed of its own; more was wanted if trials were added since."""
+def _enqueued_problems(name: str, stored: Sequence[FrozenTrial], wanted: Sequence[Wanted]) -> Iterator[str]:
+    """Yield the wanted trials that are not stored exactly once, or with other parameters, and unexpected seeds.
+
+    Other stored trials are accepted: trials added to the search since may have changed the finalists.
+    """
     for entry in wanted:
         answers = _answers(stored, entry.attributes)
         if len(answers) != 1:
             yield (
-                f"{name}: {len(answers)} trials are stored with {shown(entry.attributes)}, and one follows from the "
-                "stage before."
+                f"{name}: {len(answers)} trials are stored with {shown(entry.attributes)}, but exactly one follows "
+                "from the stage before."
             )
         for trial in answers:
-            what = f"{name} trial {trial.number}: what was enqueued"
+            what = f"{name} trial {trial.number}: the enqueued parameters"
             yield from differing(what, trial.system_attrs.get("fixed_params"), entry.params)
             if trial.state != TrialState.WAITING:
                 yield from differing(what, trial.params, entry.params)
@@ -186,4 +185,4 @@ def _training_problems(name: str, stored: Sequence[FrozenTrial], wanted: Sequenc
     for trial in stored:
         seed = trial.user_attrs["seed"]
         if seed not in seeds:
-            yield f"{name} trial {trial.number}: its seed {seed} is stored, and the seeds are {sorted(seeds)}."
+            yield f"{name} trial {trial.number}: its seed {seed} is not one of {sorted(seeds)}."

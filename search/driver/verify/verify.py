@@ -1,4 +1,4 @@
-"""All checks of a search, in the order in which its records depend on each other."""
+"""All checks of a search in the order in which its records depend on each other; the checks of models and summary."""
 
 import hashlib
 import json
@@ -28,81 +28,17 @@ from search.stages import Stage
 from trainables.inference.model_files import DESCRIPTION, WEIGHTS
 from trainables.mistakes import Mistakes
 
-# The models that are handed out: those of the rule, with the weights of their checkpoints.
-
-
-def check_models(records: Records, selection: Selection) -> Iterator[Check]:
-    """Of each loss the folder below ``models/``, where it is written."""
-    for loss in selection.chosen:
-        if records.plan.folder.model(loss).is_dir():
-            yield check(f"models/{loss}: the model that is handed out", _problems(records, selection, loss))
-
-
-def _problems(records: Records, selection: Selection, loss: str) -> Iterator[str]:
-    folder = records.plan.folder.model(loss)
-    with closing(StoredSearch(records.plan.folder)) as stored_search:
-        model = chosen_model(stored_search, selection, loss)
-    if model is None:
-        yield f"models/{loss}: it is there, and no training for the test is."
-        return
-    digest = hashlib.sha256(model.weights).hexdigest()
-    stored = json.loads((folder / DESCRIPTION).read_text())
-    described = {**model.spec.to_json(), "weights_sha256": digest}
-    yield from differing(f"models/{loss} {DESCRIPTION}", stored, as_json(described))
-    found = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
-    yield from differing(f"models/{loss} {WEIGHTS}", found, digest)
-
-
-# ``summary.json``, which is derived from the records, derived once more.
-
 LASTING = ("best", "confirmed", "final", "test")
-
-
-def check_summary(records: Records) -> Iterator[Check]:
-    """All that the summary says, intervals and all; a stage that is under way is not in it yet."""
-    if _is_under_way(records):
-        what = "summary.json: a stage is under way, at whose end it is written"
-        yield Check(what, next(_vanished(records), None), is_there=False)
-        return
-    yield check("summary.json: counts, values, intervals, curves, diagnostics and times", _summary_problems(records))
-
-
-def _is_under_way(records: Records) -> bool:
-    search, config = records.search, records.plan.config
-    trials = [trial for stage in Stage for loss in records.losses(stage) for trial in search.trials(loss, stage)]
-    return not all(map(search.is_done, config.stages)) or not all(trial.state.is_finished() for trial in trials)
-
-
-def _vanished(records: Records) -> Iterator[str]:
-    """What the last summary was made of, and is gone: what was confirmed, trained or scored once stays so."""
-    path = records.plan.folder.summary
-    before = json.loads(path.read_text())["losses"] if path.exists() else {}
-    now = summarise(records.search).model_dump(mode="json")["losses"]
-    for loss, entry in before.items():
-        for key in LASTING:
-            if entry[key] is not None and now[loss][key] is None:
-                yield from differing(f"summary.json {loss} {key}", entry[key], None)
-
-
-def _summary_problems(records: Records) -> Iterator[str]:
-    path = records.plan.folder.summary
-    if not path.exists():
-        yield f"summary.json: nothing is stored, and all stages of {records.plan.config.name} are done."
-        return
-    anew = summarise(records.search).model_dump(mode="json")
-    yield from differing("summary.json", json.loads(path.read_text()), as_json(anew))
-
-
-# All checks of a search, in the order in which its records rest on each other.
+"""Keys of a loss in the summary that never become empty again."""
 
 
 def verify(folder: RunFolder) -> Iterator[Check]:
-    """The checks of the search in ``folder``, one after the other, up to the first one that finds something."""
+    """Yield the checks of the search in ``folder``, up to the first that finds a problem."""
     yield from guarded(lambda: _checks(folder))
 
 
 def guarded(checks: Callable[[], Iterator[Check]]) -> Iterator[Check]:
-    """``checks`` up to the first problem; records of which nothing can be made are one like any other."""
+    """Yield ``checks`` up to the first problem; an error raised by unreadable records is a problem, too."""
     try:
         for found in checks():
             yield found
@@ -110,9 +46,9 @@ def guarded(checks: Callable[[], Iterator[Check]]) -> Iterator[Check]:
                 return
     except Mistakes as mistakes:
         yield Check("the records", mistakes.sentences[0])
-    except Exception as error:  # records that were changed may be anything
+    except Exception as error:  # changed records may raise any error
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        yield Check("the records", f"They cannot be read where they were left off ({reason}).")
+        yield Check("the records", f"The next check cannot read them ({reason}).")
 
 
 def _checks(folder: RunFolder) -> Iterator[Check]:
@@ -141,8 +77,9 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
 
 
 def _without_studies(plan: Plan) -> Check:
+    """Check that a search without studies has no results either."""
     later = [path.name for path in (plan.folder.selection, plan.folder.test, plan.folder.summary) if path.exists()]
-    problem = f"The studies are gone, and there is {', '.join(later)}." if later else None
+    problem = f"The studies are missing, but {' and '.join(later)} exist{'s' * (len(later) == 1)}." if later else None
     return Check("the studies", problem, is_there=False)
 
 
@@ -151,3 +88,62 @@ def _after_the_choice(records: Records, selection: Selection) -> Iterator[Check]
     yield from check_ledger(records, selection)
     yield from check_scores(records, selection)
     yield from check_models(records, selection)
+
+
+def check_models(records: Records, selection: Selection) -> Iterator[Check]:
+    """Check each written model folder: its description, and its weights against the checkpoint of the chosen model."""
+    for loss in selection.chosen:
+        if records.plan.folder.model(loss).is_dir():
+            yield check(f"models/{loss}: the exported model", _model_problems(records, selection, loss))
+
+
+def _model_problems(records: Records, selection: Selection, loss: str) -> Iterator[str]:
+    folder = records.plan.folder.model(loss)
+    with closing(StoredSearch(records.plan.folder)) as stored_search:
+        model = chosen_model(stored_search, selection, loss)
+    if model is None:
+        yield f"models/{loss}: the model exists, but no final training does."
+        return
+    digest = hashlib.sha256(model.weights).hexdigest()
+    stored = json.loads((folder / DESCRIPTION).read_text())
+    described = {**model.spec.to_json(), "weights_sha256": digest}
+    yield from differing(f"models/{loss} {DESCRIPTION}", stored, as_json(described))
+    found = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
+    yield from differing(f"models/{loss} {WEIGHTS}", found, digest)
+
+
+def check_summary(records: Records) -> Iterator[Check]:
+    """Check ``summary.json`` by deriving it again; during a stage, check only that no result was lost."""
+    if _is_under_way(records):
+        what = "summary.json (updated at the end of the current stage)"
+        yield Check(what, next(_vanished(records), None), is_there=False)
+        return
+    yield check("summary.json: counts, values, intervals, curves, diagnostics and times", _summary_problems(records))
+
+
+def _is_under_way(records: Records) -> bool:
+    """Return True if a stage or a trial has not ended."""
+    search, config = records.search, records.plan.config
+    trials = [trial for stage in Stage for loss in records.losses(stage) for trial in search.trials(loss, stage)]
+    return not all(map(search.is_done, config.stages)) or not all(trial.state.is_finished() for trial in trials)
+
+
+def _vanished(records: Records) -> Iterator[str]:
+    """Yield the results in the stored summary that can no longer be derived from the records."""
+    path = records.plan.folder.summary
+    before = json.loads(path.read_text())["losses"] if path.exists() else {}
+    now = summarise(records.search).model_dump(mode="json")["losses"]
+    for loss, entry in before.items():
+        for key in LASTING:
+            if entry[key] is not None and now[loss][key] is None:
+                yield from differing(f"summary.json {loss} {key}", entry[key], None)
+
+
+def _summary_problems(records: Records) -> Iterator[str]:
+    """Compare the stored summary with the one derived again."""
+    path = records.plan.folder.summary
+    if not path.exists():
+        yield f"summary.json: nothing is stored, but all stages of {records.plan.config.name} are done."
+        return
+    anew = summarise(records.search).model_dump(mode="json")
+    yield from differing("summary.json", json.loads(path.read_text()), as_json(anew))
