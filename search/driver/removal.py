@@ -35,7 +35,7 @@ class SearchRemoval:
 
     folder: RunFolder
     usage: Usage
-    elsewhere: AnyPath | None
+    elsewhere: "AnyPath | None"
     shared: SharedStudies | None
 
 
