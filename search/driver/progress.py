@@ -1,4 +1,4 @@
-"""The progress of a search: what is counted from its trials and shown in the terminal."""
+"""The progress of a search: counts, values and the time left, shown in the terminal."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -170,7 +170,7 @@ def try_to_write(write: Callable[[], object]) -> bool:
 
 def behind(name: str) -> str:
     """Return the sentence for a search or campaign ``name`` that MLflow does not show completely."""
-    return f"MLflow is behind the studies; `holdout sync {name}` writes what is missing."
+    return f"MLflow is behind the studies; `holdout sync {name}` writes the missing runs."
 
 
 def where_to_look(plan: Plan, projection: Projection) -> str:

@@ -1,4 +1,4 @@
-"""``holdout audit``: pruned trials of a search that has ended, trained to their end; trainings are made up."""
+"""``holdout audit``: pruned trials of a finished search, retrained without pruning; the trainings are simulated."""
 
 import json
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def _made_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def search(image_folder: Path, tmp_path: Path) -> Callable[..., Path]:
-    """Runs a search file; its runs folder."""
+    """Return a function that runs a search file and returns its runs folder."""
 
     def made(**changes: Any) -> Path:
         runs = tmp_path / "runs"
@@ -42,7 +42,7 @@ def search(image_folder: Path, tmp_path: Path) -> Callable[..., Path]:
 
 
 def audited(runs: Path) -> list[int]:
-    """The trials of the search that were trained to their end."""
+    """Return the numbers of the audited trials."""
     trials = stored(runs, "small", "pnp@audit")
     return [trial.user_attrs["source_trial"] for trial in trials if trial.state == TrialState.COMPLETE]
 
@@ -60,14 +60,16 @@ def test_a_finished_search_is_audited_and_its_choice_stays(search: Callable[...,
     assert {name: (runs / "small" / name).read_bytes() for name in kept} == kept
     found = json.loads(holdout_here("audit", "small", "--runs", runs, "--json").stdout)
     assert found["losses"]["pnp"]["audit"]["audited"] == 4
-    assert sorted(audited(runs)) == sorted(expected), "the two of before are among them"
+    assert sorted(audited(runs)) == sorted(expected), "the first two are among them"
     holdout_here("audit", "small", "--trials", "1", "--runs", runs)
-    assert len(audited(runs)) == 4, "what was begun stays"
-    verified = holdout_here("verify", "small", "--runs", runs, code=1)  # of made-up models, which comes last
+    assert len(audited(runs)) == 4, "a smaller audit removes nothing"
+    verified = holdout_here(
+        "verify", "small", "--runs", runs, code=1
+    )  # fails at the simulated models, which are checked last
     assert "ok  small/pnp@audit: 4 trials, as they follow from the stage before" in verified.stdout
 
 
-def test_an_audit_that_was_killed_goes_on(search: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_audit_is_resumed(search: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     runs = search(stages=["search"])
     killed = KeyboardInterrupt()
 
@@ -100,7 +102,7 @@ def test_a_campaign_is_audited_as_a_whole(image_folder: Path, tmp_path: Path) ->
     assert [len(stored(runs, name, "pnp@audit")) for name in ("lot-0", "lot-1")] == [4, 4]
 
 
-def test_what_cannot_be_audited_is_said_in_a_sentence(search: Callable[..., Path]) -> None:
+def test_a_search_without_prunings_cannot_be_audited(search: Callable[..., Path]) -> None:
     def refused(name: str, runs: Path) -> str:
         return " ".join(plain(holdout_here("audit", name, "--runs", runs, code=2).stderr).split())
 

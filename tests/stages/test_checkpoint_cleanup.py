@@ -1,4 +1,4 @@
-"""What stays of trials that ended: the best models, the better ones up to the limit, whenever they are written."""
+"""The checkpoints kept after trials end: the best models up to the limit, even if they are written late."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +28,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def session(opened: Callable[..., OpenedSearch], storage: str) -> Iterator[Callable[[float | None], OpenedSearch]]:
-    """Begins a session of one search, the first one or the next, with room for so many models."""
+    """Return a function that starts or resumes a search with room for ``models`` models."""
     searches: list[OpenedSearch] = []
 
     def begin(models: float | None) -> OpenedSearch:
@@ -55,21 +55,21 @@ def write_best(directory: str, *, attempt: str = "attempt-1") -> None:
 
 
 def add(search: OpenedSearch, value: float, *, early: bool = False) -> int:
-    """The number of a search trial that ended, in the study alone."""
+    """Add an ended trial to the search study, without files; return its number."""
     study = search.study(LOSS, Stage.SEARCH)
     study.add([create_trial(value=value, state=TrialState.PRUNED if early else TrialState.COMPLETE)])
     return study.trials()[-1].number
 
 
 def end(cleanup: CheckpointCleanup, search: OpenedSearch, number: int, stage: Stage = Stage.SEARCH) -> None:
-    """Tell the cleanup that a trial ended; of a later stage one that its study does not know."""
+    """Report the end of a trial to the clean-up; a trial of a later stage is not in its study."""
     trial = search.study(LOSS, stage).trial(number) if stage is Stage.SEARCH else create_trial(value=0.5)
     running: Any = SimpleNamespace(stage=stage, spec=SimpleNamespace(directory=directory(search, number, stage)))
     cleanup.on_end(cast(RunningTrial, running), trial)
 
 
 def train(cleanup: CheckpointCleanup, search: OpenedSearch, value: float) -> int:
-    """A search trial that writes its model and ends."""
+    """Add a search trial that writes its model and ends; return its number."""
     number = add(search, value)
     write_best(directory(search, number))
     end(cleanup, search, number)
@@ -77,7 +77,7 @@ def train(cleanup: CheckpointCleanup, search: OpenedSearch, value: float) -> int
 
 
 def kept(search: OpenedSearch, stage: Stage = Stage.SEARCH) -> set[int]:
-    """The numbers of the trials that have a model."""
+    """Return the numbers of the trials that have a model."""
     parent = as_path(directory(search, 0, stage)).parent
     return {int(path.parts[len(parent.parts)]) for path in parent.rglob("attempt-*/best.safetensors")}
 
@@ -90,7 +90,7 @@ def test_the_better_models_are_kept_up_to_the_limit(session: Callable[..., Opene
 
 
 def test_a_model_that_is_written_after_its_trial_ended_counts(session: Callable[..., OpenedSearch]) -> None:
-    """Also a second time, and where the trial's first model was counted and removed."""
+    """It counts every time, even if an earlier model of the trial was counted and removed."""
     search = session(1)
     cleanup = CheckpointCleanup(search)
     pruned = add(search, 0.1, early=True)
@@ -104,7 +104,7 @@ def test_a_model_that_is_written_after_its_trial_ended_counts(session: Callable[
     assert kept(search) == {better}
 
 
-def test_models_of_later_stages_neither_count_nor_go(session: Callable[..., OpenedSearch]) -> None:
+def test_models_of_later_stages_are_kept_and_do_not_count(session: Callable[..., OpenedSearch]) -> None:
     search = session(1)
     cleanup = CheckpointCleanup(search)
     train(cleanup, search, 0.5)
@@ -118,7 +118,7 @@ def test_models_of_later_stages_neither_count_nor_go(session: Callable[..., Open
     assert kept(again, Stage.SELECT) == kept(again, Stage.TEST) == {0, 1}
 
 
-def test_without_a_limit_all_models_stay_and_nothing_to_go_on_from(session: Callable[..., OpenedSearch]) -> None:
+def test_without_a_limit_all_models_and_no_resume_checkpoints_stay(session: Callable[..., OpenedSearch]) -> None:
     search = session(None)
     cleanup = CheckpointCleanup(search)
     for number in (add(search, 0.5), add(search, 0.6)):
@@ -139,7 +139,7 @@ def test_a_resumed_search_counts_what_earlier_sessions_left(session: Callable[..
 
     second = session(3)
     number = train(CheckpointCleanup(second), second, 0.6)
-    assert kept(second) == {1, 2, number}  # the worst is of the first session
+    assert kept(second) == {1, 2, number}  # the worst one is from the first session
 
     third = session(2)  # a smaller limit than before
     train(CheckpointCleanup(third), third, 0.5)
@@ -147,7 +147,7 @@ def test_a_resumed_search_counts_what_earlier_sessions_left(session: Callable[..
 
 
 def test_a_resumed_search_counts_trials_that_no_cleanup_saw_end(session: Callable[..., OpenedSearch]) -> None:
-    """The driver died between the study's record and the cleanup, or before a worker had written all of it."""
+    """The driver died between storing the trial and the clean-up, or before a worker finished writing."""
     first = session(2)
     for value, early in ((0.4, False), (0.3, True)):
         write_best(directory(first, add(first, value, early=early)), attempt="fold-1/attempt-2")
@@ -172,7 +172,7 @@ def test_the_model_of_a_trial_that_was_lost_counts_when_the_trial_ends(session: 
     assert kept(second) == {other}
 
 
-def test_a_model_that_somebody_removed_is_no_error(session: Callable[..., OpenedSearch]) -> None:
+def test_a_model_removed_by_hand_is_no_error(session: Callable[..., OpenedSearch]) -> None:
     search = session(1)
     cleanup = CheckpointCleanup(search)
     gone = train(cleanup, search, 0.1)
@@ -181,7 +181,7 @@ def test_a_model_that_somebody_removed_is_no_error(session: Callable[..., Opened
     assert kept(search) == {better}
 
 
-def test_a_storage_that_is_away_holds_up_nothing_and_is_tidied_up_later(
+def test_an_unreachable_storage_is_cleaned_up_later(
     opened: Callable[..., OpenedSearch], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ftp_store(tmp_path / "ftp") as url:

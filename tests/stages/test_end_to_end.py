@@ -1,7 +1,7 @@
 """One real search through Ray, from the command line to the sealed test, on images in a folder.
 
-The test images are garbage while the search runs. It must not notice: nothing may read them before the configurations
-are chosen. The test stage then refuses in a sentence, and goes through when the images are back.
+The test images are corrupt while the search runs. The search must not notice: nothing may read them before the choice
+is frozen. The test stage then refuses with an error, and succeeds once the images are restored.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ LOSSES = ("proxy_anchor", "pnp")
 
 
 class FinishedSearch:
-    """The folders of one search."""
+    """The folders of one search, and the corruption of its test images."""
 
     def __init__(self, path: Path) -> None:
         self.runs = path / "runs"
@@ -47,7 +47,7 @@ class FinishedSearch:
 
 @pytest.fixture(scope="module")
 def finished(on_nodes: None, tmp_path_factory: pytest.TempPathFactory) -> FinishedSearch:
-    """A search that has gone through all of its life; the tests below look at what it left."""
+    """A search that was run until the test refused the corrupt images, which are restored now."""
     finished = FinishedSearch(tmp_path_factory.mktemp("end-to-end"))
     finished.spoil()
     said = plain(holdout("run", finished.file, "--runs", finished.runs, code=2).stderr)
@@ -58,7 +58,7 @@ def finished(on_nodes: None, tmp_path_factory: pytest.TempPathFactory) -> Finish
     return finished
 
 
-def test_the_test_stage_goes_through_when_the_images_are_back(finished: FinishedSearch) -> None:
+def test_the_test_stage_succeeds_with_restored_images(finished: FinishedSearch) -> None:
     result = json.loads(holdout("test", "small", "--runs", finished.runs, "--json").stdout)
     assert result == summary(finished.runs, "small")
     assert result["test_opened"] == 1, "the attempt that was refused is the same opening"

@@ -1,4 +1,4 @@
-"""A disk that fills while a search runs: a sentence, nothing half-written, and the same command goes on."""
+"""A disk that fills during a search: an error, no partial files, and the same command resumes the search."""
 
 import json
 import sqlite3
@@ -20,11 +20,11 @@ NAME = "birds"
 LOSS = "proxy_anchor"
 STUDIES = (LOSS, f"{LOSS}@confirm", f"{LOSS}@final")
 LEFT = (0, 5_000, 20_000, 70_000, 130_000, 300_000, 600_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000, 64_000_000)
-"""Bytes that the disk has when each attempt begins: with some the database fails, with others a checkpoint."""
+"""Free bytes at the start of each attempt: some make the database fail, others a checkpoint."""
 
 
 FAILURES = {"runs": 4, "checkpoints": 4, "studies": 3, "images": 3}
-"""So many of these attempts fail at least."""
+"""The least number of these attempts that must fail."""
 
 
 def search(root: Path, **changes: Any) -> dict[str, Any]:
@@ -36,7 +36,7 @@ TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 
 
 
 def results(runs: Path, database: Path | None = None) -> dict[str, Any]:
-    """What a search came to, without times and names that are drawn anew."""
+    """Return the results of a search, without times and random names."""
     folder = runs / NAME
     where = database.parent.parent if database else runs
     (opening,) = json.loads((folder / "test.json").read_text())["openings"]
@@ -55,7 +55,7 @@ def results(runs: Path, database: Path | None = None) -> dict[str, Any]:
 
 
 def check_whole(*folders: Path) -> None:
-    """Every file is one that can be read, and none is a draft."""
+    """Check that every file can be read, and that no draft is left."""
     for path in (path for folder in folders for path in folder.rglob("*") if path.is_file()):
         assert not path.name.startswith(".") or path.name in (".driver.lock", ".driver"), path
         if path.suffix == ".json":
@@ -89,7 +89,7 @@ def undisturbed(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.mark.parametrize(
     "full", [*(pytest.param(full, marks=pytest.mark.slow) for full in ("runs", "checkpoints")), "studies", "images"]
 )
-def test_a_search_goes_on_whenever_there_is_room(
+def test_a_search_resumes_once_there_is_space(
     full: str,
     disk: SmallDisk,
     image_folder: Path,

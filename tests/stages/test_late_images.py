@@ -1,4 +1,4 @@
-"""Damaged images of test classes: told of when a search starts, refused by the test, and gone on with when mended."""
+"""Damaged test images: a warning when a search starts, refused by the test stage, which resumes after their repair."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> list[Scoring]:
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    """Classes 00 to 07 train, 08 to 15 are held out."""
+    """Draw 16 classes: 00 to 07 train, 08 to 15 are held out."""
     return draw_folder(tmp_path / "images", images=5)
 
 
@@ -40,7 +40,7 @@ def file(images: Path, tmp_path: Path) -> Path:
 
 
 def cut_off(path: Path) -> bytes:
-    """Cut an image off; what it was."""
+    """Truncate an image file and return its original content."""
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
     return content
@@ -49,10 +49,12 @@ def cut_off(path: Path) -> bytes:
 def openings(runs: Path) -> list[dict[str, Any]]:
     path = runs / "test_openings.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
-    return [entry for entry in map(json.loads, lines) if "selections" in entry]  # the others say which images were read
+    return [
+        entry for entry in map(json.loads, lines) if "selections" in entry
+    ]  # the other entries list the images that were read
 
 
-def test_a_search_says_what_looks_damaged_and_runs(images: Path, file: Path, tmp_path: Path) -> None:
+def test_a_search_warns_of_damaged_test_images_and_runs(images: Path, file: Path, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     assert "damaged" not in plain(holdout_here("run", file, "--runs", tmp_path / "whole", *CHOSEN).stderr)
     cut_off(images / "class-09" / "03.png")
@@ -62,14 +64,12 @@ def test_a_search_says_what_looks_damaged_and_runs(images: Path, file: Path, tmp
         "small: 2 of 40 images of test classes look damaged: class-09/03.png (the file is cut off); class-15/00.png "
         "(not an image of a known format). Repair them before the test"
     ) in said
-    assert (runs / "small" / "selection.json").exists(), "nothing needs them before the test"
-    assert not openings(runs), "to look at a file is no opening"
+    assert (runs / "small" / "selection.json").exists(), "the test images are not needed before the test"
+    assert not openings(runs), "checking a file does not open the test set"
 
 
-def test_the_same_command_goes_on_when_the_images_are_mended(
-    images: Path, file: Path, tmp_path: Path, scored: list[Scoring]
-) -> None:
-    """One image is damaged behind its header, where only decoding finds it; it is mended by another picture."""
+def test_the_same_command_resumes_after_repair(images: Path, file: Path, tmp_path: Path, scored: list[Scoring]) -> None:
+    """One image is damaged after its header, where only decoding finds it; it is replaced by another image."""
     runs, path = tmp_path / "runs", images / "class-09" / "03.png"
     whole = path.read_bytes()
     path.write_bytes(whole[:300] + bytes(200) + whole[500:])

@@ -1,4 +1,4 @@
-"""The live display, on real studies and queues: what it says agrees with what is stored, and it fits the terminal."""
+"""The live display on real studies and queues: it agrees with the stored trials and fits the terminal."""
 
 import copy
 import io
@@ -53,7 +53,7 @@ def stages_of(search: OpenedSearch) -> Iterator[QueuedStage]:
 
 
 def by_number(job: RunningTrial, epoch: int) -> float:
-    """Configurations differ, and seeds too."""
+    """Return a value that depends on the seed and grows with the epoch."""
     return 0.3 + job.spec.seed % 7 / 50 + epoch / 100
 
 
@@ -74,7 +74,7 @@ def test_a_slot_shows_its_epochs_and_the_rung_that_it_must_pass(opened: Opened) 
     assert lines[0] == "Searching, 00:00:00 so far"
     assert lines[1].startswith("about 00:00:")
     assert lines[3].split() == ["pnp", "0/3", "3", "0", "0", NOTHING]
-    # Rungs after 2 and 4 epochs. Three will have come to the first one: the better of 0.2 and 0.25 is to be reached.
+    # Rungs after 2 and 4 epochs. Of three trials at the first rung one passes, so it takes the better of 0.2 and 0.25.
     assert [line.split() for line in lines[5:8]] == [
         ["pnp", "0", "3/8", "0.3000", NOTHING, "▁▄█"],
         ["pnp", "1", "2/8", "0.2500", "at", "4", "▁█"],
@@ -85,7 +85,7 @@ def test_a_slot_shows_its_epochs_and_the_rung_that_it_must_pass(opened: Opened) 
 
 
 def test_a_slot_shows_the_rungs_of_its_trial_s_own_bracket(opened: Opened) -> None:
-    """Of Hyperband's, 4, 3 and 3 of ten: compared after 2 and 4 epochs, after 4, and never."""
+    """Hyperband has three brackets of 4, 3 and 3 in ten trials: compared after 2 and 4 epochs, after 4, and never."""
     training = {"epochs": 8, "batch_size": 20, "images_per_class": 5, "image_size": 16}
     search = opened(losses=["pnp"], training=training, search={"trials": 16, "pruner": "hyperband"})
     progress = progress_of(search, [Stage.SEARCH])
@@ -105,8 +105,8 @@ def test_a_slot_shows_the_rungs_of_its_trial_s_own_bracket(opened: Opened) -> No
         (lambda: BelowMedian(2, 4, "epoch"), 6),
     ],
 )
-def test_who_reaches_the_bar_goes_on_and_nobody_else(make: Callable[[], PruningRule], steps: int) -> None:
-    """Against the decision itself, on copies, for values around the bar."""
+def test_exactly_the_trials_that_reach_the_bar_continue(make: Callable[[], PruningRule], steps: int) -> None:
+    """Compare with the decision of a copy of the rule, for values around the bar."""
     generator, comparison, asked = random.Random(0), make(), 0
     for number in range(1, 60):
         ended = FakeTrial()
@@ -127,7 +127,7 @@ def test_who_reaches_the_bar_goes_on_and_nobody_else(make: Callable[[], PruningR
 
 
 class FakeTrial:
-    """A complete trial, as far as the median rule looks at it."""
+    """The attributes of a complete trial that the median rule reads."""
 
     def __init__(self) -> None:
         from optuna.trial import TrialState
@@ -147,7 +147,7 @@ def test_the_time_left_is_that_of_all_stages(opened: Opened) -> None:
     assert report(queue, job, 1, 0.1)
     assert progress.seconds_left() == 2 + 9 + 12 + 12
     two = progress_of(search, [Stage.SEARCH, Stage.SELECT, Stage.TEST], concurrent=2)
-    assert two.seconds_left() == (2 + 9 + 12 + 12) / 2, "stored epochs tell it before a first one of this session"
+    assert two.seconds_left() == (2 + 9 + 12 + 12) / 2, "stored epochs give an estimate before the first new one"
     many = progress_of(search, [Stage.SEARCH, Stage.SELECT, Stage.TEST], concurrent=99)
     assert many.seconds_left() == 3 + 3 + 3, "no stage is faster than a training"
 
@@ -170,7 +170,7 @@ def test_a_confirmation_shows_the_mean_that_decides(opened: Opened) -> None:
     candidates = confirmations(search.trials("pnp", Stage.SEARCH), confirmed, numbers, "map_at_r")
     chosen = choose("halving", candidates)
     assert chosen is not None
-    assert f"{last[3].split()[-1]}" in chosen[2], "the sentence of the choice says its value"
+    assert f"{last[3].split()[-1]}" in chosen[2], "the reason of the choice contains its value"
     assert last[3].split()[1] == f"{len(confirmed)}/{len(confirmed)}"
     assert progress.seconds_left() == 0
 
@@ -201,7 +201,7 @@ def test_after_a_resume_it_counts_what_status_counts(opened: Opened) -> None:
     }
 
 
-def test_elsewhere_it_speaks_in_lines(opened: Opened) -> None:
+def test_without_a_terminal_it_prints_lines(opened: Opened) -> None:
     search = opened(losses=["pnp"], search={"trials": 2, "pruner": "none"})
     out = io.StringIO()
     progress = progress_of(search, [Stage.SEARCH], Console(file=out, width=200))
@@ -254,7 +254,7 @@ def test_studies_that_run_are_seen_where_not_all_are() -> None:
     assert lines[-1] == f"… and {30 - (len(lines) - 4)} more"
 
 
-def test_a_phase_is_shown_on_a_terminal_and_nowhere_else() -> None:
+def test_a_phase_is_shown_only_on_a_terminal() -> None:
     for console, expected in ((terminal(), True), (Console(file=io.StringIO()), False)):
         with phase(console, "Reading the search …"):
             pass

@@ -1,4 +1,4 @@
-"""Removing searches: all of the one and nothing of the others, whatever happens in between."""
+"""Removal of searches: everything of one search and nothing of the others, even if the removal is killed."""
 
 import sqlite3
 from collections.abc import Callable
@@ -29,7 +29,7 @@ Make = Callable[..., Path]
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """A runs folder with what is of no single search."""
+    """Make a runs folder with the files that belong to no single search."""
     folder = tmp_path / "runs"
     folder.mkdir()
     (folder / "test_openings.jsonl").write_text("{}\n")
@@ -39,7 +39,7 @@ def runs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make(image_folder: Path, runs: Path) -> Make:
-    """Makes a tested search of two losses, each with trials, checkpoints and results; returns its folder."""
+    """Return a function that makes a tested search with trials, checkpoints and results, and returns its folder."""
 
     def make_search(name: str, **changes: Any) -> Path:
         plan = make_plan(parse_config(small_search(image_folder, name=name, **changes)), runs)
@@ -115,7 +115,7 @@ def _rows(database: Path) -> dict[str, int]:
     return counts
 
 
-def test_a_database_that_is_away_is_said_and_nothing_is_removed(make: Make, runs: Path, tmp_path: Path) -> None:
+def test_nothing_is_removed_if_the_database_does_not_respond(make: Make, runs: Path, tmp_path: Path) -> None:
     folder = make("birds", search={"trials": 3, "storage": f"sqlite:///{tmp_path / 'shared.db'}"})
     config = (folder / "search.yaml").read_text()
     away = config.replace(f"sqlite:///{tmp_path / 'shared.db'}", "postgresql+psycopg://nobody@127.0.0.1:1/none")
@@ -125,7 +125,7 @@ def test_a_database_that_is_away_is_said_and_nothing_is_removed(make: Make, runs
         plan_removal(runs, "birds")
     assert _tree(runs) == before
     (folder / "search.yaml").write_text(config)
-    (tmp_path / "shared.db").unlink()  # no database is no study, and none is made
+    (tmp_path / "shared.db").unlink()  # a missing database has no studies, and is not created
     plan_removal(runs, "birds").carry_out()
     assert not folder.exists()
     assert not (tmp_path / "shared.db").exists()
@@ -138,7 +138,9 @@ def test_a_running_search_is_refused_and_unchanged(make: Make, runs: Path) -> No
         before = _tree(runs)
         with pytest.raises(Mistakes, match=r"The search birds is being run by process .* Nothing was removed"):
             plan_removal(runs, "birds")
-        with pytest.raises(Mistakes, match="The search birds is being run by process"):  # it began after the question
+        with pytest.raises(
+            Mistakes, match="The search birds is being run by process"
+        ):  # it started after the removal was planned
             idle.carry_out()
         assert _tree(runs) == before
 
@@ -167,7 +169,7 @@ def test_a_removal_that_is_killed_anywhere_is_finished_by_the_next(
         else:
             is_whole = True
         monkeypatch.undo()
-        # What is left is an earlier state of the search: no result without its source, and always a way to go on.
+        # The rest is an earlier state of the search: no result without its source, and the search can be resumed.
         names = {path.name for path in folder.iterdir()} if folder.exists() else set()
         assert names <= {".driver.lock"} or "search.yaml" in names
         assert "test.json" not in names or {"selection.json", "study.db"} <= names
@@ -184,7 +186,7 @@ def test_a_removal_that_is_killed_anywhere_is_finished_by_the_next(
     assert survived > 5
 
 
-def test_what_was_killed_between_the_last_file_and_the_folder_is_finished(runs: Path) -> None:
+def test_a_removal_killed_before_the_last_folder_is_finished(runs: Path) -> None:
     (runs / "birds").mkdir()
     (runs / "birds" / ".driver.lock").touch()
     (runs / "notes").mkdir()
@@ -213,7 +215,7 @@ def test_links_are_not_followed(make: Make, runs: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["..", ".", "", "birds/trials", "../runs/birds", "brids", "mlflow.db"])
-def test_a_name_that_is_none_is_refused_with_those_there_are(name: str, make: Make, runs: Path) -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones(name: str, make: Make, runs: Path) -> None:
     make("birds")
     before = _tree(runs.parent)
     with pytest.raises(Mistakes, match=r"There is no search or campaign .*; there is: birds\.") as refused:
@@ -265,9 +267,7 @@ def test_checkpoints_in_a_store_elsewhere_go_too(make: Make, runs: Path, tmp_pat
 
 
 @pytest.mark.cluster
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # connections that the made searches hold
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # open connections of the fixtures
 def test_studies_in_postgresql_go_and_a_driver_on_another_machine_is_seen(
     make: Make, runs: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

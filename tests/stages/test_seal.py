@@ -1,4 +1,4 @@
-"""Ways around the seal, each of which is told or refused; trainings and scores are made up."""
+"""Ways around the seal, each of which is reported or refused; trainings and scores are simulated."""
 
 import json
 import shutil
@@ -48,12 +48,12 @@ def runs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    """Images that may be changed: classes 00 to 07 train, 08 to 15 are held out."""
+    """Draw images that a test may change: classes 00 to 07 train, 08 to 15 are held out."""
     return draw_folder(tmp_path / "images", images=5)
 
 
 def run(root: Path, runs: Path, name: str = "small", *, code: int = 0, **changes: Any) -> str:
-    """Run a search in this process; all that it says."""
+    """Run a search in this process and return its output."""
     runs.mkdir(exist_ok=True)
     file = write_search(runs.parent / f"{name}.yaml", small_search(root, **{**SMALL, "name": name, **changes}))
     done = holdout_here("run", file, "--runs", runs, code=code)
@@ -61,7 +61,7 @@ def run(root: Path, runs: Path, name: str = "small", *, code: int = 0, **changes
 
 
 def copied(images: Path, name: str, folder_of: Callable[[int], str | None]) -> Path:
-    """A copy of the images, class ``n`` in the folder ``folder_of(n)``, or left out where that is None."""
+    """Copy the images, class ``n`` to the folder ``folder_of(n)``; leave it out if that is None."""
     root = images.parent / name
     for number, path in enumerate(sorted(images.iterdir())):
         if folder := folder_of(number):
@@ -122,13 +122,13 @@ def test_training_on_an_opened_test_set(images: Path, runs: Path, tmp_path: Path
     told = f"training on images of an opened test set: 8 of 8 classes ({ONCE}, 2 configurations scored)"
     elsewhere = tmp_path / "elsewhere"
     said = run(swapped, elsewhere, "swapped", stages=["search", "select"])
-    assert said.count(f"swapped: {told}") == 2, "as it begins, and under its table"
+    assert said.count(f"swapped: {told}") == 2, "at the start, and below its table"
     again = plain(holdout_here("test", "swapped", "--runs", elsewhere).stdout)
     assert f"swapped: {told}" in again
-    assert "opened before" not in again, "its own test classes only trained"
+    assert "opened before" not in again, "its test classes were only trained on"
 
 
-def test_what_is_opened_later_is_not_told_of_the_training(images: Path, runs: Path) -> None:
+def test_a_later_opening_does_not_affect_the_training(images: Path, runs: Path) -> None:
     run(images, runs, stages=["search", "select"])
     swapped = copied(images, "swapped", lambda number: f"{(number + 8) % 16:02d}")
     run(swapped, runs, "swapped")
@@ -171,7 +171,7 @@ def test_training_images_are_not_exchanged_under_a_search(images: Path, runs: Pa
 
 
 def edit(runs: Path, name: str, statement: str, *values: Any) -> None:
-    """Change the studies of a search behind its back."""
+    """Change the studies of a search directly in its database."""
     with closing(sqlite3.connect(runs / name / "study.db")) as database, database:
         assert database.execute(statement, values).rowcount > 0
 
@@ -247,7 +247,7 @@ def test_the_objective_is_the_one_that_was_frozen(images: Path, runs: Path, scor
 
 @pytest.fixture
 def campaign(images: Path, runs: Path) -> Callable[..., str]:
-    """Runs a campaign of two values of PNP's temperature; all that it says."""
+    """Return a function that runs a campaign over two temperatures of PNP and returns its output."""
 
     def carry_out(*settings: str, code: int = 0, **changes: Any) -> str:
         base = {key: value for key, value in small_search(images, **SMALL).items() if key != "name"}

@@ -1,4 +1,4 @@
-"""A whole search that trains four trials at once, in this process: real trainings, scores and files, and no Ray."""
+"""A complete search in stacks of four trials, in this process: real trainings, scores and files, without Ray."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from support.trained_here import trained_here
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The runs folders of one search, which trained one trial after the other, and in stacks."""
+    """Run one search trial by trial and in stacks; return both runs folders."""
     folder = tmp_path_factory.mktemp("stacked")
     with pytest.MonkeyPatch.context() as patch:
         trained_here(patch)
@@ -20,19 +20,19 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "alone", folder / "stacked"
 
 
-def test_stacks_come_to_the_studies_of_trials_by_themselves(both: tuple[Path, Path]) -> None:
+def test_stacks_give_the_same_studies_as_single_trials(both: tuple[Path, Path]) -> None:
     assert_same_studies(*both)
 
 
-def test_as_many_as_there_are_were_trained_at_once(both: tuple[Path, Path]) -> None:
-    """Of five trials the last one is left by itself; the seeds of a configuration are one stack."""
+def test_stacks_are_as_large_as_possible(both: tuple[Path, Path]) -> None:
+    """The fifth trial trains alone; the seeds of a configuration form one stack."""
     alone, stacked = both
     assert {size for study in STUDIES for size in sizes(alone, study)} == {1}
     assert [sizes(stacked, "proxy_anchor").count(size) for size in (STACK, 1)] == [STACK * EPOCHS, EPOCHS]
     assert set(sizes(stacked, "proxy_anchor@final")) == {STACK}
 
 
-def test_each_has_a_log_of_its_own(both: tuple[Path, Path]) -> None:
+def test_each_trial_has_a_separate_log(both: tuple[Path, Path]) -> None:
     _, stacked = both
     for trial in stored(stacked, "small", "proxy_anchor@final"):
         directory = stacked / "small" / "trials" / "proxy_anchor@final" / f"{trial.number:04d}"
@@ -42,7 +42,7 @@ def test_each_has_a_log_of_its_own(both: tuple[Path, Path]) -> None:
         assert [said.count(text) for text in ("Training begins", "epoch 1: loss", "Training is done.")] == [1, 1, 1]
 
 
-def test_what_was_trained_in_a_stack_is_verified_but_not_trained_again(both: tuple[Path, Path]) -> None:
+def test_stacked_trials_are_verified_but_not_retrained(both: tuple[Path, Path]) -> None:
     _, stacked = both
     holdout_here("verify", "small", "--runs", stacked)
     refused = holdout_here("verify", "small", "--runs", stacked, "--retrain", "proxy_anchor:0", code=2)

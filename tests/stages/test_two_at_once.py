@@ -1,4 +1,4 @@
-"""Two commands at once on the same search or the same file: who writes waits for nobody and harms nobody."""
+"""Two concurrent commands on the same search or file: no lost, torn or overwritten records."""
 
 import json
 import subprocess
@@ -42,7 +42,7 @@ def ledger_writer(runs: Path, name: str) -> subprocess.Popen[str]:
 
 @pytest.fixture(scope="module")
 def runs(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A search that is done."""
+    """Return the runs folder of a finished search."""
     folder = tmp_path_factory.mktemp("two") / "runs"
     training = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16}
     for search in run_here(folder, [small_search(image_folder, losses=["pnp"], training=training)]):
@@ -60,7 +60,7 @@ def tree(folder: Path) -> dict[str, bytes]:
     [("sync", "small"), ("register", "small"), ("select", "small"), ("test", "small"), ("remove", "small", "--yes")],
     ids=lambda arguments: arguments[0],
 )
-def test_what_writes_is_refused_while_a_search_runs(arguments: tuple[str, ...], runs: Path) -> None:
+def test_writing_commands_are_refused_while_a_search_runs(arguments: tuple[str, ...], runs: Path) -> None:
     before = tree(runs)
     with RunFolder(runs, "small").only_driver():
         refused = plain(holdout_here(*arguments, "--runs", runs, code=2).stderr)
@@ -68,7 +68,7 @@ def test_what_writes_is_refused_while_a_search_runs(arguments: tuple[str, ...], 
     assert tree(runs) == before
 
 
-def test_what_only_reads_goes_on_while_a_search_runs(runs: Path, tmp_path: Path) -> None:
+def test_reading_commands_work_while_a_search_runs(runs: Path, tmp_path: Path) -> None:
     before = tree(runs / "small")
     with RunFolder(runs, "small").only_driver():
         for arguments in (("status",), ("trials", "small"), ("show", "small", "pnp", "0"), ("compare", "small")):
@@ -79,7 +79,7 @@ def test_what_only_reads_goes_on_while_a_search_runs(runs: Path, tmp_path: Path)
     assert tree(runs / "small") == before
 
 
-def test_of_many_that_write_a_first_file_one_does(tmp_path: Path) -> None:
+def test_only_one_of_many_writers_creates_a_file(tmp_path: Path) -> None:
     for attempt in range(20):
         path = tmp_path / f"{attempt}.yaml"
         with ThreadPoolExecutor(4) as pool:
@@ -92,7 +92,7 @@ def test_of_many_that_write_a_first_file_one_does(tmp_path: Path) -> None:
 
 
 def test_no_line_of_the_ledger_is_torn_and_none_is_lost(tmp_path: Path, state: Path) -> None:
-    """Four processes, two runs folders, one user: lines that are longer than a page, written at once."""
+    """Four processes of one user write to two runs folders at once, with lines longer than a page."""
     processes = [ledger_writer(tmp_path / ("one", "two")[number % 2], f"search-{number}") for number in range(4)]
     for process in processes:
         assert process.stdout is not None
@@ -107,7 +107,7 @@ def test_no_line_of_the_ledger_is_torn_and_none_is_lost(tmp_path: Path, state: P
 
 
 @pytest.mark.slow
-def test_of_two_exports_into_one_folder_one_writes_it(runs: Path, tmp_path: Path) -> None:
+def test_only_one_of_two_exports_writes_the_folder(runs: Path, tmp_path: Path) -> None:
     target = tmp_path / "model"
     export = command("export", "small", "--runs", runs, "--to", target)
     both = [subprocess.Popen(export, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]

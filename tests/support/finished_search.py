@@ -1,4 +1,4 @@
-"""A search that goes through all of its stages in this process, with real trainings and without Ray."""
+"""Searches run through all of their stages in this process, with real trainings and without Ray."""
 
 import time
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from trainables.training.cross_validation import CrossValidation, begin
 from trainables.training.train import Training
 
 SLOTS = 2
-"""So many trials run side by side, an epoch in turn."""
+"""Number of concurrent trials, which take turns after every epoch."""
 
 
 def run_here(
@@ -39,11 +39,11 @@ def run_here(
     family: Family | None = None,
     epochs: int | None = None,
 ) -> list[OpenedSearch]:
-    """Carry searches through the stages that their files ask for, or as far as they come in so many ``epochs``.
+    """Run the requested stages of the searches, or only the first ``epochs`` epochs.
 
-    They stay open, as a driver's that was killed.
+    The searches stay open, as after a killed driver.
     """
-    torch.set_num_threads(1)  # as a worker's
+    torch.set_num_threads(1)  # like a worker
     searches = [open_search(with_training_images(make_plan(parse_config(file), runs))) for file in files]
     console = Console(quiet=True)
     stages = searches[0].config.stages
@@ -64,7 +64,7 @@ def run_here(
 
 
 def _train(queue: TrialQueue, epochs: int | None) -> bool:
-    """Train all that the queue hands out, or so many epochs; whether that is all."""
+    """Train the trials of the queue, at most ``epochs`` epochs; return True if the queue is done."""
     running: list[tuple[RunningTrial, Training | CrossValidation]] = []
     while True:
         while len(running) < SLOTS and (trial := queue.next_trial()):

@@ -1,4 +1,4 @@
-"""A copy of a finished search of which one thing is changed."""
+"""A copy of a finished search in which a test changes a single thing."""
 
 import io
 import json
@@ -14,29 +14,29 @@ import yaml
 
 
 class Copied:
-    """The runs folder of a search, copied; each method changes something in it."""
+    """A copy of a search's runs folder, with methods that change its records."""
 
     def __init__(self, origin: Path, runs: Path, name: str = "small") -> None:
         shutil.copytree(origin, runs, ignore=shutil.ignore_patterns("trials"))
-        for trials in origin.glob("*/trials"):  # megabytes, which :meth:`write` puts beside and not into them
+        for trials in origin.glob("*/trials"):  # large files are hard links; :meth:`write` replaces them
             shutil.copytree(trials, runs / trials.relative_to(origin), copy_function=os.link)
         self.runs, self.path, self.name = runs, runs / name, name
 
     def sql(self, statement: str, *values: Any) -> None:
-        """Change the studies; something has to change."""
+        """Run a statement on the study database, which must change a row."""
         with sqlite3.connect(self.path / "study.db") as database:
             assert database.execute(statement, values).rowcount > 0, statement
         database.close()
 
     def ask(self, statement: str, *values: Any) -> Any:
-        """The first row that is found."""
+        """Return the first row of a query."""
         with sqlite3.connect(self.path / "study.db") as database:
             found = database.execute(statement, values).fetchone()
         database.close()
         return found
 
     def trial(self, study: str, number: int) -> int:
-        """The row of a trial."""
+        """Return the row id of a trial."""
         found = self.ask(
             "SELECT trial_id FROM trials JOIN studies USING (study_id) WHERE study_name = ? AND number = ?",
             f"{self.name}/{study}",
@@ -45,14 +45,14 @@ class Copied:
         return int(found[0])
 
     def last(self, study: str) -> int:
-        """The highest number of a study's trials."""
+        """Return the highest trial number of a study."""
         found = self.ask(
             "SELECT max(number) FROM trials JOIN studies USING (study_id) WHERE study_name = ?", f"{self.name}/{study}"
         )
         return int(found[0])
 
     def state(self, study: str, state: str) -> int:
-        """The number of the last trial of a study in a state."""
+        """Return the number of the last trial of a study in ``state``."""
         found = self.ask(
             "SELECT max(number) FROM trials JOIN studies USING (study_id) WHERE study_name = ? AND state = ?",
             f"{self.name}/{study}",
@@ -74,7 +74,7 @@ class Copied:
         self.attribute(study, number, f"epoch:{epoch:06d}", lambda record: {**record, **changes})
 
     def metric(self, study: str, number: int, epoch: int, name: str, value: float) -> None:
-        """Change what was measured after an epoch."""
+        """Change a metric of an epoch."""
         key = f"epoch:{epoch:06d}"
         self.attribute(study, number, key, lambda record: {**record, "metrics": {**record["metrics"], name: value}})
 
@@ -85,7 +85,7 @@ class Copied:
         self.sql("UPDATE study_user_attributes SET value_json = ? WHERE study_id = ? AND key = ?", text, row, key)
 
     def drop(self, study: str, number: int) -> None:
-        """Remove a trial with all that it has."""
+        """Remove a trial."""
         trial = self.trial(study, number)
         self.sql("DELETE FROM trials WHERE trial_id = ?", trial)
 
@@ -115,28 +115,28 @@ class Copied:
         path.write_text(yaml.safe_dump(content, sort_keys=False))
 
     def write(self, path: Path, content: bytes) -> None:
-        """Put another file in the place of one that the untouched search may share."""
+        """Replace a file that may be a hard link to the original."""
         path.unlink()
         path.write_bytes(content)
 
     @property
     def results(self) -> list[Path]:
-        """The results image by image."""
+        """The files of per-image results."""
         return sorted(self.path.glob("test/*/*@final-*.npz"))
 
     @property
     def models(self) -> list[Path]:
-        """The models that were scored."""
+        """The scored models."""
         return sorted(self.path.glob("trials/*@final/**/best.safetensors"))
 
     @property
     def rankings(self) -> list[Path]:
-        """How the models rank the test images."""
+        """The files of stored neighbours."""
         return sorted(self.path.glob("test/*/retrieval/*.npz"))
 
     @property
     def thumbnails(self) -> Path:
-        """The small pictures of test images."""
+        """The file of thumbnails."""
         (path,) = self.path.glob("test/*/thumbnails.npz")
         return path
 
@@ -151,7 +151,7 @@ class Copied:
         self.write(path, content.getvalue())
 
     def swap(self, first: Path, second: Path) -> None:
-        """Let two files change their places."""
+        """Swap the contents of two files."""
         contents = first.read_bytes(), second.read_bytes()
         assert contents[0] != contents[1]
         self.write(first, contents[1])

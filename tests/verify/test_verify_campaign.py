@@ -1,4 +1,4 @@
-"""A finished campaign, one of whose searches has folds, and what is changed in its own records."""
+"""``holdout verify`` on a finished campaign with a cross-validated search, and changes to the campaign's records."""
 
 import json
 from collections.abc import Callable
@@ -35,7 +35,7 @@ CONTENT: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runs folder of a campaign that is done; not to be changed."""
+    """The runs folder of a finished campaign; tests must not change it."""
     runs = tmp_path_factory.mktemp("campaign") / "runs"
     campaign = parse_campaign(CONTENT)
     folder = CampaignFolder(runs, campaign.name)
@@ -54,7 +54,7 @@ def verified(runs: Path, *more: str, code: int = 0) -> str:
     return done.stdout + plain(done.stderr)
 
 
-def test_nothing_is_found_in_a_campaign_that_nobody_touched(finished: Path) -> None:
+def test_an_untouched_campaign_passes(finished: Path) -> None:
     lines = verified(finished).splitlines()
     assert all(line.startswith("ok  ") for line in lines), lines
     for name in ("lot-fixed", "lot-folds", "lot-all"):
@@ -103,13 +103,13 @@ def test_a_value_of_a_fold_is_found(finished: Path, tmp_path: Path) -> None:
     assert "lot-folds/pnp trial 0" in verified(copied.runs, code=1).splitlines()[-1]
 
 
-def test_a_member_that_is_not_there_yet(finished: Path, tmp_path: Path) -> None:
+def test_a_missing_member_is_listed(finished: Path, tmp_path: Path) -> None:
     copied = Copied(finished, tmp_path / "runs", "lot")
     (copied.runs / "lot-all").rename(tmp_path / "gone")
     assert "--  lot-all: not there yet" in verified(copied.runs)
 
 
-def test_a_campaign_has_no_trial_to_train_again(finished: Path) -> None:
+def test_a_campaign_cannot_be_retrained(finished: Path) -> None:
     assert "--retrain: lot is a campaign" in verified(finished, "--retrain", "pnp:0", code=2)
 
 

@@ -1,4 +1,4 @@
-"""A search whose confirmations validate on two splits of the training classes is recomputed."""
+"""``holdout verify`` on a search that confirms on two splits of the training classes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A search that is scored by superclasses, from its trials to its test, and recomputed."""
+"""A search with superclass metrics, from its trials to its test, and ``holdout verify`` on it."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ METRICS = ["nmi_super", "f1_super"]
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runs folder of a search on products of two kinds, chosen by one of the metrics."""
+    """The runs folder of a search on products of two superclasses, with a superclass metric as objective."""
     root = make_sop(tmp_path_factory.mktemp("sop"), classes_per_half=8, images_per_class=6)
     runs = tmp_path_factory.mktemp("finished") / "runs"
     content = small_search(
@@ -35,24 +35,24 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return runs
 
 
-def test_the_test_says_what_scikit_learn_says_of_the_products_kinds(runs: Path) -> None:
+def test_scores_agree_with_scikit_learn(runs: Path) -> None:
     (opening,) = json.loads((runs / "small" / "test.json").read_text())["openings"]
     assert len(opening["scores"]) == 2
     for model in opening["scores"]:
         with np.load(runs / "small" / "test" / opening["id"] / model["per_image"]) as content:
-            folders = [key.partition("_final/")[0] for key in content["keys"].tolist()]  # a kind has a folder
+            folders = [key.partition("_final/")[0] for key in content["keys"].tolist()]  # one folder per superclass
             clusters = content["clusters_super"]
         assert len(set(folders)) == len(set(clusters.tolist())) == 2
         assert model["metrics"]["nmi_super"] == pytest.approx(normalized_mutual_info_score(folders, clusters))
         assert 0 <= model["in_small_galleries"] <= 1
 
 
-def test_it_is_recomputed_and_trained_again(runs: Path) -> None:
+def test_it_passes_and_retrains(runs: Path) -> None:
     lines = holdout_here("verify", "small", "--runs", runs, "--retrain", "pnp:0").stdout.splitlines()
     assert all(line.startswith("ok  ") for line in lines), lines
 
 
-def test_products_that_changed_their_kind_are_found(runs: Path) -> None:
+def test_changed_superclasses_are_found(runs: Path) -> None:
     config = (runs / "small" / "search.yaml").read_text()
     root = Path(next(line.partition("root: ")[2] for line in config.splitlines() if "root: /" in line))
     path = root / "Ebay_test.txt"

@@ -1,4 +1,4 @@
-"""A search on vehicles whose test has three lists: each model is scored on each of them, and recomputed.
+"""A search on a data set with three test lists: every model is scored and verified on each list.
 
 Shapes: N test images.
 """
@@ -24,13 +24,13 @@ METRICS = ["recall_at_1", "map_at_r", "recall_at_1-small", "map_at_r-small", "re
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve vehicles to test: four of them in the small list, eight in the medium one, all in the large one."""
+    """Twelve test vehicles: four in the small list, eight in the medium list, all in the large list."""
     return make_vehicleid(tmp_path_factory.mktemp("vehicles"), classes_per_half=12, images_per_class=4)
 
 
 @pytest.fixture(scope="module")
 def runs(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runs folder of a search; not to be changed."""
+    """The runs folder of a finished search; every test restores it."""
     runs = tmp_path_factory.mktemp("finished") / "runs"
     content = small_search(
         root,
@@ -52,7 +52,7 @@ def vehicles_of(root: Path, name: str) -> set[str]:
 
 
 def test_one_training_is_scored_on_three_lists(runs: Path, root: Path) -> None:
-    """Against plain loops over the neighbours that were kept: the nearest one that is in the list."""
+    """Compare with plain loops over the stored neighbours: the nearest one in the list decides."""
     (opening,) = json.loads((runs / "small" / "test.json").read_text())["openings"]
     assert len(opening["scores"]) == 2
     test = json.loads((runs / "small" / "split.json").read_text())["test"]
@@ -80,7 +80,7 @@ def test_one_training_is_scored_on_three_lists(runs: Path, root: Path) -> None:
         assert model["metrics"]["recall_at_1-small"] >= model["metrics"]["recall_at_1"], "a smaller gallery is easier"
 
 
-def test_classes_of_a_list_are_what_its_differences_are_tested_on(runs: Path) -> None:
+def test_a_subset_is_compared_on_its_classes(runs: Path) -> None:
     folder = RunFolder(runs, "small")
     counts = {
         metric: [entry.counts_C.tolist() for entry in class_scores(folder, metric)]

@@ -63,7 +63,7 @@ def check_confirmations(records: Records) -> Iterator[Check]:
 
 
 def stored_selection(folder: RunFolder) -> Selection | None:
-    """Return the frozen selection; None if there is none yet.
+    """Return the frozen selection; None before the choice.
 
     Raises:
         Mistakes: its digest does not match.
