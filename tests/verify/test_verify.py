@@ -207,7 +207,13 @@ STUDIES: dict[str, tuple[Change, str]] = {
     ),
     "a seed": (lambda c: c.attribute("pnp", 2, "seed", lambda seed: seed + 1), "pnp trial 2 seed"),
     "swapped seeds": (_swap_seeds("pnp"), "pnp trial 0 seed"),
-    "a parameter": (_column("trial_params", "param_value = 0.0123", "pnp", 2), "selection.json studies"),
+    "a parameter": (
+        lambda c: c.sql(
+            "UPDATE trial_params SET param_value = 0.0123 WHERE trial_id = ? AND param_name = 'temperature'",
+            c.trial("pnp", 2),
+        ),
+        "selection.json studies",
+    ),
     "a range": (
         lambda c: c.sql(
             "UPDATE trial_params SET distribution_json = replace(distribution_json, '\"high\": ', '\"high\": 1')"
@@ -393,7 +399,7 @@ FILES: dict[str, tuple[Change, str]] = {
     "missing thumbnails": (lambda c: c.thumbnails.unlink(), "thumbnails.npz: the file is missing"),
     "a model": (lambda c: c.write(c.models[0], c.models[0].read_bytes()[:-1] + b"!"), "model_sha256"),
     "swapped models": (lambda c: c.swap(*c.models[:2]), "model_sha256"),
-    "a missing model": (lambda c: c.models[0].unlink(), "is gone"),
+    "a missing model": (lambda c: c.models[0].unlink(), "is missing"),
     "a mean": (
         lambda c: c.json("summary.json", lambda s: s["losses"]["pnp"]["confirmed"].update(mean=0.99)),
         "summary.json losses pnp confirmed mean",
