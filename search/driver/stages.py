@@ -34,7 +34,6 @@ Wanted = Sequence[tuple[Mapping[str, Value], dict[str, Any]]]
 """Trials to enqueue: parameters and user attributes."""
 
 
-
 # Stages
 
 
