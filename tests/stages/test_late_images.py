@@ -54,7 +54,7 @@ def openings(runs: Path) -> list[dict[str, Any]]:
     ]  # the other entries list the images that were read
 
 
-def test_a_search_warns_of_damaged_test_images_and_runs(images: Path, file: Path, tmp_path: Path) -> None:
+def test_a_search_warns_of_broken_test_images_and_runs(images: Path, file: Path, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     assert "damaged" not in plain(holdout_here("run", file, "--runs", tmp_path / "whole", *CHOSEN).stderr)
     cut_off(images / "class-09" / "03.png")
