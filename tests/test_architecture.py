@@ -32,7 +32,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "driver": {
         "doctor", "models", "pipeline", "progress_view", "removal", "stages", "start", "start_up", "submission",
-        "synchronise", "verify.records", "verify.retraining", "verify.verify",
+        "synchronise", "verify.records", "verify.verify",
     },
     "campaigns": set(),
     "cli": set(),

@@ -174,8 +174,7 @@ def _checks(runs: Path, name: str, retrain: str | None) -> "Iterator[Check]":
             _refuse_running(RunFolder(runs, search))
         yield from verify_campaign(folder)
         return
-    from search.driver.verify.retraining import Retraining
-    from search.driver.verify.verify import verify as verify_search
+    from search.driver.verify.verify import Retraining, verify as verify_search
 
     run = existing_run(runs, name)
     _refuse_running(run)

@@ -12,7 +12,7 @@ import pytest
 from support.commands import holdout_here, plain
 from support.made_search import frozen_selection, made_search
 
-from search.driver.described import loss_run
+from search.driver.synchronise import loss_run
 from search.plan.runs import RunFolder
 from search.report.comparison import compare
 from search.report.comparison_tables import as_csv, headline_tables, text_tables

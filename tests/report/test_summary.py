@@ -12,8 +12,8 @@ from support.driving import train
 from support.summaries import made_loss, made_summary
 
 from search.config.search_config import parse_config
-from search.driver.described import loss_run, search_run
 from search.driver.stages import confirm_stages, final_stage, freeze, noise_stage, search_stage
+from search.driver.synchronise import loss_run, search_run
 from search.plan.make_plan import make_plan
 from search.plan.runs import RunFolder
 from search.plan.search import OpenedSearch, open_search

@@ -26,9 +26,8 @@ from support.finished_search import run_here
 from support.services import MlflowServer, free_port
 
 import holdout
-from search.driver.described import described_models
 from search.driver.stages import recorded_outcome
-from search.driver.synchronise import make_projection, register, synchronise
+from search.driver.synchronise import described_models, make_projection, register, synchronise
 from search.plan.search import OpenedSearch
 from search.tracking.client import downloaded_model, open_client
 from search.tracking.described import DescribedModel, Registration
