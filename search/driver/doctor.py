@@ -20,7 +20,8 @@ from search.config.engines import ENGINES, engine_name
 from search.config.search_config import SearchConfig
 from search.config.sections import ResourcesSection
 from search.driver.disk_needs import disk_needs, limit_warnings, numbers_of, slots_here, spaces_of
-from search.engines.base import CheckResult, NoEngine, make_engine
+from search.engines import NoEngine
+from search.engines.base import CheckResult, make_engine
 from search.engines.capacity import PIPES, Node, at_once, fitting, mps_daemon, too_tight, trials_on, wanted
 from search.plan.make_plan import make_plan
 from search.plan.plan import Plan

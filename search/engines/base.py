@@ -14,13 +14,8 @@ from search.config.sections import ResourcesSection
 from search.engines.waiting import FLOOR_S, Silences
 from search.study import RunningTrial, TrialQueue
 from trainables.data.store.spec import StoreSpec
-from trainables.mistakes import Failure
 from trainables.spec import TrialSpec
 from trainables.training.attempt import Worker
-
-
-class NoEngine(Failure):
-    """An engine that cannot be started or reached."""
 
 
 @dataclass(frozen=True, kw_only=True)

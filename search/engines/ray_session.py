@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from search.engines.base import NoEngine
+from search.engines import NoEngine
 
 logger = logging.getLogger(__name__)
 

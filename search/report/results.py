@@ -378,6 +378,8 @@ class Summary(Result):
                 f"{path} was written by another version: its format is {json.dumps(found)} and this version reads "
                 f"{FORMAT}; {again}."
             )
+        if not isinstance(content.get("losses"), dict):
+            raise Mistakes(f"{path} is damaged (losses: must be an object; it is {content.get('losses')!r}); {again}.")
         try:
             _rows_from_stored(content)
         except (KeyError, TypeError, AttributeError) as error:

@@ -71,6 +71,7 @@ def assert_complete(trials: list[FrozenTrial]) -> None:
 
 
 def test_two_slots_train_two_trials_at_once_and_are_reused(run: Run, folder: Path) -> None:
+    (folder / "meet").touch()
     assert_complete(run())
     trained = epochs(folder)
     assert len({process for _, process, _ in trained}) == 2
@@ -90,7 +91,7 @@ def test_a_trial_whose_worker_ends_is_retried(
     assert [epoch for _, _, epoch in epochs(folder)].count(1) == 5, "one of four trials is trained again"
     (message,) = [message for message in caplog.messages if "was lost" in message]
     assert said in message
-    assert message.endswith("is tried again.")
+    assert message.endswith("retrying.")
 
 
 class Killer(TrialListener):

@@ -56,7 +56,7 @@ COMMANDS = [
     (["run", "row.yaml", "--set", "search.storage=sqlite:///other.db"], "search.storage: other.db is the database of another program (it has the tables bookmarks, but not studies); name another file."),
     (["run", "row.yaml", "--set", "tracking.uri=sqlite:///other.db"], "tracking.uri: other.db is the database of another program (it has the tables bookmarks, but not experiments); name another file."),
     (["campaign", "row.yaml"], "row.yaml is a single search; run it with `holdout run row.yaml`."),
-    (["campaign", "row.yaml", "--output", "x.pdf"], "--output x.pdf: the file's suffix says its format and must be one of .csv, .md, .tex; it is '.pdf'."),
+    (["campaign", "row.yaml", "--output", "x.pdf"], "--output x.pdf: the suffix of the file is its format and must be one of .csv, .md, .tex; it is '.pdf'."),
     (["status", ".."], "There is no search '..' in runs; there is: none yet."),
     (["status", "a\0b"], r"There is no search 'a\x00b' in runs"),
     (["status", "\x1b[31mx"], r"There is no search '\x1b[31mx' in runs"),

@@ -85,7 +85,7 @@ ROWS = [
     ("selection.json", written(b"{}"), COMPARE, "selection.json is damaged, or another version wrote it (KeyError: 'digest'); restore it, use that version"),
     ("selection.json", written(DEEP), COMPARE, "selection.json is damaged, or another version wrote it (RecursionError: "),
     ("selection.json", in_json(future=1), COMPARE, "selection.json is damaged, or another version wrote it (TypeError: "),
-    ("selection.json", in_json(rule="mine"), COMPARE, "selection.json was changed after it was frozen (its digest does not fit); restore it"),
+    ("selection.json", in_json(rule="mine"), COMPARE, "selection.json was changed after it was frozen (its digest does not match); restore it"),
     ("summary.json", written(b"garbage"), COMPARE, "summary.json is damaged (Expecting value: line 1 column 1 (char 0)); `holdout run` with the search's file writes it again"),
     ("summary.json", written(DEEP), COMPARE, "summary.json is damaged ("),
     ("summary.json", written(b"[]"), COMPARE, "its format is null and this version reads 2"),

@@ -142,7 +142,7 @@ PARTS = [
     ("dataset: {name: glyphs, cache: /dev/null}", "dataset.cache: /dev/null cannot be written to; name a folder of your own."),
     ("model: {backbone: resnet5}", "it is 'resnet5' (did you mean resnet50?)."),
     ("model: {backbone: 'os:system'}", "The backbone 'os:system' must be a class or function that builds a module"),
-    ("model: {weights: nope}", "no file. Give a file, 'imagenet' or null."),
+    ("model: {weights: nope}", "not a file. Give a file, 'imagenet' or null."),
     ("model: {weights: /etc/passwd}", "The weights in /etc/passwd cannot be read: "),
     ("metrics: {validation: []}", "metrics.validation: must have at least one entry; it is []."),
     ("metrics: {validation: [recal_at_1]}", "metrics.validation: recal_at_1 is not known (did you mean recall_at_1?)"),

@@ -80,7 +80,7 @@ def test_the_test_stage_succeeds_with_restored_images(finished: FinishedSearch) 
 def test_a_second_scoring_is_refused_and_shows_the_first(finished: FinishedSearch) -> None:
     openings = (finished.runs / "test_openings.jsonl").read_text()
     refusal = holdout_here("test", "small", "--runs", finished.runs, code=2)
-    assert "were opened before" in plain(refusal.stderr)
+    assert "were already opened" in plain(refusal.stderr)
     assert "losses, default and tuned" in refusal.stdout
     assert (finished.runs / "test_openings.jsonl").read_text() == openings
     assert "needs a reason" in plain(

@@ -14,7 +14,10 @@ from trainables.mistakes import Failure
 
 
 class MadeUpWorker:
-    """Reports an epoch a step; a file ``dies`` or ``hangs`` in the runs folder makes the next second epoch do so."""
+    """Reports an epoch a step; files in the search's folder change that.
+
+    ``dies`` or ``hangs`` makes the next second epoch do so; with ``meet`` first epochs wait for another process's.
+    """
 
     def __init__(self, *, cpus: float, gpus: int) -> None:
         self._epochs: dict[str, int] = {}
@@ -40,6 +43,8 @@ class MadeUpWorker:
         time.sleep(0.05)
         with (folder / "epochs").open("a") as log:
             log.write(f"{Path(directory).name} {os.getpid()} {epoch}\n")
+        while epoch == 1 and (folder / "meet").exists() and len(_processes(folder / "epochs")) < 2:
+            time.sleep(0.05)
         if epoch == 2:
             for name in ("dies", "hangs"):
                 if (folder / name).exists():
@@ -47,6 +52,10 @@ class MadeUpWorker:
                     os.kill(os.getpid(), signal.SIGKILL if name == "dies" else signal.SIGSTOP)
         last = self._specs[directory].training.epochs
         return {"directory": directory, "records": [record(epoch, epoch / 10)], "finished": epoch == last}
+
+
+def _processes(log: Path) -> set[str]:
+    return {line.split()[1] for line in log.read_text().splitlines()}
 
 
 class MadeUpLocal(Local):
