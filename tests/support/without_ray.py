@@ -1,11 +1,11 @@
-"""Whole searches and campaigns in this process, without MLflow: trainings and scores are made up."""
+"""Engines for whole commands in this process, with made-up or real trainings, and commands without MLflow."""
 
 import hashlib
 import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ import torch
 from support.driving import record
 
 from search.engines.base import Engine
+from search.engines.in_process import InProcess
 from search.selection.retrieval_file import FOLDER, Scoring
 from search.selection.scoring import retrieval_of
 from search.study.queued import RunningTrial
@@ -23,10 +24,18 @@ CHECKPOINT = "attempt-1/best.safetensors"
 
 
 class MadeUp(Engine):
-    """One slot whose trainings and scores are made up; ``scored`` lists the tasks of every scoring."""
+    """One slot whose trainings and scores are made up; a search file selects it by :data:`MADE_UP`.
+
+    Attributes:
+        scored: the tasks of every scoring.
+        before_trial: called with every trial before its first epoch.
+        after_run: called when the last trial has ended, before the test classes are scored.
+    """
 
     title = "nothing"
-    scored: list[Scoring]
+    scored: ClassVar[list[Scoring]] = []
+    before_trial: ClassVar[Callable[[RunningTrial], None]] = staticmethod(lambda trial: None)
+    after_run: ClassVar[Callable[[], None]] = staticmethod(lambda: None)
 
     @contextmanager
     def session(self) -> Iterator[None]:
@@ -37,6 +46,7 @@ class MadeUp(Engine):
 
     def run(self, queue: TrialQueue, concurrent: int) -> None:
         while job := queue.next_trial():
+            self.before_trial(job)
             path = Path(job.spec.directory) / CHECKPOINT
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"")
@@ -45,34 +55,39 @@ class MadeUp(Engine):
                 made = {**record(epoch, _value(job, epoch)), "checkpoint": CHECKPOINT}
                 if not queue.on_trial_result(job, {"records": [made], "finished": epoch == last}):
                     break
+        self.after_run()
 
     def map(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
         self.scored.extend(arguments)
         return [_scores(task) for task in arguments]
 
 
-def without_ray(monkeypatch: pytest.MonkeyPatch) -> list[Scoring]:
-    """Let commands in this process use :class:`MadeUp` and no MLflow; return the list of every scoring."""
-    engine = type("MadeUp", (MadeUp,), {"scored": []})
-    use(monkeypatch, engine)
-    scored: list[Scoring] = engine.scored
-    return scored
+class TrainsHere(InProcess):
+    """Real trainings in this process; ``on_start`` is called before the images are decoded."""
+
+    on_start: ClassVar[Callable[[], None]] = staticmethod(lambda: None)
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.on_start()
 
 
-def use(monkeypatch: pytest.MonkeyPatch, engine: Callable[..., Engine]) -> None:
-    """Let commands in this process use an engine, whatever their search files name, and no MLflow."""
-    monkeypatch.setattr("search.driver.pipeline.make_engine", engine)
-    monkeypatch.setattr("search.driver.pipeline.make_projection", lambda plan: None)
-    monkeypatch.setattr("search.driver.pipeline.Tracker", NoTracker)
-    monkeypatch.setattr("search.driver.pipeline._synchronised", lambda *_: "MLflow is not asked.")
+MADE_UP = {"engine": f"{MadeUp.__module__}:MadeUp"}
+TRAINS_HERE = {"engine": f"{TrainsHere.__module__}:TrainsHere"}
 
 
-class NoTracker:
-    def __init__(self, _: Any) -> None:
-        pass
+def without_mlflow(patch: pytest.MonkeyPatch) -> list[Scoring]:
+    """Let commands in this process write nothing to MLflow; return the list of every scoring of :class:`MadeUp`."""
+    patch.setattr("search.driver.pipeline.make_projection", lambda plan: NoProjection())
+    MadeUp.scored.clear()
+    return MadeUp.scored
+
+
+class NoProjection:
+    """A projection that keeps nothing."""
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *_: True
+        return lambda *given: None
 
 
 def _value(job: RunningTrial, epoch: int) -> float:
