@@ -1,4 +1,4 @@
-"""Engines for whole commands in this process, with made-up or real trainings, and commands without MLflow."""
+"""An engine for whole commands in this process whose trainings are made up, and commands without MLflow."""
 
 import hashlib
 import io
@@ -13,7 +13,6 @@ import torch
 from support.driving import record
 
 from search.engines.base import Engine
-from search.engines.in_process import InProcess
 from search.selection.retrieval_file import FOLDER, Scoring
 from search.selection.scoring import retrieval_of
 from search.study.queued import RunningTrial
@@ -24,18 +23,14 @@ CHECKPOINT = "attempt-1/best.safetensors"
 
 
 class MadeUp(Engine):
-    """One slot whose trainings and scores are made up; a search file selects it by :data:`MADE_UP`.
+    """One slot whose trainings and scores are made up.
 
     Attributes:
         scored: the tasks of every scoring.
-        before_trial: called with every trial before its first epoch.
-        after_run: called when the last trial has ended, before the test classes are scored.
     """
 
     title = "nothing"
     scored: ClassVar[list[Scoring]] = []
-    before_trial: ClassVar[Callable[[RunningTrial], None]] = staticmethod(lambda trial: None)
-    after_run: ClassVar[Callable[[], None]] = staticmethod(lambda: None)
 
     @contextmanager
     def session(self) -> Iterator[None]:
@@ -55,25 +50,17 @@ class MadeUp(Engine):
                 made = {**record(epoch, _value(job, epoch)), "checkpoint": CHECKPOINT}
                 if not queue.on_trial_result(job, {"records": [made], "finished": epoch == last}):
                     break
-        self.after_run()
+
+    def before_trial(self, job: RunningTrial) -> None:
+        """Do nothing; a subclass may fail here."""
 
     def map(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
         self.scored.extend(arguments)
         return [_scores(task) for task in arguments]
 
 
-class TrainsHere(InProcess):
-    """Real trainings in this process; ``on_start`` is called before the images are decoded."""
-
-    on_start: ClassVar[Callable[[], None]] = staticmethod(lambda: None)
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.on_start()
-
-
 MADE_UP = {"engine": f"{MadeUp.__module__}:MadeUp"}
-TRAINS_HERE = {"engine": f"{TrainsHere.__module__}:TrainsHere"}
+"""The ``resources`` of a search file that selects :class:`MadeUp`."""
 
 
 def without_mlflow(patch: pytest.MonkeyPatch) -> list[Scoring]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from support.own_parts import Greys
+from support.small_training import worker_of
 from support.stores import PLACES, place
-from support.trained_here import worker_of
 
 from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
