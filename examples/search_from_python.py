@@ -6,10 +6,11 @@ It compares two losses, one of them user-defined, on images drawn by the program
 """
 
 import sys
+from typing import Any
 
 import holdout
 
-CONTENT = {
+CONTENT: dict[str, Any] = {
     "name": "from-python",
     "dataset": {"name": "glyphs"},
     "training": {"epochs": 4},
@@ -20,10 +21,10 @@ CONTENT = {
 }
 
 
-def main(runs: str | None = None) -> holdout.Search:
-    """Run or resume the search in the folder ``runs``, and print its results."""
+def main(runs: str | None = None, content: dict[str, Any] = CONTENT) -> holdout.Search:
+    """Run or resume the search ``content`` in the folder ``runs``, and print its results."""
     search = holdout.run(
-        CONTENT,
+        content,
         runs=runs,
         on_epoch=lambda study, number, record: print(study, number, record["epoch"], record["metrics"]["map_at_r"]),
     )

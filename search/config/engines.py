@@ -20,7 +20,7 @@ _ROWS = {
 
 ENGINES: PartTable[Any, PartRow] = PartTable("engine", _ROWS, base="search.engines.base:Engine")
 
-_DEVICES = Path("/dev")
+DEVICES = Path("/dev")
 
 
 def known_engine(name: str) -> str:
@@ -38,7 +38,7 @@ def known_engine(name: str) -> str:
     )
 
 
-def engine_name(engine: str, gpus_per_trial: float) -> str:
+def engine_name(engine: str, gpus_per_trial: float, devices: Path = DEVICES) -> str:
     """Resolve ``resources.engine``.
 
     ``auto`` is ``local`` where one machine without a GPU is all there is: no ``RAY_ADDRESS``, no NVIDIA device, and
@@ -47,6 +47,6 @@ def engine_name(engine: str, gpus_per_trial: float) -> str:
     """
     if engine != AUTO:
         return engine
-    if os.environ.get("RAY_ADDRESS") or gpus_per_trial or any(_DEVICES.glob("nvidia[0-9]*")):
+    if os.environ.get("RAY_ADDRESS") or gpus_per_trial or any(devices.glob("nvidia[0-9]*")):
         return "ray"
     return "local"

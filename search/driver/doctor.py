@@ -338,9 +338,14 @@ def _gigabytes(count: int) -> str:
     return f"{count / 1e9:.1f} GB"
 
 
-def examine(config: SearchConfig | None, runs: Path) -> Iterator[CheckResult]:
+def examine(
+    config: SearchConfig | None,
+    runs: Path,
+    machine_checks: Sequence[Callable[[], Iterator[CheckResult]]] = MACHINE_CHECKS,
+    search_checks: Sequence[Callable[[Plan], Iterator[CheckResult]]] = SEARCH_CHECKS,
+) -> Iterator[CheckResult]:
     """Every check of this machine, and those of a search where one is named."""
-    for check in MACHINE_CHECKS:
+    for check in machine_checks:
         yield from check()
     if config is None:
         return
@@ -353,5 +358,5 @@ def examine(config: SearchConfig | None, runs: Path) -> Iterator[CheckResult]:
     addresses = {"storage": config.search.storage, "tracking": config.tracking.uri}
     for check_name, address in addresses.items():
         yield CheckResult(check=check_name, state="ok", found=address or "a file in the runs folder")
-    for of_search in SEARCH_CHECKS:
+    for of_search in search_checks:
         yield from of_search(plan)

@@ -68,10 +68,11 @@ def hold(plans: Sequence[Plan]) -> Iterator[None]:
 
 
 @contextmanager
-def only_driver_of(searches: Sequence[str], storage: str) -> Iterator[None]:
+def only_driver_of(searches: Sequence[str], storage: str, look_s: float = LOOK_S) -> Iterator[None]:
     """Lock ``searches`` for this process in their PostgreSQL database ``storage``.
 
-    A restarted server has lost the locks. They are taken again; if another driver was faster, this one is interrupted.
+    A restarted server has lost the locks. They are taken again within ``look_s``; if another driver was
+    faster, this one is interrupted.
 
     Raises:
         Mistakes: another process has locked one of them.
@@ -81,7 +82,9 @@ def only_driver_of(searches: Sequence[str], storage: str) -> Iterator[None]:
     engine = sqlalchemy.create_engine(storage, connect_args=arguments, poolclass=sqlalchemy.pool.NullPool)
     connection = _take(engine, searches)
     done = threading.Event()
-    keeper = threading.Thread(target=_keep, args=(engine, connection, searches, done), name="driver lock", daemon=True)
+    keeper = threading.Thread(
+        target=_keep, args=(engine, connection, searches, look_s, done), name="driver lock", daemon=True
+    )
     keeper.start()
     try:
         yield
@@ -113,10 +116,12 @@ def _release(connection: Connection) -> None:
         connection.execute(_FREE)
 
 
-def _keep(engine: sqlalchemy.Engine, connection: Connection, searches: Sequence[str], done: threading.Event) -> None:
+def _keep(
+    engine: sqlalchemy.Engine, connection: Connection, searches: Sequence[str], look_s: float, done: threading.Event
+) -> None:
     """Keep the locks until ``done`` is set."""
     held: Connection | None = connection
-    while not done.wait(LOOK_S):
+    while not done.wait(look_s):
         try:
             held = held or _take(engine, searches)
             held.execute(sqlalchemy.text("SELECT 1"))
@@ -169,8 +174,9 @@ class Phases(TrialListener):
 class _Background:
     """A call in a daemon thread, with the progress of the images that it decodes."""
 
-    def __init__(self, call: Callable[[], None], images: Sequence[StoreProgress]) -> None:
+    def __init__(self, call: Callable[[], None], images: Sequence[StoreProgress], stall_s: float = STALL_S) -> None:
         self._call = call
+        self._stall_s = stall_s
         self._images = images
         self._error: BaseException | None = None
         self._thread = Thread(target=self._run, daemon=True)
@@ -183,17 +189,17 @@ class _Background:
             self._error = error
 
     def wait(self) -> None:
-        """Wait for the call, with a warning for every :data:`STALL_S` without progress; raise its exception."""
-        self._thread.join(STALL_S)
+        """Wait for the call, with a warning for every ``stall_s`` without progress; raise its exception."""
+        self._thread.join(self._stall_s)
         while self._thread.is_alive():
             silent_s = time.monotonic() - max(images.heard for images in self._images)
-            if silent_s >= STALL_S:
+            if silent_s >= self._stall_s:
                 logger.warning(
                     "No image was decoded for %.0f minutes. See whether the disk or network of the images answers "
                     "(dataset.root), and whether another process that decodes them stands still (dataset.cache).",
                     silent_s / 60,
                 )
-            self._thread.join(STALL_S)
+            self._thread.join(self._stall_s)
         if self._error is not None:
             raise self._error
 

@@ -149,14 +149,14 @@ def _end_half_started(ray: ModuleType) -> None:
 
 
 @contextmanager
-def watched_head(address: str) -> Iterator[None]:
+def watched_head(address: str, every_s: float = EVERY_S) -> Iterator[None]:
     """Warn when nothing listens any more at ``address``, the address of the cluster's GCS.
 
     Ray ends a driver whose GCS is away for ``RAY_gcs_rpc_server_reconnect_timeout_s`` (60) with code 1, in C++ and
     without any Python handler, so the advice has to be printed before.
     """
     over = threading.Event()
-    watch = threading.Thread(target=_watch, args=(address, over), name="head", daemon=True)
+    watch = threading.Thread(target=_watch, args=(address, every_s, over), name="head", daemon=True)
     watch.start()
     try:
         yield
@@ -165,9 +165,9 @@ def watched_head(address: str) -> Iterator[None]:
         watch.join()
 
 
-def _watch(address: str, over: threading.Event) -> None:
+def _watch(address: str, every_s: float, over: threading.Event) -> None:
     misses = 0
-    while not over.wait(EVERY_S):
+    while not over.wait(every_s):
         misses = 0 if _listens(address) else misses + 1
         if misses == 2:
             logger.warning(

@@ -107,16 +107,17 @@ class Share:
     Running trials are not interrupted: a smaller share is reached as trials end.
     """
 
-    def __init__(self, workers: int, drivers: Callable[[], int]) -> None:
+    def __init__(self, workers: int, drivers: Callable[[], int], look_s: float = SHARE_LOOK_S) -> None:
         self._workers = workers
         self._drivers = drivers
+        self._look_s = look_s
         self._known = 1
         self._looked = float("-inf")
 
     @property
     def workers(self) -> int:
-        """This driver's share, at least one; counts the drivers every :data:`SHARE_LOOK_S`."""
-        if time.monotonic() - self._looked > SHARE_LOOK_S:
+        """This driver's share, at least one; counts the drivers every ``look_s``."""
+        if time.monotonic() - self._looked > self._look_s:
             self._looked = time.monotonic()
             self._note(max(1, self._drivers()))
         return max(1, self._workers // self._known)

@@ -62,13 +62,19 @@ def sampled_queries(keys: Sequence[str], most: int) -> NDArray[np.int32]:
     return np.fromiter(chosen, dtype=np.int32)
 
 
-def map_images(keys: Sequence[str], labels_N: NDArray[np.int64], class_names: Sequence[str]) -> NDArray[np.int32]:
-    """Return the images of a map, ascending: the first :data:`IMAGES` of the first :data:`CLASSES` classes, by digests.
+def map_images(
+    keys: Sequence[str],
+    labels_N: NDArray[np.int64],
+    class_names: Sequence[str],
+    classes: int = CLASSES,
+    images: int = IMAGES,
+) -> NDArray[np.int32]:
+    """Return the images of a map, ascending: the first ``images`` of the first ``classes`` classes, by digests.
 
     ``labels_N`` are positions in ``class_names``.
     """
     order_N = np.asarray(in_digest_order(keys), dtype=np.int64)
-    of_class = [order_N[labels_N[order_N] == label][:IMAGES] for label in in_digest_order(class_names)[:CLASSES]]
+    of_class = [order_N[labels_N[order_N] == label][:images] for label in in_digest_order(class_names)[:classes]]
     return np.sort(np.concatenate(of_class)).astype(np.int32)
 
 

@@ -40,6 +40,7 @@ class CampaignRun:
             selection={"finalists": 1, "seeds": 1},
             final={"seeds": SEEDS},
             stages=["noise", "search", "select", "test"],
+            resources={"engine": "ray"},
         )
         del base["name"]
         self.content = {

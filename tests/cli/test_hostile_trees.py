@@ -19,7 +19,7 @@ from conftest import draw_folder, small_search
 from scipy.io import loadmat, savemat
 from support.commands import holdout_here, plain, write_search
 from support.trees import WRITERS, make_tree
-from support.without_ray import without_ray
+from support.without_ray import MADE_UP
 
 from trainables.data.sets.folders import Folder
 from trainables.mistakes import Mistakes
@@ -476,11 +476,8 @@ def test_a_search_over_a_hostile_folder_creates_nothing(name: str, tmp_path: Pat
     assert {path for path in tmp_path.rglob("*") if path.parent != root} == before
 
 
-def test_a_search_over_hostile_images_names_them_all_and_creates_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_over_hostile_images_names_them_all_and_creates_nothing(tmp_path: Path) -> None:
     """A pipe without a writer and an endless device do not block."""
-    without_ray(monkeypatch)
     root, cache = draw_folder(tmp_path / "images", images=5), tmp_path / "cache"
     training, test = root / "class-00", root / "class-15"
     for held in (training, test):
@@ -491,7 +488,7 @@ def test_a_search_over_hostile_images_names_them_all_and_creates_nothing(
         (held / "e.jpg").touch()
         (held / "f\n\x1b[2J.jpg").write_text("<html>")
     dataset = {"name": "folder", "root": str(root), "cache": str(cache)}
-    file = write_search(tmp_path / "small.yaml", small_search(root, dataset=dataset))
+    file = write_search(tmp_path / "small.yaml", small_search(root, dataset=dataset, resources=MADE_UP))
     told = refused("run", file, "--runs", tmp_path / "runs")
     assert told.splitlines()[-1] == (
         "6 of 46 images cannot be read: class-00/a.jpg (a pipe, not a file); class-00/b.jpg (a device, not a file); "

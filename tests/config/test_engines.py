@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from search.config import engines
 from search.config.engines import engine_name
 from search.config.search_config import parse_config
 from search.config.sections import ResourcesSection
@@ -29,10 +28,9 @@ def test_auto_is_ray_wherever_there_is_a_cluster_or_a_gpu(
     address: str, gpus: float, devices: tuple[str, ...], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", address)
-    monkeypatch.setattr(engines, "_DEVICES", tmp_path)
     for device in devices:
         (tmp_path / device).touch()
-    assert engine_name("auto", gpus) == name
+    assert engine_name("auto", gpus, tmp_path) == name
     assert engine_name("in_process", gpus) == "in_process"
 
 

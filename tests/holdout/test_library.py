@@ -20,15 +20,11 @@ from trainables.losses import LOSSES
 Files = Callable[..., dict[str, Any]]
 
 
-@pytest.mark.usefixtures("on_nodes")
-def test_a_search_is_run_followed_opened_and_extended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_search_is_run_followed_opened_and_extended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A smaller version of the example runs its first stage, is extended, and is then run in full."""
     smaller = {"training": {"epochs": 2}, "search": {"trials": 1}, "final": {"seeds": 1}, "selection": {"seeds": 1}}
-    for section, values in smaller.items():
-        monkeypatch.setitem(search_from_python.CONTENT, section, values)
-    content, epochs = search_from_python.CONTENT, []
+    content: dict[str, Any] = {**search_from_python.CONTENT, **smaller, "resources": {"engine": "in_process"}}
+    epochs = []
     search = holdout.run(
         content,
         {"stages": ["search"]},
@@ -51,11 +47,10 @@ def test_a_search_is_run_followed_opened_and_extended(
     assert search.summary.losses["proxy_anchor"].trials.complete == 1
     assert search.summary.losses["proxy_anchor"].test is None
 
-    monkeypatch.setitem(content, "search", {"trials": 2, "pruner": "none"})
     with pytest.raises(holdout.Mistakes, match=r"search\.pruner"):
-        holdout.run(content, runs=tmp_path, quiet=True)
-    monkeypatch.setitem(content, "search", {"trials": 2})
-    assert search_from_python.main(str(tmp_path)).losses == ("proxy_anchor", "circle_loss")
+        holdout.run({**content, "search": {"trials": 2, "pruner": "none"}}, runs=tmp_path, quiet=True)
+    content["search"] = {"trials": 2}
+    assert search_from_python.main(str(tmp_path), content).losses == ("proxy_anchor", "circle_loss")
     assert "Circle loss on the test classes" in capsys.readouterr().out
     opened = holdout.open("from-python", runs=tmp_path)
     assert len(opened.trials("proxy_anchor")) == 2

@@ -37,7 +37,10 @@ def runs(on_nodes: None, store: tuple[str, Path], tmp_path_factory: pytest.TempP
     path = tmp_path_factory.mktemp("resume")
     runs = path / "runs"
     content = small_search(
-        draw_folder(path / "images"), losses=list(LOSSES), search={"trials": TRIALS, "pruner": "none"}
+        draw_folder(path / "images"),
+        losses=list(LOSSES),
+        search={"trials": TRIALS, "pruner": "none"},
+        resources={"engine": "ray"},
     )
     content["training"]["epochs"] = EPOCHS
     content["checkpoints"] = {"storage_path": store[0]}

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from search.selection import retrieval_file as sample_module
 from search.selection.retrieval_file import EDGES, LEVELS, RetrievalFile, map_images, sampled_queries
 from search.selection.scoring import retrieval_of
 from trainables.metrics import per_query_metrics
@@ -93,9 +92,7 @@ def test_neighbours_say_what_the_metrics_say_where_all_is_close() -> None:
     assert hit.double().tolist() == per_query_metrics(embeddings_ND, labels_N, ["recall_at_1"])["recall_at_1"].tolist()
 
 
-def test_samples_go_by_digests_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample_module, "CLASSES", 2)
-    monkeypatch.setattr(sample_module, "IMAGES", 3)
+def test_samples_go_by_digests_and_are_bounded() -> None:
     keys = [f"{n}.png" for n in range(40)]
     labels_N = np.arange(40) % 5
     digest = lambda name: hashlib.sha256(name.encode()).hexdigest()  # noqa: E731
@@ -104,6 +101,6 @@ def test_samples_go_by_digests_and_are_bounded(monkeypatch: pytest.MonkeyPatch) 
         for name in sorted(NAMES, key=digest)[:2]
         for row in sorted((n for n in range(40) if labels_N[n] == NAMES.index(name)), key=lambda n: digest(keys[n]))[:3]
     ]
-    assert map_images(keys, labels_N, NAMES).tolist() == sorted(expected)
+    assert map_images(keys, labels_N, NAMES, classes=2, images=3).tolist() == sorted(expected)
     assert sampled_queries(keys, 7).tolist() == sorted(sorted(range(40), key=lambda n: digest(keys[n]))[:7])
     assert sampled_queries(keys, 40).tolist() == list(range(40))

@@ -9,6 +9,7 @@ from trainables.data.sets.folders import Folder
 from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec
+from trainables.training.attempt import Worker
 from trainables.training.config import TrainingConfig
 
 
@@ -34,3 +35,10 @@ def small_spec(images: StoreSpec, directory: Path, *, epochs: int, **changes: An
         directory=str(directory / "trial"),
         **changes,
     )
+
+
+def worker_of(*specs: TrialSpec) -> Worker:
+    """Return a worker with attempts at ``specs``, on one CPU thread."""
+    worker = Worker(cpus=1, gpus=0)
+    worker.assign((), specs)
+    return worker

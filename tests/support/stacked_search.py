@@ -16,7 +16,7 @@ EPOCHS = 6
 STUDIES = ("proxy_anchor", "proxy_anchor@confirm", "proxy_anchor@final")
 
 
-def stackable_search(path: Path, **resources: Any) -> Path:
+def stackable_search(path: Path, engine: str, **resources: Any) -> Path:
     """Return a search file whose proposals do not depend on the number of parallel trials."""
     content = small_search(
         path,
@@ -25,7 +25,7 @@ def stackable_search(path: Path, **resources: Any) -> Path:
         search={"trials": TRIALS, "sampler": "random", "pruner": "none", "max_concurrent": STACK},
         selection={"finalists": 1, "seeds": 2},
         final={"seeds": STACK},
-        resources=resources,
+        resources={"engine": engine, **resources},
     )
     content["training"] |= {"epochs": EPOCHS, "lr": 1e-4}  # with 1e-3 rounding grows to a percent, as with threads
     return write_search(path, content)

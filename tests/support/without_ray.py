@@ -1,11 +1,11 @@
-"""Whole searches and campaigns in this process, without MLflow: trainings and scores are made up."""
+"""An engine for whole commands in this process whose trainings are made up, and commands without MLflow."""
 
 import hashlib
 import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -23,10 +23,14 @@ CHECKPOINT = "attempt-1/best.safetensors"
 
 
 class MadeUp(Engine):
-    """One slot whose trainings and scores are made up; ``scored`` lists the tasks of every scoring."""
+    """One slot whose trainings and scores are made up.
+
+    Attributes:
+        scored: the tasks of every scoring.
+    """
 
     title = "nothing"
-    scored: list[Scoring]
+    scored: ClassVar[list[Scoring]] = []
 
     @contextmanager
     def session(self) -> Iterator[None]:
@@ -37,6 +41,7 @@ class MadeUp(Engine):
 
     def run(self, queue: TrialQueue, concurrent: int) -> None:
         while job := queue.next_trial():
+            self.before_trial(job)
             path = Path(job.spec.directory) / CHECKPOINT
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"")
@@ -46,33 +51,30 @@ class MadeUp(Engine):
                 if not queue.on_trial_result(job, {"records": [made], "finished": epoch == last}):
                     break
 
+    def before_trial(self, job: RunningTrial) -> None:
+        """Do nothing; a subclass may fail here."""
+
     def map(self, function: Callable[[Any], Any], arguments: Sequence[Any]) -> list[Any]:
         self.scored.extend(arguments)
         return [_scores(task) for task in arguments]
 
 
-def without_ray(monkeypatch: pytest.MonkeyPatch) -> list[Scoring]:
-    """Let commands in this process use :class:`MadeUp` and no MLflow; return the list of every scoring."""
-    engine = type("MadeUp", (MadeUp,), {"scored": []})
-    use(monkeypatch, engine)
-    scored: list[Scoring] = engine.scored
-    return scored
+MADE_UP = {"engine": f"{MadeUp.__module__}:MadeUp"}
+"""The ``resources`` of a search file that selects :class:`MadeUp`."""
 
 
-def use(monkeypatch: pytest.MonkeyPatch, engine: Callable[..., Engine]) -> None:
-    """Let commands in this process use an engine, whatever their search files name, and no MLflow."""
-    monkeypatch.setattr("search.driver.pipeline.make_engine", engine)
-    monkeypatch.setattr("search.driver.pipeline.make_projection", lambda plan: None)
-    monkeypatch.setattr("search.driver.pipeline.Tracker", NoTracker)
-    monkeypatch.setattr("search.driver.pipeline._synchronised", lambda *_: "MLflow is not asked.")
+def without_mlflow(patch: pytest.MonkeyPatch) -> list[Scoring]:
+    """Let commands in this process write nothing to MLflow; return the list of every scoring of :class:`MadeUp`."""
+    patch.setattr("search.driver.pipeline.make_projection", lambda plan: NoProjection())
+    MadeUp.scored.clear()
+    return MadeUp.scored
 
 
-class NoTracker:
-    def __init__(self, _: Any) -> None:
-        pass
+class NoProjection:
+    """A projection that keeps nothing."""
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *_: True
+        return lambda *given: None
 
 
 def _value(job: RunningTrial, epoch: int) -> float:

@@ -54,7 +54,7 @@ class Cost:
 
 
 def measured_costs(
-    specs: Sequence[TrialSpec], images: Images, *, threads: int, gpu: bool, stack: int = 1
+    specs: Sequence[TrialSpec], images: Images, *, threads: int, gpu: bool, stack: int = 1, seconds: float = SECONDS
 ) -> list[Cost]:
     """Measure the cost of each training, or of a stack of ``stack`` copies of it.
 
@@ -66,13 +66,14 @@ def measured_costs(
         threads: CPU threads of a trial.
         gpu: True if a trial has a GPU.
         stack: members of a stack.
+        seconds: time to measure steps for.
     """
     torch.set_num_threads(threads)
     device = torch.device("cuda" if gpu else "cpu")
-    return [_measured([replace(spec, seed=seed) for seed in range(stack)], images, device) for spec in specs]
+    return [_measured([replace(spec, seed=seed) for seed in range(stack)], images, device, seconds) for spec in specs]
 
 
-def _measured(specs: Sequence[TrialSpec], images: Images, device: torch.device) -> Cost:
+def _measured(specs: Sequence[TrialSpec], images: Images, device: torch.device, seconds: float) -> Cost:
     trainings = [Training(spec, device) for spec in specs]
     spec, sampler = specs[0], trainings[0].sampler
     times: list[float] = []
@@ -81,7 +82,7 @@ def _measured(specs: Sequence[TrialSpec], images: Images, device: torch.device) 
         begin = time.perf_counter()
         LateValue(step_of(indices_B)).read()
         times.append(time.perf_counter() - begin)
-        if len(times) > LEAST_STEPS and sum(times[1:]) >= SECONDS:
+        if len(times) > LEAST_STEPS and sum(times[1:]) >= seconds:
             break
     step = sum(times[1:]) / (len(times) - 1)  # the first step is a warm-up
     validation = _validation(trainings, images, device)

@@ -35,11 +35,12 @@ class TrialLog:
     """The log of one attempt, which captures log messages and warnings between :meth:`open` and :meth:`close`.
 
     It captures messages of ``trainables`` and of the packages of user-defined parts. Messages from a stack of trials
-    are written to the logs of all its members, except those logged inside :meth:`alone`.
+    are written to the logs of all its members, except those logged inside :meth:`alone`. Only the first ``messages``
+    are kept.
     """
 
-    def __init__(self, spec: TrialSpec, device: str) -> None:
-        self._spec, self._device = spec, device
+    def __init__(self, spec: TrialSpec, device: str, messages: int = MESSAGES) -> None:
+        self._spec, self._device, self._messages = spec, device, messages
         host = re.sub(r"[^\w.-]", "_", socket.gethostname())
         name = f"{_now():%Y%m%dT%H%M%S.%fZ}-{host}-{os.getpid()}.log"
         self._path = f"{spec.directory.rstrip('/')}/{FOLDER}/{name}"
@@ -105,7 +106,7 @@ class TrialLog:
         """Add a message; it is written within seconds if others follow, else with the next epoch."""
         if _ONLY_LOG.get() not in (None, self):
             return
-        if len(self._lines) >= MESSAGES:
+        if len(self._lines) >= self._messages:
             self._left_out += 1
             return
         self._add(text)

@@ -62,20 +62,20 @@ def test_a_full_disk_takes_not_one_byte_until_it_is_emptied(tmp_path: Path) -> N
     assert not list((tmp_path / "small").iterdir())
 
 
-def test_a_store_refuses_lags_and_gives_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_refuses_lags_and_gives_half(tmp_path: Path) -> None:
     with ftp_store(tmp_path / "store", kind=FaultyHandler) as url:
         file = as_path(f"{url}/file")
         file.write_bytes(b"0123456789")
-        monkeypatch.setattr(FaultyHandler, "fault", REFUSES)
+        FaultyHandler.fault = REFUSES
         with pytest.raises(Exception, match="out of order"):
             file.write_bytes(b"other")
-        monkeypatch.setattr(FaultyHandler, "fault", HALF)
+        FaultyHandler.fault = HALF
         assert as_path(f"{url}/file").read_bytes() == b"01234"
-        monkeypatch.setattr(FaultyHandler, "fault", LAGS)
+        FaultyHandler.fault = LAGS
         began = time.monotonic()
         file.write_bytes(b"other")
         assert time.monotonic() - began >= LAG_S
-        monkeypatch.setattr(FaultyHandler, "fault", None)
+        FaultyHandler.fault = None
         assert as_path(f"{url}/file").read_bytes() == b"other"
 
 

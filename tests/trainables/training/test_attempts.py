@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.small_training import drawn_images, small_spec
-from support.trained_here import worker_of
+from support.small_training import drawn_images, small_spec, worker_of
 
 from trainables.models import ModelConfig
 from trainables.spec import TrialSpec

@@ -13,8 +13,7 @@ from typing import IO, Any
 
 import pytest
 import torch
-from support.small_training import drawn_images, small_spec
-from support.trained_here import worker_of
+from support.small_training import drawn_images, small_spec, worker_of
 
 from trainables.data.store.spec import StoreSpec
 from trainables.files import write_whole

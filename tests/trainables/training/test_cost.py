@@ -44,21 +44,20 @@ def whole(tmp_path: Path) -> TrialSpec:
     )
 
 
-def test_an_epoch_is_foreseen(whole: TrialSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost, "SECONDS", 0.5)
+def test_an_epoch_is_foreseen(whole: TrialSpec, tmp_path: Path) -> None:
     (record,) = train(whole)
     classes = whole.train_classes[:4]
     part = replace(whole, train_classes=classes, validation_classes=(), directory=str(tmp_path / "part"))
     images = Images(train=(12,) * 8, validation=(12,) * 2)
-    (found,) = measured_costs([part], images, threads=1, gpu=False)
+    (found,) = measured_costs([part], images, threads=1, gpu=False, seconds=0.5)
     assert found.steps == record["batches"]
     assert found.epoch == found.step * found.steps + found.validation
     assert min(found.step, found.validation) > 0
     assert found.memory > 50_000_000, "PyTorch alone takes more"
     assert found.device_memory is None
-    (stack,) = measured_costs([part], images, threads=1, gpu=False, stack=3)
+    (stack,) = measured_costs([part], images, threads=1, gpu=False, stack=3, seconds=0.5)
     assert stack.steps == found.steps
-    (unvalidated,) = measured_costs([part], replace(images, validation=()), threads=1, gpu=False)
+    (unvalidated,) = measured_costs([part], replace(images, validation=()), threads=1, gpu=False, seconds=0.5)
     assert unvalidated.validation == 0
 
 

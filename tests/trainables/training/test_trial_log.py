@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from support.own_parts import Greys
+from support.small_training import worker_of
 from support.stores import PLACES, place
-from support.trained_here import worker_of
 
 from trainables.data.store.spec import StoreSpec
 from trainables.models import ModelConfig
@@ -116,9 +116,8 @@ def test_a_log_that_cannot_be_written_fails_nothing(tmp_path: Path, caplog: pyte
     assert len([record for record in caplog.records if "cannot be written" in record.getMessage()]) == 1
 
 
-def test_messages_beyond_all_measure_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainables.training.trial_log.MESSAGES", 10)
-    log = TrialLog(spec_in(str(tmp_path / "trial"), tmp_path / "cache"), "cpu")
+def test_messages_beyond_all_measure_are_counted(tmp_path: Path) -> None:
+    log = TrialLog(spec_in(str(tmp_path / "trial"), tmp_path / "cache"), "cpu", messages=10)
     log.open()
     for number in range(100):
         logging.getLogger("trainables").info("step %d", number)

@@ -1,4 +1,4 @@
-"""One real search through Ray, from the command line to the sealed test, on images in a folder.
+"""One real search, from the command line to the sealed test, on images in a folder.
 
 The test images are corrupt while the search runs. The search must not notice: nothing may read them before the choice
 is frozen. The test stage then refuses with an error, and succeeds once the images are restored.
@@ -28,7 +28,9 @@ class FinishedSearch:
         self.runs = path / "runs"
         self.images = draw_folder(path / "images")
         self.kept = path / "kept"
-        self.file = write_search(path / "small.yaml", small_search(self.images, search={"trials": 4}))
+        self.file = write_search(
+            path / "small.yaml", small_search(self.images, search={"trials": 4}, resources={"engine": "local"})
+        )
 
     @property
     def test_classes(self) -> list[Path]:
@@ -46,7 +48,7 @@ class FinishedSearch:
 
 
 @pytest.fixture(scope="module")
-def finished(on_nodes: None, tmp_path_factory: pytest.TempPathFactory) -> FinishedSearch:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> FinishedSearch:
     """A search that was run until the test refused the corrupt images, which are restored now."""
     finished = FinishedSearch(tmp_path_factory.mktemp("end-to-end"))
     finished.spoil()

@@ -2,15 +2,18 @@
 
 import json
 import sqlite3
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from conftest import small_search
 from support.commands import holdout_here, plain, stored, write_search
 from support.small_disk import SmallDisk
-from support.trained_here import trained_here
+from support.without_ray import without_mlflow
 
+from search.engines.in_process import InProcess
 from search.selection.ledger import Ledger
 from trainables.data.store.spec import opened_store
 from trainables.inference.model_files import read_tensors
@@ -27,9 +30,20 @@ FAILURES = {"runs": 4, "checkpoints": 4, "studies": 3, "images": 3}
 """The least number of these attempts that must fail."""
 
 
+class FillsDisk(InProcess):
+    """Trains in this process; the disk is filled when the engine is made, before the images are decoded."""
+
+    fill: ClassVar[Callable[[], None]]
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        FillsDisk.fill()
+
+
 def search(root: Path, **changes: Any) -> dict[str, Any]:
     losses = {"losses": [LOSS], "search": {"trials": 2, "pruner": "none", **changes.pop("search", {})}}
-    return small_search(root, name=NAME, training=TRAINING, **losses, **changes)
+    resources = {"engine": f"{__name__}:FillsDisk"}
+    return small_search(root, name=NAME, training=TRAINING, resources=resources, **losses, **changes)
 
 
 TRAINING = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16}
@@ -81,7 +95,8 @@ def undisturbed(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     runs = tmp_path_factory.mktemp("undisturbed")
     file = write_search(runs / "search.yaml", search(image_folder))
     with pytest.MonkeyPatch.context() as patch:
-        trained_here(patch)
+        without_mlflow(patch)
+        FillsDisk.fill = staticmethod(lambda: None)
         holdout_here("run", file, "--runs", runs / "runs")
     return results(runs / "runs")
 
@@ -107,13 +122,13 @@ def test_a_search_resumes_once_there_is_space(
         "images": {"dataset": {"name": "folder", "root": str(image_folder), "cache": str(disk.path / "cache")}},
     }
     file = write_search(tmp_path / "search.yaml", search(image_folder, **changes[full]))
+    without_mlflow(monkeypatch)
     said = []
     for left in LEFT:
         opened_store.cache_clear()
         disk.clear()
-        with monkeypatch.context() as patch:
-            trained_here(patch, on_start=lambda left=left: disk.leave(left))
-            done = holdout_here("run", file, "--runs", runs, code=(0, 1))
+        FillsDisk.fill = staticmethod(partial(disk.leave, left))
+        done = holdout_here("run", file, "--runs", runs, code=(0, 1))
         if done.returncode == 0:
             break
         said.append(plain(done.stderr))

@@ -3,29 +3,29 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from conftest import small_search
 from optuna.trial import TrialState
 from support.commands import holdout_here, plain, stored, write_search
-from support.without_ray import without_ray
+from support.without_ray import MADE_UP, MadeUp, without_mlflow
 
 from search.study.pruners import to_audit
 from search.study.queued import RunningTrial
-from search.study.trial_queue import TrialQueue
 
 CHANGES: dict[str, Any] = {
     "training": {"epochs": 6, "batch_size": 20, "images_per_class": 5, "image_size": 16},
     "losses": ["pnp"],
     "search": {"trials": 12, "sampler": "random"},
     "metrics": {"test": ["recall_at_1"]},
+    "resources": MADE_UP,
 }
 
 
 @pytest.fixture(autouse=True)
 def _made_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_ray(monkeypatch)
+    without_mlflow(monkeypatch)
 
 
 @pytest.fixture
@@ -69,19 +69,21 @@ def test_a_finished_search_is_audited_and_its_choice_stays(search: Callable[...,
     assert "ok  small/pnp@audit: 4 trials, as they follow from the stage before" in verified.stdout
 
 
-def test_a_killed_audit_is_resumed(search: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = search(stages=["search"])
-    killed = KeyboardInterrupt()
+class InterruptedOnce(MadeUp):
+    """An engine that is interrupted in the second audited trial, once."""
 
-    def dies(queue: TrialQueue, job: RunningTrial, news: Any) -> bool:
-        if job.study.name.endswith("@audit") and job.number == 1:
-            raise killed
-        return told(queue, job, news)
+    interrupted: ClassVar[bool] = False
 
-    told = TrialQueue.on_trial_result
-    with monkeypatch.context() as patch:
-        patch.setattr(TrialQueue, "on_trial_result", dies)
-        holdout_here("audit", "small", "--runs", runs, code=130)
+    def before_trial(self, job: RunningTrial) -> None:
+        if job.study.name.endswith("@audit") and job.number == 1 and not self.interrupted:
+            InterruptedOnce.interrupted = True
+            raise KeyboardInterrupt
+
+
+def test_a_killed_audit_is_resumed(search: Callable[..., Path]) -> None:
+    InterruptedOnce.interrupted = False
+    runs = search(stages=["search"], resources={"engine": f"{__name__}:InterruptedOnce"})
+    holdout_here("audit", "small", "--runs", runs, code=130)
     assert len(audited(runs)) == 1
     holdout_here("audit", "small", "--runs", runs)
     assert len(audited(runs)) == 4

@@ -131,8 +131,7 @@ def test_the_first_epoch_is_said_once() -> None:
     assert first == "First epoch after 0.0 s, 60.0 s from the start."
 
 
-def test_images_that_stand_still_are_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(start_up, "STALL_S", 0.3)
+def test_images_that_stand_still_are_said(caplog: pytest.LogCaptureFixture) -> None:
     images = StoreProgress(spoken())
 
     def decode() -> None:
@@ -140,9 +139,9 @@ def test_images_that_stand_still_are_said(monkeypatch: pytest.MonkeyPatch, caplo
             time.sleep(0.1)
             images(done, 10)
 
-    start_up._Background(decode, [images]).wait()
+    start_up._Background(decode, [images], stall_s=0.3).wait()
     assert not caplog.messages
-    start_up._Background(lambda: time.sleep(1), [images]).wait()
+    start_up._Background(lambda: time.sleep(1), [images], stall_s=0.3).wait()
     assert all("No image was decoded for 0 minutes. See whether the disk" in message for message in caplog.messages)
     assert len(caplog.messages) >= 2
 

@@ -10,7 +10,6 @@ from conftest import draw_folder, small_search
 from support.commands import command, holdout_here, plain, write_search
 from support.services import ray_nodes
 from support.stacked_search import assert_same_studies
-from support.trained_here import trained_here
 
 pytestmark = pytest.mark.cluster
 
@@ -19,12 +18,13 @@ PATIENCE_S = 500
 EPOCHS = 2
 
 
-def campaign(folder: Path, images: Path, cache: Path) -> Path:
+def campaign(folder: Path, images: Path, cache: Path, engine: str) -> Path:
     """Two searches that propose the same, however many of their trials run at once."""
     base: dict[str, Any] = small_search(
         images, losses=["proxy_anchor"], search={"trials": 3, "sampler": "random", "pruner": "none"}
     )
     del base["name"]
+    base["resources"] = {"engine": engine}
     base["dataset"]["cache"] = str(cache)
     base["training"] |= {"epochs": EPOCHS, "lr": 1e-4}
     content = {
@@ -42,7 +42,7 @@ def test_each_comes_to_what_it_comes_to_alone(tmp_path: Path, monkeypatch: pytes
     people = [tmp_path / "one", tmp_path / "other"]
     for folder in people:
         folder.mkdir()
-        campaign(folder, images, cache)
+        campaign(folder, images, cache, "ray")
     with ray_nodes(tmp_path / "auth_token", cpus=SLOTS) as nodes, monkeypatch.context() as patch:
         patch.setenv("RAY_ADDRESS", nodes.gcs_address)
         drivers = [started(folder) for folder in people]
@@ -57,10 +57,9 @@ def test_each_comes_to_what_it_comes_to_alone(tmp_path: Path, monkeypatch: pytes
     assert any("2 searches share this cluster: 1 of 2 workers each." in entry for entry in said), said
     assert len(list(cache.glob("*/pixels.bin"))) == 2, "the training half and the test's images, decoded once each"
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    trained_here(monkeypatch)
     alone = tmp_path / "alone"
     alone.mkdir()
-    holdout_here("campaign", campaign(alone, images, cache), "--runs", alone / "runs")
+    holdout_here("campaign", campaign(alone, images, cache, "in_process"), "--runs", alone / "runs")
     for folder in people:
         for search in ("lot-ten", "lot-twenty"):
             assert_same_studies(alone / "runs", folder / "runs", search, epochs=EPOCHS, rounding=1e-6)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from conftest import draw_folder, small_search
 from support.commands import holdout_here, plain, stored, write_search
-from support.without_ray import without_ray
+from support.without_ray import MADE_UP, without_mlflow
 
 from search.selection.retrieval_file import Scoring
 from search.stages import Stage
@@ -19,13 +19,14 @@ SMALL: dict[str, Any] = {
     "search": {"trials": 2},
     "final": {"seeds": 2},
     "metrics": {"test": ["recall_at_1"]},
+    "resources": MADE_UP,
 }
 CHOSEN = ("--set", f"stages=[{Stage.SEARCH}, {Stage.SELECT}]")
 
 
 @pytest.fixture(autouse=True)
 def scored(monkeypatch: pytest.MonkeyPatch) -> list[Scoring]:
-    return without_ray(monkeypatch)
+    return without_mlflow(monkeypatch)
 
 
 @pytest.fixture

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
 from conftest import draw_folder, small_search
 from PIL import Image
 from support.commands import holdout_here, plain, write_search
-from support.without_ray import without_ray
+from support.without_ray import MADE_UP, MadeUp, without_mlflow
 
 from search.driver.stages import final_stage, frozen_selection
 from search.plan.make_plan import reopened
@@ -32,13 +32,14 @@ SMALL: dict[str, Any] = {
     "search": {"trials": 2},
     "final": {"seeds": 2},
     "metrics": {"test": ["recall_at_1"]},
+    "resources": MADE_UP,
 }
 ONCE = "1 opening by 1 search"
 
 
 @pytest.fixture(autouse=True)
 def scored(monkeypatch: pytest.MonkeyPatch) -> list[Scoring]:
-    return without_ray(monkeypatch)
+    return without_mlflow(monkeypatch)
 
 
 @pytest.fixture
@@ -205,17 +206,23 @@ def test_final_trainings_take_what_was_frozen(images: Path, runs: Path) -> None:
     assert params in trained
 
 
-def test_final_trainings_of_something_else_are_not_scored(
-    images: Path, runs: Path, scored: list[Scoring], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(images, runs, stages=["search", "select"])
+class EndsAfterFinalTrainings(MadeUp):
+    """An engine whose second run ends in an error, with every trial trained."""
 
-    def killed(*_: Any, **__: Any) -> None:
-        raise Mistakes("killed")
+    runs: ClassVar[int] = 0
 
-    with monkeypatch.context() as patch:
-        patch.setattr("search.driver.pipeline.score_test", killed)
-        holdout_here("test", "small", "--runs", runs, code=2)
+    def run(self, queue: TrialQueue, concurrent: int) -> None:
+        super().run(queue, concurrent)
+        EndsAfterFinalTrainings.runs += 1
+        if self.runs == 2:
+            raise Mistakes("killed")
+
+
+def test_final_trainings_of_something_else_are_not_scored(images: Path, runs: Path, scored: list[Scoring]) -> None:
+    EndsAfterFinalTrainings.runs = 0
+    resources = {"engine": f"{__name__}:EndsAfterFinalTrainings"}
+    run(images, runs, stages=["search", "select"], resources=resources)
+    assert "killed" in plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
     edit(runs, "small", PARAMS, json.dumps({"variant": "Ds", "temperature": 0.5}), "small/pnp@final")
     said = plain(holdout_here("test", "small", "--runs", runs, code=2).stderr)
     assert "Trial 0 of small/pnp@final was trained with other parameters than those frozen with the choice" in said

@@ -44,6 +44,7 @@ class Services:
             search={"trials": TRIALS, "pruner": "none", "storage": database.url("studies")},
             tracking={"uri": tracking.url},
             stages=["search"],
+            resources={"engine": "ray"},
         )
         content["training"] |= {"epochs": EPOCHS, "image_size": 32}
         self.file = write_search(path / "small.yaml", content)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import pytest
 
-from search.engines import ray_session as head
 from search.engines.ray_session import watched_head
 
 LOSES = """
@@ -58,14 +57,11 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def test_a_head_that_goes_is_said_once_each_time_it_goes(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(head, "EVERY_S", 0.02)
+def test_a_head_that_goes_is_said_once_each_time_it_goes(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         address = f"127.0.0.1:{port}"
-        watched = watched_head(address)
+        watched = watched_head(address, every_s=0.02)
         watched.__enter__()
         for _ in range(5):
             listening.accept()[0].close()

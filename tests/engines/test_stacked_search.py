@@ -10,7 +10,6 @@ import pytest
 from optuna.trial import TrialState
 from support.commands import command, holdout, holdout_here, plain, stored, without_ended_workers
 from support.stacked_search import STACK, TRIALS, assert_same_studies, sizes, stackable_search
-from support.trained_here import trained_here
 
 from search.trials import epochs_of
 
@@ -24,7 +23,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The runs folder, and what the driver said."""
     folder = tmp_path_factory.mktemp("stacked")
     runs, said = folder / "runs", folder / "said.txt"
-    file = stackable_search(folder / "small.yaml", stack=STACK)
+    file = stackable_search(folder / "small.yaml", "ray", stack=STACK)
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     with said.open("wb") as output:
         driver = subprocess.Popen(command("run", file, "--runs", runs), stdout=output, stderr=output, env=environment)
@@ -48,12 +47,9 @@ def worker_of(runs: Path) -> int:
     return process
 
 
-def test_it_loses_nothing_and_comes_to_what_it_would_have_come_to(
-    killed: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_loses_nothing_and_comes_to_what_it_would_have_come_to(killed: tuple[Path, str], tmp_path: Path) -> None:
     """Which is what the same search comes to that trains one trial after the other."""
-    trained_here(monkeypatch)
-    holdout_here("run", stackable_search(tmp_path / "small.yaml"), "--runs", tmp_path / "runs")
+    holdout_here("run", stackable_search(tmp_path / "small.yaml", "in_process"), "--runs", tmp_path / "runs")
     assert_same_studies(tmp_path / "runs", killed[0])
 
 
@@ -75,7 +71,7 @@ def test_the_place_of_a_pruned_trial_is_filled_while_the_others_train(
 ) -> None:
     """The worker is told of it between two steps; nobody begins twice."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    file, runs = stackable_search(tmp_path / "small.yaml", stack=3), tmp_path / "runs"
+    file, runs = stackable_search(tmp_path / "small.yaml", "ray", stack=3), tmp_path / "runs"
     changes = {"search.pruner": "asha", "search.trials": 8, "search.max_concurrent": 3, "stages": "[search]"}
     settings = [argument for key, value in changes.items() for argument in ("--set", f"{key}={value}")]
     holdout("run", file, "--runs", runs, *settings)

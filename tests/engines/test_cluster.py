@@ -85,7 +85,9 @@ def at_once(words: list[str]) -> list[dict[str, Any]]:
 
 def campaign(images: Path, **changes: Any) -> dict[str, Any]:
     """A campaign file of two searches with one trial each."""
-    base = small_search(images, losses=["pnp"], search={"trials": 1}, stages=["search"], **changes)
+    base = small_search(
+        images, losses=["pnp"], search={"trials": 1}, stages=["search"], resources={"engine": "ray"}, **changes
+    )
     del base["name"]
     base["training"]["epochs"] = EPOCHS
     return {

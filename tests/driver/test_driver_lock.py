@@ -10,9 +10,10 @@ import psycopg
 import pytest
 from support.services import Postgres, postgres
 
-from search.driver import start_up as driver_lock
 from search.driver.start_up import lock_key, only_driver_of
 from trainables.mistakes import Mistakes
+
+LOOK_S = 0.05
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +23,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
 
 
 @pytest.fixture
-def url(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(driver_lock, "LOOK_S", 0.05)
+def url(server: Postgres) -> str:
     return server.url("studies")
 
 
@@ -41,22 +41,21 @@ def test_the_second_driver_is_refused_naming_the_first(url: str, server: Postgre
 
 
 def test_the_lock_outlives_a_restart_of_the_server(url: str, server: Postgres) -> None:
-    with only_driver_of(["birds"], url):
+    with only_driver_of(["birds"], url, LOOK_S):
         server.stop()
         time.sleep(0.2)
         server.start()
         time.sleep(1)
-        with pytest.raises(Mistakes, match="birds is being run by"), only_driver_of(["birds"], url):
+        with pytest.raises(Mistakes, match="birds is being run by"), only_driver_of(["birds"], url, LOOK_S):
             pass
 
 
-def test_a_driver_that_was_overtaken_while_the_server_was_away_is_interrupted(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(driver_lock, "LOOK_S", 0.5)
-
+def test_a_driver_that_was_overtaken_while_the_server_was_away_is_interrupted(url: str) -> None:
     def overtaken() -> None:
-        with only_driver_of(["birds"], url), psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as other:
+        with (
+            only_driver_of(["birds"], url, 10 * LOOK_S),
+            psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as other,
+        ):
             holder = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'process%'"
             other.execute(f"SELECT pg_terminate_backend(pid) FROM ({holder}) AS holder")
             other.execute("SELECT pg_advisory_lock(%s)", (lock_key("birds"),))

@@ -7,8 +7,7 @@ import yaml
 from support.services import ROOT
 
 from search.config.sections import ResourcesSection
-from search.engines import ray_tune as tuner
-from search.engines.capacity import CONTEXT_BYTES, capacity, growth, too_tight
+from search.engines.capacity import CONTEXT_BYTES, at_once, capacity, growth, too_tight
 from trainables.mistakes import Mistakes
 from trainables.spec import DeviceMemory
 
@@ -59,13 +58,12 @@ def test_a_fraction_that_packs_too_many_is_answered_with_one_that_fits(peak: flo
     assert too_tight(float(fraction), DeviceMemory(peak=int(peak), total=total)) is None
 
 
-def test_a_stack_is_as_many_trials_in_the_room_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stack_is_as_many_trials_in_the_room_of_one() -> None:
     """Of those asked for at once, the last worker trains what is left."""
-    monkeypatch.setattr(tuner, "_alive_nodes", lambda: [{"CPU": 4, "GPU": 2}])
-    monkeypatch.setattr(tuner, "growth", lambda _: [])
+    nodes = [{"CPU": 4, "GPU": 2}]
     resources = ResourcesSection(gpus_per_trial=1, stack=8)
-    assert tuner.slots(resources, None) == 16
-    assert tuner.slots(resources, 12) == 12
+    assert at_once(resources, None, nodes) == 16
+    assert at_once(resources, 12, nodes) == 12
     assert [resources.workers(trials) for trials in (16, 12, 8, 1)] == [2, 2, 1, 1]
 
 

@@ -4,7 +4,6 @@ import logging
 
 import pytest
 
-from search.engines import waiting as module
 from search.engines.waiting import Share
 
 
@@ -17,12 +16,9 @@ def test_every_search_has_the_same_share_and_at_least_one_worker(workers: int, d
     assert share.is_shared == (drivers > 1)
 
 
-def test_a_share_follows_who_comes_and_goes_and_says_so_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(module, "SHARE_LOOK_S", 0.0)
+def test_a_share_follows_who_comes_and_goes_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     on_cluster = iter([1, 2, 2, 3, 1])
-    share = Share(12, lambda: next(on_cluster))
+    share = Share(12, lambda: next(on_cluster), look_s=0.0)
     with caplog.at_level(logging.WARNING):
         assert [share.workers for _ in range(5)] == [12, 6, 6, 4, 12]
     assert caplog.messages == [
