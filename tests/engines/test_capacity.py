@@ -28,7 +28,7 @@ def test_trials_are_counted_node_by_node(cpus: float, gpus: float, nodes: list[d
     assert capacity(ResourcesSection(cpus_per_trial=cpus, gpus_per_trial=gpus), nodes) == fit
 
 
-def test_what_fits_nowhere_is_said() -> None:
+def test_a_trial_that_fits_nowhere_is_refused() -> None:
     wanted = ResourcesSection(cpus_per_trial=2, gpus_per_trial=1)
     with pytest.raises(Mistakes, match="asks for 1 GPUs and no machine of the cluster has more than 0"):
         capacity(wanted, [{"CPU": 8}])
@@ -36,7 +36,7 @@ def test_what_fits_nowhere_is_said() -> None:
         capacity(wanted, [{"CPU": 8}, {"CPU": 1, "GPU": 1}])
 
 
-def test_a_cluster_counts_as_large_as_it_may_become(tmp_path: Path) -> None:
+def test_a_cluster_counts_with_its_maximum_size(tmp_path: Path) -> None:
     bootstrap = tmp_path / "ray_bootstrap_config.yaml"
     assert growth(bootstrap) == []
     bootstrap.write_text((ROOT / "ray_cluster.yaml").read_text())
@@ -48,7 +48,7 @@ def test_a_cluster_counts_as_large_as_it_may_become(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("peak", "fraction"), [(7.4e9, "0.333"), (11.4e9, "0.5"), (3.4e9, "0.166"), (30e9, "1")])
-def test_a_fraction_that_packs_too_many_is_answered_with_one_that_fits(peak: float, fraction: str) -> None:
+def test_too_small_a_gpu_fraction_suggests_one_that_fits(peak: float, fraction: str) -> None:
     total = 24_000_000_000
     sentence = too_tight(0.1, DeviceMemory(peak=int(peak), total=total))
     assert sentence is not None
@@ -58,7 +58,7 @@ def test_a_fraction_that_packs_too_many_is_answered_with_one_that_fits(peak: flo
     assert too_tight(float(fraction), DeviceMemory(peak=int(peak), total=total)) is None
 
 
-def test_a_stack_is_as_many_trials_in_the_room_of_one() -> None:
+def test_a_stack_counts_as_its_number_of_trials() -> None:
     """Of those asked for at once, the last worker trains what is left."""
     nodes = [{"CPU": 4, "GPU": 2}]
     resources = ResourcesSection(gpus_per_trial=1, stack=8)
@@ -67,7 +67,7 @@ def test_a_stack_is_as_many_trials_in_the_room_of_one() -> None:
     assert [resources.workers(trials) for trials in (16, 12, 8, 1)] == [2, 2, 1, 1]
 
 
-def test_a_gpu_that_stacks_share_is_looked_at_as_well() -> None:
+def test_stacks_that_share_a_gpu_are_checked() -> None:
     sentence = too_tight(0.5, DeviceMemory(peak=int(6e9), total=int(10e9)), stack=8)
     assert sentence is not None
     assert "packs 2 stacks of 8 on a GPU of 10.0 GB; a stack of 8 took 6.6 GB of it, so 1 fit" in sentence

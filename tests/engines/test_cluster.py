@@ -99,7 +99,7 @@ def campaign(images: Path, **changes: Any) -> dict[str, Any]:
     }
 
 
-def test_a_stopped_campaign_went_on_and_finished_every_trial_once(runs: Path) -> None:
+def test_a_resumed_campaign_finishes_every_trial_once(runs: Path) -> None:
     for name in MEMBERS:
         (trial,) = stored(runs, name, "pnp")
         assert trial.state == TrialState.COMPLETE
@@ -114,7 +114,7 @@ def test_status_asks_the_cluster(runs: Path, nodes: Nodes) -> None:
     assert [(entry["name"], entry["studies"][0]["complete"]) for entry in there] == [(name, 1) for name in MEMBERS]
 
 
-def test_no_secret_is_told(runs: Path, nodes: Nodes) -> None:
+def test_no_secret_is_printed_or_stored(runs: Path, nodes: Nodes) -> None:
     """Not in the runs folder, not by the jobs, not in their logs."""
     from ray.job_submission import JobSubmissionClient
 
@@ -127,7 +127,7 @@ def test_no_secret_is_told(runs: Path, nodes: Nodes) -> None:
         assert not any(secret.encode() in content for content in written)
 
 
-def test_a_mistake_that_only_the_cluster_sees_comes_back(runs: Path, nodes: Nodes) -> None:
+def test_mistakes_found_on_the_cluster_are_reported(runs: Path, nodes: Nodes) -> None:
     said = plain(holdout_here("wait", "lost", "--address", nodes.address, code=2).stderr)
     assert "dataset.root is" in said
     assert "which does not exist" in said
@@ -135,7 +135,7 @@ def test_a_mistake_that_only_the_cluster_sees_comes_back(runs: Path, nodes: Node
 
 
 @pytest.mark.parametrize("header", [{}, {"Authorization": "Bearer wrong"}])
-def test_who_has_no_token_is_refused(nodes: Nodes, header: dict[str, str]) -> None:
+def test_a_command_without_token_is_refused(nodes: Nodes, header: dict[str, str]) -> None:
     for path in ("/api/jobs/", "/api/version"):
         with pytest.raises(HTTPError) as refusal:
             urlopen(Request(nodes.address + path, headers=header), timeout=10)
@@ -143,14 +143,14 @@ def test_who_has_no_token_is_refused(nodes: Nodes, header: dict[str, str]) -> No
         refusal.value.close()
 
 
-def test_a_wrong_token_is_said_in_a_sentence(nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_token_is_one_sentence(nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     token = tmp_path / "token"
     token.write_text("0" * 64)
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
     assert "does not take this machine's token" in plain(holdout("list", "--address", nodes.address, code=2).stderr)
 
 
-def test_a_search_that_is_not_there_is_said_in_a_sentence(nodes: Nodes) -> None:
+def test_an_unknown_search_is_one_sentence(nodes: Nodes) -> None:
     said = plain(holdout_here("status", "nothing", "--address", nodes.address, code=2).stderr)
     assert said.startswith("There is no search 'nothing' in runs")
     for word in ("logs", "stop", "wait"):
@@ -159,14 +159,14 @@ def test_a_search_that_is_not_there_is_said_in_a_sentence(nodes: Nodes) -> None:
 
 
 @pytest.mark.parametrize("command", [("list",), ("logs", "x"), ("stop", "x"), ("wait", "x"), ("status",)])
-def test_an_address_where_nobody_answers_is_said_in_a_sentence(command: tuple[str, ...]) -> None:
+def test_an_unreachable_address_is_one_sentence(command: tuple[str, ...]) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
     assert f"No cluster answers at {nowhere}" in plain(holdout_here(*command, "--address", nowhere, code=2).stderr)
     said = plain(holdout_here(*command, "--address", "head:8265", code=2).stderr)
     assert "must be the URL of Ray's dashboard" in said
 
 
-def test_only_the_cluster_looks_at_its_data(search_file: Callable[..., dict[str, Any]]) -> None:
+def test_data_on_the_cluster_is_checked_there(search_file: Callable[..., dict[str, Any]]) -> None:
     content = search_file(dataset={"name": "folder", "root": "/on/the/cluster"})
     submitted = submission(content)
     assert (submitted.name, submitted.command) == ("small", "run")
@@ -189,7 +189,7 @@ def test_only_the_cluster_looks_at_its_data(search_file: Callable[..., dict[str,
         ({"dataset": {"name": "foldr"}}, "did you mean folder"),
     ],
 )
-def test_what_can_be_seen_here_is_refused_here(
+def test_mistakes_visible_here_are_refused_here(
     search_file: Callable[..., dict[str, Any]], changes: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(Mistakes, match=sentence):
@@ -206,6 +206,6 @@ def test_what_can_be_seen_here_is_refused_here(
         ({"recipe": "mine.yaml"}, "recipe is 'mine.yaml', but the cluster has only the recipes that come with Holdout"),
     ],
 )
-def test_what_can_be_seen_of_a_campaign_is_refused_here(changes: dict[str, Any], sentence: str) -> None:
+def test_campaign_mistakes_are_refused_here(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(Mistakes, match=sentence):
         submission({**campaign(Path("/on/the/cluster")), **changes})

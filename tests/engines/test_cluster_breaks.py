@@ -196,14 +196,14 @@ def test_a_driver_with_another_token_is_refused(
     assert not (tmp_path / "runs").exists()
 
 
-def test_mlflow_knows_nobody_without_a_password(services: Services) -> None:
+def test_mlflow_refuses_requests_without_password(services: Services) -> None:
     with pytest.raises(HTTPError) as refusal:
         urlopen(f"{services.tracking.url}/api/2.0/mlflow/experiments/search?max_results=1", timeout=10)
     assert refusal.value.code == 401
     refusal.value.close()
 
 
-def test_no_secret_is_told(services: Services) -> None:
+def test_no_secret_is_printed_or_stored(services: Services) -> None:
     """Not in the runs folder, not by the job, not in a process list, not in the search's own words."""
     known = [
         services.database.password_file.read_text().strip().rpartition(":")[2],

@@ -32,7 +32,7 @@ def test_no_port_is_open_to_the_world() -> None:
     assert "--dashboard-host=127.0.0.1" in start
 
 
-def test_every_ray_start_asks_for_the_token_and_gives_jobs_our_python() -> None:
+def test_every_ray_start_sets_token_and_python() -> None:
     commands = [*CLUSTER["head_start_ray_commands"], *CLUSTER["worker_start_ray_commands"]]
     commands += [line for line in PAGE.splitlines() if line.startswith("cd ") and "ray start" in line]
     assert len(commands) == 4
@@ -42,7 +42,7 @@ def test_every_ray_start_asks_for_the_token_and_gives_jobs_our_python() -> None:
     assert CLUSTER["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
 
 
-def test_a_trainable_gpu_worker_may_be_taken_away_and_the_head_trains_nothing() -> None:
+def test_gpu_workers_are_spot_and_the_head_trains_nothing() -> None:
     nodes = CLUSTER["available_node_types"]
     assert nodes[CLUSTER["head_node_type"]]["resources"] == {"CPU": 0}
     assert nodes["gpu"]["node_config"]["InstanceMarketOptions"] == {"MarketType": "spot"}
@@ -53,7 +53,7 @@ def test_commands_are_shell(command: str) -> None:
     subprocess.run(["bash", "-n", "-c", command], check=True)
 
 
-def test_the_set_up_is_the_page_s() -> None:
+def test_the_set_up_equals_the_documented_one() -> None:
     for command in CLUSTER["setup_commands"]:
         assert f"\n{command}\n" in PAGE
 
@@ -63,13 +63,13 @@ def interpolated(text: str) -> str:
     return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
 
 
-def test_the_servers_listen_on_this_machine_alone() -> None:
+def test_the_servers_listen_on_localhost_only() -> None:
     for service in COMPOSE["services"].values():
         for port in service["ports"]:
             assert interpolated(port).startswith("127.0.0.1:")
 
 
-def test_no_password_stands_in_the_compose_file() -> None:
+def test_the_compose_file_has_no_password() -> None:
     assert COMPOSE["secrets"] == {"password": {"file": "./secrets/password"}}
     postgres, mlflow = COMPOSE["services"]["postgres"], COMPOSE["services"]["mlflow"]
     assert postgres["environment"]["POSTGRES_PASSWORD_FILE"] == "/run/secrets/password"

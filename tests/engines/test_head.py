@@ -57,7 +57,7 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def test_a_head_that_goes_is_said_once_each_time_it_goes(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_loss_of_the_head_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         address = f"127.0.0.1:{port}"
@@ -79,7 +79,7 @@ def test_a_head_that_goes_is_said_once_each_time_it_goes(caplog: pytest.LogCaptu
 
 
 @pytest.mark.cluster
-def test_a_driver_is_told_before_ray_ends_it() -> None:
+def test_the_loss_of_the_head_is_reported_in_time() -> None:
     code, said = loses("gcs_server")
     assert code == 1
     assert "is gone. Unless it comes back, Ray ends this program" in said
@@ -87,7 +87,7 @@ def test_a_driver_is_told_before_ray_ends_it() -> None:
 
 
 @pytest.mark.cluster
-def test_a_driver_whose_own_machine_loses_ray_does_not_wait_for_it() -> None:
+def test_a_driver_ends_when_its_raylet_dies() -> None:
     code, said = loses("raylet")
     assert code == 1
     assert "Ray has died on this machine" in said

@@ -43,7 +43,7 @@ def trains(node: Any) -> bool:
     return "ray::ResourceTrainable.train" in listed.stdout
 
 
-def test_a_trial_whose_process_dies_three_times_is_lost_and_the_search_ends(empty: Nodes, tmp_path: Path) -> None:
+def test_a_trial_that_dies_three_times_is_lost(empty: Nodes, tmp_path: Path) -> None:
     node = node_with(empty, **{SECONDS: "0.1", DIES: "/0001"})
     search = SleepingSearch(tmp_path, trials=3, epochs=2)
     driver = search.start()
@@ -62,7 +62,7 @@ def test_a_trial_whose_process_dies_three_times_is_lost_and_the_search_ends(empt
     search.dispose()
 
 
-def test_a_trial_whose_machines_die_is_tried_again_as_often_as_it_takes(empty: Nodes, tmp_path: Path) -> None:
+def test_dead_machines_do_not_count_against_a_trial(empty: Nodes, tmp_path: Path) -> None:
     node = node_with(empty, **{SECONDS: "3600"})
     search = SleepingSearch(tmp_path, trials=1, epochs=2)
     driver = search.start()

@@ -31,7 +31,7 @@ NOT_MADE = RayActorError("0" * 32, "raised in its creation task", True, False)
         (None, "lives", True),
     ],
 )
-def test_a_death_is_a_trial_s_own_where_its_machine_says_so(
+def test_a_death_counts_on_a_living_machine_only(
     monkeypatch: pytest.MonkeyPatch, error: Exception | None, node: str | None, own: bool
 ) -> None:
     nodes = [{"NodeID": "lives", "Alive": True}, {"NodeID": "gone", "Alive": False}]
@@ -46,7 +46,7 @@ def test_the_error_is_the_one_that_tune_met(tmp_path: Path) -> None:
     assert error_of(SimpleNamespace(pickled_error_file=None)) is None
 
 
-def test_an_actor_that_ray_ends_for_its_memory_is_one_that_died(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_actor_killed_for_its_memory_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
     """To Tune's own manager it is the end of everything."""
     met: list[Exception] = []
     monkeypatch.setattr(RayActorManager, "_actor_task_failed", lambda self, task, exception: met.append(exception))

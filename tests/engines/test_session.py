@@ -49,7 +49,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Any:
     return start
 
 
-def test_what_did_not_start_is_started_again(started: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_start_is_retried(started: Any, caplog: pytest.LogCaptureFixture) -> None:
     ray = started(failures=ATTEMPTS - 1)
     with ray_session():
         assert ray.calls == [*["init local", "shutdown"] * (ATTEMPTS - 1), "init local"]
@@ -88,7 +88,7 @@ def test_a_start_that_failed_leaves_no_process() -> None:
     assert done.stdout.count("gcs_server") == done.stdout.count("raylet") == 1
 
 
-def test_it_is_given_up_in_the_end(started: Any) -> None:
+def test_retries_of_the_start_are_bounded(started: Any) -> None:
     ray = started(failures=ATTEMPTS)
     with (
         pytest.raises(NoRay, match=r"Ray did not start at this machine \(Timed out .*\); run the same command"),
@@ -99,14 +99,14 @@ def test_it_is_given_up_in_the_end(started: Any) -> None:
     assert ray.calls[-1] == "shutdown"
 
 
-def test_a_cluster_that_does_not_answer_is_asked_once(started: Any) -> None:
+def test_a_given_cluster_is_tried_once(started: Any) -> None:
     ray = started(failures=1, address="10.0.0.1:6379")
     with pytest.raises(NoRay, match=r"at 10\.0\.0\.1:6379 .* see that a cluster runs there"), ray_session():
         pass
     assert ray.calls == ["init 10.0.0.1:6379", "shutdown"]
 
 
-def test_a_sigterm_while_ray_starts_is_answered_as_at_any_time(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sigterm_during_the_start_is_handled(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray sets a handler of its own, which would end the process without a word."""
     ray = started(failures=0)
     monkeypatch.setattr(ray, "init", lambda **options: sys.exit(signal.SIGTERM))

@@ -16,7 +16,7 @@ def test_every_search_has_the_same_share_and_at_least_one_worker(workers: int, d
     assert share.is_shared == (drivers > 1)
 
 
-def test_a_share_follows_who_comes_and_goes_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_share_follows_the_number_of_drivers(caplog: pytest.LogCaptureFixture) -> None:
     on_cluster = iter([1, 2, 2, 3, 1])
     share = Share(12, lambda: next(on_cluster), look_s=0.0)
     with caplog.at_level(logging.WARNING):

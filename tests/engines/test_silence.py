@@ -88,7 +88,7 @@ def test_a_first_epoch_has_its_own_bound_and_others_lengthen_it() -> None:
     assert driver.until_dead("5") == pytest.approx(FIRST_S, abs=2)
 
 
-def test_an_attempt_that_goes_on_knows_the_epochs_of_the_one_before() -> None:
+def test_a_resumed_attempt_keeps_earlier_epoch_times() -> None:
     driver = Driver()
     driver.silences.watch("1", "mpa")
     driver.wait(5)
@@ -103,7 +103,7 @@ def test_a_bound_for_the_first_epoch_below_ten_minutes_holds_for_all() -> None:
     assert driver.until_dead("1") == pytest.approx(30, abs=2)
 
 
-def test_time_in_which_the_driver_did_not_listen_is_not_held_against_workers() -> None:
+def test_pauses_of_the_driver_do_not_count() -> None:
     """A database that was waited for, a laptop that slept: what was said meanwhile has not been heard yet."""
     driver = Driver()
     driver.silences.watch("1", "mpa")
@@ -114,7 +114,7 @@ def test_time_in_which_the_driver_did_not_listen_is_not_held_against_workers() -
     assert driver.until_dead("1") == pytest.approx(FLOOR_S - AWAKE_S, abs=2)
 
 
-def test_who_talks_or_is_done_is_never_dead() -> None:
+def test_workers_that_report_or_finish_are_alive() -> None:
     driver = Driver()
     for name in ("talks", "done"):
         driver.silences.watch(name, "mpa")
@@ -163,7 +163,7 @@ SMALL: Node = {"CPU": 8, "GPU": 1}
 LARGE: Node = {"CPU": 8, "GPU": 2}
 
 
-def test_what_waits_for_a_machine_is_said_and_ended_where_none_can_come(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hopeless_wait_for_a_machine_ends(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster(SMALL, SMALL, {"CPU": 4})
     with caplog.at_level(logging.WARNING):
         cluster.wait(SAY_S)
@@ -188,7 +188,7 @@ def test_what_waits_for_a_machine_is_said_and_ended_where_none_can_come(caplog: 
         ([SMALL, LARGE], (), "others use it"),
     ],
 )
-def test_what_may_come_is_waited_for(
+def test_machines_that_may_come_are_waited_for(
     nodes: list[Node], may_come: tuple[Node, ...], sentence: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = Cluster(*nodes, may_come=may_come)
@@ -198,7 +198,7 @@ def test_what_may_come_is_waited_for(
     assert 5 <= len(caplog.messages) <= 8  # after 5, 10, 20, … minutes
 
 
-def test_a_search_whose_own_machine_has_no_ray_ends_when_nothing_trains_any_more() -> None:
+def test_without_local_ray_the_search_ends_when_idle() -> None:
     cluster = Cluster(LARGE)
     cluster.ray_runs_here = False
     cluster.wait(10, placed=1)  # elsewhere

@@ -21,7 +21,7 @@ from trainables.mistakes import Failure
 pytestmark = pytest.mark.cluster
 
 
-def test_workers_that_say_nothing_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_workers_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {SECONDS: "0.1", STOPS: "/0000", LOOPS: "/0001", FLOOR: "30"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)

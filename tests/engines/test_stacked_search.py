@@ -47,13 +47,13 @@ def worker_of(runs: Path) -> int:
     return process
 
 
-def test_it_loses_nothing_and_comes_to_what_it_would_have_come_to(killed: tuple[Path, str], tmp_path: Path) -> None:
-    """Which is what the same search comes to that trains one trial after the other."""
+def test_a_killed_stack_gives_the_undisturbed_result(killed: tuple[Path, str], tmp_path: Path) -> None:
+    """The undisturbed search trains one trial after the other."""
     holdout_here("run", stackable_search(tmp_path / "small.yaml", "in_process"), "--runs", tmp_path / "runs")
     assert_same_studies(tmp_path / "runs", killed[0])
 
 
-def test_each_was_trained_by_itself_for_an_epoch_and_then_together_again(killed: tuple[Path, str]) -> None:
+def test_members_of_a_dead_stack_are_retried_alone(killed: tuple[Path, str]) -> None:
     runs, said = killed
     assert plain(said).count("; retrying it alone") == STACK
     assert "Traceback" not in without_ended_workers(said)
@@ -66,9 +66,7 @@ def test_each_was_trained_by_itself_for_an_epoch_and_then_together_again(killed:
     assert len(stored(runs, "small", "proxy_anchor")) == TRIALS
 
 
-def test_the_place_of_a_pruned_trial_is_filled_while_the_others_train(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pruned_trial_is_replaced_in_its_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker is told of it between two steps; nobody begins twice."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     file, runs = stackable_search(tmp_path / "small.yaml", "ray", stack=3), tmp_path / "runs"

@@ -167,7 +167,7 @@ EVENTS = st.tuples(st.integers(0, 2), st.sampled_from(["epoch", "epoch", "proces
     mixed=st.booleans(),
     name=st.integers(0, 10**9),
 )
-def test_in_any_order_of_ends_and_deaths_each_trial_is_trained_once(
+def test_each_trial_is_trained_once_whatever_dies(
     search_made: Callable[..., OpenedSearch],
     tmp_path_factory: pytest.TempPathFactory,
     events: list[tuple[int, str]],
@@ -198,7 +198,7 @@ def test_in_any_order_of_ends_and_deaths_each_trial_is_trained_once(
             assert cause == ("DIVERGED" if trial.number in diverge else None)
 
 
-def test_a_stack_is_as_many_slots_to_the_sampler(opened: Callable[..., OpenedSearch]) -> None:
+def test_the_sampler_counts_members_of_a_stack(opened: Callable[..., OpenedSearch]) -> None:
     """A trial that is proposed and has another key waits for a worker; never more than the slots are proposed."""
     search = searched(
         opened,
@@ -217,7 +217,7 @@ def test_a_stack_is_as_many_slots_to_the_sampler(opened: Callable[..., OpenedSea
     assert_each_once(search, workers, 12)
 
 
-def test_a_place_that_a_pruned_trial_leaves_is_filled(opened: Callable[..., OpenedSearch]) -> None:
+def test_the_place_of_a_pruned_trial_is_filled(opened: Callable[..., OpenedSearch]) -> None:
     search = searched(opened, 6, space={"mpa": SAME_KEY}, search={"trials": 6, "sampler": "random"})
     workers = Workers(only(search_stage(search)), workers=1, size=3, diverge=[1])
     workers.step(0)
@@ -229,7 +229,7 @@ def test_a_place_that_a_pruned_trial_leaves_is_filled(opened: Callable[..., Open
     assert_each_once(search, workers, 6)
 
 
-def test_losses_have_stacks_of_their_own_and_the_least_started_one_begins(opened: Callable[..., OpenedSearch]) -> None:
+def test_each_loss_has_its_own_stacks(opened: Callable[..., OpenedSearch]) -> None:
     search = searched(
         opened, 3, losses=["mpa", "pnp", "proxy_anchor"], space={"mpa": SAME_KEY, "pnp": {"variant": "O"}}
     )
@@ -276,7 +276,7 @@ def test_the_seeds_of_one_configuration_are_one_stack(opened: Callable[..., Open
     assert all(trial.state == TrialState.COMPLETE for trial in search.trials("mpa", Stage.SELECT))
 
 
-def test_after_a_death_each_is_tried_by_itself_for_an_epoch_and_then_together_again(
+def test_members_of_a_dead_stack_train_alone_first(
     opened: Callable[..., OpenedSearch], caplog: pytest.LogCaptureFixture
 ) -> None:
     search = searched(opened, 3, space={"mpa": SAME_KEY}, search={"trials": 3, "pruner": "none"})
@@ -296,7 +296,7 @@ def test_after_a_death_each_is_tried_by_itself_for_an_epoch_and_then_together_ag
     assert_each_once(search, workers, 3)
 
 
-def test_what_does_not_fit_in_memory_is_tried_again_beside_fewer(
+def test_a_stack_too_large_for_memory_shrinks(
     opened: Callable[..., OpenedSearch], caplog: pytest.LogCaptureFixture
 ) -> None:
     search = searched(opened, 6, space={"mpa": SAME_KEY}, search={"trials": 6, "pruner": "none"})
@@ -311,8 +311,8 @@ def test_what_does_not_fit_in_memory_is_tried_again_beside_fewer(
     )
 
 
-def test_what_a_worker_cannot_take_is_not_waited_for(opened: Callable[..., OpenedSearch]) -> None:
-    """The call that brought it failed, of which nobody hears: the worker never tells of it."""
+def test_trials_that_a_worker_never_received_are_retried(opened: Callable[..., OpenedSearch]) -> None:
+    """The failed call is not reported: the worker never mentions the trial."""
     search = searched(opened, 4, space={"mpa": SAME_KEY}, search={"trials": 4, "pruner": "none"})
     queue = TrialQueue(only(search_stage(search)))
     stack = Stack(queue, 2)
@@ -326,8 +326,8 @@ def test_what_a_worker_cannot_take_is_not_waited_for(opened: Callable[..., Opene
     assert again.fill(at_once=2, workers=1) == (second,), "by itself, and before anything that is new"
 
 
-def test_a_training_by_itself_is_as_before(opened: Callable[..., OpenedSearch]) -> None:
-    """With one trial a worker the keys are not looked at, and the proposals are those of the queue alone."""
+def test_stacks_of_one_change_no_proposals(opened: Callable[..., OpenedSearch]) -> None:
+    """With one trial per worker, the proposals are those of the queue."""
     search = searched(opened, 5)
     workers = Workers(only(search_stage(search)), workers=2, size=1)
     workers.finish()

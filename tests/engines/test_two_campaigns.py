@@ -37,7 +37,7 @@ def campaign(folder: Path, images: Path, cache: Path, engine: str) -> Path:
     return write_search(folder / "lot.yaml", content)
 
 
-def test_each_comes_to_what_it_comes_to_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_campaigns_give_the_results_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images, cache = draw_folder(tmp_path / "images"), tmp_path / "cache"
     people = [tmp_path / "one", tmp_path / "other"]
     for folder in people:

@@ -1,4 +1,4 @@
-"""``python -m soak``: search after search, each with its faults, until there were as many as were asked for.
+"""``python -m soak``: searches with faults, until the given number of faults is reached.
 
 The seed draws which faults come when; every one stands in ``log.jsonl``. The processes of different runs differ, so a
 run is repeated as far as the machine lets it. Ends with 1 where the oracle found a difference.
@@ -23,7 +23,7 @@ from soak.tools.processes import RUN
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for; its exit code."""
+    """Run the command line; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m soak", description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--faults", type=int, default=120, help="how many in all")
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def soak(
     seed: int, faults: int, names: Sequence[str] | None, kinds: Sequence[str] | None, folder: Path, console: Console
 ) -> int:
-    """The whole run in ``folder``, of all scenarios and kinds of faults where none are named; its exit code."""
+    """Run in ``folder``, all scenarios and kinds of faults unless some are named; return the exit code."""
     from soak.driving import Injected, Log
     from soak.rounds import rounds
     from soak.scenarios import SCENARIOS

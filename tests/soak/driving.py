@@ -1,4 +1,4 @@
-"""One search, driven through its faults to its end."""
+"""A search that is run to its end through planned faults."""
 
 import dataclasses
 import json
@@ -17,14 +17,14 @@ from soak.tools.processes import DRIVER, Process, marked, now_s
 from soak.world import World
 
 PATIENCE_S = 240.0
-"""For how long nothing may happen."""
+"""Seconds without any change after which a search hangs."""
 DEATHS = 4
-"""How often a driver may end by itself after one fault: services come back one after the other."""
+"""Maximum number of drivers that may fail after one fault: services come back one after the other."""
 SETTLE_S = 1.0
 ON_THEIR_WAY = 4
-"""Epochs that may still be told by processes that are dead."""
+"""Epochs that may still arrive from dead processes."""
 GRACE_S = 20.0
-"""For what a driver started to end after it."""
+"""Seconds that child processes may outlive their driver."""
 AGENTS = re.compile(r"^ray::(DashboardAgent|RuntimeEnvAgent)")
 AGENTS_S = 90.0
 """For those of Ray's processes that tell its GCS of the raylet's death: where that is dead too, they try for a minute
@@ -33,7 +33,7 @@ AGENTS_S = 90.0
 
 @dataclass(frozen=True, kw_only=True)
 class Injected:
-    """What came of one fault. ``codes`` are those with which drivers ended until the search went on."""
+    """The outcome of one fault. ``codes`` are the exit codes of the drivers that failed until the search resumed."""
 
     scenario: str
     fault: str
@@ -43,11 +43,11 @@ class Injected:
 
 
 class SearchHangsError(Exception):
-    """Nothing happens any more."""
+    """A search without progress."""
 
 
 class Log:
-    """What was done and found, one JSON line each."""
+    """Log of actions and findings, one JSON line each."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -60,7 +60,7 @@ class Log:
 
 
 class Search:
-    """Drives a world's search through planned faults to its end."""
+    """Runs a world's search through planned faults to its end."""
 
     def __init__(self, world: World, log: Log) -> None:
         self._world = world
@@ -69,7 +69,7 @@ class Search:
         self.trouble: list[str] = []
 
     def run(self, planned: Sequence[Planned]) -> int:
-        """Inject what is planned until the search ends, and see it to its end; how many faults there were."""
+        """Inject the planned faults and run the search to its end; return the number of faults injected."""
         self._world.start()
         done = 0
         try:
@@ -84,7 +84,7 @@ class Search:
         return done
 
     def _waited(self, fault: Planned) -> bool:
-        """Wait for the fault's moment; whether the search still runs then."""
+        """Wait for the fault's moment; return True if the search still runs then."""
         wanted = self._world.epochs() + fault.after_epochs
         self._until(lambda: self._world.epochs() >= wanted)
         is_starting = self._world.epochs() == self._world.epochs_at_start
@@ -122,22 +122,22 @@ class Search:
         self._log.write(search=world.mark, recovered=dataclasses.asdict(injected))
 
     def _recovered(self, running: Mapping[tuple[str, int], int], epochs: int) -> bool:
-        """Whether every trial that ran then has ended or told an epoch more: so none dies three times in one.
+        """Return True if every trial of ``running`` ended or reported an epoch: none dies three times in one.
 
-        More than what was on its way when the fault came has to be told in all.
+        In total, more epochs have to arrive than were under way when the fault came.
         """
         now = self._world.running()
         went_on = all(now.get(trial, told + 1) > told for trial, told in running.items())
         return went_on and self._world.epochs() >= epochs + ON_THEIR_WAY
 
     def _until(self, met: Callable[[], bool] | None) -> None:
-        """Wait until ``met`` or the search's end; a driver that ended by itself is started again.
+        """Wait until ``met`` or the search's end; restart drivers that fail.
 
-        Where only the end is waited for (None) the studies are not read: while somebody reads them, a driver that ends
-        cannot make one file of them again.
+        With ``met`` None, the studies are not read: a reader would keep the ending driver from merging the log into
+        the database file.
 
         Raises:
-            SearchHangsError: nothing changes for long.
+            SearchHangsError: nothing changed for :data:`PATIENCE_S`.
         """
         world, deaths = self._world, 0
         changed, seen = time.monotonic(), (-1, 0)
@@ -162,7 +162,7 @@ class Search:
             time.sleep(0.1)
 
     def _end_with_driver(self) -> None:
-        """Nothing that a driver started outlives it for long."""
+        """Check that the child processes of a driver end soon after it."""
         self._world.ends_s.append(now_s())
         if left := outlived(self._world):
             names = ", ".join(process.title[:80] for process in left)
@@ -179,7 +179,7 @@ class Search:
         return " | ".join(self._world.said().splitlines()[-6:])
 
     def _stacks(self) -> str:
-        """Where the driver stands, of a search that hangs."""
+        """Return the stack traces of the driver."""
         done = subprocess.run(
             ["py-spy", "dump", "--pid", str(self._driver.pid)], capture_output=True, text=True, check=False
         )
@@ -187,7 +187,7 @@ class Search:
 
 
 def outlived(world: World) -> list[Process]:
-    """What a driver started, and what trains for it, a while after its end."""
+    """Return child processes and trainers that outlive their driver by :data:`GRACE_S`."""
     deadline = time.monotonic() + GRACE_S
     while (left := _living(world)) and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -195,13 +195,13 @@ def outlived(world: World) -> list[Process]:
 
 
 def _living(world: World) -> list[Process]:
-    """What should have ended with a driver."""
+    """Return the living processes that should end with a driver."""
     found = [*marked(DRIVER, world.mark), *world.trainers()]
     return [process for process in found if not (AGENTS.match(process.title) and _tells(world, process))]
 
 
 def _tells(world: World, agent: Process) -> bool:
-    """Whether the driver that started an agent, and with it the agent's GCS, was ended not long ago."""
+    """Return True if the driver that started an agent, and the GCS, ended less than :data:`AGENTS_S` ago."""
     started = agent.started_s
     ended = next((end for end in world.ends_s if end > started), None)
     return ended is not None and now_s() - ended < AGENTS_S

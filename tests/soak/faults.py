@@ -1,4 +1,4 @@
-"""What can happen to a search: one row a fault."""
+"""The table of faults."""
 
 import os
 import signal
@@ -15,12 +15,12 @@ from soak.world import STARTS, World
 
 
 class NothingToHitError(Exception):
-    """What a fault is for is not there now."""
+    """A fault without a target at this moment."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault(ABC):
-    """Something that happens, and lasts between the two ``lasts_s`` seconds.
+    """A fault that lasts between the two ``lasts_s`` seconds.
 
     After one that ``ends_driver`` the command has to be given again, though what trains may go on for a while.
     """
@@ -30,7 +30,7 @@ class Fault(ABC):
 
     @abstractmethod
     def inject(self, world: World, choice: float) -> str:
-        """Let it happen to one of those that it can happen to, by ``choice`` in [0, 1); to whom it did.
+        """Inject the fault into one of its possible targets, by ``choice`` in [0, 1); return the target.
 
         Raises:
             NothingToHitError: there is nobody.
@@ -38,18 +38,18 @@ class Fault(ABC):
 
     @abstractmethod
     def undo(self, world: World) -> None:
-        """Let it be over."""
+        """End the fault."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Signalled(Fault):
-    """A process gets a signal; one that was stopped goes on."""
+    """A signal to a process; a stopped process is continued afterwards."""
 
     of: Callable[[World], list[Process]]
     number: int
 
     def inject(self, world: World, choice: float) -> str:
-        """Send the signal to one of them."""
+        """Send the signal to one of the processes."""
         found = self.of(world)
         if not found:
             raise NothingToHitError
@@ -58,7 +58,7 @@ class Signalled(Fault):
         return f"{victim.pid} {victim.title[:60]}"
 
     def undo(self, world: World) -> None:
-        """Let whoever was stopped go on."""
+        """Continue stopped processes."""
         if self.number == signal.SIGSTOP:
             for process in self.of(world):
                 process.send(signal.SIGCONT)
@@ -66,18 +66,18 @@ class Signalled(Fault):
 
 @dataclass(frozen=True, kw_only=True)
 class Done(Fault):
-    """Something is done to a service, and undone."""
+    """A fault of a service, with its repair."""
 
     do: Callable[[World], Any]
     undone: Callable[[World], Any]
 
     def inject(self, world: World, choice: float) -> str:
-        """Do it."""
+        """Inject the fault."""
         self.do(world)
         return ""
 
     def undo(self, world: World) -> None:
-        """Undo it."""
+        """Repair the service."""
         self.undone(world)
 
 
@@ -86,7 +86,7 @@ def _driver(world: World) -> list[Process]:
 
 
 def _node_processes(node: Any) -> list[Process]:
-    """All of a node's processes, its trainers among them."""
+    """Return all processes of a node, including its trainers."""
     own = [info.process.pid for infos in node.all_processes.values() for info in infos]
     return [found for pid in own for found in (Process(pid, "ray"), *descendants(pid))]
 
@@ -113,7 +113,7 @@ def _add_second(world: World) -> None:
 
 
 def _kill_head(world: World) -> None:
-    """The machine with the GCS dies; the user starts another one."""
+    """Kill the node with the GCS; the user starts another cluster."""
     assert world.services.nodes is not None
     for process in _node_processes(world.services.nodes.head):
         process.send(signal.SIGKILL)
@@ -130,7 +130,7 @@ def _pull(world: World) -> None:
 
 
 def _plug(world: World) -> None:
-    """The node joins anew, where the cluster took it for dead meanwhile."""
+    """Let the node join again if the cluster declared it dead."""
     assert world.services.island is not None
     assert world.services.nodes is not None
     world.services.island.mend()
@@ -161,13 +161,13 @@ def _stop_database(world: World) -> None:
 
 
 def _kill_database(world: World) -> None:
-    """As if the power had gone: its children notice, and what is committed is recovered."""
+    """Kill the server as a power cut would: committed rows are recovered at the next start."""
     assert world.services.database is not None
     os.kill(world.services.database.pid, signal.SIGKILL)
 
 
 def _start_database(world: World) -> None:
-    """Start it, again where what its last life left is still in its way."""
+    """Start the server, with retries while remains of the last process block it."""
     assert world.services.database is not None
     for left in reversed(range(STARTS)):
         try:

@@ -1,4 +1,4 @@
-"""One scenario: an undisturbed search, then searches with faults until there were enough."""
+"""A scenario: an undisturbed search, then searches with faults until their number is reached."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -16,7 +16,7 @@ from soak.world import services, world
 def rounds(
     scenario: Scenario, seed: int, faults: int, folder: Path, log: Log, console: Console
 ) -> tuple[list[Injected], dict[str, Sequence[str]]]:
-    """``faults`` faults of a scenario in as many searches as that takes; what came of each, and what was found."""
+    """Run searches of a scenario until ``faults`` faults were injected; return their outcomes and the findings."""
     injected: list[Injected] = []
     found: dict[str, Sequence[str]] = {}
     planned = schedule(seed, scenario.name, scenario.faults, faults)

@@ -1,4 +1,4 @@
-"""A search that is broken: what it is, what it runs on, and which faults can come."""
+"""A scenario: a search, its services and its possible faults."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 Content = Callable[[str, Path], dict[str, Any]]
-"""A search or campaign file, for a name and a folder of images."""
+"""A function that returns the content of a search or campaign file, given its name and a folder of images."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
     """One kind of search.
 
-    ``nodes`` is how many Ray nodes stand; with 0 each driver starts a Ray of its own. An ``island`` is one more, in a
-    network of its own. A campaign has ``members``, what
-    follows its name in its searches' names. ``openings`` is how often the test classes are opened.
+    ``nodes`` is the number of Ray nodes; with 0 each driver starts its own Ray. An ``island`` is one more node, in a
+    separate network. A campaign has ``members``, the suffixes of its searches' names. ``openings`` is the number of
+    openings of the test classes.
     """
 
     name: str
@@ -37,9 +37,9 @@ class Scenario:
 
     @property
     def command(self) -> str:
-        """What ``holdout`` is told to do."""
+        """The command of ``holdout``."""
         return "campaign" if self.members else "run"
 
     def searches(self, name: str) -> tuple[str, ...]:
-        """The names of the searches when it is called ``name``."""
+        """Return the names of the searches of a scenario called ``name``."""
         return tuple(f"{name}-{member}" for member in self.members) or (name,)

@@ -1,4 +1,4 @@
-"""The searches that are broken."""
+"""The table of scenarios."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ OF_SERVICES = (
 
 
 def sleeping(trials: int, epochs: int, **search: Any) -> Content:
-    """A search of trainings that sleep, whose proposals follow from the trial's number unless ``search`` says more."""
+    """Return a search of sleeping trainings; its proposals depend on the trial number unless ``search`` differs."""
 
     def content(name: str, _: Path) -> dict[str, Any]:
         return {

@@ -1,4 +1,4 @@
-"""Which faults come when: drawn from a seed, so that a run can be repeated."""
+"""The schedule of faults, drawn from a seed so that a run can be repeated."""
 
 import math
 import random
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from soak.faults import FAULTS
 
 AT_START = 0.3
-"""How many of the faults come while the driver or its trainers start, where they do, and not amid epochs."""
+"""The share of faults during the start of a driver or its trainers, instead of between epochs."""
 START_S = 12.0
-"""For how long they may wait for that; where epochs are told already, for a twelfth of it."""
+"""Maximum delay of these faults; a twelfth of it once epochs are reported."""
 EPOCHS = (1, 6)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """One fault: after how many further epochs (0: none is waited for) and seconds, for how long, and to whom."""
+    """One fault: its delay in further epochs (0: none) and seconds, its duration and the choice of its target."""
 
     fault: str
     after_epochs: int
@@ -26,7 +26,7 @@ class Planned:
 
 
 def schedule(seed: int, scenario: str, faults: Sequence[str], count: int) -> list[Planned]:
-    """``count`` faults of the kinds ``faults``, each kind as often as every other, in a random order."""
+    """Return ``count`` faults in random order, with every kind of ``faults`` equally often."""
     drawn = random.Random(f"{seed}/{scenario}")
     kinds: list[str] = []
     while len(kinds) < count:

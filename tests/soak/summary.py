@@ -1,4 +1,4 @@
-"""What came of a run, as a table."""
+"""The summary of a run, as a table."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ from soak.driving import Injected
 
 
 def show(injected: Sequence[Injected], found: Mapping[str, Sequence[str]], console: Console) -> None:
-    """Faults by kind and scenario, how the search took them, and all differences."""
+    """Return the faults by kind and scenario, their outcomes, and all differences."""
     table = Table(box=None, header_style="bold")
     for name in ("scenario", "fault", "injected", "outlived", "command again", "median s"):
         table.add_column(name, justify="left" if name in ("scenario", "fault") else "right")

@@ -1,4 +1,4 @@
-"""What comes when follows from the seed alone."""
+"""The schedule depends on the seed alone."""
 
 from collections import Counter
 

@@ -24,7 +24,7 @@ PLANNED = [
 
 
 def test_a_search_that_is_broken_four_times_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a Ray of its own; the values of a training that sleeps follow from its seed."""
+    """The driver starts its own Ray; the values of a sleeping training depend on its seed alone."""
     monkeypatch.setenv(RUN, uuid.uuid4().hex)
     monkeypatch.setenv(SECONDS, "0.15")
     scenario = replace(SCENARIOS["alone"], content=sleeping(12, EPOCHS), trials=12, epochs=EPOCHS)

@@ -1,4 +1,4 @@
-"""The table of what came of a run."""
+"""The summary table of a run."""
 
 import io
 

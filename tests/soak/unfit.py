@@ -1,4 +1,4 @@
-"""Why a scenario cannot run on this machine."""
+"""Requirements of a scenario that this machine lacks."""
 
 import os
 
@@ -9,7 +9,7 @@ from soak.tools import clock, network
 
 
 def why_not(scenario: Scenario) -> str | None:
-    """What is missing, after "it"; None where nothing is."""
+    """Return the missing requirement, as a clause after "it"; None if the scenario can run."""
     if scenario.postgres and (Postgres.binaries() is None or os.getuid() != 0):
         return "needs Debian's package postgresql, and root to start it as its own user"
     if scenario.disks and os.getuid() != 0:

@@ -15,7 +15,7 @@ from soak.world import World
 
 
 def differences(world: World, undisturbed: World | None) -> list[str]:
-    """All in which what a search left is not what it should be."""
+    """Return every difference between the records of a search and the expected ones."""
     assert world.driver is not None
     if (code := world.driver.poll()) != 0:
         return [f"{world.name}: its last driver ended with {code}."]
@@ -53,11 +53,11 @@ def differences(world: World, undisturbed: World | None) -> list[str]:
 
 
 def trials_of(world: World) -> list[StoredTrial]:
-    """All trials of a world's searches."""
+    """Return all trials of a world's searches."""
     return [trial for url in dict.fromkeys(world.storages) for trial in read_trials(url, world.searches)]
 
 
 def _synchronise(world: World) -> None:
-    """What the search says that its user should do where MLflow was away at its end."""
+    """Run the command that the search recommends if MLflow was unreachable at its end."""
     for name in world.searches:
         subprocess.run(command("sync", name, "--runs", world.runs), capture_output=True, check=True)

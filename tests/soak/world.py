@@ -1,4 +1,4 @@
-"""One search with its services, as a user runs it, and all of it that can be broken."""
+"""One search with its services, as a user runs it, and the parts of it that faults hit."""
 
 import os
 import re
@@ -31,7 +31,7 @@ NOTICES = {
     "RAY_health_check_timeout_ms": "2000",
     "RAY_health_check_failure_threshold": "4",
 }
-"""Ray takes a node that does not answer for dead after some ten seconds."""
+"""Settings with which Ray declares a silent node dead after some ten seconds."""
 RUNS_BYTES, CACHE_BYTES = 96_000_000, 24_000_000
 STARTS = 4
 OF_RAY = re.compile(r"raylet|gcs_server|ray/_private|ray/dashboard|ray::")
@@ -39,7 +39,7 @@ OF_RAY = re.compile(r"raylet|gcs_server|ray/_private|ray/dashboard|ray::")
 
 @dataclass
 class Services:
-    """What searches of a scenario share; None where it needs none."""
+    """Services that the searches of a scenario share; None for those that it does not need."""
 
     folder: Path
     nodes: Nodes | None = None
@@ -50,7 +50,7 @@ class Services:
     island: Island | None = None
 
     def start_nodes(self, scenario: Scenario) -> None:
-        """A Ray with as many nodes as the scenario has."""
+        """Start a Ray cluster with the scenario's number of nodes."""
 
         def start() -> None:
             self.nodes = Nodes(cpus=1, bare=True, address=self.island.here if self.island else None)
@@ -62,7 +62,7 @@ class Services:
         _again_if_late(start)
 
     def add_second(self) -> None:
-        """A second node, instead of one that died."""
+        """Add a second node, after the first second one died."""
 
         def add() -> None:
             assert self.nodes is not None
@@ -71,7 +71,7 @@ class Services:
         _again_if_late(add)
 
     def end_nodes(self) -> None:
-        """End it; it may be dead already."""
+        """End the cluster, which may be dead already."""
         if self.nodes is not None:
             with suppress(AssertionError):  # Ray's, that a process which died is still in its parent's list
                 self.nodes.shutdown()
@@ -80,7 +80,7 @@ class Services:
 
 
 def _again_if_late(start: Callable[[], None]) -> None:
-    """Start something of Ray's, again where a busy machine made it late."""
+    """Call ``start``, with retries: on a busy machine Ray starts too late."""
     known = {process.pid for process in marked(RUN, os.environ[RUN])}
     for left in reversed(range(STARTS)):
         try:
@@ -94,7 +94,7 @@ def _again_if_late(start: Callable[[], None]) -> None:
 
 @contextmanager
 def services(scenario: Scenario, folder: Path) -> Iterator[Services]:
-    """The services of a scenario, in ``folder``; skips where this machine has none of them."""
+    """Yield the services of a scenario, in ``folder``; skip if this machine lacks them."""
     folder.mkdir(parents=True)
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         here = Services(folder)
@@ -128,7 +128,7 @@ def services(scenario: Scenario, folder: Path) -> Iterator[Services]:
 
 @dataclass
 class World:
-    """A search below ``folder``: its driver, what it runs on, and what can be seen of it from outside."""
+    """A search below ``folder``: its driver, its services, and everything observable from outside."""
 
     scenario: Scenario
     services: Services
@@ -161,7 +161,7 @@ class World:
         self.file = write_search(self.folder / f"{self.name}.yaml", content)
 
     def start(self) -> None:
-        """Give the command, again if it was given before."""
+        """Start the driver, or restart it."""
         program = ["-m", "search"]
         if self.scenario.clock:
             program = [str(CLOCKED)]
@@ -183,46 +183,46 @@ class World:
 
     @property
     def stores(self) -> tuple[Path, ...]:
-        """Where its checkpoints lie, where that is not the runs folder."""
+        """The folders of the checkpoints outside the runs folder."""
         return (self.services.folder / "store" / self.name,) if self.services.store else ()
 
     @property
     def mark(self) -> str:
-        """What its drivers and their children have in their environment."""
+        """The mark in the environment of its drivers and their children."""
         return f"{os.environ[RUN][:8]}/{self.scenario.name}/{self.name}"
 
     def said(self) -> str:
-        """What its drivers have said."""
+        """Return the output of its drivers."""
         return re.sub(r"\x1b\[[0-9;]*m", "", self._said.read_text(errors="replace"))
 
     def epochs(self) -> int:
-        """How many epochs are stored."""
+        """Return the number of stored epochs."""
         return sum(map(count_epochs, dict.fromkeys(self.storages)))
 
     def running(self) -> dict[tuple[str, int], int]:
-        """The epochs of each trial that runs."""
+        """Return the epochs of each running trial."""
         return {(url, trial): epochs for url in self.storages for trial, epochs in epochs_of_running(url).items()}
 
     def trainers(self) -> list[Process]:
-        """The processes that train."""
+        """Return the processes that train."""
         return [process for process in self.processes() if TRAINS.match(process.title)]
 
     def named(self, program: str) -> list[Process]:
-        """The living processes of one of Ray's programs."""
+        """Return the living processes of one of Ray's programs."""
         return [process for process in self.processes() if Path(process.title.split(" ")[0]).name == program]
 
     def processes(self) -> list[Process]:
-        """All that the drivers started, or the nodes that they train on."""
+        """Return the processes of the drivers, or of the nodes that they train on."""
         return marked(RUN, os.environ[RUN]) if self.services.nodes else marked(DRIVER, self.mark)
 
     def postgres_processes(self) -> list[Process]:
-        """The server of the database and those that serve its connections."""
+        """Return the processes of the database server."""
         assert self.services.database is not None
         first = self.services.database.pid
         return [Process(first, "postgres"), *descendants(first)]
 
     def end_driver(self) -> None:
-        """End the driver at once, and what it started."""
+        """Kill the driver and its child processes."""
         if self.driver is not None:
             self.driver.kill()
             self.driver.wait()
@@ -232,7 +232,7 @@ class World:
 
 @contextmanager
 def world(scenario: Scenario, services: Services, folder: Path, name: str) -> Iterator[World]:
-    """A search of a scenario, called ``name``, with its own folder; whatever of it still runs is ended."""
+    """Yield a search of a scenario, called ``name``, in its own folder; its processes end with the context."""
     folder.mkdir(parents=True)
     with ExitStack() as stack:
         disks = {}

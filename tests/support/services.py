@@ -22,15 +22,15 @@ from psycopg import sql
 ROOT = Path(__file__).parents[2]
 JOIN_S = 120
 TOKEN = secrets.token_hex(32)
-"""Of all Ray clusters of this process: Ray reads it once."""
+"""The token of all Ray clusters of this process: Ray reads it once."""
 
 
 PORTS = range(20_000, 32_768)
-"""None that the system gives connections, which would take it before the service starts, nor Ray its workers."""
+"""Ports that neither the system assigns to connections nor Ray to its workers."""
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """Return an unused port."""
     while True:
         port = secrets.choice(PORTS)
         with socket.socket() as opened, suppress(OSError):
@@ -39,11 +39,10 @@ def free_port() -> int:
 
 
 def _agent_ports() -> dict[str, int]:
-    """Ports for a node's agents.
+    """Return ports for a node's agents.
 
-    Their own default ports may be taken by another Ray of this machine, and then no job can be submitted. A node that
-    does not know them when it starts waits for its agents fifteen seconds, which on a busy machine is too short, and
-    dies.
+    Another Ray of this machine may use the default ports, and then no job can be submitted. A node without given ports
+    waits 15 s for its agents, which is too short on a busy machine, and dies.
     """
     names = ("dashboard_agent_listen_port", "metrics_agent_port", "metrics_export_port", "runtime_env_agent_port")
     return {name: free_port() for name in names}
@@ -52,7 +51,7 @@ def _agent_ports() -> dict[str, int]:
 class Nodes:
     """A Ray cluster on this machine whose nodes can be killed.
 
-    A ``bare`` one has no more processes than trainings need: no job can be submitted to it, and it never grows.
+    A ``bare`` cluster has only the processes that trainings need: it takes no jobs and never grows.
     """
 
     def __init__(self, cpus: int, *, bare: bool = False, address: str | None = None) -> None:
@@ -80,27 +79,27 @@ class Nodes:
 
     @property
     def head(self) -> Any:
-        """The first node, which has the cluster's own records."""
+        """The first node, with the GCS."""
         return self._cluster.head_node
 
     def add(self, cpus: int) -> Any:
-        """One node more, which has joined when this returns."""
+        """Add a node, and wait until it has joined."""
         node = self._cluster.add_node(wait=False, num_cpus=cpus, **_agent_ports())
         self._cluster.wait_for_nodes(JOIN_S)
         return node
 
     def kill(self, node: Any) -> None:
-        """A node dies, without a word to anybody."""
+        """Kill a node."""
         self._cluster.remove_node(node, allow_graceful=False)
 
     def shutdown(self) -> None:
-        """End all that was started."""
+        """End the cluster."""
         self._cluster.shutdown()
 
 
 @contextmanager
 def ray_nodes(token_file: Path, cpus: int = 1, **environment: str) -> Iterator[Nodes]:
-    """A Ray cluster of one node, with its token in a file; ``environment`` is its programs' and this process's."""
+    """Yield a Ray cluster of one node with its token in a file; ``environment`` is set for it and this process."""
     token_file.write_text(TOKEN)
     token_file.chmod(0o600)
     with pytest.MonkeyPatch.context() as patch:
@@ -124,7 +123,7 @@ def run(*command: str | Path, **options: Any) -> str:
 
 
 class Postgres:
-    """A PostgreSQL server of this machine's own packages, for this test alone; it asks for a password."""
+    """A PostgreSQL server from this machine's packages, protected by a password."""
 
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
@@ -132,7 +131,7 @@ class Postgres:
         password = secrets.token_hex(16)
         self.password_file.write_text(f"127.0.0.1:{self.port}:*:holdout:{password}\n")
         self.password_file.chmod(0o600)
-        # Not below pytest's folder, which is its owner's alone: the server runs as a user of its own.
+        # Outside pytest's folder, which only its owner may read: the server runs as another user.
         self._data = Path(tempfile.mkdtemp(prefix="holdout-postgres-"))
         secret = self._data / "password"
         secret.write_text(password)
@@ -144,7 +143,7 @@ class Postgres:
 
     @staticmethod
     def binaries() -> Path | None:
-        """Where this machine's newest PostgreSQL is; None where there is none."""
+        """Return the folder of this machine's newest PostgreSQL, None without one."""
         found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
         return found[-1].parent if found else None
 
@@ -154,33 +153,33 @@ class Postgres:
         run("runuser", "-u", "postgres", "--", binaries / program, *arguments, cwd="/")
 
     def start(self) -> None:
-        """Start it; it answers when this returns."""
+        """Start the server, and wait until it answers."""
         options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self._data}"
         log = self._data / "log"
         self._server("pg_ctl", "start", "-w", "-t", "300", "-D", self._data / "db", "-l", log, "-o", options)
 
     def stop(self) -> None:
-        """Stop it as an administrator does who does not wait: connections are cut."""
+        """Stop the server and cut its connections."""
         self._server("pg_ctl", "stop", "-w", "-t", "300", "-m", "fast", "-D", self._data / "db")
 
     @property
     def pid(self) -> int:
-        """Its first process, whose children serve the connections."""
+        """The server's first process, whose children serve the connections."""
         return int((self._data / "db" / "postmaster.pid").read_text().splitlines()[0])
 
     def url(self, database: str) -> str:
-        """The address of a database, without the password."""
+        """Return the address of a database, without the password."""
         return f"postgresql+psycopg://holdout@127.0.0.1:{self.port}/{database}"
 
     def remove(self) -> None:
-        """Stop it and forget its data."""
+        """Stop the server and remove its data."""
         self.stop()
         shutil.rmtree(self._data)
 
 
 @contextmanager
 def postgres(folder: Path, *databases: str) -> Iterator[Postgres]:
-    """A PostgreSQL server with ``databases``; skips the test where the packages are missing."""
+    """Yield a PostgreSQL server with ``databases``; skip the test if the packages are missing."""
     if Postgres.binaries() is None or os.getuid() != 0:
         pytest.skip("needs Debian's postgresql package, and root to start it as its own user")
     server = Postgres(folder)
@@ -198,7 +197,7 @@ def postgres(folder: Path, *databases: str) -> Iterator[Postgres]:
 
 
 class MlflowServer:
-    """The server of ``mlflow/serve.sh`` on what lies in ``folder``, started with further ``options``."""
+    """The server of ``mlflow/serve.sh`` for ``folder``, started with further ``options``."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.port = free_port()
@@ -208,11 +207,11 @@ class MlflowServer:
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """The server's address."""
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it; it answers when this returns."""
+        """Start the server, and wait until it answers."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 list(map(str, self._command)), stdout=log, stderr=log, start_new_session=True
@@ -228,14 +227,14 @@ class MlflowServer:
                 time.sleep(0.5)
 
     def send(self, number: int) -> None:
-        """Send a signal to it and its workers."""
+        """Send a signal to the server and its workers."""
         assert self._process is not None, "it was not started"
         os.killpg(self._process.pid, number)
 
     def stop(self) -> None:
-        """End it and its workers at once."""
+        """Kill the server and its workers."""
         if self._process is not None:
-            with suppress(ProcessLookupError):  # it ended by itself; its log says why
+            with suppress(ProcessLookupError):  # it has ended; its log has the reason
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
@@ -243,7 +242,7 @@ class MlflowServer:
 
 @contextmanager
 def mlflow_server(folder: Path, database: str) -> Iterator[MlflowServer]:
-    """An MLflow server on ``database`` with a password, which this process and those that it starts know."""
+    """Yield an MLflow server on ``database`` with a password, set for this process and its children."""
     folder.mkdir(parents=True, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(folder))  # where serve.sh keeps its key

@@ -1,4 +1,4 @@
-"""A search whose trainings only sleep, driven in processes of its own that can be killed, and read by Optuna alone."""
+"""A search whose trainings only sleep, with drivers in subprocesses that can be killed, read by Optuna alone."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ _RUNNING = sqlalchemy.text("SELECT number FROM trials WHERE state = 'RUNNING'")
 
 
 class SleepingSearch:
-    """A search of sleeping trainings, its drivers, and what can be seen of it from outside."""
+    """A search of sleeping trainings and its drivers, observed from outside."""
 
     def __init__(
         self, path: Path, storage: str | None = None, *, trials: int, epochs: int, pruner: str = "asha"
@@ -52,29 +52,29 @@ class SleepingSearch:
             return subprocess.Popen(arguments, stdout=said, stderr=said, env=environment)
 
     def said(self) -> str:
-        """What its drivers have said."""
+        """Return the output of its drivers."""
         return self._said.read_text()
 
     def reports(self) -> list[tuple[int, int, float]]:
-        """Trial, epoch and value of all that is stored, in the order in which it was."""
+        """Return the trial, epoch and value of every report, in the order of storage."""
         return [(row[0], row[1], row[2]) for row in self._rows(_REPORTS)]
 
     def running(self) -> set[int]:
-        """The trials that have begun and not ended."""
+        """Return the running trials."""
         return {row[0] for row in self._rows(_RUNNING)}
 
     def _rows(self, statement: sqlalchemy.TextClause) -> Sequence[sqlalchemy.Row[Any]]:
-        """What a query gives; nothing before there are tables."""
+        """Return the rows of a query; none before the tables exist."""
         if self._engine.url.get_backend_name() == "sqlite" and not Path(self._engine.url.database or "").exists():
             return []
         try:
             with self._engine.connect() as connection:
                 return connection.execute(statement).all()
-        except sqlalchemy.exc.DBAPIError:  # the driver makes the tables just now
+        except sqlalchemy.exc.DBAPIError:  # the driver is creating the tables
             return []
 
     def trials(self) -> list[FrozenTrial]:
-        """Its trials, as Optuna reads them."""
+        """Return the trials, read by Optuna."""
         storage = RDBStorage(self.storage)
         try:
             return optuna.load_study(study_name="sleeps/mpa", storage=storage).trials
@@ -83,7 +83,7 @@ class SleepingSearch:
             storage.engine.dispose()
 
     def until(self, condition: Callable[[], bool], driver: subprocess.Popen[bytes]) -> None:
-        """Wait until something holds while ``driver`` runs."""
+        """Wait until ``condition`` holds while ``driver`` runs."""
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
             assert driver.poll() is None, self.said()
@@ -91,12 +91,12 @@ class SleepingSearch:
             time.sleep(0.1)
 
     def progresses(self, by: int, driver: subprocess.Popen[bytes]) -> None:
-        """Wait until some more epochs are stored."""
+        """Wait until ``by`` more epochs are stored."""
         wanted = len(self.reports()) + by
         self.until(lambda: len(self.reports()) >= wanted, driver)
 
     def finish(self, driver: subprocess.Popen[bytes]) -> None:
-        """Let ``driver`` do what is left."""
+        """Wait for the successful end of ``driver``."""
         assert driver.wait(PATIENCE_S) == 0, self.said()
         assert "Traceback" not in without_ended_workers(self.said()), self.said()
 

@@ -1,1 +1,1 @@
-"""What breaks things and takes it back: processes, disks, stores, networks and clocks."""
+"""Tools that inject faults and repair them: processes, stores, networks and clocks."""

@@ -1,4 +1,4 @@
-"""Another clock for a driver, by a library that it loads first."""
+"""A wrong clock for a driver, by a preloaded library."""
 
 import functools
 import shutil
@@ -8,13 +8,13 @@ from pathlib import Path
 
 
 def why_not() -> str | None:
-    """Why there is no other clock here; None where there is."""
+    """Return the reason why the clock cannot be changed here, None if it can."""
     return None if shutil.which("cc") else "needs a C compiler (Debian's package gcc)"
 
 
 @functools.cache
 def _library() -> Path:
-    """The library, built once a process."""
+    """Return the library, built once per process."""
     built = Path(tempfile.mkdtemp(prefix="holdout-clock-")) / "clock.so"
     source = Path(__file__).with_name("clock.c")
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", str(built), str(source)], check=True)
@@ -22,7 +22,7 @@ def _library() -> Path:
 
 
 class Clock:
-    """What a process that was started with :attr:`environment` takes for the time: so many seconds from now."""
+    """The clock of processes started with :attr:`environment`, with an offset in seconds."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -30,14 +30,14 @@ class Clock:
 
     @property
     def environment(self) -> dict[str, str]:
-        """For processes that shall see it."""
+        """The environment variables of processes with this clock."""
         return {"LD_PRELOAD": str(_library()), "HOLDOUT_SOAK_CLOCK": str(self._file)}
 
     def jump(self, seconds: int) -> None:
-        """Be wrong from now on; those that see it keep the file open."""
+        """Set the offset; processes with this clock keep the file open."""
         with self._file.open("r+b") as file:
             file.write(seconds.to_bytes(8, "little", signed=True))
 
     def right(self) -> None:
-        """Be right again."""
+        """Remove the offset."""
         self.jump(0)

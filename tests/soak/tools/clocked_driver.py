@@ -1,4 +1,4 @@
-"""A driver that sees another clock; what it starts sees the right one."""
+"""A driver with a wrong clock; its child processes see the right one."""
 
 import os
 import runpy

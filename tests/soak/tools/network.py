@@ -1,4 +1,4 @@
-"""A Ray node in a network of its own, behind a cable that can be pulled."""
+"""A Ray node in a separate network, whose cable can be pulled."""
 
 import os
 import secrets
@@ -17,21 +17,21 @@ JOIN_S = 120.0
 
 
 def why_not() -> str | None:
-    """Why there is no other network here; None where there is."""
+    """Return the reason why no network can be created here, None if it can."""
     if shutil.which("ip") is None or os.getuid() != 0:
         return "needs network namespaces: root, and Debian's package iproute2"
     return None
 
 
 def _free_network() -> str:
-    """The first three numbers of a network that this machine has not: several such cables may hang here at once."""
+    """Return the first three numbers of an unused network: several islands may exist at once."""
     while run("ip", "addr", "show", "to", f"{(network := f'10.177.{secrets.randbelow(256)}')}.0/24"):
         pass
     return network
 
 
 class Island:
-    """A network namespace with a cable to this machine's, from ``here`` to ``there``, and the Ray node in it."""
+    """A network namespace with a cable to this machine's, from ``here`` to ``there``, and its Ray node."""
 
     def __init__(self) -> None:
         self.name = f"soak{secrets.token_hex(3)}"
@@ -47,7 +47,7 @@ class Island:
         run("ip", "-n", self.name, "link", "set", "lo", "up")
 
     def join(self, address: str) -> None:
-        """Start a node here that belongs to the cluster at ``address``, where none is alive."""
+        """Start a node of the cluster at ``address`` unless one is alive."""
         deadline = time.monotonic() + JOIN_S
         while not self._is_member_of(address):
             assert time.monotonic() < deadline, f"no node at {self.there} joins the cluster"
@@ -64,11 +64,11 @@ class Island:
         run("ip", "link", "set", self._cable, "down")
 
     def mend(self) -> None:
-        """Plug it in again."""
+        """Plug the cable in again."""
         run("ip", "link", "set", self._cable, "up")
 
     def processes(self) -> list[Process]:
-        """All that runs here."""
+        """Return all processes in the namespace."""
         found = []
         for pid in map(int, run("ip", "netns", "pids", self.name).split()):
             with suppress(OSError):  # it ended just now
@@ -76,18 +76,18 @@ class Island:
         return found
 
     def _is_member_of(self, address: str) -> bool:
-        """Whether the cluster at ``address`` takes the node here to be alive."""
+        """Return True if the cluster at ``address`` takes the node for alive."""
         from ray._raylet import GcsClient
 
         nodes = GcsClient(address=address).get_all_node_info().values()
         return any(node.node_manager_address == self.there and node.state == 0 for node in nodes)
 
     def _raylets(self) -> list[Process]:
-        """The node's first process, if it lives."""
+        """Return the node's raylet, if it lives."""
         return [process for process in self.processes() if process.title == "raylet"]
 
     def remove(self) -> None:
-        """End what runs here, and take the network away."""
+        """End the processes and remove the network."""
         for process in self.processes():
             process.send(signal.SIGKILL)
         run("ip", "netns", "del", self.name)  # and with it the cable
@@ -95,7 +95,7 @@ class Island:
 
 @contextmanager
 def island() -> Iterator[Island]:
-    """A network of its own, for a while."""
+    """Yield a separate network, removed afterwards."""
     made = Island()
     try:
         yield made

@@ -1,4 +1,4 @@
-"""The processes that this test started, known by a mark in their environment, whoever their parent is."""
+"""The processes of this test, found by a mark in their environment whatever their parent."""
 
 import os
 import signal
@@ -9,43 +9,43 @@ from dataclasses import dataclass
 from pathlib import Path
 
 RUN = "HOLDOUT_SOAK"
-"""Names the fault injector's run, in all that it starts."""
+"""The variable that names the run, in every process started by it."""
 DRIVER = "HOLDOUT_SOAK_DRIVER"
-"""Names the search, in its drivers and all that they start."""
+"""The variable that names the search, in its drivers and their children."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process and what it was called."""
+    """A process and its title."""
 
     pid: int
     title: str
 
     def send(self, number: int) -> None:
-        """Send a signal, if it still lives."""
+        """Send a signal if the process still lives."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
     @property
     def started_s(self) -> float:
-        """When it was started, as :func:`now_s` says it; now, if it lives no more."""
+        """The time of its start on the clock of :func:`now_s`; the present for a dead process."""
         with suppress(OSError):
             return int(_stat(self.pid)[19]) / os.sysconf("SC_CLK_TCK")
         return now_s()
 
 
 def now_s() -> float:
-    """The seconds since this machine was started, in which the system keeps when a process was."""
+    """Return the seconds since boot, the clock of process start times."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _stat(pid: int) -> list[str]:
-    """What stands in ``/proc`` about a process behind its name: its state, its parent and so on."""
+    """Return the fields of ``/proc/PID/stat`` after the name: state, parent and others."""
     return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
 
 def marked(name: str, value: str) -> list[Process]:
-    """The living processes in whose environment ``name`` is ``value``, without this one."""
+    """Return the living processes with ``name=value`` in their environment, except this one."""
     wanted = f"{name}={value}".encode()
     return [process for process, variables in _living() if wanted in variables and process.pid != os.getpid()]
 
@@ -60,7 +60,7 @@ def _living() -> Iterator[tuple[Process, list[bytes]]]:
 
 
 def descendants(pid: int) -> list[Process]:
-    """A process's children, their children and so on, without itself."""
+    """Return all descendants of a process."""
     parents: dict[int, list[Process]] = {}
     for process, _ in _living():
         with suppress(OSError):
@@ -74,6 +74,6 @@ def descendants(pid: int) -> list[Process]:
 
 
 def end(processes: list[Process]) -> None:
-    """End what is left of them."""
+    """Kill those that still live."""
     for process in processes:
         process.send(signal.SIGKILL)

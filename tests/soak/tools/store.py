@@ -1,4 +1,4 @@
-"""A place of checkpoints that refuses, is slow, or gives half a file."""
+"""Checkpoint storage that refuses, is slow, or returns half a file."""
 
 import tempfile
 import time
@@ -12,18 +12,18 @@ LAG_S = 2.0
 
 
 class FaultyHandler(FTPHandler):  # type: ignore[misc]
-    """An FTP server's side of a connection; ``fault`` is what is wrong with all of them now."""
+    """Handler of an FTP connection; ``fault`` is the present fault of all connections."""
 
     fault: ClassVar[str | None] = None
 
     def ftp_STOR(self, file: str, mode: str = "w") -> Any:
-        """Take a file."""
+        """Receive a file."""
         if self._is_refused():
             return None
         return super().ftp_STOR(file, mode)
 
     def ftp_RETR(self, file: str) -> Any:
-        """Give a file."""
+        """Send a file."""
         if self._is_refused():
             return None
         if FaultyHandler.fault == HALF:
@@ -35,7 +35,7 @@ class FaultyHandler(FTPHandler):  # type: ignore[misc]
         return super().ftp_RETR(file)
 
     def _is_refused(self) -> bool:
-        """Whether the answer is no; it may take a while."""
+        """Return True if the request is refused; a slow store delays the answer."""
         if FaultyHandler.fault == LAGS:
             time.sleep(LAG_S)
         if FaultyHandler.fault == REFUSES:

@@ -1,4 +1,4 @@
-"""Each tool of the faults does to its victim what it says, and takes it back."""
+"""Each tool injects its fault and repairs it."""
 
 import errno
 import os
