@@ -61,7 +61,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> FinishedSearch:
 
 
 def test_the_test_stage_succeeds_with_restored_images(finished: FinishedSearch) -> None:
-    result = json.loads(holdout("test", "small", "--runs", finished.runs, "--json").stdout)
+    result = json.loads(holdout_here("test", "small", "--runs", finished.runs, "--json").stdout)
     assert result == summary(finished.runs, "small")
     assert result["test_opened"] == 1, "the attempt that was refused is the same opening"
     for loss in LOSSES:
@@ -92,7 +92,7 @@ def test_a_second_scoring_is_refused_and_shows_the_first(finished: FinishedSearc
 
 def test_again_is_allowed_and_every_table_says_so(finished: FinishedSearch) -> None:
     before = summary(finished.runs, "small")
-    done = holdout("test", "small", "--again", "to see that it is counted", "--runs", finished.runs)
+    done = holdout_here("test", "small", "--again", "to see that it is counted", "--runs", finished.runs)
     assert "this test set: 2 openings by 1 search" in plain(done.stdout)
     after = summary(finished.runs, "small")
     assert after["test_opened"] == 2
