@@ -105,8 +105,8 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        ("models", "a whole path, or a URL such as s3://bucket/folder; it is 'models'"),
-        ("s4://bucket/models", "fsspec knows no s4://"),
+        ("models", "an absolute path, or a URL such as s3://bucket/folder; it is 'models'"),
+        ("s4://bucket/models", "fsspec has no s4://"),
         ("sftp://me:secret@host/models", "it names a user"),
         ("", "must not be empty"),
     ],
