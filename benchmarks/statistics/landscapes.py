@@ -8,8 +8,8 @@ import optuna
 from optuna.distributions import FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
+from search.config.tables import SAMPLERS
 from search.study.sampler import Sampler
-from search.study.samplers import SAMPLERS
 from search.study.study import SeenStudy
 from spaces.search_space import SearchSpace
 from spaces.space import Parameter, Space, Value

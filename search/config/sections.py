@@ -19,13 +19,12 @@ from pydantic import (
     model_validator,
 )
 
-from search.config.engines import AUTO, known_engine
 from search.config.names import known_metric, known_name, plain_name, unique
 from search.config.parts import build_dataset
+from search.config.tables import AUTO, PRUNERS, SAMPLERS, known_engine
 from search.config.validation import Validation, validate
 from search.secrets import without_a_password
 from search.stages import Rule
-from search.study import PRUNERS, SAMPLERS
 from trainables.data import Dataset
 from trainables.losses import LOSSES, LossPart, loss_part
 from trainables.mistakes import Mistakes, suggestion
@@ -254,7 +253,7 @@ class ResourcesSection(ConfigSection):
 
     ``engine`` is ``ray``, ``local`` (worker processes of this machine), ``in_process`` (one trial at a time in the
     driver, for notebooks and tests), the import path of an :class:`search.engines.base.Engine`, or ``auto``
-    (:func:`search.config.engines.engine_name`). It may change when a search is resumed.
+    (:func:`search.config.tables.engine_name`). It may change when a search is resumed.
 
     A part of a GPU (``gpus_per_trial: 0.25``) lets trials share one; with several GPUs each batch of a trial is split
     among them. With ``stack`` a worker trains that many trials together in the resources of one.

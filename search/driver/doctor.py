@@ -16,9 +16,9 @@ from typing import Literal
 
 import torch
 
-from search.config.engines import ENGINES, engine_name
 from search.config.search_config import SearchConfig
 from search.config.sections import ResourcesSection
+from search.config.tables import ENGINES, PRUNERS, engine_name
 from search.driver.disk_needs import disk_needs, limit_warnings, numbers_of, slots_here, spaces_of
 from search.engines import NoEngine
 from search.engines.base import CheckResult, make_engine
@@ -30,7 +30,7 @@ from search.plan.stored import StoredSearch
 from search.plan.work import Work, planned_budgets, seconds_left
 from search.selection import REPAIR
 from search.stages import Stage, study_name
-from search.study import PRUNERS, Tally, is_blind, left_to_chance
+from search.study import Tally, is_blind, left_to_chance
 from trainables.data.header import look_at
 from trainables.mistakes import Mistakes
 from trainables.spec import DeviceMemory, TrialSpec

@@ -10,6 +10,7 @@ from typing import Any
 from optuna.trial import FrozenTrial
 from rich.console import Console
 
+from search.config.tables import PRUNERS
 from search.driver.disk_needs import check_space
 from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck
 from search.driver.progress import Progress
@@ -40,7 +41,7 @@ from search.report.models import write_model_folders
 from search.report.summary import write_summary
 from search.selection import Family, Scoring
 from search.stages import Stage, search_of
-from search.study import PRUNERS, QueuedStage, RunningTrial, TrialListener, TrialQueue, left_to_chance
+from search.study import QueuedStage, RunningTrial, TrialListener, TrialQueue, left_to_chance
 from search.tracking import Projection, Tracker
 from trainables.mistakes import Mistakes
 from trainables.storage import DiskFull, full_disk_errors

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from search.config.engines import ENGINES, engine_name
 from search.config.sections import ResourcesSection
+from search.config.tables import ENGINES, engine_name
 from search.engines.waiting import FLOOR_S, Silences
 from search.study import RunningTrial, TrialQueue
 from trainables.data.store.spec import StoreSpec

@@ -7,10 +7,11 @@ from functools import cached_property
 from optuna.trial import FrozenTrial
 
 from search.config.search_config import SearchConfig
+from search.config.tables import SAMPLERS
 from search.plan.disk_usage import default_cache
 from search.plan.runs import RunFolder
 from search.stages import Stage, short_study_name
-from search.study import SAMPLERS, Budget
+from search.study import Budget
 from search.trials import ByEpoch, ByFold, TrialValue, epochs_of, params_of
 from spaces.search_space import SearchSpace
 from trainables.data.augment import short_side_needed

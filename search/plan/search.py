@@ -9,6 +9,7 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from search.config.search_config import SearchConfig, parse_config, settled_digest
+from search.config.tables import PRUNERS
 from search.config.validation import Findings
 from search.plan.checks.parts import check_spaces
 from search.plan.plan import Plan
@@ -16,7 +17,7 @@ from search.plan.runs import RunFolder, stored_split
 from search.plan.stored import StoredSearch
 from search.secrets import expand
 from search.stages import Stage, study_name
-from search.study import PRUNERS, DriverStorage, LossStudy, StorageCopy, close_storage, open_storage, to_audit
+from search.study import DriverStorage, LossStudy, StorageCopy, close_storage, open_storage, to_audit
 from trainables.files import write_json, write_text
 from trainables.mistakes import Mistakes
 

@@ -12,10 +12,11 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import Engine
 
+from search.config.tables import PRUNERS
 from search.plan.runs import RunFolder, existing_run, stored_config
 from search.secrets import expand
 from search.stages import Stage, short_study_name, study_name
-from search.study import PRUNERS, Pruner, Tally, read_storage, stored_attributes, stored_tally, stored_trials
+from search.study import Pruner, Tally, read_storage, stored_attributes, stored_tally, stored_trials
 from search.trials import record_keys
 from spaces.space import Value
 from trainables.files import reading

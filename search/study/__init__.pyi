@@ -3,7 +3,6 @@ from .budget import (
     Tally as Tally,
 )
 from .pruners import (
-    PRUNERS as PRUNERS,
     Pruner as Pruner,
     to_audit as to_audit,
 )
@@ -16,9 +15,6 @@ from .queued import (
 from .sampler import (
     is_blind as is_blind,
     left_to_chance as left_to_chance,
-)
-from .samplers import (
-    SAMPLERS as SAMPLERS,
 )
 from .storage.driver import (
     DriverStorage as DriverStorage,

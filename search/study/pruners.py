@@ -333,14 +333,6 @@ class Median(Pruner):
         return BelowMedian(self.first, COMPLETE_FOR_MEDIAN, self.unit)
 
 
-PRUNERS: dict[str, type[Pruner]] = {
-    "asha": SuccessiveHalving,
-    "hyperband": Hyperband,
-    "median": Median,
-    "none": Unpruned,
-}
-
-
 def to_audit(trials: Sequence[FrozenTrial], count: int, *, seed: int, loss: str) -> list[FrozenTrial]:
     """Draw at most ``count`` of the pruned trials among ``trials``, independently of their values.
 

@@ -10,7 +10,6 @@ from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler,
 from optuna.trial import FrozenTrial
 
 from search.study.sampler import Fixed, Sampler
-from search.study.stepwise_samplers import Coordinate, Grid
 from spaces.space import Value, steps, value_at
 from trainables.spec import derived_seed
 
@@ -142,14 +141,3 @@ class CmaEs(Sampler):
             if isinstance(parameter.distribution, CategoricalDistribution)
         ]
         return choices + self.conditions()
-
-
-SAMPLERS: dict[str, type[Sampler]] = {
-    "tpe": Tpe,
-    "random": Random,
-    "qmc": Qmc,
-    "grid": Grid,
-    "coordinate": Coordinate,
-    "gp": GaussianProcess,
-    "cmaes": CmaEs,
-}

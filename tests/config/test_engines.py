@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from search.config.engines import engine_name
 from search.config.search_config import parse_config
 from search.config.sections import ResourcesSection
+from search.config.tables import engine_name
 from search.engines.base import make_engine
 from search.engines.in_process import InProcess
 from trainables.mistakes import Mistakes

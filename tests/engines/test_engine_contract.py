@@ -10,8 +10,8 @@ import pytest
 from optuna.trial import TrialState
 from support.driving import only
 
-from search.config.engines import ENGINES
 from search.config.sections import ResourcesSection
+from search.config.tables import ENGINES
 from search.driver.stages import search_stage
 from search.engines.base import Engine, make_engine
 from search.plan.search import OpenedSearch

@@ -15,12 +15,13 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.driving import drive, only, train
 
 from search.config.search_config import parse_config
+from search.config.tables import SAMPLERS
 from search.driver.stages import search_stage
 from search.plan.make_plan import make_plan
 from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study.queued import RunningTrial
-from search.study.samplers import SAMPLERS, quantile
+from search.study.samplers import quantile
 from search.study.storage.driver import DriverStorage
 from search.study.storage.open import open_storage
 from search.study.trial_queue import TrialQueue

@@ -6,11 +6,12 @@ from functools import partial
 
 from optuna.trial import FrozenTrial, TrialState
 
+from search.config.tables import PRUNERS
 from search.driver.verify.records import Check, Records, as_json, check, differing
 from search.plan.plan import training_of
 from search.plan.search import COPIED_FROM
 from search.stages import Stage
-from search.study import PRUNERS, pruning_sentence
+from search.study import pruning_sentence
 from search.trials import TrialValue, by_fold, epochs_of, params_of, record_key, record_keys
 from spaces.space import Params
 from trainables.metrics import metric_name

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
-from search.config.engines import engine_name
 from search.config.search_config import SearchConfig, differences, parse_stored
+from search.config.tables import engine_name
 from search.config.validation import Findings
 from search.plan.checks.data import BATCH_KEYS
 from search.plan.runs import existing_run

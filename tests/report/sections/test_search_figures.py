@@ -22,6 +22,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from support.driving import only, record
 from support.summaries import made_loss, made_row
 
+from search.config.tables import PRUNERS
 from search.driver.stages import confirm_stages, freeze, search_stage
 from search.plan.search import OpenedSearch
 from search.plan.stored import StoredSearch
@@ -36,7 +37,7 @@ from search.report.sections.searched import SearchedLoss, searched_loss
 from search.report.sections.slices import contours, slices
 from search.report.summary import write_summary
 from search.stages import Role, Stage
-from search.study.pruners import PRUNERS, Pruner
+from search.study.pruners import Pruner
 from search.study.queued import QueuedStage, RunningTrial
 from search.study.trial_queue import TrialQueue
 from search.trials import record_key

@@ -1,6 +1,6 @@
-"""The table of engines, and the choice that ``resources.engine: auto`` makes among them.
+"""Tables of the engines, samplers and pruners that a search file can name, read without importing any of them.
 
-The rows are read without importing an engine; :mod:`search.engines.base` says what an engine is.
+:mod:`search.engines.base`, :mod:`search.study.sampler` and :mod:`search.study.pruners` say what each of them is.
 """
 
 import os
@@ -19,6 +19,29 @@ _ROWS = {
 }
 
 ENGINES: PartTable[Any, PartRow] = PartTable("engine", _ROWS, base="search.engines.base:Engine")
+
+SAMPLERS: PartTable[Any, PartRow] = PartTable(
+    "sampler",
+    {
+        "tpe": PartRow(path="search.study.samplers:Tpe"),
+        "random": PartRow(path="search.study.samplers:Random"),
+        "qmc": PartRow(path="search.study.samplers:Qmc"),
+        "grid": PartRow(path="search.study.stepwise_samplers:Grid"),
+        "coordinate": PartRow(path="search.study.stepwise_samplers:Coordinate"),
+        "gp": PartRow(path="search.study.samplers:GaussianProcess"),
+        "cmaes": PartRow(path="search.study.samplers:CmaEs"),
+    },
+)
+
+PRUNERS: PartTable[Any, PartRow] = PartTable(
+    "pruner",
+    {
+        "asha": PartRow(path="search.study.pruners:SuccessiveHalving"),
+        "hyperband": PartRow(path="search.study.pruners:Hyperband"),
+        "median": PartRow(path="search.study.pruners:Median"),
+        "none": PartRow(path="search.study.pruners:Unpruned"),
+    },
+)
 
 DEVICES = Path("/dev")
 
