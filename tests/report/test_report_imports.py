@@ -7,7 +7,7 @@ HEAVY = ("torch", "ray", "mlflow", "scipy", "sklearn", "pandas")
 MODULES = (
     "search.report.sections.models",
     "search.report.comparison",
-    "search.driver.described",
+    "search.driver.synchronise",
     "search.report.summary",
     "search.report.text_table",
     "search.campaigns.prepare",

@@ -260,7 +260,7 @@ def test_the_command_registers_under_another_name_but_nobody_elses(
     assert client.get_registered_model("shop").aliases == {said["alias"]: said["versions"][said["best"]]}
     client.create_registered_model("theirs")
     refused = holdout_here("register", "small", "--as", "theirs", "--runs", runs, code=2).stderr
-    assert "MLflow has a registered model theirs already" in " ".join(refused.split())
+    assert "MLflow already has a registered model theirs" in " ".join(refused.split())
     refused = holdout_here("register", "small", "--as", "a/b", "--runs", runs, code=2).stderr
     assert "--as is 'a/b'" in refused
 
@@ -270,7 +270,7 @@ def test_a_model_that_is_gone_is_named(search: OpenedSearch) -> None:
     away = folder.with_name("away")
     folder.rename(away)
     try:
-        with pytest.raises(Mistakes, match="that of pnp is not there"):
+        with pytest.raises(Mistakes, match="that of pnp is missing"):
             register(recorded_outcome(search), make_projection(search.plan), "small")
     finally:
         away.rename(folder)
