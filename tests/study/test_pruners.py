@@ -77,7 +77,8 @@ def test_a_pruner_decides_as_optuna_s_whatever_the_order(
         before = study.trials[trial.number].intermediate_values
         step = len(before) + 1
         value = float(data.draw(st.integers(0, 6)))
-        if isinstance(rule, optuna.pruners.PercentilePruner):  # Optuna compares the best value so far; so do we, except for means over folds
+        # Optuna compares the best value so far; so do we, except for means over folds.
+        if isinstance(rule, optuna.pruners.PercentilePruner):
             value = max(value, *before.values()) if before else value
         trial.report(value, step)
         reason = comparison.reason(trial.number, step, value)
