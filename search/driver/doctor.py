@@ -1,4 +1,4 @@
-"""What this machine can do, and whether that is enough for a search."""
+"""Checks of this machine, and whether it is enough for a search."""
 
 import os
 import sys
@@ -36,16 +36,16 @@ from trainables.mistakes import Mistakes
 from trainables.spec import DeviceMemory, TrialSpec
 from trainables.training.cost import Cost, Images, measured_costs
 
-# How long a search will take, before it begins: by what a training was measured to cost.
+# The expected duration of a search, from the measured cost of its trainings.
 
 START_S = 20
-"""From the command to the first epoch, on two cores (``make bench-overhead``)."""
+"""Time from the command to the first epoch with Ray, on two cores (``make bench-overhead``)."""
 
 
 def measured_trainings(plan: Plan, directory: str) -> dict[str, TrialSpec]:
-    """Each loss's default as a training that validates nothing, for a measurement in the folder ``directory``.
+    """Return a training of each loss's default without validation, to be measured in the folder ``directory``.
 
-    Of the images that are decoded already, or else of enough classes for a few batches, which are decoded there.
+    It uses the decoded images if there are any, else decodes enough classes for a few batches there.
     """
     config, train = plan.config, plan.split.train
     images = plan.images
@@ -73,7 +73,7 @@ def measured_trainings(plan: Plan, directory: str) -> dict[str, TrialSpec]:
 
 
 def _first_classes(plan: Plan) -> tuple[str, ...]:
-    """Classes with images for two batches, and as many of them as two batches want."""
+    """Return enough classes for two batches, by images and by classes."""
     training, classes = plan.config.training, plan.config.dataset.source.classes()
     wanted = 2 * ceil(training.batch_size / training.images_per_class) * plan.split.merge
     images = accumulate(len(classes[name]) for name in plan.split.train)
@@ -82,12 +82,10 @@ def _first_classes(plan: Plan) -> tuple[str, ...]:
 
 
 def measured_costs_of(plan: Plan) -> dict[str, Cost]:
-    """What each loss's default costs on this machine, alone or in a stack, measured in a process of its own.
-
-    Nothing of it stays.
+    """Measure the cost of each loss's default on this machine, alone or in a stack, in a temporary process.
 
     Raises:
-        Exception: what ended the training, such as a lack of memory.
+        Exception: the error that ended the training, such as out of memory.
     """
     resources = plan.config.resources
     with TemporaryDirectory() as folder, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
@@ -104,7 +102,7 @@ def measured_costs_of(plan: Plan) -> dict[str, Cost]:
 
 
 def images_of(plan: Plan) -> Images:
-    """How many images a training of the search has; of a cross-validation the first fold's."""
+    """Return the numbers of images of one training; for a cross-validation, those of the first fold."""
     classes = plan.config.dataset.source.classes()
     validation = plan.split.folds[0] if plan.split.folds else plan.split.validation
     held_out = set(validation)
@@ -121,7 +119,7 @@ def _half(images: int) -> int:
 
 
 def expected_works(plan: Plan) -> list[Work]:
-    """The trials of all stages, each with the epochs that it is expected to train."""
+    """Return the trials of all stages with the epochs that each is expected to train."""
     config, stages = plan.config, {*plan.config.stages}
     works = []
     for loss in config.loss_names:
@@ -145,7 +143,7 @@ def expected_works(plan: Plan) -> list[Work]:
 
 
 def _copied(plan: Plan, loss: str) -> int:
-    """How many trials the search begins with."""
+    """Return the number of trials copied from another search."""
     if plan.config.search.origin is None:
         return 0
     with closing(StoredSearch(RunFolder(plan.folder.runs, plan.config.search.origin))) as source:
@@ -153,16 +151,16 @@ def _copied(plan: Plan, loss: str) -> int:
 
 
 def expected_seconds(plan: Plan, works: Sequence[Work], costs: Mapping[str, Cost], concurrent: int) -> float:
-    """From the command to the end of the last training, with so many trials at once; the test's scoring comes after."""
+    """Return the time from the command to the end of the last training, without the scoring of the test."""
     trained = seconds_left(works, {(plan.config.name, loss): cost.epoch for loss, cost in costs.items()}, concurrent)
     return START_S + (trained or 0.0)
 
 
-# What this machine can do, and whether that is enough for a search: what was found, and how to mend it.
+# The checks, each with what was found and the fix.
 
 LOOK_S = 60
 PROCESS_BYTES = 700_000_000
-"""What an actor takes of the memory before its first batch: Python, torch, Ray."""
+"""Memory of a worker before its first batch: Python, torch, Ray."""
 
 
 def _python() -> Iterator[CheckResult]:
@@ -189,7 +187,7 @@ def _faiss() -> Iterator[CheckResult]:
 
 
 def _mps() -> Iterator[CheckResult]:
-    """Whether the trials that share a GPU compute side by side there."""
+    """Check that trials that share a GPU can run kernels concurrently."""
     if not torch.cuda.device_count():
         return
     found, mend = mps_daemon(os.environ, PIPES)
@@ -208,7 +206,7 @@ def _data(plan: Plan) -> Iterator[CheckResult]:
 
 
 def _images(plan: Plan) -> Iterator[CheckResult]:
-    """The images' files from outside; decoding those of training classes would take too long here."""
+    """Check image files without decoding them, which would take too long here."""
     source = plan.config.dataset.source
     classes = source.classes()
     parts = {
@@ -228,7 +226,7 @@ def _images(plan: Plan) -> Iterator[CheckResult]:
 
 
 def _disk(plan: Plan) -> Iterator[CheckResult]:
-    """Space for images, checkpoints and results, for each file system that they go to."""
+    """Check the space for images, checkpoints and results on each file system."""
     needs = disk_needs([plan])
     for space in spaces_of(needs):
         if space.refusal:
@@ -241,7 +239,7 @@ def _disk(plan: Plan) -> Iterator[CheckResult]:
 
 
 def _memory(plan: Plan) -> Iterator[CheckResult]:
-    """Memory for as many trials as this machine has room for: processes, weights, gradients and Adam's moments."""
+    """Check the memory for all trials at once: processes, weights, gradients and Adam's moments."""
     slots, resources = slots_here(plan.config), plan.config.resources
     of_trials = 0 if resources.gpus_per_trial else slots * 16 * numbers_of(plan.config)
     need = resources.workers(slots) * PROCESS_BYTES + of_trials
@@ -256,7 +254,7 @@ def _memory(plan: Plan) -> Iterator[CheckResult]:
 
 
 def _sampling(plan: Plan) -> Iterator[CheckResult]:
-    """Whether trials end before the next ones are proposed."""
+    """Check that trials finish before the next ones are proposed."""
     slots, losses = slots_here(plan.config), plan.config.loss_names
     samplers = [sampler for loss in losses if (sampler := plan.budget(loss).sampler)]
     blind = any(is_blind(sampler, slots, len(losses)) for sampler in samplers)
@@ -266,7 +264,7 @@ def _sampling(plan: Plan) -> Iterator[CheckResult]:
 
 
 def _cost(plan: Plan) -> Iterator[CheckResult]:
-    """A few steps of each loss's default on this machine: their time and memory, and what the search takes by them."""
+    """Measure a few steps of each loss's default; estimate the time and memory of the search."""
     resources = plan.config.resources
     here = {"CPU": float(os.cpu_count() or 1), "GPU": float(torch.cuda.device_count())}
     if not trials_on(here, wanted(resources)):
@@ -275,7 +273,7 @@ def _cost(plan: Plan) -> Iterator[CheckResult]:
         return
     try:
         costs = measured_costs_of(plan)
-    except Exception as error:  # whatever would end the trials
+    except Exception as error:  # any error that would end the trials
         reason = (
             "its process was killed" if isinstance(error, BrokenProcessPool) else f"{type(error).__name__}: {error}"
         )
@@ -313,7 +311,7 @@ def _slots(config: SearchConfig, here: Node) -> int:
 
 
 def _share(resources: ResourcesSection, memory: DeviceMemory) -> CheckResult:
-    """Whether as many trials, or stacks of them, fit on a GPU as their share says."""
+    """Check that as many trials, or stacks, fit on a GPU as ``gpus_per_trial`` allows."""
     need, fit = fitting(memory)
     what = "trial" if resources.stack == 1 else f"stack of {resources.stack}"
     found = f"a {what} takes {_gigabytes(need)} of {_gigabytes(memory['total'])}, so {fit} fit on a GPU"
@@ -344,7 +342,7 @@ def examine(
     machine_checks: Sequence[Callable[[], Iterator[CheckResult]]] = MACHINE_CHECKS,
     search_checks: Sequence[Callable[[Plan], Iterator[CheckResult]]] = SEARCH_CHECKS,
 ) -> Iterator[CheckResult]:
-    """Every check of this machine, and those of a search where one is named."""
+    """Yield every check of this machine, and those of a search if one is given."""
     for check in machine_checks:
         yield from check()
     if config is None:
