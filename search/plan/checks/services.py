@@ -202,8 +202,8 @@ def _cluster_mistakes(address: str) -> list[str]:
         socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
     except OSError as error:
         return [
-            f"RAY_ADDRESS is {address!r} and nothing answers there ({error.strerror or error}); start Ray there, correct "
-            "the address, or unset it to search on this machine alone."
+            f"RAY_ADDRESS is {address!r} and nothing answers there ({error.strerror or error}); start Ray there, "
+            "correct the address, or unset it to search on this machine alone."
         ]
     return []
 
