@@ -213,7 +213,7 @@ def test_the_rows_are_compared_and_written_to_files(ran: CampaignRun, tmp_path: 
     for file in files[1:]:
         assert "samplers with a model" in file.read_text()
     wrong = plain(holdout_here(*ran.command, "--output", tmp_path / "lot.doc", code=2).stderr)
-    assert "the file's suffix says its format" in wrong
+    assert "the suffix of the file is its format" in wrong
 
 
 def test_each_search_is_a_search(ran: CampaignRun) -> None:
