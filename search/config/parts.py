@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
 from inspect import signature
-from typing import Any
-
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+from typing import TYPE_CHECKING, Any
 
 from search.config.validation import build
-from spaces.losses import SPACES
 from spaces.space import Parameter, Value
 from trainables.data import DATASETS, Dataset
 from trainables.losses import LOSSES
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.parts import is_own
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
 
 # The built-in losses, described.
 
@@ -39,6 +39,8 @@ class LossDescription:
 
 def described_losses() -> list[LossDescription]:
     """Return the descriptions of all built-in losses."""
+    from spaces.losses import SPACES  # imports optuna
+
     return [
         LossDescription(
             name=name,
@@ -60,7 +62,9 @@ def _range(parameter: Parameter) -> str:
     return f"{text}, where {', '.join(conditions)}" if conditions else text
 
 
-def _distribution_text(distribution: BaseDistribution) -> str:
+def _distribution_text(distribution: "BaseDistribution") -> str:
+    from optuna.distributions import CategoricalDistribution
+
     if isinstance(distribution, CategoricalDistribution):
         return "one of " + ", ".join(map(str, distribution.choices))
     low, high, step, log = (getattr(distribution, name) for name in ("low", "high", "step", "log"))

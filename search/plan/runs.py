@@ -7,17 +7,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import filelock
 import yaml
 
-from search.config.campaign import CampaignConfig, read_config
 from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
 from trainables.data.split import ClassSplit
 from trainables.files import read_json, reading, write_json, write_text
 from trainables.mistakes import Mistakes, suggestion
+
+if TYPE_CHECKING:
+    from search.config.campaign import CampaignConfig
 
 logger = logging.getLogger(__name__)
 
@@ -215,7 +217,7 @@ class CampaignFolder:
         """The results as a page with figures."""
         return self.runs / self.name / "report.html"
 
-    def begin(self, config: CampaignConfig) -> None:
+    def begin(self, config: "CampaignConfig") -> None:
         """Write the campaign file, which may have another table or more labels when a campaign is resumed."""
         self.config.parent.mkdir(parents=True, exist_ok=True)
         text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
@@ -230,7 +232,11 @@ class CampaignFolder:
     def searches(self) -> list[str]:
         """Return the names of the stored campaign's searches; none before it begins."""
         begun = RunFolder(self.runs, self.name).is_campaign
-        return read_config(read_yaml(self.config)).search_names if begun else []
+        if not begun:
+            return []
+        from search.config.campaign import read_config  # imports pydantic
+
+        return read_config(read_yaml(self.config)).search_names
 
 
 def campaign_of(runs: Path, name: str) -> CampaignFolder | None:
