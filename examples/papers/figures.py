@@ -3,14 +3,11 @@
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from search.report.drawing import style
 from search.report.text_table import TextTable
 from trainables.parts import PartRow, load_part
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True)

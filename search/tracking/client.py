@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
     from trainables.inference.embedder import Embedder
 if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 SQLITE = "sqlite:///"
