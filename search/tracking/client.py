@@ -18,14 +18,9 @@ from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
     import torch
-
-    from trainables.inference.embedder import Embedder
-if TYPE_CHECKING:
-    import torch
-
-    from trainables.inference.embedder import Embedder
-if TYPE_CHECKING:
     from mlflow import MlflowClient
+
+    from trainables.inference.embedder import Embedder
 
 SQLITE = "sqlite:///"
 
