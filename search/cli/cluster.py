@@ -11,7 +11,7 @@ from search.cli.options import RUNS, Json, Settings
 from search.cli.output import Tables, say, show
 
 if TYPE_CHECKING:
-    from search.engines.ray_jobs import SearchJob
+    from search.driver.ray_jobs import SearchJob
     from search.report.text_table import TextTable
 
 
@@ -98,8 +98,8 @@ def submit(
     from search.campaigns import comparable
     from search.config.recipes import any_file, is_campaign, of_its_losses
     from search.config.yaml_file import apply_settings, read_yaml
+    from search.driver.ray_jobs import connected
     from search.driver.submission import submission
-    from search.engines.ray_jobs import connected
 
     written = read_yaml(any_file(file))
     content = apply_settings(written, settings or [])
@@ -113,7 +113,7 @@ def submit(
 
 def list_searches(runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
     """List the searches on a cluster."""
-    from search.engines.ray_jobs import connected
+    from search.driver.ray_jobs import connected
 
     with connected(address) as jobs:
         found = jobs.searches(_only(runs))
@@ -130,7 +130,7 @@ def logs(
     as_json: Json = False,
 ) -> None:
     """Show the log of a search on a cluster, including its workers' errors."""
-    from search.engines.ray_jobs import connected
+    from search.driver.ray_jobs import connected
 
     lines = LogFilter()
 
@@ -157,7 +157,7 @@ def logs(
 
 def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
     """Stop a search on a cluster; `submit` resumes it."""
-    from search.engines.ray_jobs import connected
+    from search.driver.ray_jobs import connected
 
     with connected(address) as jobs:
         job = jobs.get(name, _only(runs))
@@ -172,7 +172,7 @@ def stop(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json:
 
 def wait(name: Name, runs: OnlyRuns = None, address: Address = ADDRESS, as_json: Json = False) -> None:
     """Wait until a search on a cluster ends; the exit code is that of the search, or 1 if it was stopped."""
-    from search.engines.ray_jobs import MISTAKE, connected
+    from search.driver.ray_jobs import MISTAKE, connected
 
     with connected(address) as jobs:
         job = jobs.wait(jobs.get(name, _only(runs)))

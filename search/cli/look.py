@@ -41,7 +41,7 @@ def status(
 ) -> None:
     """Show the searches and their progress, on this machine or on a cluster."""
     if address:
-        from search.engines.ray_jobs import connected
+        from search.driver.ray_jobs import connected
 
         with connected(address) as jobs:
             found = jobs.status(name, str(runs))

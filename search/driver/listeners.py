@@ -1,4 +1,4 @@
-"""Trial listeners: checkpoint clean-up and the GPU memory check."""
+"""Trial listeners: the projection to MLflow, checkpoint clean-up and the GPU memory check."""
 
 import logging
 from collections import deque
@@ -11,6 +11,7 @@ from search.plan.plan import trial_directory
 from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study import RunningTrial, TrialListener
+from search.tracking import Tracker
 from trainables.files import as_path
 from trainables.spec import EpochRecord
 from trainables.storage import AnyPath, StorageFailure, ask, storage_errors
@@ -22,6 +23,25 @@ STILL_WRITING = 50
 """Most trials that ended early and are measured again, as their workers may still be writing a checkpoint.
 
 The number of slots is a further limit: a worker that is writing starts no other trial."""
+
+
+class MlflowUpdates(TrialListener):
+    """Listener that passes every changed trial to ``tracker``, which writes from the first new epoch on."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self._tracker = tracker
+
+    def on_start(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        """Pass the trial on."""
+        self._tracker.mark(running.study.name, trial, begin=False)
+
+    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
+        """Pass the trial on."""
+        self._tracker.mark(running.study.name, trial)
+
+    def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        """Pass the trial on."""
+        self._tracker.mark(running.study.name, trial)
 
 
 class CheckpointCleanup(TrialListener):

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from search.config.tables import PRUNERS
 from search.driver.disk_needs import check_space
-from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck
+from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck, MlflowUpdates
 from search.driver.progress import Progress
 from search.driver.progress_view import phase
 from search.driver.sealed_test import SealedImagesCheck, note_opened_images, score_test, with_training_images
@@ -158,7 +158,7 @@ def _carry_out(
                 listeners=[
                     _OfEachSearch({search.name: CheckpointCleanup(search) for search in searches}),
                     progress,
-                    tracker,
+                    MlflowUpdates(tracker),
                     GpuMemoryCheck(engine.resources),
                     *listeners,
                 ],

@@ -10,7 +10,7 @@ from search.config.names import shipped_packages
 from search.config.recipes import is_campaign, recipes
 from search.config.search_config import SearchConfig, validate_config
 from search.config.validation import Findings
-from search.engines.ray_jobs import Submission
+from search.driver.ray_jobs import Submission
 from search.plan.checks.parts import check_parts, check_spaces
 from trainables.data import DATASETS
 from trainables.mistakes import Mistakes

@@ -92,7 +92,7 @@ def synchronise(outcome: Outcome, projection: Projection) -> int:
                 study = search.study(loss, stage)
                 of_loss += study.trials()
                 for trial in study.trials():
-                    projection.project(study, trial)
+                    projection.project(study.name, trial)
         if of_loss:
             projection.sum_up_loss(loss, loss_run(comparison, loss), *_span(of_loss))
         everything += of_loss

@@ -7,12 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 from search.config.sections import ResourcesSection
 from search.config.tables import ENGINES, engine_name
 from search.engines.waiting import FLOOR_S, Silences
-from search.study import RunningTrial, TrialQueue
 from trainables.data.store.spec import StoreSpec
 from trainables.spec import TrialSpec
 from trainables.training.attempt import Worker
@@ -26,6 +25,43 @@ class CheckResult:
     state: Literal["ok", "warning", "failed"]
     found: str
     mend: str = ""
+
+
+class Stack(Protocol):
+    """Trials that one worker trains together; empty while the worker waits for work.
+
+    The worker identifies its trials by their directories, which no other training uses.
+    """
+
+    @property
+    def members(self) -> Sequence[object]:
+        """The trials."""
+
+    @property
+    def study(self) -> str | None:
+        """The name of the trials' study; None for an empty stack."""
+
+    def fill(self, *, at_once: int, workers: int) -> tuple[TrialSpec, ...]:
+        """Take trials from the queue while there is room; at most ``at_once`` run on all ``workers``."""
+
+    def on_result(self, news: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+        """Record the news of a step in the studies; return the directories of the trials that end here."""
+
+    def on_error(self, reason: str, *, own: bool) -> None:
+        """Record that the worker died; ``own`` is False if its machine is gone."""
+
+
+class Queue(Protocol):
+    """The source of an engine's work (:class:`search.study.TrialQueue`); an engine knows nothing of studies."""
+
+    done: bool
+
+    @property
+    def has_to_wait(self) -> bool:
+        """True if nothing can start before a running trial or a pause ends."""
+
+    def stack(self, size: int) -> Stack:
+        """Return a new stack of up to ``size`` trials of this queue."""
 
 
 class Engine(ABC):
@@ -80,7 +116,7 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def run(self, queue: TrialQueue, concurrent: int) -> None:
+    def run(self, queue: Queue, concurrent: int) -> None:
         """Train everything in ``queue``, at most ``concurrent`` trials at once.
 
         A worker that dies loses its trials (:meth:`Stack.on_error`); exceptions of the queue end the run.
@@ -111,63 +147,3 @@ def make_engine(resources: ResourcesSection, max_concurrent: int | None = None) 
     """
     engine: Engine = ENGINES[engine_name(resources.engine, resources.gpus_per_trial)](resources, max_concurrent)
     return engine
-
-
-class Stack:
-    """Up to ``size`` trials of ``queue`` that one worker trains together; empty while it waits for work.
-
-    The worker identifies its trials by their directories, which no other training uses.
-    """
-
-    def __init__(self, queue: TrialQueue, size: int) -> None:
-        self._queue = queue
-        self._size = size
-        self._members: dict[str, RunningTrial] = {}
-
-    @property
-    def members(self) -> tuple[RunningTrial, ...]:
-        """The trials."""
-        return tuple(self._members.values())
-
-    @property
-    def study(self) -> str | None:
-        """The name of the trials' study; None for an empty stack."""
-        return next((member.study.name for member in self._members.values()), None)
-
-    def fill(self, *, at_once: int, workers: int) -> tuple[TrialSpec, ...]:
-        """Take trials from the queue while there is room; at most ``at_once`` run on all ``workers``."""
-        taken: list[TrialSpec] = []
-        while len(self._members) < self._size:
-            members = self.members
-            running = (
-                self._queue.next_beside(members, at_once=at_once, workers=workers)
-                if members
-                else self._queue.next_trial()
-            )
-            if running is None:
-                break
-            self._members[running.spec.directory] = running
-            taken.append(running.spec)
-        return tuple(taken)
-
-    def on_result(self, news: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-        """Record the news of a step in the studies; return the directories of the trials that end here."""
-        told = {entry["directory"]: entry for entry in news}
-        together = len(self._members)
-        ended: list[str] = []
-        for directory, running in tuple(self._members.items()):
-            if directory in told:
-                goes_on = self._queue.on_trial_result(running, told[directory], together)
-            else:  # the worker never got it: its spec cannot be read there
-                self._queue.on_trial_error(running, "its worker could not take it", own=True, together=together)
-                goes_on = False
-            if not goes_on:
-                del self._members[directory]
-                ended.append(directory)
-        return tuple(ended)
-
-    def on_error(self, reason: str, *, own: bool) -> None:
-        """Record that the worker died; ``own`` is False if its machine is gone."""
-        members, self._members = self.members, {}
-        for running in members:
-            self._queue.on_trial_error(running, reason, own=own, together=len(members))

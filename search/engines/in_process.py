@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from search.engines.base import Engine, Stack
-from search.study import TrialQueue
+from search.engines.base import Engine, Queue
 
 WAIT_S = 0.2
 
@@ -33,10 +32,10 @@ class InProcess(Engine):
         """Return the size of one stack."""
         return min(self.resources.stack, self.max_concurrent or self.resources.stack)
 
-    def run(self, queue: TrialQueue, concurrent: int) -> None:
+    def run(self, queue: Queue, concurrent: int) -> None:
         """Train the queue, one stack after another."""
         worker = self.worker(cpus=self.resources.cpus_per_trial, gpus=math.ceil(self.resources.gpus_per_trial))
-        stack = Stack(queue, self.resources.stack)
+        stack = queue.stack(self.resources.stack)
         try:
             while not queue.done:
                 worker.assign((), stack.fill(at_once=concurrent, workers=1))

@@ -16,11 +16,10 @@ from multiprocessing import Pipe
 from typing import Any
 
 from search.config.sections import ResourcesSection
-from search.engines.base import Engine, Stack
+from search.engines.base import Engine, Queue, Stack
 from search.engines.capacity import Node, at_once, trials_on
 from search.engines.local_worker import Answer, Assign, Begin, Call
 from search.engines.waiting import Patience
-from search.study import TrialQueue
 from trainables.mistakes import Failure
 
 LOOK_S = 0.2
@@ -66,7 +65,7 @@ class Local(Engine):
         node: Node = {"CPU": os.cpu_count() or 1, "GPU": len(visible_gpus()) if self.resources.gpus_per_trial else 0}
         return at_once(self.resources, self.max_concurrent, [node])
 
-    def run(self, queue: TrialQueue, concurrent: int) -> None:
+    def run(self, queue: Queue, concurrent: int) -> None:
         """Train everything in ``queue``, at most ``concurrent`` trials at once."""
         workers = self.resources.workers(concurrent)
         silences = self.silences()
@@ -77,7 +76,7 @@ class Local(Engine):
                 for process in [self._process(number) for number in range(workers)]:
                     if process.is_busy:
                         continue
-                    stack = stacks.setdefault(process, Stack(queue, self.resources.stack))
+                    stack = stacks.setdefault(process, queue.stack(self.resources.stack))
                     if begun := stack.fill(at_once=concurrent, workers=workers):
                         silences.forget(process.name)  # the next epoch builds models, as the first one does
                     if stack.members or ended.get(process):
@@ -88,7 +87,7 @@ class Local(Engine):
                     return
                 if event := self._next_event():
                     process, answer = event
-                    stack = stacks.get(process, Stack(queue, 0))
+                    stack = stacks.get(process, queue.stack(0))
                     if answer is None:
                         silences.forget(process.name)
                         stacks.pop(process, None)

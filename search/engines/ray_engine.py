@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from search.engines.base import CheckResult, Engine
+from search.engines.base import CheckResult, Engine, Queue
 from search.engines.ray_session import NoRay, import_ray, ray_session, token_path
-from search.study import TrialQueue
 from trainables.data.store.spec import StoreSpec
 
 
@@ -75,7 +74,7 @@ class RayEngine(Engine):
 
         make_nodes_ready(images, shared)
 
-    def run(self, queue: TrialQueue, concurrent: int) -> None:
+    def run(self, queue: Queue, concurrent: int) -> None:
         """Train everything in ``queue`` on Ray Tune's actors, which are reused."""
         from search.engines.ray_tune import run_queue
 

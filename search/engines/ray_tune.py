@@ -20,12 +20,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from search.config.sections import ResourcesSection
 from search.engines import ray_private
-from search.engines.base import Stack
+from search.engines.base import Queue, Stack
 from search.engines.capacity import Node, at_once, growth
 from search.engines.ray_session import NAMESPACE
 from search.engines.waiting import RAY_DIED, Patience, Placement, Share, Silences
 from search.private_parts import check_private_parts
-from search.study import TrialQueue
 from trainables.mistakes import Failure, Mistakes
 from trainables.spec import TrialSpec
 from trainables.trial import TrainingTrial
@@ -50,7 +49,7 @@ def slots(resources: ResourcesSection, max_concurrent: int | None) -> int:
 
 
 def run_queue(
-    queue: TrialQueue, worker: type[Any], silences: Silences, *, resources: ResourcesSection, concurrent: int
+    queue: Queue, worker: type[Any], silences: Silences, *, resources: ResourcesSection, concurrent: int
 ) -> None:
     """Train everything in the queue with workers of the class ``worker``, at most ``concurrent`` trials at once."""
     check_private_parts("ray")
@@ -102,7 +101,7 @@ class _Assignments:
 
     def __init__(
         self,
-        queue: TrialQueue,
+        queue: Queue,
         share: Share,
         silences: Silences,
         placement: Placement,
@@ -153,7 +152,7 @@ class _StudySearcher(Searcher):
             return Searcher.FINISHED
         if len(assignments.stacks) >= assignments.share.workers:
             return None
-        stack = Stack(assignments.queue, assignments.size)
+        stack = assignments.queue.stack(assignments.size)
         try:
             specs = assignments.fill(stack)
         except Exception as error:

@@ -21,7 +21,7 @@ from optuna.trial import TrialState
 
 from search.study.queued import QueuedStage, QueuedStudy, RunningTrial, TrialListener
 from trainables.mistakes import Failure
-from trainables.spec import EpochRecord
+from trainables.spec import EpochRecord, TrialSpec
 from trainables.storage import DiskFull
 
 logger = logging.getLogger(__name__)
@@ -57,6 +57,10 @@ class TrialQueue:
         self._max_stack: dict[Hashable, int] = {}  # the stack size that fits in memory, for keys that ran out of it
         self._outage = _Outage()
         self.done = False
+
+    def stack(self, size: int) -> "Stack":
+        """Return a new stack of up to ``size`` trials of this queue."""
+        return Stack(self, size)
 
     # What to train next.
 
@@ -274,6 +278,66 @@ class TrialQueue:
         trial = running.stored
         for listener in self._listeners:
             listener.on_end(running, trial)
+
+
+class Stack:
+    """Up to ``size`` trials of ``queue`` that one worker trains together; empty while it waits for work.
+
+    The worker identifies its trials by their directories, which no other training uses.
+    """
+
+    def __init__(self, queue: TrialQueue, size: int) -> None:
+        self._queue = queue
+        self._size = size
+        self._members: dict[str, RunningTrial] = {}
+
+    @property
+    def members(self) -> tuple[RunningTrial, ...]:
+        """The trials."""
+        return tuple(self._members.values())
+
+    @property
+    def study(self) -> str | None:
+        """The name of the trials' study; None for an empty stack."""
+        return next((member.study.name for member in self._members.values()), None)
+
+    def fill(self, *, at_once: int, workers: int) -> tuple[TrialSpec, ...]:
+        """Take trials from the queue while there is room; at most ``at_once`` run on all ``workers``."""
+        taken: list[TrialSpec] = []
+        while len(self._members) < self._size:
+            members = self.members
+            running = (
+                self._queue.next_beside(members, at_once=at_once, workers=workers)
+                if members
+                else self._queue.next_trial()
+            )
+            if running is None:
+                break
+            self._members[running.spec.directory] = running
+            taken.append(running.spec)
+        return tuple(taken)
+
+    def on_result(self, news: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+        """Record the news of a step in the studies; return the directories of the trials that end here."""
+        told = {entry["directory"]: entry for entry in news}
+        together = len(self._members)
+        ended: list[str] = []
+        for directory, running in tuple(self._members.items()):
+            if directory in told:
+                goes_on = self._queue.on_trial_result(running, told[directory], together)
+            else:  # the worker never got it: its spec cannot be read there
+                self._queue.on_trial_error(running, "its worker could not take it", own=True, together=together)
+                goes_on = False
+            if not goes_on:
+                del self._members[directory]
+                ended.append(directory)
+        return tuple(ended)
+
+    def on_error(self, reason: str, *, own: bool) -> None:
+        """Record that the worker died; ``own`` is False if its machine is gone."""
+        members, self._members = self.members, {}
+        for running in members:
+            self._queue.on_trial_error(running, reason, own=own, together=len(members))
 
 
 class _Outage:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from optuna.trial import FrozenTrial, TrialState
 
 from search.stages import loss_of, trainings_of
-from search.study import LossStudy
 from search.tracking.client import open_client
 from search.tracking.described import DescribedModel, DescribedSearch, Registered, Registration, SummaryRun
 from search.tracking.models import keep_model, keep_versions
@@ -285,8 +284,8 @@ class Projection:
         if end is not None:
             finish(client, run_id, end)
 
-    def project(self, study: LossStudy, trial: FrozenTrial) -> None:
-        """Update the run of ``trial``."""
+    def project(self, study: str, trial: FrozenTrial) -> None:
+        """Update the run of a trial of the study with this name."""
         if trial.state == TrialState.WAITING:
             return
         try:
@@ -295,17 +294,17 @@ class Projection:
             self._stored = None
             raise
 
-    def _project(self, study: LossStudy, trial: FrozenTrial) -> None:
-        known = self._known.get((study.name, trial.number))
+    def _project(self, study: str, trial: FrozenTrial) -> None:
+        known = self._known.get((study, trial.number))
         is_new = known is None
         known = known or self._open(study, trial)
         if known.closed:
-            self._known[study.name, trial.number] = known
+            self._known[study, trial.number] = known
             return
         records = epochs_of(trial)
         metrics = [
             *epoch_metrics(records, known.epochs),
-            *step_metrics(trial, study.trial_value.objective, known.steps),
+            *step_metrics(trial, self._search.objective, known.steps),
         ]
         if is_new:
             log_data(self._connect(), known.run_id, self._search.data)
@@ -319,14 +318,14 @@ class Projection:
         if closed:  # last, so that an ended run is complete
             end = int(records[-1]["end"] * 1000) if records else None
             self._connect().set_terminated(known.run_id, RUN_STATUS[trial.state], end)
-        self._known[study.name, trial.number] = Projected(
+        self._known[study, trial.number] = Projected(
             run_id=known.run_id, epochs=len(records), steps=max(trial.intermediate_values, default=0), closed=closed
         )
 
-    def _settings_of(self, study: LossStudy) -> dict[str, Value]:
-        loss = loss_of(study.name)
+    def _settings_of(self, study: str) -> dict[str, Value]:
+        loss = loss_of(study)
         shared = {name: value for name, value in self._search.settings_of[loss].items() if name.startswith(OF_TRIALS)}
-        return {"loss": loss, "stage": trainings_of(study.name), **shared}
+        return {"loss": loss, "stage": trainings_of(study), **shared}
 
     def _log(self, run_id: str, metrics: list[Any], *, params: list[Any], tags: list[Any]) -> None:
         """Write everything in one call, or in several if there are too many metrics."""
@@ -337,16 +336,16 @@ class Projection:
         if metrics or params or tags:
             client.log_batch(run_id, metrics=metrics, params=params, tags=tags)
 
-    def _open(self, study: LossStudy, trial: FrozenTrial) -> Projected:
+    def _open(self, study: str, trial: FrozenTrial) -> Projected:
         runs = self._runs().trials
-        identity = f"{study.name}/{trial.number}"
+        identity = f"{study}/{trial.number}"
         if identity in runs:
             return self._found(runs[identity], trial)
-        start, loss = milliseconds(trial.datetime_start), loss_of(study.name)
+        start, loss = milliseconds(trial.datetime_start), loss_of(study)
         tags = {
             **self._tags("trial"),
             LOSS: loss,
-            STAGE: trainings_of(study.name),
+            STAGE: trainings_of(study),
             TRIAL: identity,
             NAME: self._short(identity),
             "holdout.seed": str(trial.user_attrs.get("seed")),

@@ -10,9 +10,7 @@ from optuna.trial import FrozenTrial
 
 from search.secrets import without_password
 from search.stages import search_of
-from search.study import LossStudy, RunningTrial, TrialListener
 from search.tracking.projection import Projection
-from trainables.spec import EpochRecord
 
 logger = logging.getLogger(__name__)
 
@@ -22,8 +20,8 @@ SHARE = 0.25
 """The maximum share of the time spent on MLflow while trials run."""
 
 
-class Tracker(TrialListener):
-    """A listener that projects changed trials to MLflow in the background; training never waits for MLflow.
+class Tracker:
+    """Background writer that projects changed trials to MLflow in the background; training never waits for MLflow.
 
     ``projections`` are those of the searches, by name. Only the latest stored state of each trial is queued, so MLflow
     never shows anything that is not in a study, and skips states to catch up after an outage.
@@ -31,7 +29,7 @@ class Tracker(TrialListener):
 
     def __init__(self, projections: Mapping[str, Projection]) -> None:
         self._projections = projections
-        self._waiting: dict[tuple[str, int], tuple[LossStudy, FrozenTrial]] = {}
+        self._waiting: dict[tuple[str, int], FrozenTrial] = {}
         self._changed = threading.Condition()
         self._begun = False
         self._closing = threading.Event()
@@ -44,31 +42,22 @@ class Tracker(TrialListener):
         """The number of trials that are not up to date in MLflow."""
         return len(self._waiting)
 
-    def on_start(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        """Queue the trial."""
-        self._mark(running, trial)
+    def mark(self, study: str, trial: FrozenTrial, *, begin: bool = True) -> None:
+        """Queue a changed trial of the study with this name.
 
-    def on_epoch(self, running: RunningTrial, trial: FrozenTrial, record: EpochRecord) -> None:
-        """Queue the trial. Nothing is written before the first epoch: importing MLflow would delay the workers."""
-        self._begun = True
-        self._mark(running, trial)
-
-    def on_end(self, running: RunningTrial, trial: FrozenTrial) -> None:
-        """Queue the trial."""
-        self._begun = True
-        self._mark(running, trial)
-
-    def _mark(self, running: RunningTrial, trial: FrozenTrial) -> None:
+        Calls with ``begin=False`` do not start the writing, because importing MLflow would delay the workers.
+        """
         with self._changed:
-            self._waiting[running.study.name, running.number] = (running.study, trial)
+            self._begun |= begin
+            self._waiting[study, trial.number] = trial
             self._changed.notify()
 
     def _work(self) -> None:
         while (key := self._next()) is not None:
-            study, trial = self._waiting[key]
+            study, trial = key[0], self._waiting[key]
             start = time.monotonic()
             try:
-                self._projections[search_of(study.name)].project(study, trial)
+                self._projections[search_of(study)].project(study, trial)
             except Exception as error:  # training continues after any error of MLflow
                 self._say_outage(error)
                 if self._closing.is_set():
@@ -77,7 +66,7 @@ class Tracker(TrialListener):
                 continue
             self._outage = False
             with self._changed:
-                if self._waiting[key][1] is trial:  # otherwise it changed meanwhile
+                if self._waiting[key] is trial:  # otherwise it changed meanwhile
                     del self._waiting[key]
             # MLflow's library competes with the driver for the interpreter, so it pauses while trials run. The pause is
             # limited, so that an outage is noticed soon after the first write, which includes the import.

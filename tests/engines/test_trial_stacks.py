@@ -14,7 +14,6 @@ from optuna.trial import FrozenTrial, TrialState
 from support.driving import drive, only, record
 
 from search.driver.stages import confirm_stages, search_stage
-from search.engines.base import Stack
 from search.plan.search import OpenedSearch
 from search.stages import Stage
 from search.study.queued import RunningTrial, TrialListener
@@ -63,10 +62,10 @@ class Workers:
         self.killers, self.diverge, self.fit = killers, diverge, fit
         self.kept: Counter[str] = Counter()  # epochs that an attempt at the trial in a directory finds
         self.attempts: list[dict[str, int]] = [{} for _ in range(workers)]  # what each has reported, by directory
-        self.stacks = [Stack(self.queue, size) for _ in range(workers)]
+        self.stacks = [self.queue.stack(size) for _ in range(workers)]
 
     def begin(self, worker: int) -> None:
-        self.stacks[worker] = Stack(self.queue, self.size)
+        self.stacks[worker] = self.queue.stack(self.size)
         specs = self.fill(worker)
         self.attempts[worker] = {spec.directory: 0 for spec in specs}
 
@@ -315,14 +314,14 @@ def test_trials_that_a_worker_never_received_are_retried(opened: Callable[..., O
     """The failed call is not reported: the worker never mentions the trial."""
     search = searched(opened, 4, space={"mpa": SAME_KEY}, search={"trials": 4, "pruner": "none"})
     queue = TrialQueue(only(search_stage(search)))
-    stack = Stack(queue, 2)
+    stack = queue.stack(2)
     first, second = stack.fill(at_once=2, workers=1)
     told = {"directory": first.directory, "records": [record(1, 0.1)], "finished": False}
     assert stack.on_result([told]) == (second.directory,)
     (member,) = stack.members
     assert member.spec is first
     assert not member.alone
-    again = Stack(queue, 2)
+    again = queue.stack(2)
     assert again.fill(at_once=2, workers=1) == (second,), "by itself, and before anything that is new"
 
 
