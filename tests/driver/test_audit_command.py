@@ -9,7 +9,7 @@ import pytest
 from conftest import small_search
 from optuna.trial import TrialState
 from support.commands import holdout_here, plain, stored, write_search
-from support.without_ray import MADE_UP, MadeUp, without_mlflow
+from support.without_ray import MADE_UP, MadeUp, only_records
 
 from search.study.pruners import to_audit
 from search.study.queued import RunningTrial
@@ -25,7 +25,7 @@ CHANGES: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def _made_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_mlflow(monkeypatch)
+    only_records(monkeypatch)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from conftest import draw_folder, small_search
 from support.commands import holdout_here, plain, stored, write_search
-from support.without_ray import MADE_UP, without_mlflow
+from support.without_ray import MADE_UP, only_records
 
 from search.selection.retrieval_file import Scoring
 from search.stages import Stage
@@ -26,7 +26,7 @@ CHOSEN = ("--set", f"stages=[{Stage.SEARCH}, {Stage.SELECT}]")
 
 @pytest.fixture(autouse=True)
 def scored(monkeypatch: pytest.MonkeyPatch) -> list[Scoring]:
-    return without_mlflow(monkeypatch)
+    return only_records(monkeypatch)
 
 
 @pytest.fixture

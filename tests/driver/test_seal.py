@@ -14,7 +14,7 @@ import yaml
 from conftest import draw_folder, small_search
 from PIL import Image
 from support.commands import holdout_here, plain, write_search
-from support.without_ray import MADE_UP, MadeUp, without_mlflow
+from support.without_ray import MADE_UP, MadeUp, only_records
 
 from search.driver.stages import final_stage, frozen_selection
 from search.plan.make_plan import reopened
@@ -39,7 +39,7 @@ ONCE = "1 opening by 1 search"
 
 @pytest.fixture(autouse=True)
 def scored(monkeypatch: pytest.MonkeyPatch) -> list[Scoring]:
-    return without_mlflow(monkeypatch)
+    return only_records(monkeypatch)
 
 
 @pytest.fixture

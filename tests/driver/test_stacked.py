@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support.commands import holdout_here, plain, stored
 from support.stacked_search import EPOCHS, STACK, STUDIES, assert_same_studies, sizes, stackable_search
-from support.without_ray import without_mlflow
+from support.without_ray import only_records
 
 
 @pytest.fixture(scope="module")
@@ -13,7 +13,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Run one search trial by trial and in stacks; return both runs folders."""
     folder = tmp_path_factory.mktemp("stacked")
     with pytest.MonkeyPatch.context() as patch:
-        without_mlflow(patch)
+        only_records(patch)
         for name, resources in {"alone": {}, "stacked": {"stack": STACK}}.items():
             file = stackable_search(folder / f"{name}.yaml", "in_process", **resources)
             holdout_here("run", file, "--runs", folder / name)

@@ -1,6 +1,6 @@
-"""SIGKILL of a cluster's driver in the confirmation; the same command resumes; nothing is lost or duplicated.
+"""SIGKILL of a driver in the confirmation; the same command resumes; nothing is lost or duplicated.
 
-The checkpoints are in a remote storage.
+The checkpoints are in a remote storage. On a cluster: tests/driver/test_driver_killed.py.
 """
 
 import json
@@ -32,7 +32,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]
 
 
 @pytest.fixture(scope="module")
-def runs(on_nodes: None, store: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(store: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs folder of a search that was killed and resumed."""
     path = tmp_path_factory.mktemp("resume")
     runs = path / "runs"
@@ -40,7 +40,7 @@ def runs(on_nodes: None, store: tuple[str, Path], tmp_path_factory: pytest.TempP
         draw_folder(path / "images"),
         losses=list(LOSSES),
         search={"trials": TRIALS, "pruner": "none"},
-        resources={"engine": "ray"},
+        resources={"engine": "local"},
     )
     content["training"]["epochs"] = EPOCHS
     content["checkpoints"] = {"storage_path": store[0]}

@@ -1,4 +1,4 @@
-"""An engine for whole commands in this process whose trainings are made up, and commands without MLflow."""
+"""An engine for whole commands in this process whose trainings are made up, and commands that write only records."""
 
 import hashlib
 import io
@@ -63,9 +63,16 @@ MADE_UP = {"engine": f"{MadeUp.__module__}:MadeUp"}
 """The ``resources`` of a search file that selects :class:`MadeUp`."""
 
 
-def without_mlflow(patch: pytest.MonkeyPatch) -> list[Scoring]:
-    """Let commands in this process write nothing to MLflow; return the list of every scoring of :class:`MadeUp`."""
-    patch.setattr("search.driver.pipeline.make_projection", lambda plan: NoProjection())
+def without_mlflow(patch: pytest.MonkeyPatch) -> None:
+    """Let commands in this process write nothing to MLflow."""
+    for module in ("pipeline", "synchronise"):
+        patch.setattr(f"search.driver.{module}.make_projection", lambda plan: NoProjection())
+
+
+def only_records(patch: pytest.MonkeyPatch) -> list[Scoring]:
+    """Let commands in this process write no MLflow runs and no report; return every scoring of :class:`MadeUp`."""
+    without_mlflow(patch)
+    patch.setattr("search.driver.pipeline.draw_report", lambda write, name, console: None)
     MadeUp.scored.clear()
     return MadeUp.scored
 
