@@ -22,7 +22,13 @@ Files = Callable[..., dict[str, Any]]
 
 def test_a_search_is_run_followed_opened_and_extended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A smaller version of the example runs its first stage, is extended, and is then run in full."""
-    smaller = {"training": {"epochs": 2}, "search": {"trials": 1}, "final": {"seeds": 1}, "selection": {"seeds": 1}}
+    smaller = {
+        "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 10, "size": 32},
+        "training": {"epochs": 2, "batch_size": 20, "images_per_class": 5},
+        "search": {"trials": 1},
+        "final": {"seeds": 1},
+        "selection": {"seeds": 1},
+    }
     content: dict[str, Any] = {**search_from_python.CONTENT, **smaller, "resources": {"engine": "in_process"}}
     epochs = []
     search = holdout.run(

@@ -23,6 +23,7 @@ PLANNED = [
 ]
 
 
+@pytest.mark.slow
 def test_a_search_that_is_broken_four_times_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver starts its own Ray; the values of a sleeping training depend on its seed alone."""
     monkeypatch.setenv(RUN, uuid.uuid4().hex)
