@@ -1,4 +1,4 @@
-.PHONY: setup run test test-slow test-cluster test-browser test-gpu soak check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-initial-proxies bench-stack bench-gpu bench-precision bench-kmeans docs mutants pictures audit clean
+.PHONY: setup run test test-slow test-cluster test-browser test-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-initial-proxies bench-stack bench-gpu bench-precision bench-kmeans docs mutants pictures audit clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -40,6 +40,10 @@ test-cluster: setup
 # clocks are broken FAULTS times at random moments drawn from SEED. Then their files and databases are checked.
 soak: setup
 	PYTHONPATH=tests $(BIN)/python -m soak --seed $(or $(SEED),0) --faults $(or $(FAULTS),120) $(if $(SCENARIO),--scenario $(SCENARIO))
+
+# Hostile input of every kind and mutations of a finished search, drawn from SEED; ends with 1 if any did harm.
+attack: setup
+	PYTHONPATH=tests $(BIN)/python -m attack --seed $(or $(SEED),0) --inputs $(or $(INPUTS),300) --mutations $(or $(MUTATIONS),500)
 
 # Tests that take many seconds each, such as exporting a network of 201 layers in every format.
 test-slow: setup
