@@ -28,7 +28,9 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
+from search.config.names import plain_name
 from search.engines.ray_session import TOKEN_FILE, import_ray, token_path
+from trainables.files import reading
 from trainables.mistakes import Failure, Mistakes
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 
 # The code that is sent to a cluster: our packages, the user's shipped ones, and the submitted file.
+
+logger = logging.getLogger(__name__)
 
 PACKAGES = ("holdout", "search", "spaces", "trainables")
 SUBMITTED = "submitted.yaml"
@@ -76,11 +80,13 @@ class JobsApi:
 
     def list(self) -> list[Mapping[str, Any]]:
         """Return the details of every job."""
-        return list(self._ask("GET", "/api/jobs/"))
+        with reading(f"The list of jobs at {self.address}", "check that it is Ray's dashboard"):
+            return [dict(details) for details in self._ask("GET", "/api/jobs/")]
 
     def details(self, job: str) -> Mapping[str, Any]:
         """Return the details of one job."""
-        return dict(self._ask("GET", f"/api/jobs/{job}"))
+        with reading(f"The description of the job {job!r} at {self.address}", "check that it is Ray's dashboard"):
+            return dict(self._ask("GET", f"/api/jobs/{job}"))
 
     def log(self, job: str) -> str:
         """Return the output of a job so far."""
@@ -191,18 +197,24 @@ class SearchJob:
 
 
 def _search_job(details: Mapping[str, Any]) -> SearchJob:
-    metadata = details["metadata"]
-    return SearchJob(
-        name=metadata[_SEARCH],
-        job=details["submission_id"] or "",
-        attempt=int(metadata[_ATTEMPT]),
-        state=details["status"].lower(),
-        runs=metadata[_RUNS],
-        file=metadata[_FILE],
-        started=_moment(details["start_time"]),
-        ended=_moment(details["end_time"]),
-        exit_code=details["driver_exit_code"],
-    )
+    """Return the job that Ray describes; everybody with the cluster's token may write such a description.
+
+    Raises:
+        Mistakes: its metadata are not those of a submitted search.
+    """
+    with reading(f"The description of the job {details.get('submission_id')!r} on the cluster", "delete the job"):
+        metadata, code = details["metadata"], details["driver_exit_code"]
+        return SearchJob(
+            name=plain_name(metadata[_SEARCH]),
+            job=str(details["submission_id"] or ""),
+            attempt=int(metadata[_ATTEMPT]),
+            state=details["status"].lower(),
+            runs=str(metadata[_RUNS]),
+            file=str(metadata[_FILE]),
+            started=_moment(details["start_time"]),
+            ended=_moment(details["end_time"]),
+            exit_code=None if code is None else int(code),
+        )
 
 
 def _moment(milliseconds: int | None) -> str | None:
@@ -229,8 +241,14 @@ class Jobs:
         return JobSubmissionClient(self._address)
 
     def _attempts(self) -> list[SearchJob]:
-        """Return all attempts at all searches, the last attempt of each search last."""
-        jobs = [_search_job(details) for details in self._api.list() if _SEARCH in (details["metadata"] or {})]
+        """Return all attempts at all searches, the last attempt of each search last; warn of unreadable jobs."""
+        jobs: list[SearchJob] = []
+        for details in self._api.list():
+            try:
+                if _SEARCH in (details.get("metadata") or {}):
+                    jobs.append(_search_job(details))
+            except Mistakes as error:
+                logger.warning("%s It is left out.", error)
         return sorted(jobs, key=lambda job: job.attempt)
 
     def searches(self, runs: str | None = None) -> list[SearchJob]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 from attack.world import World
 
@@ -66,7 +67,7 @@ def observe(action: Callable[[], object], folder: Path, world: World, *, may_con
         world.restore_victim()
     if secret := next((word for word in (world.secret_word, world.variable) if word in text), None):
         problems["told"] = f"it printed {secret}"
-    unprintable = sorted({letter for letter in text if not (letter.isprintable() or letter in "\n\t")})
+    unprintable = sorted({letter for letter in text if category(letter) in ("Cc", "Cf", "Cs") and letter not in "\n\t"})
     if unprintable and not problems:
         problems["told"] = f"it printed {unprintable!r}"
     if code is None:
