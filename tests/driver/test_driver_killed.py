@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 from optuna.trial import FrozenTrial, TrialState
-from support.commands import holdout, plain
 from support.services import Nodes, postgres, ray_nodes
 from support.sleeping_search import SleepingSearch
 
@@ -92,8 +91,7 @@ def _second_driver_is_refused(search: SleepingSearch, driver: subprocess.Popen[b
     driver.send_signal(signal.SIGSTOP)
     # One that shares the database alone meets its lock, one that shares the runs folder meets the lock there.
     runs = search.runs if search.storage.startswith("sqlite") else search.runs.parent / "other"
-    refusal = plain(holdout("run", search.file, "--runs", runs, code=2).stderr)
-    assert f"The search sleeps is being run by process {driver.pid} on" in refusal
+    assert f"The search sleeps is being run by process {driver.pid} on" in search.refusal(runs)
 
 
 def test_a_database_that_goes_away_for_half_a_minute_is_waited_for(slots: Nodes, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import optuna
 import sqlalchemy
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
-from support.commands import command, without_ended_workers, write_search
+from support.commands import command, plain, without_ended_workers, write_search
 from support.services import ROOT
 from support.sleeping_engine import ENGINE
 
@@ -46,10 +46,21 @@ class SleepingSearch:
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start ``holdout run``."""
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
-        arguments = command("run", self.file, "--runs", self.runs)
         with self._said.open("ab") as said:
-            return subprocess.Popen(arguments, stdout=said, stderr=said, env=environment)
+            return subprocess.Popen(self._command(self.runs), stdout=said, stderr=said, env=self._environment)
+
+    def refusal(self, runs: Path) -> str:
+        """Return what another ``holdout run`` with the runs folder ``runs`` says, which must exit with 2."""
+        done = subprocess.run(self._command(runs), capture_output=True, text=True, env=self._environment, check=False)
+        assert done.returncode == 2, done.stdout + done.stderr
+        return plain(done.stderr)
+
+    def _command(self, runs: Path) -> list[str]:
+        return command("run", self.file, "--runs", runs)
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
 
     def said(self) -> str:
         """Return the output of its drivers."""
