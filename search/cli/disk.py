@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from search.cli.options import RUNS, Json, Name, Runs
+from search.cli.options import RUNS, Json, Name, Runs, Trust
 from search.cli.output import Tables, say, show
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 KEPT = "The ledger of test openings and MLflow's runs are kept."
 
 
-def disk(runs: Runs = RUNS, as_json: Json = False) -> None:
+def disk(runs: Runs = RUNS, trust: Trust = None, as_json: Json = False) -> None:
     """Show the disk usage of searches and decoded images, largest first, and the free space."""
     from search.plan.disk_usage import measure_disk
 
@@ -32,6 +32,7 @@ def remove(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     runs: Runs = RUNS,
+    trust: Trust = None,
     as_json: Json = False,
 ) -> None:
     """Remove a search, or a campaign with its searches: folder, checkpoints and studies."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from search.plan.runs import RunFolder, find_runs, stored_config
 from search.secrets import without_password
+from search.trust import CHECKPOINTS, check_addresses
 from trainables.data.store.cache import is_used, last_used, limit_of
 from trainables.data.store.contents import INDEX
 from trainables.files import as_path
@@ -224,7 +225,10 @@ def _measured(folder: RunFolder) -> CheckpointsElsewhere | None:
         return None
     shown = without_password(str(found))
     try:
+        check_addresses(folder.path, stored_config(folder), (CHECKPOINTS,))
         return CheckpointsElsewhere(address=shown, size=_size_anywhere(found))
+    except Mistakes as mistakes:
+        return CheckpointsElsewhere(address=shown, size=None, problem=mistakes.sentences[0])
     except Exception as error:  # each storage library has its own error types
         reason = without_password(f"{type(error).__name__}: {error}".splitlines()[0])
         return CheckpointsElsewhere(address=shown, size=None, problem=reason)
@@ -237,7 +241,7 @@ def checkpoints_elsewhere(folder: RunFolder) -> "AnyPath | None":
         address = config["checkpoints"]["storage_path"]
     except (Mistakes, LookupError, TypeError):  # written by an older version
         return None
-    if address is None:
+    if not isinstance(address, str):
         return None
     trials = as_path(f"{address.rstrip('/')}/{folder.name}/trials")
     inside = isinstance(trials, Path) and os.path.realpath(trials) == os.path.realpath(folder.path / "trials")

@@ -18,6 +18,7 @@ from search.plan.stored import StoredSearch
 from search.secrets import expand
 from search.stages import Stage, study_name
 from search.study import DriverStorage, LossStudy, StorageCopy, close_storage, open_storage, to_audit
+from search.trust import check_code, own_code
 from trainables.files import write_json, write_text
 from trainables.mistakes import Mistakes
 
@@ -201,10 +202,11 @@ def search_so_far(stored: StoredSearch) -> OpenedSearch:
     """Return a read-only snapshot of the search with its studies.
 
     Raises:
-        Mistakes: the search has no studies yet, or its file cannot be read.
+        Mistakes: the search has no studies yet, its file cannot be read, or it names code that is not allowed.
     """
     if stored.storage is None:
         raise Mistakes(f"{stored.name} has no studies yet; wait until its first trial begins.")
+    check_code(stored.folder.path, own_code(stored.config))
     config, found = parse_config(dict(stored.config)), Findings()
     spaces = check_spaces(found, config, accepted=True)
     found.raise_if_any()

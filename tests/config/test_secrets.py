@@ -12,6 +12,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+import yaml
 from conftest import small_search
 from support.commands import holdout_here
 from support.finished_search import run_here
@@ -21,6 +22,7 @@ from support.serving import served
 from search.config.search_config import parse_config
 from search.plan.checks.services import check_tracking
 from search.secrets import holds_password, without_password
+from search.trust import remember
 from trainables.files import given_path
 from trainables.mistakes import Mistakes
 
@@ -159,6 +161,7 @@ def test_no_secret_is_told(
         file = runs / "small" / "search.yaml"
         guarded = f"http://u:${{WORD}}@127.0.0.1:{port}"
         file.write_text(file.read_text().replace("uri: null", f"uri: {guarded}"))
+        remember(file.parent, yaml.safe_load(file.read_text()))  # as if it had been started with this file
         assert "MLflow cannot be written" in say("register", "small", code=1)  # it is none after all
         pages = ("/api/searches", "/api/searches/small", "/api/searches/small/report", "/api/searches/small/health")
         with served(runs) as server:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
-from search.config.search_config import SearchConfig, differences, parse_stored
+from search.config.search_config import SearchConfig, differences
 from search.config.tables import engine_name
 from search.config.validation import Findings
 from search.plan.checks.data import BATCH_KEYS
-from search.plan.runs import existing_run
+from search.plan.runs import existing_run, trusted_config
 from search.secrets import expand, health_page, without_password
+from search.trust import STORAGE
 from trainables.files import as_path
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.storage import in_time
@@ -233,7 +234,7 @@ def check_origin(found: Findings, config: SearchConfig, runs: Path) -> None:
         return
     try:
         folder = existing_run(runs, origin)
-        stored = parse_stored(folder.config)
+        stored = trusted_config(folder, addresses=(STORAGE,))
     except Mistakes as error:
         found.add(f"search.from: {sentence}" for sentence in error.sentences)
         return

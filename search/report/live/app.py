@@ -20,6 +20,7 @@ from search.plan.stored import SearchStatus, StoredSearch, status_of
 from search.report.document import plotly_script, shared_file
 from search.report.live.live_search import Health, LiveSearch, ReportsSoFar, SectionSoFar, live_search
 from search.secrets import expand, health_page, without_password
+from search.trust import TRACKING, check_address
 from trainables.mistakes import Mistakes
 
 # Health of the services that a search writes to.
@@ -49,17 +50,20 @@ def _storage(stored: StoredSearch) -> Health:
 
 def _tracking(stored: StoredSearch) -> list[Health]:
     address = stored.config["tracking"]["uri"]
-    if not str(address).startswith("http"):
+    if not isinstance(address, str) or not address.startswith("http"):
         return []  # a local file
     try:
-        with urlopen(health_page(expand(str(address))), timeout=PATIENCE_S):
+        check_address(stored.folder.path, TRACKING, address)
+        with urlopen(health_page(expand(address)), timeout=PATIENCE_S):
             problem = None
-    except (OSError, Mistakes) as error:
+    except (OSError, ValueError) as error:
         problem = _first_line(error)
-    return [Health(service="MLflow", address=without_password(str(address)), problem=problem)]
+    return [Health(service="MLflow", address=without_password(address), problem=problem)]
 
 
 def _first_line(error: Exception) -> str:
+    if isinstance(error, Mistakes):
+        return error.sentences[0]
     return without_password(f"{type(error).__name__}: {error}".splitlines()[0])
 
 
