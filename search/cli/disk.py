@@ -50,7 +50,10 @@ def remove(
             say(["Nothing was removed."])
             raise typer.Exit(1)
     removal.carry_out()
-    record = {"name": name, "searches": names_of(removal.searches), "size": removal.size}
+    kept = [sentence for search in removal.searches for sentence in search.kept]
+    if yes:  # otherwise the question said it
+        say(kept)
+    record = {"name": name, "searches": names_of(removal.searches), "size": removal.size, "kept": kept}
     show(record, as_json, lambda: f"{name} was removed, {decimal(removal.size)}. {KEPT}")
 
 
@@ -116,6 +119,7 @@ def _question(removal: "Removal") -> list[str]:
             sentences.append(f"{search.usage.elsewhere.address}: {decimal(search.usage.elsewhere.size or 0)}.")
         if search.shared and search.shared.names:
             sentences.append(f"{search.shared.shown}: the studies {', '.join(search.shared.names)}.")
+        sentences += search.kept
     return [*sentences, KEPT]
 
 

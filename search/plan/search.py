@@ -12,6 +12,7 @@ from search.config.search_config import SearchConfig, parse_config, settled_dige
 from search.config.tables import PRUNERS
 from search.config.validation import Findings
 from search.plan.checks.parts import check_spaces
+from search.plan.ownership import mark_checkpoints
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, stored_split
 from search.plan.stored import StoredSearch
@@ -86,7 +87,11 @@ class OpenedSearch:
         return _is_done(self.plan, stage, self.trials)
 
     def begin_session(self, started: float, slots: int) -> None:
-        """Record the start of a driver (seconds since 1970), and the number of trials that it runs at once."""
+        """Record the start of a driver (seconds since 1970), and the number of trials that it runs at once.
+
+        A new folder of checkpoints outside of the runs folder is marked as that of this search.
+        """
+        mark_checkpoints(self.plan.folder)
         first = self.study(self.config.loss_names[0], Stage.SEARCH)
         first.set_attributes({"sessions": [*self.sessions, started], "slots": slots})
 
