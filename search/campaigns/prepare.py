@@ -6,7 +6,6 @@ from typing import Any
 
 from search.config.campaign import Campaign, parse_campaign
 from search.config.search_config import SearchConfig, parse_config
-from search.config.yaml_file import read_yaml
 from search.plan.make_plan import read_plan
 from search.plan.plan import Plan
 from search.plan.runs import CampaignFolder, RunFolder
@@ -49,7 +48,7 @@ def stored_campaign(folder: CampaignFolder) -> Campaign:
         check_code(RunFolder(folder.runs, str(search.get("name"))).path, own_code(search))
         return parse_config(search)
 
-    return parse_campaign(read_yaml(folder.config), allowed)
+    return parse_campaign(folder.content(), allowed)
 
 
 def _mistakes_of_form(content: Mapping[str, Any]) -> tuple[str, ...]:

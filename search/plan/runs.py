@@ -199,9 +199,23 @@ def stored_split(folder: RunFolder) -> ClassSplit:
         return ClassSplit.from_json(read_json(folder.split))
 
 
-def stored_config(folder: RunFolder) -> dict[str, object]:
-    """Return the stored search file, with all defaults."""
-    return read_yaml(folder.config)
+def stored_config(folder: RunFolder) -> dict[str, Any]:
+    """Return the stored search file, with all defaults.
+
+    Raises:
+        Mistakes: it cannot be read, or is a link.
+    """
+    return _own_yaml(folder.config)
+
+
+def _own_yaml(path: Path) -> dict[str, Any]:
+    """Return the content of a YAML file that this program wrote.
+
+    It writes no links. One in a folder of somebody else may point to any file, whose content a message might show.
+    """
+    if path.is_symlink():
+        raise Mistakes(f"{path} is a link, which is not followed; put the file itself there.")
+    return read_yaml(path)
 
 
 def refuse_renamed(folder: RunFolder, name: object) -> None:
@@ -261,6 +275,14 @@ class CampaignFolder:
         write_json(self.result, result)
         return self.result.read_bytes() != before
 
+    def content(self) -> dict[str, Any]:
+        """Return the campaign file.
+
+        Raises:
+            Mistakes: it cannot be read, or is a link.
+        """
+        return _own_yaml(self.config)
+
     def searches(self) -> list[str]:
         """Return the names of the stored campaign's searches; none before it begins."""
         begun = RunFolder(self.runs, self.name).is_campaign
@@ -268,7 +290,7 @@ class CampaignFolder:
             return []
         from search.config.campaign import read_config  # imports pydantic
 
-        return read_config(read_yaml(self.config)).search_names
+        return read_config(self.content()).search_names
 
 
 def campaign_of(runs: Path, name: str) -> CampaignFolder | None:

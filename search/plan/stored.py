@@ -14,14 +14,14 @@ from sqlalchemy import Engine
 
 from search.config.tables import PRUNERS
 from search.plan.runs import RunFolder, existing_run, refuse_renamed, stored_config
-from search.secrets import expand
+from search.secrets import expand, without_password
 from search.stages import Stage, short_study_name, study_name
 from search.study import Pruner, Tally, read_storage, stored_attributes, stored_tally, stored_trials
 from search.trials import record_keys
 from search.trust import ADDRESSES, CHECKPOINTS, STORAGE, addresses_in, check_address
 from spaces.space import Value
 from trainables.files import reading
-from trainables.mistakes import Mistakes, suggestion
+from trainables.mistakes import Mistakes, printable, suggestion
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,8 @@ def trials_csv(tables: Mapping[str, Sequence[TrialRow]]) -> str:
     for study, rows in tables.items():
         for row in rows:
             facts = {key: value for key, value in asdict(row).items() if key != "params"}
-            writer.writerow({"study": study, **facts, **row.params})
+            cells = {"study": study, **facts, **row.params}
+            writer.writerow({key: printable(cell) if isinstance(cell, str) else cell for key, cell in cells.items()})
     return text.getvalue()
 
 
@@ -252,9 +253,10 @@ def status_of(search: StoredSearch) -> SearchStatus:
             if (tally := search.tally(loss, stage)).trials
         )
     except Mistakes as error:
-        return SearchStatus(name=search.name, state="unreadable", driver=None, studies=(), problem=error.sentences[0])
+        problem = without_password(error.sentences[0])
+        return SearchStatus(name=search.name, state="unreadable", driver=None, studies=(), problem=problem)
     except Exception as error:  # files of another version, or damaged ones, may raise anything
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        reason = without_password(f"{type(error).__name__}: {error}".splitlines()[0])
         problem = f"this version of Holdout cannot read it ({reason})"
         return SearchStatus(name=search.name, state="unreadable", driver=None, studies=(), problem=problem)
     return SearchStatus(name=search.name, state=_state(search, studies), driver=search.folder.driver(), studies=studies)

@@ -1,6 +1,7 @@
 """A stored search that somebody else wrote contacts and imports nothing that the user did not allow."""
 
 import shutil
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -12,6 +13,7 @@ import yaml
 from conftest import small_search
 from support.commands import holdout_here, plain
 from support.driving import drive
+from support.finished_search import run_here
 from support.listening import listening
 
 import holdout
@@ -20,7 +22,7 @@ from search.plan.search import OpenedSearch, open_search
 from search.plan.stored import StoredSearch
 from search.report.live.app import health
 from search.report.summary import write_summary
-from search.trust import check_address, place_of, started
+from search.trust import allow, check_address, forget, place_of, started
 from trainables.mistakes import Mistakes
 
 READ = [
@@ -75,7 +77,7 @@ def test_no_command_contacts_the_database_that_a_stranger_names(
     if command[0] == "remove":
         assert "are kept: you did not start this search here" in said
     elif command[0] not in ("disk", "export"):  # which need no studies, and a choice first
-        assert "search.storage of small is postgresql+psycopg://u:***@127.0.0.1" in said
+        assert "search.storage of small is postgresql+psycopg://u:${MY_SECRET}@127.0.0.1" in said
         assert "--trust 127.0.0.1" in said
         assert done.returncode == (0 if command[0] == "status" else 2)
 
@@ -193,8 +195,7 @@ PLACES = [
 def test_the_place_of_an_address_is_the_one_that_every_library_contacts(address: str, place: str | None) -> None:
     assert place_of(address) == place
     if place is None:
-        holdout_allows = ["good", "evil", "bucket", address]
-        holdout.searches.allow(holdout_allows)
+        allow(["good", "evil", "bucket", address])
         with pytest.raises(Mistakes, match="its host cannot be told with certainty"):
             check_address(Path("runs/small"), "search.storage", address)
 
@@ -214,6 +215,42 @@ def evil(stranger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path / "imported"
     sys.modules.pop("evil_module", None)
+
+
+def test_digests_are_checked_without_the_code_and_the_rest_with_it(
+    image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a search that the user started, nothing is asked."""
+    (tmp_path / "kind_module.py").write_text(
+        "from trainables.losses.pairs import Contrastive\nclass Kind(Contrastive):\n    space = {}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    runs = tmp_path / "runs"
+    training = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16}
+    content = small_search(
+        image_folder, training=training, losses=["kind_module:Kind"], search={"trials": 2}, final={"seeds": 1}
+    )
+    for search in run_here(runs, [content]):
+        search.close()
+    verify = ("verify", "small", "--runs", runs)
+    assert "ok  summary.json" in holdout_here(*verify).stdout
+    forget(runs / "small")
+    sys.modules.pop("kind_module")
+    done = holdout_here(*verify, code=2)
+    assert "ok  the studies: their digests" in done.stdout
+    assert "its digest" in done.stdout.splitlines()[-1]
+    assert "summary.json" not in done.stdout
+    assert "names code that would be imported and run (kind_module:Kind)" in plain(done.stderr)
+    assert "kind_module" not in sys.modules
+    refused = holdout_here("export", "small", "--to", tmp_path / "exported", "--runs", runs, code=2)
+    assert "add --trust-code" in plain(refused.stderr)
+    with closing(sqlite3.connect(runs / "small" / "study.db")) as database, database:
+        database.execute("UPDATE trial_values SET value = value + 0.01")
+    changed = holdout_here(*verify, code=1)
+    assert "small/kind@confirm digest" in plain(changed.stderr) or "small/kind digest" in plain(changed.stderr)
+    with closing(sqlite3.connect(runs / "small" / "study.db")) as database, database:
+        database.execute("UPDATE trial_values SET value = value - 0.01")
+    assert "ok  split.json: the split" in holdout_here(*verify, "--trust-code", code=(0, 1)).stdout
 
 
 CODE: list[dict[str, Any]] = [
@@ -239,3 +276,18 @@ def test_no_command_imports_the_code_that_a_stranger_names(
         assert done.returncode == 2
         assert "small names code that would be imported and run (evil_module" in plain(done.stderr)
         assert "add --trust-code" in plain(done.stderr)
+
+
+def test_a_forged_outcome_sends_no_control_characters_to_a_csv_file(
+    opened: Callable[..., OpenedSearch], tmp_path: Path
+) -> None:
+    with closing(opened(losses=["pnp"], search={"trials": 1})) as search:
+        drive(search)
+        database = search.plan.folder.path / "study.db"
+    with sqlite3.connect(database) as connection:
+        connection.execute(
+            "UPDATE trial_user_attributes SET value_json = '\"a\\u001b[2J\\u202eb\"' WHERE key = 'outcome'"
+        )
+    connection.close()
+    holdout_here("trials", "small", "--runs", tmp_path / "runs", "--csv", tmp_path / "trials.csv")
+    assert r"a\x1b[2J\u202eb" in (tmp_path / "trials.csv").read_text()
