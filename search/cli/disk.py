@@ -70,11 +70,13 @@ def trim(
 
     from search.plan.disk_usage import caches_of
     from search.plan.runs import find_runs
+    from search.trust import started
     from trainables.data.store.cache import is_used, limit_of, make_room, stores_in
 
     limit = None if to is None else round(to * 1e9)
     records, sentences = [], []
-    for cache in caches_of(find_runs(runs)):
+    # The file of somebody else's search may name any folder as its cache.
+    for cache in caches_of(run for run in find_runs(runs) if started(run.path)):
         removed = make_room(cache, limit=limit)
         left = stores_in(cache)
         size, freed = sum(store.size for store in left), sum(store.size for store in removed)

@@ -99,7 +99,7 @@ def caches_of(searches: Iterable[RunFolder]) -> list[Path]:
     for search in searches:
         with suppress(*UNREADABLE):
             config: Mapping[str, Any] = stored_config(search)
-            caches.add(config["dataset"]["cache"] or default_cache())
+            caches.add(str(config["dataset"]["cache"] or default_cache()))
     return [Path(cache) for cache in sorted(caches)]
 
 
