@@ -188,7 +188,7 @@ def _configured() -> frozenset[str]:
     """
     try:
         path = config_file()
-        text = path.read_text()
+        text = path.read_bytes()  # YAML finds its encoding
     except (FileNotFoundError, NotADirectoryError, RuntimeError):
         return frozenset()
     import yaml

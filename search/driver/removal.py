@@ -139,12 +139,16 @@ def _hindrances(folder: RunFolder) -> list[str]:
 def _planned(folder: RunFolder) -> SearchRemoval:
     if not folder.config.is_file():  # left by a killed removal
         return SearchRemoval(folder=folder, usage=measure_entry(folder))
-    usage, elsewhere = measure_entry(folder), checkpoints_elsewhere(folder)
+    usage, elsewhere, kept = measure_entry(folder), None, []
+    try:
+        elsewhere = checkpoints_elsewhere(folder)
+    except Mistakes as error:
+        usage = replace(usage, elsewhere=None)
+        kept.append(f"The checkpoints elsewhere are kept: {error.sentences[0]}")
     if isinstance(elsewhere, Path) and elsewhere.parent.is_symlink():
         raise Mistakes(
             f"{elsewhere.parent} is a link; links are not followed, so remove the link and its target yourself."
         )
-    kept = []
     if elsewhere is not None and (reason := _why_checkpoints_stay(folder, elsewhere)):
         kept.append(f"The checkpoints in {without_password(str(elsewhere))} are kept: {reason}.")
         usage, elsewhere = replace(usage, elsewhere=None), None

@@ -220,7 +220,10 @@ def measure_entry(folder: RunFolder) -> Usage:
 
 
 def _measured(folder: RunFolder) -> CheckpointsElsewhere | None:
-    found = checkpoints_elsewhere(folder)
+    try:
+        found = checkpoints_elsewhere(folder)
+    except Mistakes as mistakes:
+        return CheckpointsElsewhere(address=CHECKPOINTS, size=None, problem=mistakes.sentences[0])
     if found is None:
         return None
     shown = without_password(str(found))
@@ -235,7 +238,11 @@ def _measured(folder: RunFolder) -> CheckpointsElsewhere | None:
 
 
 def checkpoints_elsewhere(folder: RunFolder) -> "AnyPath | None":
-    """Return the location of a search's checkpoints if it is outside of its folder and its search file is readable."""
+    """Return the location of a search's checkpoints if it is outside of its folder and its search file is readable.
+
+    Raises:
+        Mistakes: its address is not one that can be used here.
+    """
     try:
         config: Mapping[str, Any] = stored_config(folder)
         address = config["checkpoints"]["storage_path"]
@@ -243,6 +250,12 @@ def checkpoints_elsewhere(folder: RunFolder) -> "AnyPath | None":
         return None
     if not isinstance(address, str):
         return None
-    trials = as_path(f"{address.rstrip('/')}/{folder.name}/trials")
-    inside = isinstance(trials, Path) and os.path.realpath(trials) == os.path.realpath(folder.path / "trials")
+    try:
+        trials = as_path(f"{address.rstrip('/')}/{folder.name}/trials")
+        inside = isinstance(trials, Path) and os.path.realpath(trials) == os.path.realpath(folder.path / "trials")
+    except Exception as error:  # each storage library has its own error types
+        raise Mistakes(
+            f"{CHECKPOINTS} of {folder.name} is {without_password(address)!r}, which cannot be used "
+            f"({type(error).__name__}: {error}); correct the address, or install its library."
+        ) from error
     return None if inside else trials

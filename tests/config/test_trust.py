@@ -101,6 +101,14 @@ def test_no_command_contacts_the_checkpoints_that_a_stranger_names(
         assert "checkpoints.storage_path of small is ftp://127.0.0.1" in plain(done.stdout + done.stderr)
 
 
+@pytest.mark.parametrize("address", ["nope://x", "ftp://[::1/x", "simplecache::ftp://h/x", 3, "a\0b"])
+def test_an_address_that_is_none_leaves_the_disk_commands_usable(address: object, stranger: Path) -> None:
+    rewrite(stranger, checkpoints__storage_path=address)
+    holdout_here("disk", "--runs", stranger)
+    holdout_here("remove", "small", "--yes", "--runs", stranger)
+    assert not (stranger / "small").exists()
+
+
 def test_the_live_page_contacts_only_what_is_allowed(stranger: Path) -> None:
     with listening() as (port, heard):
         rewrite(stranger, tracking__uri=f"http://127.0.0.1:{port}/${{MY_SECRET}}")
