@@ -2,13 +2,15 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from search.plan.stored import StoredSearch, stored_search, trial_row
 from search.report.results import Summary
 from search.trials import epochs_of
+from search.trust import allow, own_code, trusts_code
+from trainables.files import read_json
 
 if TYPE_CHECKING:
     import pandas
@@ -108,19 +110,26 @@ class Search:
 
         return stored_summary(self._stored.folder)
 
-    def best_model(self, loss: str | None = None, *, device: "str | torch.device | None" = None) -> "Embedder":
+    def best_model(
+        self, loss: str | None = None, *, device: "str | torch.device | None" = None, trust_code: bool = False
+    ) -> "Embedder":
         """Load the chosen model of ``loss``, the one that was tested.
 
-        Without ``loss``, it is the model of the loss with the highest confirmed mean on the validation classes.
+        Without ``loss``, it is the model of the loss with the highest confirmed mean on the validation classes. The
+        code of a user-defined network is imported with ``trust_code``, or if you started the search on this machine.
 
         Raises:
-            Mistakes: the search has no such loss, or its models for the test are not trained yet.
+            Mistakes: the search has no such loss, its models for the test are not trained yet, or the model names code
+                that is not trusted.
         """
         from search.report.models import model_folder
         from trainables.inference.embedder import load_model
+        from trainables.inference.model_files import DESCRIPTION
 
         folder = model_folder(self._stored, loss)
-        return load_model(str(folder), device=device, trust_code=True)  # the search has already run that code
+        named = own_code(read_json(folder / DESCRIPTION).get("model"))
+        trusted = trust_code or trusts_code(self.folder, named)
+        return load_model(str(folder), device=device, trust_code=trusted)
 
     def comparison(self) -> "Comparison":
         """Compare its losses, default and tuned, with tests of their differences."""
@@ -166,12 +175,18 @@ def run(
     return Search(StoredSearch(outcome.search.plan.folder))
 
 
-def open(name: str, *, runs: str | os.PathLike[str] | None = None) -> Search:
+def open(name: str, *, runs: str | os.PathLike[str] | None = None, trust: Iterable[str] = ()) -> Search:
     """Open the search ``name``, which may be running, for reading.
+
+    Args:
+        name: the search.
+        runs: the runs folder; by default ``HOLDOUT_RUNS``, or ``runs``.
+        trust: hosts that this process may contact to read searches that you did not start on this machine.
 
     Raises:
         Mistakes: there is no search with this name.
     """
+    allow(trust)
     return Search(stored_search(runs_folder(runs), name))
 
 

@@ -1,34 +1,71 @@
 """Passwords in addresses: taken from environment variables, never written to a file or shown."""
 
+import json
 import os
 import re
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from trainables.mistakes import Mistakes
 
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 _PASSWORD = re.compile(
-    r"(://[^/@\s:]*:)[^@\s]+(?=@)"  # of a user
-    r"|((?:password|passwd|secret|token|signature|access_key|api_?key|(?<![a-z])sig)=)[^&;\s'\"]+",  # in a query
+    r"(://[^/@\s:]*:)((\$\{\w+\})|[^@\s]+)(?=@)"  # of a user, or the reference to one
+    r"|((?:password|passwd|secret|token|signature|access_key|api_?key|(?<![a-z])sig)=)"  # in a query
+    r"(?:(\$\{\w+\})(?=[&;\s'\"]|$)|[^&;\s'\"]+)",
     re.IGNORECASE,
 )
+
+
+_PARTS = re.compile(
+    r"(?P<scheme>[^:/?#]*:)?(?://(?P<user>[^/?#]*@)?(?P<host>[^/?#]*))?(?P<path>[^?#]*)(?P<rest>.*)", re.DOTALL
+)
+_HOST = re.compile(r"[\w.:-]*", re.ASCII)
+
+_known: dict[str, str] = {}
+"""The values that this process put into addresses, and their quoted forms, with the references to them."""
 
 
 def expand(address: str) -> str:
     """Replace every ``${NAME}`` in ``address`` by that environment variable.
 
+    Values are quoted where libraries unquote them, so that an ``@`` or ``/`` in a password does not end it. From then
+    on :func:`without_password` shows the reference instead of the value.
+
     Raises:
-        Mistakes: a variable is not set.
+        Mistakes: a variable is not set, or its value cannot stand there.
     """
     missing = [name for name in _REFERENCE.findall(address) if name not in os.environ]
     if missing:
         raise Mistakes(f"{address} needs the environment variable {', '.join(missing)}, which is not set; export it.")
-    return _REFERENCE.sub(lambda match: os.environ[match[1]], address)
+    parts = _PARTS.fullmatch(address)
+    assert parts is not None, "every text has these parts"
+    quoted_path = (parts["scheme"] or "").startswith("http")  # in a database's name nothing is unquoted
+
+    def filled(part: str) -> str:
+        return _REFERENCE.sub(lambda match: _value(match, part, address, quoted_path), parts[part] or "")
+
+    slashes = "//" if parts["host"] is not None else ""
+    return f"{filled('scheme')}{slashes}{filled('user')}{filled('host')}{filled('path')}{filled('rest')}"
+
+
+def _value(reference: re.Match[str], part: str, address: str, quoted_path: bool) -> str:
+    """Return the value of a reference, as it is written in this part of an address."""
+    value = os.environ[reference[1]]
+    forms = {value, quote(value), quote(value, safe=""), repr(value)[1:-1], json.dumps(value)[1:-1]}
+    _known.update({form: reference[0] for form in forms if form})
+    fits = _HOST.fullmatch(value) if part in ("scheme", "host") else "?" not in value and value.isprintable()
+    if part in ("user", "rest"):
+        return quote(value, safe="")
+    if part == "path" and quoted_path:
+        return quote(value)
+    if not fits:
+        raise Mistakes(f"The value of {reference[0]} cannot stand where {address} has it; export another one.")
+    return value
 
 
 def holds_password(address: str) -> bool:
     """Return True if ``address`` contains a password itself and not a reference to one."""
-    return without_password(plain := _REFERENCE.sub("", address)) != plain
+    return _masked(plain := _REFERENCE.sub("", address)) != plain
 
 
 def without_a_password(address: str) -> str:
@@ -46,8 +83,18 @@ def without_a_password(address: str) -> str:
 
 
 def without_password(text: str) -> str:
-    """Mask the passwords in ``text``, an address or a message that quotes one."""
-    return _PASSWORD.sub(lambda match: f"{match[1] or match[2]}***", text)
+    """Mask the passwords in ``text``, an address or a message that quotes one, and the values of its variables.
+
+    A value is shown as the reference to it, as in the address that was written.
+    """
+    for value in sorted(_known, key=len, reverse=True):
+        parts = re.split(f"{re.escape(value)}(?!=)", text)  # a key is no value
+        text = _known[value].join(parts)
+    return _masked(text)
+
+
+def _masked(text: str) -> str:
+    return _PASSWORD.sub(lambda match: match[0] if match[3] or match[5] else f"{match[1] or match[4]}***", text)
 
 
 def health_page(uri: str) -> str:

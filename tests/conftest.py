@@ -13,6 +13,7 @@ from support.refusals import NOWHERE
 from support.services import TOKEN, Nodes, ray_nodes
 from support.small_disk import SmallDisk, small_disk
 
+from search import secrets, trust
 from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan
 from search.plan.search import OpenedSearch, open_search
@@ -83,6 +84,9 @@ def state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     """Give each test its own state folder, without the openings of others."""
     folder = tmp_path_factory.mktemp("state")
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    monkeypatch.setattr(secrets, "_known", {})
+    monkeypatch.setattr(trust, "ALLOWED", trust.Allowed())  # commands in this process allow what their options say
     return folder
 
 

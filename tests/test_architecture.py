@@ -22,7 +22,8 @@ ROOMS: dict[str, set[str]] = {
     "tracking": set(),
     "selection": set(),
     "plan": {
-        "checks.data", "checks.parts", "disk_usage", "make_plan", "plan", "runs", "search", "stored", "work",
+        "checks.data", "checks.parts", "disk_usage", "make_plan", "ownership", "plan", "runs", "search", "stored",
+        "work",
     },
     "engines": {"base", "capacity", "ray_session"},
     "report": {
@@ -37,7 +38,7 @@ ROOMS: dict[str, set[str]] = {
     "campaigns": set(),
     "cli": set(),
 }  # fmt: skip
-SHARED = {"private_parts", "secrets", "stages", "trials"}
+SHARED = {"private_parts", "secrets", "stages", "trials", "trust"}
 """Vocabulary that every room may import: modules of search/ in no room, which import none."""
 MOST_PAIRS = 24
 """Pairs of rooms that know each other, of 45; a new one needs a reason."""

@@ -27,6 +27,17 @@ def raise_if_any(sentences: Sequence[str]) -> None:
         raise Mistakes(sentences)
 
 
+def printable(text: str) -> str:
+    """Return ``text`` with control characters, other than line breaks and tabs, and text-direction marks escaped.
+
+    >>> printable("a\x1b[2J")
+    'a\\x1b[2J'
+    """
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else ascii(character)[1:-1] for character in text
+    )
+
+
 def listed(names: Sequence[str], separator: str = ", ", shown: int = 20) -> str:
     """Join the first ``shown`` names and count the rest, escaping unprintable characters.
 

@@ -86,6 +86,11 @@ def is_own(name: object) -> bool:
     return isinstance(name, str) and ":" in name
 
 
+def is_import_path(text: str) -> bool:
+    """Return True if :func:`load_part` would import ``text``."""
+    return _PATH.fullmatch(text) is not None
+
+
 def plain_name(part: Any) -> str:
     """Return the attribute ``name`` that a part itself defines, else its class or function name in snake case.
 

@@ -1,5 +1,6 @@
 from .prepare import (
     read_campaign_plans as read_campaign_plans,
+    stored_campaign as stored_campaign,
 )
 from .report import (
     write_report as write_report,

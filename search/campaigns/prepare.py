@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from search.config.campaign import Campaign, parse_campaign
-from search.config.search_config import SearchConfig
+from search.config.search_config import SearchConfig, parse_config
 from search.plan.make_plan import read_plan
 from search.plan.plan import Plan
 from search.plan.runs import CampaignFolder, RunFolder
 from search.selection import Ledger, Selection
+from search.trust import check_code, own_code
 from trainables.mistakes import Mistakes, raise_if_any
 
 
@@ -34,6 +35,20 @@ def read_campaign_plans(content: Mapping[str, Any], runs: Path) -> tuple[Campaig
         raise Mistakes(f"name: {campaign.name} is a search in {runs}; give the campaign another name.")
     raise_if_any([*_vanished(plans, folder), *_late(plans, folder)])
     return campaign, plans
+
+
+def stored_campaign(folder: CampaignFolder) -> Campaign:
+    """Return the stored campaign in ``folder``; reading it imports the user-defined code that its searches name.
+
+    Raises:
+        Mistakes: its file cannot be read, or names code that the user did not allow.
+    """
+
+    def allowed(search: dict[str, Any]) -> SearchConfig:
+        check_code(RunFolder(folder.runs, str(search.get("name"))).path, own_code(search))
+        return parse_config(search)
+
+    return parse_campaign(folder.content(), allowed)
 
 
 def _mistakes_of_form(content: Mapping[str, Any]) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from search.campaigns.cells import METRIC, ROLE, CampaignResult, Cell, unit
 from search.campaigns.tables import folds_table, quoted_tables
 from search.config.campaign import LOSS, CampaignConfig, read_config
-from search.config.yaml_file import read_yaml
 from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.stored import stored_search
 from search.report.document import Report, as_html, write_search_report
@@ -105,7 +104,7 @@ def campaign_report(folder: CampaignFolder) -> Report:
     Raises:
         Mistakes: its records cannot be read.
     """
-    config = read_config(read_yaml(folder.config))
+    config = read_config(folder.content())
     begun = [name for name in folder.searches() if (folder.runs / name / "search.yaml").exists()]
     searches = [stored for name in begun if (stored := stored_search(folder.runs, name)).storage]
     summaries = [summary_so_far(search) for search in searches]

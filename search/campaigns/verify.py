@@ -3,32 +3,40 @@
 import json
 from collections.abc import Iterator, Sequence
 
+from search.campaigns.prepare import stored_campaign
 from search.campaigns.result import campaign_result
-from search.config.campaign import Campaign, parse_campaign
-from search.config.search_config import parse_stored, settled
-from search.config.yaml_file import read_yaml
+from search.config.campaign import Campaign
+from search.config.search_config import settled
 from search.driver.verify.records import Check, Records, as_json, check, differing, plan_from_rules, records_of
-from search.driver.verify.verify import guarded, verify
-from search.plan.runs import CampaignFolder, RunFolder
+from search.driver.verify.verify import code_named, guarded, verify
+from search.plan.runs import CampaignFolder, RunFolder, trusted_config
 from search.report.summary import summarise
+from search.trust import check_code
 
 GROWS = "openings"
 """The part of the result about the ledger, which later openings extend."""
 
 
 def verify_campaign(folder: CampaignFolder) -> Iterator[Check]:
-    """Yield the checks of the campaign in ``folder``, up to the first one that fails."""
+    """Yield the checks of the campaign in ``folder``, up to the first one that fails.
+
+    Raises:
+        Mistakes: one of its searches names a place or code that the user did not allow.
+    """
+    for name in folder.searches():
+        if (run := RunFolder(folder.runs, name)).config.exists():
+            check_code(run.path, code_named(run))
     yield from guarded(lambda: _checks(folder))
 
 
 def _checks(folder: CampaignFolder) -> Iterator[Check]:
-    campaign = parse_campaign(read_yaml(folder.config))
+    campaign = stored_campaign(folder)
     for member in campaign.members:
         run = RunFolder(folder.runs, member.config.name)
         if not run.config.exists():
             yield Check(run.name, is_there=False)
             continue
-        stored = parse_stored(run.config)
+        stored = trusted_config(run, addresses=())
         yield check(
             f"{run.name}: its file, from campaign.yaml",
             differing(f"{run.name} search.yaml", settled(stored), settled(member.config)),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from search.cli.options import RUNS, Json, Name, Runs
+from search.cli.options import RUNS, Json, Name, Runs, Trust
 from search.cli.output import Tables, say, show
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 KEPT = "The ledger of test openings and MLflow's runs are kept."
 
 
-def disk(runs: Runs = RUNS, as_json: Json = False) -> None:
+def disk(runs: Runs = RUNS, trust: Trust = None, as_json: Json = False) -> None:
     """Show the disk usage of searches and decoded images, largest first, and the free space."""
     from search.plan.disk_usage import measure_disk
 
@@ -32,6 +32,7 @@ def remove(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     runs: Runs = RUNS,
+    trust: Trust = None,
     as_json: Json = False,
 ) -> None:
     """Remove a search, or a campaign with its searches: folder, checkpoints and studies."""
@@ -49,7 +50,10 @@ def remove(
             say(["Nothing was removed."])
             raise typer.Exit(1)
     removal.carry_out()
-    record = {"name": name, "searches": names_of(removal.searches), "size": removal.size}
+    kept = [sentence for search in removal.searches for sentence in search.kept]
+    if yes:  # otherwise the question said it
+        say(kept)
+    record = {"name": name, "searches": names_of(removal.searches), "size": removal.size, "kept": kept}
     show(record, as_json, lambda: f"{name} was removed, {decimal(removal.size)}. {KEPT}")
 
 
@@ -66,11 +70,13 @@ def trim(
 
     from search.plan.disk_usage import caches_of
     from search.plan.runs import find_runs
+    from search.trust import started
     from trainables.data.store.cache import is_used, limit_of, make_room, stores_in
 
     limit = None if to is None else round(to * 1e9)
     records, sentences = [], []
-    for cache in caches_of(find_runs(runs)):
+    # The file of somebody else's search may name any folder as its cache.
+    for cache in caches_of(run for run in find_runs(runs) if started(run.path)):
         removed = make_room(cache, limit=limit)
         left = stores_in(cache)
         size, freed = sum(store.size for store in left), sum(store.size for store in removed)
@@ -115,6 +121,7 @@ def _question(removal: "Removal") -> list[str]:
             sentences.append(f"{search.usage.elsewhere.address}: {decimal(search.usage.elsewhere.size or 0)}.")
         if search.shared and search.shared.names:
             sentences.append(f"{search.shared.shown}: the studies {', '.join(search.shared.names)}.")
+        sentences += search.kept
     return [*sentences, KEPT]
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from search.cli.options import RUNS, AnyName, Json, Names, Output, Runs, Settings, known_names
+from search.cli.options import RUNS, AnyName, Json, Names, Output, Runs, Settings, Trust, TrustSearch, known_names
 from search.cli.output import Tables, show, show_line
 from trainables.mistakes import Failure, Mistakes
 
@@ -34,6 +34,7 @@ def status(
         ),
     ] = None,
     runs: Runs = RUNS,
+    trust: Trust = None,
     address: Annotated[
         str | None, typer.Option("--address", metavar="URL", help="The dashboard of a cluster to ask.")
     ] = None,
@@ -125,6 +126,8 @@ def report(
         typer.Option("--output", metavar="FILE", help="The file; by default report.html in the folder of the search."),
     ] = None,
     runs: Runs = RUNS,
+    trust: Trust = None,
+    trust_code: TrustSearch = False,
 ) -> None:
     """Write a report on a search, several of one split, or a campaign, as one HTML file; it does not open the test."""
     from search.campaigns import write_report
@@ -144,6 +147,8 @@ def verify(
         ),
     ] = None,
     runs: Runs = RUNS,
+    trust: Trust = None,
+    trust_code: TrustSearch = False,
     as_json: Json = False,
 ) -> None:
     """Recompute all results from the records, and report what differs from the stored ones."""
@@ -197,6 +202,8 @@ def _refuse_running(run: "RunFolder") -> None:
 
 def serve(
     runs: Runs = RUNS,
+    trust: Trust = None,
+    trust_code: TrustSearch = False,
     host: Annotated[
         str, typer.Option("--host", help="The address to listen on; any but a local one needs a token.")
     ] = ("127.0.0.1"),

@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from search.cli.options import RUNS, BatchSize, Device, Images, Json, Model, Name, Runs, SkipUnreadable, TrustCode
+from search.cli.options import (
+    RUNS,
+    BatchSize,
+    Device,
+    Images,
+    Json,
+    Model,
+    Name,
+    Runs,
+    SkipUnreadable,
+    Trust,
+    TrustCode,
+    TrustSearch,
+)
 from search.cli.output import Tables, say, show, show_line
 from trainables.inference.index.description import IndexKind
 from trainables.mistakes import Mistakes
@@ -31,6 +44,8 @@ def export(
         ),
     ] = None,
     runs: Runs = RUNS,
+    trust: Trust = None,
+    trust_code: TrustSearch = False,
     as_json: Json = False,
 ) -> None:
     """Write the chosen model with its card, as a torch.export program and as ONNX, each checked on real images."""
@@ -197,6 +212,8 @@ def register(
         ),
     ] = None,
     runs: Runs = RUNS,
+    trust: Trust = None,
+    trust_code: TrustSearch = False,
     as_json: Json = False,
 ) -> None:
     """Register the chosen model of each loss in MLflow, with an alias for the best one."""

@@ -33,6 +33,41 @@ Output = Annotated[
     typer.Option("--output", metavar="FILE", help="Also write it to a .csv, .md or .tex file; may be repeated."),
 ]
 
+# Trust in a search that somebody else wrote (see search/trust.py). The callbacks act; commands read neither value.
+
+
+def _allow_places(places: list[str] | None) -> list[str] | None:
+    from search.trust import allow
+
+    allow(places or ())
+    return places
+
+
+def _allow_code(trusted: bool) -> bool:
+    from search.trust import ALLOWED
+
+    ALLOWED.code |= trusted
+    return trusted
+
+
+Trust = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trust",
+        metavar="HOST",
+        callback=_allow_places,
+        help="Contact this host, which the search names; may be repeated. A search that you started needs none.",
+    ),
+]
+TrustSearch = Annotated[
+    bool,
+    typer.Option(
+        "--trust-code",
+        callback=_allow_code,
+        help="Import the code that the search names. A search that you started needs no permission.",
+    ),
+]
+
 # Shared by the commands for models.
 
 Model = Annotated[

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from search.report.text_table import TextTable
 from search.secrets import without_password
+from trainables.mistakes import printable
 
 
 def show(record: Any, as_json: bool, for_people: Callable[[], RenderableType]) -> None:
@@ -44,10 +45,7 @@ def say(sentences: Sequence[str], style: str | None = None) -> None:
 
 def _printable(text: str) -> str:
     """Return ``text`` without passwords, and with control characters and text-direction marks escaped."""
-    return "".join(
-        character if character.isprintable() or character in "\n\t" else ascii(character)[1:-1]
-        for character in without_password(text)
-    )
+    return printable(without_password(text))
 
 
 def set_up_logging() -> None:
@@ -64,6 +62,7 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         from rich.logging import RichHandler
 
+        record.msg, record.args = without_password(record.getMessage()), None
         RichHandler(console=messages(), show_time=False, show_path=False, markup=False).emit(record)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search.cli import STARTED
-from search.cli.options import RUNS, Json, Name, Output, Runs, SearchFile, Settings
+from search.cli.options import RUNS, Json, Name, Output, Runs, SearchFile, Settings, Trust, TrustSearch
 from search.cli.output import Tables, messages, say, show
 from trainables.mistakes import Mistakes
 
@@ -33,7 +33,9 @@ def run(file: SearchFile, settings: Settings = None, runs: Runs = RUNS, as_json:
     _print_result(outcome, as_json)
 
 
-def select(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
+def select(
+    name: Name, runs: Runs = RUNS, trust: Trust = None, trust_code: TrustSearch = False, as_json: Json = False
+) -> None:
     """Confirm the finalists with new seeds, and freeze one configuration per loss."""
     from search.plan.runs import refuse_member
     from search.stages import Stage
@@ -51,6 +53,8 @@ def test(
         str | None, typer.Option("--again", metavar="REASON", help="Open the test classes once more, for this reason.")
     ] = None,
     runs: Runs = RUNS,
+    trust: Trust = None,
+    trust_code: TrustSearch = False,
     as_json: Json = False,
 ) -> None:
     """Train the chosen configurations and score them on the held-out classes, once."""
@@ -77,6 +81,8 @@ def audit(
     name: Name,
     trials: Annotated[int, typer.Option("--trials", min=1, help="The number of pruned trials of each loss.")] = 4,
     runs: Runs = RUNS,
+    trust: Trust = None,
+    trust_code: TrustSearch = False,
     as_json: Json = False,
 ) -> None:
     """Train pruned trials of a search to their end, to measure the cost of pruning."""
@@ -140,7 +146,9 @@ def campaign(
     show(result.model_dump(mode="json"), as_json, lambda: Tables(tables))
 
 
-def sync(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
+def sync(
+    name: Name, runs: Runs = RUNS, trust: Trust = None, trust_code: TrustSearch = False, as_json: Json = False
+) -> None:
     """Update MLflow from the studies of a search or campaign."""
     from search.driver.synchronise import make_projection, where_to_look
     from search.plan.runs import CampaignFolder, RunFolder
@@ -168,14 +176,12 @@ def _synchronise(searches: "Sequence[OpenedSearch]") -> int:
 
 
 def _synchronise_campaign(folder: "CampaignFolder", searches: "Sequence[OpenedSearch]") -> int:
-    from search.campaigns import campaign_result, record_campaign
-    from search.config.campaign import parse_campaign
-    from search.config.yaml_file import read_yaml
+    from search.campaigns import campaign_result, record_campaign, stored_campaign
     from search.report.summary import write_summary
 
     count = _synchronise(searches)
     if folder.result.exists():
-        campaign = parse_campaign(read_yaml(folder.config))
+        campaign = stored_campaign(folder)
         result = campaign_result(campaign, [(search, write_summary(search)) for search in searches])
         record_campaign([search.plan for search in searches], campaign, result, folder)
     return count

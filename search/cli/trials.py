@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from search.cli.options import RUNS, Json, Name, Runs
+from search.cli.options import RUNS, Json, Name, Runs, Trust
 from search.cli.output import Tables, say, show as show_result
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def trials(
     ] = 0,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Also write all of them to a file.")] = None,
     runs: Runs = RUNS,
+    trust: Trust = None,
     as_json: Json = False,
 ) -> None:
     """List the trials of a search, with params, value, state, and the reason for their end."""
@@ -64,6 +65,7 @@ def show(
     loss: Loss,
     number: Annotated[int, typer.Argument(metavar="NUMBER", help="The trial's number.")],
     runs: Runs = RUNS,
+    trust: Trust = None,
     as_json: Json = False,
 ) -> None:
     """Show a trial: params, seed, the reason for its end, its curve, checkpoint and log."""

@@ -31,7 +31,6 @@ from search.config.sections import (
     training_of_loss,
 )
 from search.config.validation import Validation, validate
-from search.config.yaml_file import read_yaml
 from search.stages import Stage
 from spaces.space import Value
 from trainables.losses import LossPart
@@ -159,13 +158,12 @@ def parse_config(content: Mapping[str, Any]) -> SearchConfig:
     return validate_config(content).result()
 
 
-def parse_stored(path: Path) -> SearchConfig:
-    """Return the resolved search file that a search stored at ``path``.
+def parse_stored(content: Mapping[str, Any], path: Path) -> SearchConfig:
+    """Return the resolved search file with the ``content`` that a search stored at ``path``.
 
     Raises:
         Mistakes: it is damaged, or another version wrote it: missing keys do not get defaults.
     """
-    content = read_yaml(path)
     if missing := [key for key in SearchConfig.model_fields if key not in content]:
         raise Mistakes(
             f"{path} is damaged, or another version wrote it (it has no {', '.join(missing)}); restore it from a copy."

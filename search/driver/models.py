@@ -12,6 +12,7 @@ from search.plan.runs import stored_split
 from search.plan.stored import StoredSearch
 from search.report.models import comparison_of, model_to_hand_out
 from search.report.text_table import NOTHING, TextTable, rows_as_markdown
+from search.trust import check_code, own_code, trusts_code
 from trainables.files import write_text
 from trainables.inference.model_files import CARD
 from trainables.mistakes import Mistakes
@@ -43,10 +44,12 @@ def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
         folder: the folder to create.
 
     Raises:
-        Mistakes: there is no such model, ``folder`` exists, or the training images are missing.
+        Mistakes: there is no such model, ``folder`` exists, the training images are missing, or the search names code
+            that is not allowed.
     """
     if folder.exists():
         raise Mistakes(f"--to is {str(folder)!r}, which already exists; name a new folder.")
+    check_code(stored.folder.path, own_code(stored.config))
     model, comparison = model_to_hand_out(stored, loss), comparison_of(stored)
     images = _training_images(stored)
     from trainables.inference.embedder import load_model  # imports torch
@@ -56,7 +59,8 @@ def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
     shutil.rmtree(draft, ignore_errors=True)
     try:
         model.write(draft, comparison)
-        embedder = load_model(str(draft), device="cpu", trust_code=True)
+        named = own_code(model.spec.model.backbone)  # a checkpoint may name another network than the search file
+        embedder = load_model(str(draft), device="cpu", trust_code=trusts_code(stored.folder.path, named))
         programs = write_programs(draft, embedder, images)
         write_text(draft / CARD, model.card(comparison, rows_as_markdown(programs_table(programs))))
         try:

@@ -138,7 +138,11 @@ def check_answers(address: str) -> None:
     Raises:
         Mistakes: nothing answers there, or something else than Ray.
     """
-    if urlsplit(address).scheme not in ("http", "https"):
+    try:
+        is_url = urlsplit(address).scheme in ("http", "https")
+    except ValueError:  # such as a bracket that is not closed
+        is_url = False
+    if not is_url:
         raise Mistakes(f"--address must be the URL of Ray's dashboard, such as http://HEAD:8265; it is {address!r}.")
     try:
         with urlopen(f"{address.rstrip('/')}/api/version", timeout=PATIENCE_S) as answer:

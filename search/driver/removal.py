@@ -1,19 +1,20 @@
 """Removal of a search or campaign."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from search.driver.start_up import only_driver_of
 from search.plan.disk_usage import Usage, checkpoints_elsewhere, measure_entry
+from search.plan.ownership import MARKER, owns_checkpoints
 from search.plan.runs import CampaignFolder, RunFolder, stored_config
 from search.secrets import expand, without_password
 from search.study import delete_studies, study_names
+from search.trust import CHECKPOINTS, STORAGE, addresses_in, check_addresses, forget, started
 from trainables.mistakes import Failure, Mistakes, raise_if_any, suggestion
-from trainables.storage import AnyPath
+from trainables.storage import AnyPath, ask
 
 # Results go before their sources and search files last, so a killed removal leaves a valid earlier state.
 FIRST = ("test.json", "summary.json", "selection.json", "study.db", "study.db-wal", "study.db-shm")
@@ -31,12 +32,16 @@ class SharedStudies:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchRemoval:
-    """Everything that belongs to one search; ``elsewhere`` is the folder of checkpoints outside the runs folder."""
+    """Everything that belongs to one search; ``elsewhere`` is the folder of checkpoints outside the runs folder.
+
+    ``kept`` says what its file names elsewhere, and is not removed because this search did not make it.
+    """
 
     folder: RunFolder
     usage: Usage
-    elsewhere: "AnyPath | None"
-    shared: SharedStudies | None
+    elsewhere: "AnyPath | None" = None
+    shared: SharedStudies | None = None
+    kept: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +80,7 @@ class Removal:
                 _remove_search(search)
             _clear(self.folder)
         for folder in folders:
+            forget(folder.path)
             with suppress(OSError):  # another process has just started a search of this name
                 folder.path.rmdir()
 
@@ -132,29 +138,57 @@ def _hindrances(folder: RunFolder) -> list[str]:
 
 def _planned(folder: RunFolder) -> SearchRemoval:
     if not folder.config.is_file():  # left by a killed removal
-        return SearchRemoval(folder=folder, usage=measure_entry(folder), elsewhere=None, shared=None)
-    usage, elsewhere = measure_entry(folder), checkpoints_elsewhere(folder)
+        return SearchRemoval(folder=folder, usage=measure_entry(folder))
+    usage, elsewhere, kept = measure_entry(folder), None, []
+    try:
+        elsewhere = checkpoints_elsewhere(folder)
+    except Mistakes as error:
+        usage = replace(usage, elsewhere=None)
+        kept.append(f"The checkpoints elsewhere are kept: {error.sentences[0]}")
     if isinstance(elsewhere, Path) and elsewhere.parent.is_symlink():
         raise Mistakes(
             f"{elsewhere.parent} is a link; links are not followed, so remove the link and its target yourself."
         )
+    if elsewhere is not None and (reason := _why_checkpoints_stay(folder, elsewhere)):
+        kept.append(f"The checkpoints in {without_password(str(elsewhere))} are kept: {reason}.")
+        usage, elsewhere = replace(usage, elsewhere=None), None
     if usage.elsewhere and usage.elsewhere.problem:
         raise Failure(
             f"The checkpoints of {folder.name} at {usage.elsewhere.address} cannot be read "
             f"({usage.elsewhere.problem}); check that this machine can reach them and run the command again. Nothing "
             "was removed."
         )
-    return SearchRemoval(folder=folder, usage=usage, elsewhere=elsewhere, shared=_shared_studies(folder))
+    storage = addresses_in(stored_config(folder)).get(STORAGE)
+    record = started(folder.path)
+    if storage is not None and (record is None or record.addresses.get(STORAGE) != storage):
+        kept.append(f"The studies in {without_password(str(storage))} are kept: you did not start this search here.")
+        storage = None
+    shared = _shared_studies(folder, storage) if storage else None
+    return SearchRemoval(folder=folder, usage=usage, elsewhere=elsewhere, shared=shared, kept=tuple(kept))
 
 
-def _shared_studies(folder: RunFolder) -> SharedStudies | None:
-    config: Mapping[str, Any] = stored_config(folder)
+def _why_checkpoints_stay(folder: RunFolder, trials: AnyPath) -> str | None:
+    """Return why the checkpoints ``trials`` elsewhere are not removed; None if this search made their folder.
+
+    Raises:
+        Failure: their storage does not respond.
+    """
     try:
-        storage = config["search"]["storage"]
-    except (LookupError, TypeError):  # written by an older version
-        return None
-    if storage is None:
-        return None
+        check_addresses(folder.path, stored_config(folder), (CHECKPOINTS,))
+        if not ask(trials, trials.parent.exists) or owns_checkpoints(folder, trials):
+            return None
+    except Mistakes as error:
+        return error.sentences[0].removesuffix(".")
+    except Exception as error:  # each storage library has its own error types
+        raise Failure(
+            f"The checkpoints of {folder.name} at {without_password(str(trials))} cannot be read "
+            f"({type(error).__name__}: {error}); check that this machine can reach them and run the command again. "
+            "Nothing was removed."
+        ) from error
+    return f"the marker {MARKER} beside them does not name this search"
+
+
+def _shared_studies(folder: RunFolder, storage: str) -> SharedStudies:
     address = expand(storage)
     names = tuple(study_names(address, folder.name))
     return SharedStudies(address=address, shown=without_password(storage), names=names)
@@ -188,13 +222,14 @@ def _remove(path: Path) -> None:
 
 
 def _remove_elsewhere(trials: AnyPath) -> None:
-    """Remove the checkpoints in ``trials``, and its parent folder if that is now empty."""
+    """Remove the checkpoints in ``trials``, then the marker beside them, and the folder of both if it is now empty."""
     try:
-        if isinstance(trials, Path):
-            _remove(trials)
-        else:
-            with suppress(FileNotFoundError):
-                trials.fs.rm(trials.path, recursive=True)
+        for path in (trials, trials.parent / MARKER):
+            if isinstance(path, Path):
+                _remove(path)
+            else:
+                with suppress(FileNotFoundError):
+                    path.fs.rm(path.path, recursive=path is trials)
     except Exception as error:  # any error raised by the storage backend
         raise Failure(
             f"The checkpoints at {without_password(str(trials))} cannot be removed ({type(error).__name__}: {error}); "

@@ -12,6 +12,7 @@ from typing import Any
 
 from search.plan.runs import RunFolder, find_runs, stored_config
 from search.secrets import without_password
+from search.trust import CHECKPOINTS, check_addresses
 from trainables.data.store.cache import is_used, last_used, limit_of
 from trainables.data.store.contents import INDEX
 from trainables.files import as_path
@@ -98,7 +99,7 @@ def caches_of(searches: Iterable[RunFolder]) -> list[Path]:
     for search in searches:
         with suppress(*UNREADABLE):
             config: Mapping[str, Any] = stored_config(search)
-            caches.add(config["dataset"]["cache"] or default_cache())
+            caches.add(str(config["dataset"]["cache"] or default_cache()))
     return [Path(cache) for cache in sorted(caches)]
 
 
@@ -219,26 +220,42 @@ def measure_entry(folder: RunFolder) -> Usage:
 
 
 def _measured(folder: RunFolder) -> CheckpointsElsewhere | None:
-    found = checkpoints_elsewhere(folder)
+    try:
+        found = checkpoints_elsewhere(folder)
+    except Mistakes as mistakes:
+        return CheckpointsElsewhere(address=CHECKPOINTS, size=None, problem=mistakes.sentences[0])
     if found is None:
         return None
     shown = without_password(str(found))
     try:
+        check_addresses(folder.path, stored_config(folder), (CHECKPOINTS,))
         return CheckpointsElsewhere(address=shown, size=_size_anywhere(found))
+    except Mistakes as mistakes:
+        return CheckpointsElsewhere(address=shown, size=None, problem=mistakes.sentences[0])
     except Exception as error:  # each storage library has its own error types
         reason = without_password(f"{type(error).__name__}: {error}".splitlines()[0])
         return CheckpointsElsewhere(address=shown, size=None, problem=reason)
 
 
 def checkpoints_elsewhere(folder: RunFolder) -> "AnyPath | None":
-    """Return the location of a search's checkpoints if it is outside of its folder and its search file is readable."""
+    """Return the location of a search's checkpoints if it is outside of its folder and its search file is readable.
+
+    Raises:
+        Mistakes: its address is not one that can be used here.
+    """
     try:
         config: Mapping[str, Any] = stored_config(folder)
         address = config["checkpoints"]["storage_path"]
     except (Mistakes, LookupError, TypeError):  # written by an older version
         return None
-    if address is None:
+    if not isinstance(address, str):
         return None
-    trials = as_path(f"{address.rstrip('/')}/{folder.name}/trials")
-    inside = isinstance(trials, Path) and os.path.realpath(trials) == os.path.realpath(folder.path / "trials")
+    try:
+        trials = as_path(f"{address.rstrip('/')}/{folder.name}/trials")
+        inside = isinstance(trials, Path) and os.path.realpath(trials) == os.path.realpath(folder.path / "trials")
+    except Exception as error:  # each storage library has its own error types
+        raise Mistakes(
+            f"{CHECKPOINTS} of {folder.name} is {without_password(address)!r}, which cannot be used "
+            f"({type(error).__name__}: {error}); correct the address, or install its library."
+        ) from error
     return None if inside else trials

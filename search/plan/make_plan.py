@@ -18,13 +18,16 @@ from search.plan.checks.data import (
 from search.plan.checks.parts import check_network, check_noise, check_parts, check_spaces, check_stack
 from search.plan.checks.services import check_addresses, check_machine, check_origin, check_runs_folder
 from search.plan.plan import Plan
-from search.plan.runs import RunFolder, existing_run, stored_split
+from search.plan.runs import RunFolder, existing_run, stored_config, stored_split, trusted_config
+from search.trust import check_code, own_code, remember
 from trainables.data.split import ClassSplit
 from trainables.mistakes import Mistakes
 
 
 def read_plan(content: Mapping[str, Any], runs: Path) -> Plan:
     """Return the plan of the search file ``content``, for a search that begins or is resumed in the folder ``runs``.
+
+    The user named this file, so without mistakes it is recorded as a search that the user started.
 
     Raises:
         Mistakes: all mistakes in the file, those found by checks beyond its form, and changes that a stored search does
@@ -45,10 +48,10 @@ def reopened(runs: Path, name: str) -> Plan:
     """Return the plan of the stored search ``name``.
 
     Raises:
-        Mistakes: it does not exist, or cannot be resumed on this machine.
+        Mistakes: it does not exist, cannot be resumed on this machine, or names a place or code that is not allowed.
     """
     folder = existing_run(runs, name)
-    return _with_stored_split(make_plan(parse_stored(folder.config), runs, resumed=True))
+    return _with_stored_split(make_plan(trusted_config(folder), runs, resumed=True))
 
 
 def make_plan(
@@ -109,6 +112,7 @@ def _new(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
     plan = make_plan(config, folder.runs, findings=found)
     if origin := config.search.origin:
         _check_same_classes(RunFolder(folder.runs, origin), plan.split)
+    _remember(plan)
     return plan
 
 
@@ -116,7 +120,9 @@ def _new(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
 
 
 def _resumed(config: SearchConfig, folder: RunFolder, found: Findings) -> Plan:
-    stored = parse_stored(folder.config)
+    content = stored_config(folder)
+    check_code(folder.path, own_code(content) - own_code(config.model_dump(mode="json")))
+    stored = parse_stored(content, folder.config)
     found.add(_forbidden_changes(stored, config, found))
     config, notices = _with_stored_trials(config, stored, found)
     found.add(_late_trials(stored, config, folder))
@@ -159,8 +165,14 @@ def _late_trials(stored: SearchConfig, wanted: SearchConfig, folder: RunFolder) 
         )
 
 
+def _remember(plan: Plan) -> None:
+    remember(plan.folder.path, plan.config.model_dump(mode="json"))
+
+
 def _is_finished(plan: Plan) -> bool:
     from search.plan.search import is_finished  # imports sqlalchemy
+
+    _remember(plan)  # no mistake was found, and the stored studies are read next
 
     return is_finished(plan)
 

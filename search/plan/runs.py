@@ -3,7 +3,7 @@
 import logging
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +14,14 @@ import yaml
 
 from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
+from search.trust import ADDRESSES, check_addresses, check_code, own_code
 from trainables.data.split import ClassSplit
 from trainables.files import read_json, reading, write_json, write_text
 from trainables.mistakes import Mistakes, suggestion
 
 if TYPE_CHECKING:
     from search.config.campaign import CampaignConfig
+    from search.config.search_config import SearchConfig
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +52,11 @@ class RunFolder:
     def is_campaign(self) -> bool:
         """True if a campaign of this name exists."""
         return is_plain_name(self.name) and self.campaign.is_file()
+
+    @property
+    def identity(self) -> Path:
+        """The identity of the search, which the folders that it makes elsewhere repeat; missing if there are none."""
+        return self.path / ".id"
 
     @property
     def split(self) -> Path:
@@ -184,15 +191,54 @@ def stored_split(folder: RunFolder) -> ClassSplit:
     """Return the stored class split.
 
     Raises:
-        Mistakes: the file is damaged or was edited.
+        Mistakes: the file is missing, damaged or was edited.
     """
+    if not folder.split.is_file():
+        raise Mistakes(f"{folder.split} is missing; restore it from a copy, or `holdout run` the search's file again.")
     with reading(folder.split):
         return ClassSplit.from_json(read_json(folder.split))
 
 
-def stored_config(folder: RunFolder) -> dict[str, object]:
-    """Return the stored search file, with all defaults."""
-    return read_yaml(folder.config)
+def stored_config(folder: RunFolder) -> dict[str, Any]:
+    """Return the stored search file, with all defaults.
+
+    Raises:
+        Mistakes: it cannot be read, or is a link.
+    """
+    return _own_yaml(folder.config)
+
+
+def _own_yaml(path: Path) -> dict[str, Any]:
+    """Return the content of a YAML file that this program wrote.
+
+    It writes no links. One in a folder of somebody else may point to any file, whose content a message might show.
+    """
+    if path.is_symlink():
+        raise Mistakes(f"{path} is a link, which is not followed; put the file itself there.")
+    return read_yaml(path)
+
+
+def refuse_renamed(folder: RunFolder, name: object) -> None:
+    """Raise :class:`Mistakes` if ``name``, which a record of the search in ``folder`` has, is not the folder's."""
+    if name != folder.name:
+        raise Mistakes(
+            f"{folder.path} holds the records of a search called {str(name)[:100]!r}, which are found by that name; "
+            "rename the folder back."
+        )
+
+
+def trusted_config(folder: RunFolder, addresses: Collection[str] = ADDRESSES) -> "SearchConfig":
+    """Return the stored search file as a configuration, which imports the user-defined code that it names.
+
+    Raises:
+        Mistakes: it is damaged; or it names code, or at the keys ``addresses`` a place, that the user did not allow.
+    """
+    from search.config.search_config import parse_stored  # imports pydantic
+
+    content = stored_config(folder)
+    check_addresses(folder.path, content, addresses)
+    check_code(folder.path, own_code(content))
+    return parse_stored(content, folder.config)
 
 
 @dataclass(frozen=True)
@@ -229,6 +275,14 @@ class CampaignFolder:
         write_json(self.result, result)
         return self.result.read_bytes() != before
 
+    def content(self) -> dict[str, Any]:
+        """Return the campaign file.
+
+        Raises:
+            Mistakes: it cannot be read, or is a link.
+        """
+        return _own_yaml(self.config)
+
     def searches(self) -> list[str]:
         """Return the names of the stored campaign's searches; none before it begins."""
         begun = RunFolder(self.runs, self.name).is_campaign
@@ -236,7 +290,7 @@ class CampaignFolder:
             return []
         from search.config.campaign import read_config  # imports pydantic
 
-        return read_config(read_yaml(self.config)).search_names
+        return read_config(self.content()).search_names
 
 
 def campaign_of(runs: Path, name: str) -> CampaignFolder | None:

@@ -12,12 +12,14 @@ from search.config.search_config import SearchConfig, parse_config, settled_dige
 from search.config.tables import PRUNERS
 from search.config.validation import Findings
 from search.plan.checks.parts import check_spaces
+from search.plan.ownership import mark_checkpoints
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, stored_split
 from search.plan.stored import StoredSearch
 from search.secrets import expand
 from search.stages import Stage, study_name
 from search.study import DriverStorage, LossStudy, StorageCopy, close_storage, open_storage, to_audit
+from search.trust import check_code, own_code
 from trainables.files import write_json, write_text
 from trainables.mistakes import Mistakes
 
@@ -85,7 +87,11 @@ class OpenedSearch:
         return _is_done(self.plan, stage, self.trials)
 
     def begin_session(self, started: float, slots: int) -> None:
-        """Record the start of a driver (seconds since 1970), and the number of trials that it runs at once."""
+        """Record the start of a driver (seconds since 1970), and the number of trials that it runs at once.
+
+        A new folder of checkpoints outside of the runs folder is marked as that of this search.
+        """
+        mark_checkpoints(self.plan.folder)
         first = self.study(self.config.loss_names[0], Stage.SEARCH)
         first.set_attributes({"sessions": [*self.sessions, started], "slots": slots})
 
@@ -201,10 +207,11 @@ def search_so_far(stored: StoredSearch) -> OpenedSearch:
     """Return a read-only snapshot of the search with its studies.
 
     Raises:
-        Mistakes: the search has no studies yet, or its file cannot be read.
+        Mistakes: the search has no studies yet, its file cannot be read, or it names code that is not allowed.
     """
     if stored.storage is None:
         raise Mistakes(f"{stored.name} has no studies yet; wait until its first trial begins.")
+    check_code(stored.folder.path, own_code(stored.config))
     config, found = parse_config(dict(stored.config)), Findings()
     spaces = check_spaces(found, config, accepted=True)
     found.raise_if_any()

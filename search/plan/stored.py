@@ -13,14 +13,15 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import Engine
 
 from search.config.tables import PRUNERS
-from search.plan.runs import RunFolder, existing_run, stored_config
-from search.secrets import expand
+from search.plan.runs import RunFolder, existing_run, refuse_renamed, stored_config
+from search.secrets import expand, without_password
 from search.stages import Stage, short_study_name, study_name
 from search.study import Pruner, Tally, read_storage, stored_attributes, stored_tally, stored_trials
 from search.trials import record_keys
+from search.trust import ADDRESSES, CHECKPOINTS, STORAGE, addresses_in, check_address
 from spaces.space import Value
 from trainables.files import reading
-from trainables.mistakes import Mistakes, suggestion
+from trainables.mistakes import Mistakes, printable, suggestion
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,9 @@ class StoredSearch:
             self.folder.config, f"restore it from a copy, or `holdout run` the file of {self.name} in another folder"
         ):
             _ = content["losses"][0], content["search"]["storage"], content["checkpoints"]["storage_path"]
+            if wrong := [key for key in ADDRESSES if not isinstance(addresses_in(content).get(key, ""), str)]:
+                raise TypeError(f"{wrong[0]} is not text")
+        refuse_renamed(self.folder, content.get("name"))
         return content
 
     @property
@@ -51,8 +55,13 @@ class StoredSearch:
 
     @property
     def storage_url(self) -> str:
-        """The address of its studies' database, with environment variables expanded."""
+        """The address of its studies' database, with environment variables expanded.
+
+        Raises:
+            Mistakes: the user did not allow to contact it.
+        """
         address = self.config["search"]["storage"]
+        check_address(self.folder.path, STORAGE, address or self.folder.storage)
         return expand(address) if address else self.folder.storage
 
     @cached_property
@@ -87,8 +96,15 @@ class StoredSearch:
         return stored_attributes(self.storage, study_name(self.name, loss, stage)) if self.storage else {}
 
     def trial_directory(self, study: str, number: int) -> str:
-        """Return the folder or URL of a trial's checkpoints and logs; ``study`` as in ``mpa`` or ``mpa@confirm``."""
-        shared = self.config["checkpoints"]["storage_path"] or str(self.folder.runs.resolve())
+        """Return the folder or URL of a trial's checkpoints and logs; ``study`` as in ``mpa`` or ``mpa@confirm``.
+
+        Raises:
+            Mistakes: the user did not allow to contact it.
+        """
+        address = self.config["checkpoints"]["storage_path"]
+        if address:
+            check_address(self.folder.path, CHECKPOINTS, address)
+        shared = address or str(self.folder.runs.resolve())
         return f"{shared.rstrip('/')}/{self.name}/trials/{study}/{number:04d}"
 
     def trials_of(self, study: str) -> list[FrozenTrial]:
@@ -184,7 +200,8 @@ def trials_csv(tables: Mapping[str, Sequence[TrialRow]]) -> str:
     for study, rows in tables.items():
         for row in rows:
             facts = {key: value for key, value in asdict(row).items() if key != "params"}
-            writer.writerow({"study": study, **facts, **row.params})
+            cells = {"study": study, **facts, **row.params}
+            writer.writerow({key: printable(cell) if isinstance(cell, str) else cell for key, cell in cells.items()})
     return text.getvalue()
 
 
@@ -235,8 +252,11 @@ def status_of(search: StoredSearch) -> SearchStatus:
             for loss in search.losses
             if (tally := search.tally(loss, stage)).trials
         )
+    except Mistakes as error:
+        problem = without_password(error.sentences[0])
+        return SearchStatus(name=search.name, state="unreadable", driver=None, studies=(), problem=problem)
     except Exception as error:  # files of another version, or damaged ones, may raise anything
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        reason = without_password(f"{type(error).__name__}: {error}".splitlines()[0])
         problem = f"this version of Holdout cannot read it ({reason})"
         return SearchStatus(name=search.name, state="unreadable", driver=None, studies=(), problem=problem)
     return SearchStatus(name=search.name, state=_state(search, studies), driver=search.folder.driver(), studies=studies)

@@ -21,7 +21,8 @@ from search.report.sections.loss import loss_section
 from search.report.sections.models import models_section
 from search.report.sections.outcome import outcome
 from search.report.summary import summary_so_far
-from trainables.files import write_text
+from trainables.files import reading, write_text
+from trainables.mistakes import listed
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -175,7 +176,8 @@ def write_search_report(runs: Path, names: Sequence[str], file: Path | None = No
     Raises:
         Mistakes: a search does not exist, they cannot be compared, or their records cannot be read.
     """
-    text = as_html(search_report([stored_search(runs, name) for name in names]))
+    with reading(f"A record of {listed(names)}"):
+        text = as_html(search_report([stored_search(runs, name) for name in names]))
     file = file or RunFolder(runs, names[0]).report
     write_text(file, text)
     return file

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
-from search.plan.runs import RunFolder
+from search.plan.runs import RunFolder, refuse_renamed
 from search.report.rows import Result, Row, RowKey, SeedStatistics
 from search.stages import Role
 from spaces.space import Value
@@ -402,7 +402,9 @@ def stored_summary(folder: RunFolder) -> Summary:
         raise Mistakes(
             f"The search {folder.name} has no result yet; `holdout status {folder.name}` shows its progress."
         )
-    return Summary.load(folder.summary)
+    summary = Summary.load(folder.summary)
+    refuse_renamed(folder, summary.name)
+    return summary
 
 
 # The comparison of the losses of several searches.

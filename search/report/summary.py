@@ -9,6 +9,7 @@ from pathlib import Path
 from optuna.trial import FrozenTrial, TrialState
 
 from search.plan.plan import Plan
+from search.plan.runs import refuse_renamed
 from search.plan.search import OpenedSearch, search_so_far
 from search.plan.stored import StoredSearch
 from search.report.anytime import incumbents
@@ -33,7 +34,7 @@ from search.trials import by_params, epochs_of, mean_value
 from spaces.space import Value
 from trainables.files import write_text
 from trainables.metrics.table import is_bounded
-from trainables.mistakes import Mistakes
+from trainables.mistakes import Mistakes, listed
 from trainables.spec import EpochRecord
 
 Trials = Mapping[Stage, Sequence[FrozenTrial]]
@@ -61,6 +62,12 @@ def summary_so_far(stored: StoredSearch) -> Summary:
     """
     written = _stored(stored.folder.summary)
     if written is not None and stored.folder.driver() is None:
+        refuse_renamed(stored.folder, written.name)
+        if unknown := [loss for loss in stored.losses if loss not in written.losses]:
+            raise Mistakes(
+                f"{stored.folder.config} names the losses {listed(unknown)}, of which {stored.folder.summary} has no "
+                "result; restore both from a copy."
+            )
         return written
     return summarise(search_so_far(stored), written)
 

@@ -18,22 +18,12 @@ from typing import Any
 
 import filelock
 
+from search.trust import state_folder
 from trainables.files import DAMAGED
 from trainables.mistakes import Mistakes
 from trainables.storage import full_disk_errors
 
 logger = logging.getLogger(__name__)
-
-
-def state_folder() -> Path:
-    """Return the user's folder for state shared by all runs folders, ``~/.local/state/holdout``.
-
-    ``$XDG_STATE_HOME`` replaces ``~/.local/state``.
-
-    Raises:
-        RuntimeError: the user has no home folder.
-    """
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "holdout"
 
 
 # Test images are identified by their content: names and folders may change.

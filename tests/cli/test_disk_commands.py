@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from conftest import small_search
 from support.commands import holdout_here, plain
 
@@ -13,6 +14,7 @@ from search.config.search_config import parse_config
 from search.plan.make_plan import make_plan
 from search.plan.runs import RunFolder
 from search.plan.search import open_search
+from search.trust import remember
 from trainables.data.sets.glyphs import Glyphs
 from trainables.data.store.build import build_store
 from trainables.data.store.cache import InUse
@@ -97,3 +99,17 @@ def test_trim_removes_decoded_images_that_nobody_uses(tmp_path: Path, monkeypatc
     said = plain(holdout_here(*trim).stdout)
     assert "1 image store removed" in said
     assert not store.exists()
+
+
+def test_trim_removes_nothing_that_a_stranger_s_search_names(runs: Path, tmp_path: Path) -> None:
+    layer = tmp_path / "victim" / ("0" * 64)
+    layer.mkdir(parents=True)
+    (layer / "precious").touch()
+    content = yaml.safe_load((runs / "birds" / "search.yaml").read_text())
+    content["dataset"]["cache"] = str(layer.parent)
+    (runs / "birds" / "search.yaml").write_text(yaml.safe_dump(content))
+    trim = ("trim", "--to", "0", "--runs", runs)
+    assert "victim" not in holdout_here(*trim).stdout
+    assert (layer / "precious").exists()
+    remember(runs / "birds", content)  # once the user starts the search with this cache, it is one
+    assert "victim" in holdout_here(*trim).stdout

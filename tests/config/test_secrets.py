@@ -3,15 +3,19 @@
 import base64
 import json
 import os
+import re
 import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from urllib.error import HTTPError
+from urllib.parse import unquote, urlsplit
 from urllib.request import urlopen
 
 import pytest
+import sqlalchemy
+import yaml
 from conftest import small_search
 from support.commands import holdout_here
 from support.finished_search import run_here
@@ -20,7 +24,8 @@ from support.serving import served
 
 from search.config.search_config import parse_config
 from search.plan.checks.services import check_tracking
-from search.secrets import holds_password, without_password
+from search.secrets import expand, health_page, holds_password, without_password
+from search.trust import remember
 from trainables.files import given_path
 from trainables.mistakes import Mistakes
 
@@ -99,6 +104,46 @@ def test_a_server_that_asks_for_a_user_is_answered_by_reference(port: int, monke
     assert "wrong" not in str(nobody.value)
 
 
+VALUE = "p@ss/w:rd?#%[ &x=1"
+
+
+@pytest.mark.parametrize(
+    "address", ["postgresql+psycopg://u:${WORD}@h:5/x", "postgresql://h:5/x?user=u&password=${WORD}&sslmode=require"]
+)
+def test_a_value_cannot_end_the_part_in_which_it_stands(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORD", VALUE)
+    found = sqlalchemy.make_url(expand(address))
+    assert VALUE in (found.password, found.query.get("password"))
+    assert (found.host, found.port, found.database) == ("h", 5, "x")
+    page = urlsplit(health_page(expand("http://u:${WORD}@h:5/${WORD}/x")))
+    assert (page.netloc, unquote(page.path), page.query) == ("h:5", f"/{VALUE}/x/health", "")
+
+
+@pytest.mark.parametrize("value", [VALUE, "two words", "line\nbreak", "plain"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://127.0.0.1:9/${WORD}",
+        "http://${WORD}/x",
+        "http://u:${WORD}@127.0.0.1:9",
+        "sqlite:////tmp/${WORD}/x.db",
+        "postgresql+psycopg://u:${WORD}@127.0.0.1:9/x",
+        "postgresql+psycopg://u@127.0.0.1:9/${WORD}",
+        "postgresql+psycopg://${WORD}@127.0.0.1:9/x",
+        "postgresql+psycopg://u@127.0.0.1:${WORD}/x",
+    ],
+)
+def test_no_piece_of_a_value_is_in_a_message(
+    address: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORD", value)
+    with pytest.raises(Mistakes) as refused:
+        check_tracking(address)
+    assert "${WORD}" in str(refused.value)
+    for piece in re.findall(r"\w\w\w+", value):
+        assert piece not in without_password(str(refused.value))
+
+
 @pytest.mark.parametrize("address", ["s3://bucket/x?secret=hush", "abfs://c/x?sig=hush", "sftp://me:hush@host/x"])
 def test_a_store_s_address_with_a_password_is_refused_and_not_shown(address: str, image_folder: Path) -> None:
     with pytest.raises(Mistakes) as refused:
@@ -159,6 +204,7 @@ def test_no_secret_is_told(
         file = runs / "small" / "search.yaml"
         guarded = f"http://u:${{WORD}}@127.0.0.1:{port}"
         file.write_text(file.read_text().replace("uri: null", f"uri: {guarded}"))
+        remember(file.parent, yaml.safe_load(file.read_text()))  # as if it had been started with this file
         assert "MLflow cannot be written" in say("register", "small", code=1)  # it is none after all
         pages = ("/api/searches", "/api/searches/small", "/api/searches/small/report", "/api/searches/small/health")
         with served(runs) as server:
@@ -170,7 +216,7 @@ def test_no_secret_is_told(
                 ask(address, page)
             database.stop()
             ask(address, pages[-1])
-            assert "postgresql+psycopg://holdout:***@" in told[-1]
+            assert "postgresql+psycopg://holdout:${DATABASE_PASSWORD}@" in told[-1]
         say("remove", "small", "--yes", code=1)
         assert "does not answer" in told[-1]
         database.start()

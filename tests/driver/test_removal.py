@@ -1,5 +1,6 @@
 """Removal of searches: everything of one search and nothing of the others, even if the removal is killed."""
 
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +19,12 @@ from search.driver import removal
 from search.driver.removal import plan_removal
 from search.driver.start_up import only_driver_of
 from search.plan.make_plan import make_plan
-from search.plan.runs import CampaignFolder
+from search.plan.ownership import mark_checkpoints
+from search.plan.runs import CampaignFolder, RunFolder, stored_config
 from search.plan.search import open_search
 from search.stages import Stage, study_name
 from search.study.storage.open import study_names
+from search.trust import remember
 from trainables.mistakes import Failure, Mistakes
 
 Make = Callable[..., Path]
@@ -44,6 +47,7 @@ def make(image_folder: Path, runs: Path) -> Make:
     def make_search(name: str, **changes: Any) -> Path:
         plan = make_plan(parse_config(small_search(image_folder, name=name, **changes)), runs)
         search = open_search(plan)
+        _start(plan.folder)
         for loss in ("proxy_anchor", "pnp"):
             search.study(loss, Stage.SEARCH)
             study = optuna.load_study(study_name=study_name(name, loss, Stage.SEARCH), storage=search.storage)
@@ -69,6 +73,12 @@ def make(image_folder: Path, runs: Path) -> Make:
         return folder.path
 
     return make_search
+
+
+def _start(folder: RunFolder) -> None:
+    """Record the search as one that this user starts, and mark its checkpoints elsewhere, as `holdout run` does."""
+    remember(folder.path, stored_config(folder))
+    mark_checkpoints(folder)
 
 
 def _tree(folder: Path) -> dict[str, bytes]:
@@ -120,11 +130,13 @@ def test_nothing_is_removed_if_the_database_does_not_respond(make: Make, runs: P
     config = (folder / "search.yaml").read_text()
     away = config.replace(f"sqlite:///{tmp_path / 'shared.db'}", "postgresql+psycopg://nobody@127.0.0.1:1/none")
     (folder / "search.yaml").write_text(away)
+    _start(RunFolder(runs, "birds"))
     before = _tree(runs)
     with pytest.raises(Failure, match=r"The database postgresql.*does not answer"):
         plan_removal(runs, "birds")
     assert _tree(runs) == before
     (folder / "search.yaml").write_text(config)
+    _start(RunFolder(runs, "birds"))
     (tmp_path / "shared.db").unlink()  # a missing database has no studies, and is not created
     plan_removal(runs, "birds").carry_out()
     assert not folder.exists()
@@ -255,6 +267,7 @@ def test_checkpoints_in_a_store_elsewhere_go_too(make: Make, runs: Path, tmp_pat
             make(name, checkpoints={"storage_path": str(tmp_path / "store")})
             config = runs / name / "search.yaml"
             config.write_text(config.read_text().replace(str(tmp_path / "store"), address))
+            _start(RunFolder(runs, name))
         planned = plan_removal(runs, "birds")
         assert planned.size > 2000
         planned.carry_out()
@@ -264,6 +277,46 @@ def test_checkpoints_in_a_store_elsewhere_go_too(make: Make, runs: Path, tmp_pat
     with pytest.raises(Failure, match=r"The checkpoints of cars at ftp.* cannot be read .* Nothing was removed"):
         plan_removal(runs, "cars")
     assert _tree(runs) == before
+
+
+def test_a_folder_that_the_search_did_not_make_is_kept(make: Make, runs: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim" / "birds" / "trials" / "precious"
+    victim.mkdir(parents=True)
+    (victim / "photograph").touch()
+    make("birds", checkpoints={"storage_path": str(tmp_path / "victim")})  # it was there before: no marker
+    before = _tree(tmp_path / "victim")
+    planned = plan_removal(runs, "birds")
+    (kept,) = planned.searches[0].kept
+    assert kept.startswith(f"The checkpoints in {tmp_path}/victim/birds/trials are kept: ")
+    assert planned.size == sum(len(content) for content in _tree(runs / "birds").values())
+    planned.carry_out()
+    assert not (runs / "birds").exists()
+    assert _tree(tmp_path / "victim") == before
+
+
+@pytest.mark.parametrize("changed", ["copied", "renamed", "forged"])
+def test_a_copy_takes_nothing_of_the_original_with_it(changed: str, make: Make, runs: Path, tmp_path: Path) -> None:
+    storage = {"trials": 3, "storage": f"sqlite:///{tmp_path / 'shared.db'}"}
+    make("birds", search=storage, checkpoints={"storage_path": str(tmp_path / "shared")})
+    before = [_tree(runs), _tree(tmp_path / "shared"), _rows(tmp_path / "shared.db")]
+    assert any(name.endswith("holdout.json") for name in before[1])
+    copy = tmp_path / "copy"
+    shutil.copytree(runs, copy)
+    if changed == "renamed":
+        (copy / "birds" / ".id").unlink()
+    if changed == "forged":
+        (copy / "birds" / ".id").write_text("0" * 32)
+    planned = plan_removal(copy, "birds")
+    assert [sentence.split(" are kept: ")[0] for sentence in planned.searches[0].kept] == [
+        f"The checkpoints in {tmp_path}/shared/birds/trials",
+        f"The studies in {storage['storage']}",
+    ]
+    planned.carry_out()
+    assert not (copy / "birds").exists()
+    assert [_tree(runs), _tree(tmp_path / "shared"), _rows(tmp_path / "shared.db")] == before
+    plan_removal(runs, "birds").carry_out()
+    assert not (tmp_path / "shared" / "birds").exists()
+    assert study_names(storage["storage"], "birds") == []
 
 
 @pytest.mark.cluster

@@ -175,7 +175,7 @@ def test_every_trial_is_finished_exactly_once(services: Services) -> None:
 
 
 def test_mlflow_equals_the_studies_after_a_sync(services: Services) -> None:
-    holdout("sync", "small", "--runs", services.runs)
+    holdout("sync", "small", "--runs", services.runs, "--trust", "127.0.0.1")  # the job started it, on the cluster
     assert_mlflow_equals_the_studies(
         services.runs, "small", LOSSES, tracking=services.tracking.url, trials=services.trials
     )

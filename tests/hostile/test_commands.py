@@ -71,6 +71,7 @@ COMMANDS = [
     (["query", "future", "row.yaml"], "describes an index in the format 99, and this version reads 1; make the index again"),
     (["papers", "zebra"], "zebra is not a paper; choose one of mpa, "),
     (["list", "--address", "nonsense"], "--address must be the URL of Ray's dashboard, such as http://HEAD:8265; it is 'nonsense'."),
+    (["list", "--address", "http://[::1"], "--address must be the URL of Ray's dashboard, such as http://HEAD:8265; it is 'http://[::1'."),
     (["list", "--address", "http://127.0.0.1:9"], "No cluster answers at http://127.0.0.1:9 ([Errno 111] Connection refused)"),
     (["stop", "x", "--address", "http://user:not-for-every-eye@127.0.0.1:9"], "No cluster answers at http://user:***@127.0.0.1:9 "),
     (["list", "--address", "http://127.0.0.1:abc"], "No cluster answers at http://127.0.0.1:abc "),

@@ -23,6 +23,7 @@ from trainables.training.checkpoints import load_checkpoint
 
 Change = Callable[[Path], object]
 STATUS, TRIALS, SHOW = ["status", "small"], ["trials", "small"], ["show", "small", "proxy_anchor", "0"]
+REPORT, STATUS_TABLE = ["report", "small"], ["trials", "small"]
 COMPARE, EXPORT, TEST = ["compare", "small"], ["export", "small", "--to", "exported"], ["test", "small"]
 EMBED = ["embed", "runs/small/models/proxy_anchor", "image.png", "--to", "e.npz"]
 EMBED_CHECKPOINT = ["embed", "runs/small/trials/proxy_anchor/0000/attempt-1/best.safetensors", "image.png", "--to", "e.npz"]
@@ -49,6 +50,23 @@ def before(line: str) -> Change:
 def in_json(**changes: object) -> Change:
     """Change the values of some keys."""
     return lambda path: path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def in_model(**changes: object) -> Change:
+    """Change the values of some keys of the network."""
+    return lambda path: in_json(model={**json.loads(path.read_text())["model"], **changes})(path)
+
+
+def in_text(before: str, after: str) -> Change:
+    """Replace a piece of text."""
+    return lambda path: path.write_text(path.read_text().replace(before, after, 1))
+
+
+def linked(path: Path) -> None:
+    """Replace the file by a link to a file elsewhere, which is no search."""
+    path.unlink()
+    (path.parents[1] / "elsewhere").write_text("root:x:0:0 is nobody's business")
+    path.symlink_to(path.parents[1] / "elsewhere")
 
 
 def in_sql(statement: str) -> Change:
@@ -120,6 +138,16 @@ ROWS = [
     (f"{MODEL}/model.json", in_json(frame=3), EMBED, "is damaged (TypeError: "),
     (f"{MODEL}/model.json", in_json(decoded_side=1e400), EMBED, "is damaged ("),
     (f"{MODEL}/model.json", written(DEEP), EMBED, "model.json is damaged ("),
+    *((f"{MODEL}/model.json", in_json(frame={"side": side, "short_side": 16, "square": False}), EMBED, f"frame.side must be a whole number from 1 to 16384; it is {side!r}); export") for side in (-1, 0, "x", 10**9)),
+    (f"{MODEL}/model.json", in_json(batch_size=0), EMBED, "batch_size must be a whole number from 1 to 16384; it is 0); export"),
+    (f"{MODEL}/model.json", in_model(weights="/etc/passwd"), EMBED, "model.weights must be null; it is '/etc/passwd'); export"),
+    (f"{MODEL}/model.json", in_model(weights="imagenet", backbone="resnet18"), EMBED, "model.weights must be null; it is 'imagenet'); export"),
+    ("split.json", Path.unlink, REPORT, "split.json is missing; restore it from a copy"),
+    ("search.yaml", in_text("- proxy_anchor", "- proxy_anchor\n- pnp"), REPORT, "search.yaml names the losses pnp, of which runs/small/summary.json has no result"),
+    ("search.yaml", in_text("- proxy_anchor", "- 3"), REPORT, "A record of small is damaged, or another version wrote it (TypeError: "),
+    ("search.yaml", in_text("name: small", "name: big"), REPORT, "runs/small holds the records of a search called 'big', which are found by that name; rename"),
+    ("summary.json", in_json(name="big"), COMPARE, "runs/small holds the records of a search called 'big', which are found by that name; rename"),
+    ("search.yaml", linked, STATUS_TABLE, "search.yaml is a link, which is not followed; put the file itself there."),
     (f"{MODEL}/model.safetensors", cut, EMBED, "model.safetensors is not a valid safetensors file ("),
     (f"{MODEL}/model.safetensors", written(b""), EMBED, "model.safetensors is not a valid safetensors file ("),
     (f"{MODEL}/model.safetensors", head_of(10 * 2**30), EMBED, "model.safetensors is not a valid safetensors file ("),

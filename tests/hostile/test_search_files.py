@@ -196,6 +196,7 @@ SPACES = [
 ]
 
 ADDRESSES = [
+    ("search: {storage: 'postgresql://[::1/x'}", "search.storage is not a valid address (Invalid IPv6 URL); it is 'postgresql://[::1/x'."),
     ("search: {storage: ''}", "search.storage: must not be empty; it is ''."),
     ("search: {storage: nonsense}", "search.storage must begin with one of sqlite:, postgresql:, mysql:; it is 'nonsense'."),
     ("search: {storage: 'sqlite:////nonexistent/x.db'}", "search.storage: the folder /nonexistent does not exist or cannot be written to; make it first."),

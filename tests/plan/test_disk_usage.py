@@ -15,6 +15,7 @@ from search.plan.disk_usage import Kind, Usage, image_stores, measure_disk, meas
 from search.plan.make_plan import make_plan
 from search.plan.runs import RunFolder, find_runs
 from search.plan.search import OpenedSearch, open_search
+from search.trust import allow
 
 Make = Callable[..., OpenedSearch]
 TRAINING = {"epochs": 1, "batch_size": 20, "images_per_class": 5}
@@ -119,6 +120,7 @@ def test_checkpoints_elsewhere_are_counted_where_they_can_be_reached(make: Make,
                 trial = folder / name / "trials" / "pnp" / "0000"
                 trial.mkdir(parents=True)
                 (trial / "best.safetensors").write_bytes(bytes(700))
+        allow(["127.0.0.1"])
         for entry in measure_disk(tmp_path / "runs").entries:
             assert entry.elsewhere is not None
             assert entry.elsewhere.size == 700

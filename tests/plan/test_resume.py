@@ -103,5 +103,7 @@ def test_a_second_driver_is_refused(runs: Path) -> None:
     folder = runs / "small"
     with filelock.FileLock(folder / ".driver.lock"):
         (folder / ".driver").write_text("process 1 on another-host\n")
-        said = plain(holdout_here("test", "small", "--again", "no", "--runs", runs, code=2).stderr)
+        said = plain(
+            holdout_here("test", "small", "--again", "no", "--runs", runs, "--trust", "127.0.0.1", code=2).stderr
+        )
     assert "is being run by process 1 on another-host" in said

@@ -24,6 +24,7 @@ from search.selection.selection import Family
 from search.stages import Stage
 from search.study.queued import RunningTrial
 from search.study.trial_queue import TrialQueue
+from search.trust import remember
 from trainables.training.cross_validation import CrossValidation, begin
 from trainables.training.train import Training
 
@@ -48,6 +49,7 @@ def run_here(
     console = Console(quiet=True)
     stages = searches[0].config.stages
     for search in searches:
+        remember(search.plan.folder.path, search.config.model_dump(mode="json"))
         search.begin_session(time.time(), SLOTS)
     cleanup = CheckpointCleanup(searches[0])
     if not _train(TrialQueue(stage_by_stage(searches, stages, console, None, family), [cleanup]), epochs):

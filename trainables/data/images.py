@@ -1,5 +1,6 @@
 """Image files decoded as displayed: upright, 8 bits a channel, RGB on white."""
 
+import os
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,12 @@ from trainables.mistakes import listed
 
 # torchvision's list; importing torchvision takes seconds.
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})
+
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
+"""Pillow's formats that are read, whatever a file is called. Others run programs (EPS) or are seldom tried."""
+
+PIXELS_A_BYTE, FREE_PIXELS = 10_000, 1_000_000
+"""Limit of the pixels that a header may claim: more than the formats reach for photographs, blank ones included."""
 
 _NO_FILE = {
     stat.S_IFDIR: "a folder",
@@ -65,12 +72,18 @@ def identified(file: IO[bytes]) -> Image.Image:
         ValueError: the format is unknown, or the header claims a size that would exhaust the memory.
     """
     try:
-        return Image.open(file)
+        image = Image.open(file, formats=FORMATS)
     except UnidentifiedImageError:
         raise ValueError("not an image of a known format") from None  # Pillow's message shows Python objects
     except Image.DecompressionBombError:
         most = 2 * (Image.MAX_IMAGE_PIXELS or 0)  # Pillow warns at half of it
         raise ValueError(f"its header says that it has more than {most:,} pixels") from None
+    position = file.tell()
+    size = file.seek(0, os.SEEK_END)
+    file.seek(position)
+    if (pixels := image.width * image.height) > FREE_PIXELS + PIXELS_A_BYTE * size:
+        raise ValueError(f"its header says that it has {pixels:,} pixels, too many for {size:,} bytes")
+    return image
 
 
 def as_it_looks(image: Image.Image) -> Image.Image:

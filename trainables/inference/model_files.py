@@ -97,6 +97,9 @@ def _description_of(content: bytes) -> Any:
 
 # The description of a network and its preprocessing.
 
+MOST = 16_384
+"""Limit of a side in pixels and of a batch, which memory grows with."""
+
 FORMAT = 1
 """Version of the description, incremented with every change of its keys or their meaning."""
 
@@ -134,11 +137,19 @@ class EmbedderSpec:
                 "again with this version, or load it with the one that wrote it."
             )
         try:
+            model, frame = ModelConfig(**content["model"]), Frame(**content["frame"])
+            if model.weights is not None:  # another file: those of the model are beside its description
+                raise ValueError(f"model.weights must be null; it is {model.weights!r}")
+            sides = {"frame.side": frame.side, "frame.short_side": frame.short_side}
+            sides |= {key: content[key] for key in ("decoded_side", "batch_size")}
+            for key, value in sides.items():
+                if type(value) is not int or not 1 <= value <= MOST:
+                    raise ValueError(f"{key} must be a whole number from 1 to {MOST}; it is {value!r:.40}")
             return cls(
-                model=ModelConfig(**content["model"]),
-                decoded_side=int(content["decoded_side"]),
-                frame=Frame(**content["frame"]),
-                batch_size=int(content["batch_size"]),
+                model=model,
+                decoded_side=content["decoded_side"],
+                frame=frame,
+                batch_size=content["batch_size"],
                 origin=content["origin"],
             )
         except DAMAGED as error:

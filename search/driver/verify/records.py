@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Engine
 
-from search.config.search_config import parse_stored
 from search.config.validation import Findings
 from search.plan.checks.data import check_further_splits, split_of
 from search.plan.checks.parts import check_spaces
 from search.plan.plan import Plan
-from search.plan.runs import RunFolder
+from search.plan.runs import RunFolder, trusted_config
 from search.plan.search import OpenedSearch
 from search.plan.stored import StoredSearch
 from search.stages import Stage, study_name
 from search.study import StorageCopy, stored_attributes, stored_reports, stored_trials
+from search.trust import CHECKPOINTS, STORAGE
 
 LONGEST = 160
 """Most characters of a value in a sentence."""
@@ -108,9 +108,9 @@ def plan_from_rules(folder: RunFolder) -> Plan:
     """Return the plan that follows from a search's file and its data set, without checking this machine's resources.
 
     Raises:
-        Mistakes: the file or the data set cannot be read.
+        Mistakes: the file or the data set cannot be read, or names a place or code that is not allowed.
     """
-    config = parse_stored(folder.config)
+    config = trusted_config(folder, addresses=(STORAGE, CHECKPOINTS))
     found = Findings()
     data = split_of(found, config)
     further_splits = check_further_splits(found, config)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from optuna.trial import FrozenTrial
 
+from search.driver.sealed_test import scores_digest
 from search.driver.verify.records import Check, Records, as_json, check, differing, plan_from_rules, records_of
 from search.driver.verify.scores import check_ledger, check_scores
 from search.driver.verify.stages import (
@@ -23,13 +24,15 @@ from search.driver.verify.stages import (
 )
 from search.driver.verify.trials import check_prunings, check_studies
 from search.plan.plan import Plan, training_of
-from search.plan.runs import RunFolder
+from search.plan.runs import RunFolder, stored_config, stored_split
 from search.plan.stored import StoredSearch
 from search.report.models import chosen_model
 from search.report.summary import summarise
-from search.selection import Selection
+from search.selection import Selection, study_digest
 from search.stages import Stage, short_study_name
+from search.study import stored_trials
 from search.trials import epochs_of
+from search.trust import CHECKPOINTS, STORAGE, check_addresses, check_code, own_code, trusts_code
 from trainables.inference.model_files import DESCRIPTION, WEIGHTS
 from trainables.mistakes import Mistakes
 from trainables.spec import TrialSpec
@@ -39,8 +42,56 @@ LASTING = ("best", "confirmed", "final", "test")
 
 
 def verify(folder: RunFolder) -> Iterator[Check]:
-    """Yield the checks of the search in ``folder``, up to the first that finds a problem."""
-    yield from guarded(lambda: _checks(folder))
+    """Yield the checks of the search in ``folder``, up to the first that finds a problem.
+
+    Raises:
+        Mistakes: it names a place that the user did not allow; or code, after the checks that import none.
+    """
+    code = code_named(folder)
+    if trusts_code(folder.path, code):
+        yield from guarded(lambda: _checks(folder))
+        return
+    problem = None
+    for found in guarded(lambda: _checks_without_code(folder)):
+        problem = found.problem
+        yield found
+    if not problem:
+        check_code(folder.path, code)
+
+
+def code_named(folder: RunFolder) -> set[str]:
+    """Return the code that a stored search names, and check that its records may be contacted.
+
+    Raises:
+        Mistakes: they may not.
+    """
+    try:
+        content = stored_config(folder)
+    except Mistakes:  # the checks report it
+        return set()
+    check_addresses(folder.path, content, (STORAGE, CHECKPOINTS))
+    return own_code(content)
+
+
+def _checks_without_code(folder: RunFolder) -> Iterator[Check]:
+    """Yield the checks of the digests: of the split, the choice, the studies that it depends on, and the scores."""
+    yield Check(f"split.json: its digest {stored_split(folder).digest[:12]}")
+    selection = stored_selection(folder)
+    if selection is None:
+        yield Check("selection.json: the choice", is_there=False)
+        return
+    yield Check(f"selection.json: its digest {selection.digest[:12]}")
+    yield check("the studies: their digests, from selection.json", _study_problems(folder, selection))
+    for record in json.loads(folder.test.read_text())["openings"] if folder.test.exists() else ():
+        what = f"test.json opening {record['id'][:12]}"
+        yield check(f"{what}: its digest", differing(f"{what} digest", record["digest"], scores_digest(record)))
+
+
+def _study_problems(folder: RunFolder, selection: Selection) -> Iterator[str]:
+    with closing(StoredSearch(folder)) as stored:
+        for name, digest in selection.studies.items():
+            found = study_digest(stored_trials(stored.storage, name)) if stored.storage else None
+            yield from differing(f"{name} digest", digest, found)
 
 
 def guarded(checks: Callable[[], Iterator[Check]]) -> Iterator[Check]:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
-from search.config.search_config import SearchConfig, differences, parse_stored
+from search.config.search_config import SearchConfig, differences
 from search.config.tables import engine_name
 from search.config.validation import Findings
 from search.plan.checks.data import BATCH_KEYS
-from search.plan.runs import existing_run
+from search.plan.runs import existing_run, trusted_config
 from search.secrets import expand, health_page, without_password
+from search.trust import STORAGE
 from trainables.files import as_path
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.storage import in_time
@@ -74,8 +75,11 @@ def _check_store(address: str) -> None:
         ) from error
 
 
-def _refuse_foreign(key: str, file: Path, table: str) -> None:
-    """Raise :class:`Mistakes` if a SQLite file has tables, but not the ``table`` of the program that will write it."""
+def _refuse_foreign(key: str, file: Path, shown: Path, table: str) -> None:
+    """Raise :class:`Mistakes` if a SQLite file has tables, but not the ``table`` of the program that will write it.
+
+    ``shown`` is its path as written, with references to variables.
+    """
     if not file.exists():
         return
     import sqlite3
@@ -84,24 +88,27 @@ def _refuse_foreign(key: str, file: Path, table: str) -> None:
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
             tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     except sqlite3.Error as error:
-        raise Mistakes(f"{key}: {file} is not a SQLite database ({error}); name another file.") from error
+        raise Mistakes(f"{key}: {shown} is not a SQLite database ({error}); name another file.") from error
     if tables and table not in tables:
         raise Mistakes(
-            f"{key}: {file} is the database of another program (it has the tables {', '.join(tables[:3])}, but not "
+            f"{key}: {shown} is the database of another program (it has the tables {', '.join(tables[:3])}, but not "
             f"{table}); name another file."
         )
 
 
 def _check_database(key: str, address: str, schemes: tuple[str, ...], table: str) -> None:
     url = expand(address)
-    scheme = urlsplit(url).scheme.partition("+")[0]
+    try:
+        scheme = urlsplit(url).scheme.partition("+")[0]
+    except ValueError as error:
+        raise Mistakes(f"{key} is not a valid address ({error}); it is {without_password(address)!r}.") from error
     if scheme not in schemes:
         raise Mistakes(f"{key} must begin with one of {', '.join(f'{name}:' for name in schemes)}; it is {address!r}.")
     if scheme == "sqlite":
-        file = Path(url.partition(":///")[2])
+        file, shown = Path(url.partition(":///")[2]), Path(address.partition(":///")[2])
         if not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
-            raise Mistakes(f"{key}: the folder {file.parent} does not exist or cannot be written to; make it first.")
-        _refuse_foreign(key, file, table)
+            raise Mistakes(f"{key}: the folder {shown.parent} does not exist or cannot be written to; make it first.")
+        _refuse_foreign(key, file, shown, table)
         return
     import sqlalchemy
 
@@ -109,8 +116,8 @@ def _check_database(key: str, address: str, schemes: tuple[str, ...], table: str
         arguments = {"connect_timeout": PATIENCE_S}
         with sqlalchemy.create_engine(url, connect_args=arguments, poolclass=sqlalchemy.NullPool).connect():
             pass
-    except (sqlalchemy.exc.SQLAlchemyError, ImportError) as error:
-        reason = str(getattr(error, "orig", error)).strip().splitlines()[0]
+    except (sqlalchemy.exc.SQLAlchemyError, ImportError, ValueError) as error:
+        reason = without_password(str(getattr(error, "orig", error)).strip().splitlines()[0])
         raise Mistakes(
             f"{key}: {without_password(address)} does not answer ({reason}); start the database or correct the address."
         ) from error
@@ -135,7 +142,8 @@ def check_tracking(address: str) -> None:
             pass
     except (OSError, ValueError, HTTPException) as error:
         raise Mistakes(
-            f"tracking.uri: no MLflow server answers at {shown} ({error}); start it or correct the address."
+            f"tracking.uri: no MLflow server answers at {shown} ({without_password(str(error))}); start it or correct "
+            "the address."
         ) from error
     from search.tracking import login_refusal
 
@@ -233,7 +241,7 @@ def check_origin(found: Findings, config: SearchConfig, runs: Path) -> None:
         return
     try:
         folder = existing_run(runs, origin)
-        stored = parse_stored(folder.config)
+        stored = trusted_config(folder, addresses=(STORAGE,))
     except Mistakes as error:
         found.add(f"search.from: {sentence}" for sentence in error.sentences)
         return

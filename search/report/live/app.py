@@ -4,8 +4,8 @@ import hmac
 import ipaddress
 import secrets
 import socket
-from collections.abc import Awaitable, Callable
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from urllib.request import urlopen
@@ -20,7 +20,9 @@ from search.plan.stored import SearchStatus, StoredSearch, status_of
 from search.report.document import plotly_script, shared_file
 from search.report.live.live_search import Health, LiveSearch, ReportsSoFar, SectionSoFar, live_search
 from search.secrets import expand, health_page, without_password
-from trainables.mistakes import Mistakes
+from search.trust import TRACKING, check_address
+from trainables.files import reading
+from trainables.mistakes import Failure, Mistakes
 
 # Health of the services that a search writes to.
 
@@ -49,17 +51,20 @@ def _storage(stored: StoredSearch) -> Health:
 
 def _tracking(stored: StoredSearch) -> list[Health]:
     address = stored.config["tracking"]["uri"]
-    if not str(address).startswith("http"):
+    if not isinstance(address, str) or not address.startswith("http"):
         return []  # a local file
     try:
-        with urlopen(health_page(expand(str(address))), timeout=PATIENCE_S):
+        check_address(stored.folder.path, TRACKING, address)
+        with urlopen(health_page(expand(address)), timeout=PATIENCE_S):
             problem = None
-    except (OSError, Mistakes) as error:
+    except (OSError, ValueError) as error:
         problem = _first_line(error)
-    return [Health(service="MLflow", address=without_password(str(address)), problem=problem)]
+    return [Health(service="MLflow", address=without_password(address), problem=problem)]
 
 
 def _first_line(error: Exception) -> str:
+    if isinstance(error, Mistakes):
+        return without_password(error.sentences[0])
     return without_password(f"{type(error).__name__}: {error}".splitlines()[0])
 
 
@@ -103,7 +108,11 @@ def live_app(runs: Path, token: str | None, host: str = "localhost") -> FastAPI:
 
     @app.exception_handler(Mistakes)
     def mistaken(request: Request, error: Mistakes) -> Response:
-        return PlainTextResponse(" ".join(error.sentences), status_code=404)
+        return PlainTextResponse(without_password(" ".join(error.sentences)), status_code=404)
+
+    @app.exception_handler(Failure)
+    def failed(request: Request, error: Failure) -> Response:
+        return PlainTextResponse(without_password(str(error)), status_code=503)
 
     @app.get("/api/searches", summary="Progress of all searches in the runs folder")
     def searches() -> list[SearchStatus]:
@@ -115,17 +124,17 @@ def live_app(runs: Path, token: str | None, host: str = "localhost") -> FastAPI:
 
     @app.get("/api/searches/{name}", summary="Current state of a search")
     def search(name: str) -> LiveSearch:
-        with closing(StoredSearch(existing_run(runs, name))) as stored:
+        with _opened(runs, name) as stored:
             return live_search(stored)
 
     @app.get("/api/searches/{name}/report", summary="Sections of its report so far, as HTML")
     def report(name: str) -> tuple[SectionSoFar, ...]:
-        with closing(StoredSearch(existing_run(runs, name))) as stored:
+        with _opened(runs, name) as stored:
             return reports.of(stored)
 
     @app.get("/api/searches/{name}/health", summary="Health of the services that it writes to")
     def services(name: str) -> tuple[Health, ...]:
-        with closing(StoredSearch(existing_run(runs, name))) as stored:
+        with _opened(runs, name) as stored:
             return health(stored)
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
@@ -141,6 +150,13 @@ def live_app(runs: Path, token: str | None, host: str = "localhost") -> FastAPI:
         return Response(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
 
     return app
+
+
+@contextmanager
+def _opened(runs: Path, name: str) -> Iterator[StoredSearch]:
+    """Open the search ``name``; records of an unexpected form become :class:`Mistakes`."""
+    with closing(StoredSearch(existing_run(runs, name))) as stored, reading(f"A record of {name}"):
+        yield stored
 
 
 @cache

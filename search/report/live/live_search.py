@@ -150,7 +150,8 @@ def _failures(study: str, trials: Sequence[FrozenTrial]) -> Iterator[FailedTrial
     """Yield the failed trials of a study, newest first."""
     for trial in reversed(trials):
         if trial.state == TrialState.FAIL:
-            yield FailedTrial(study=study, number=trial.number, reason=trial.user_attrs.get("outcome", "no reason"))
+            reason = str(trial.user_attrs.get("outcome", "no reason"))
+            yield FailedTrial(study=study, number=trial.number, reason=reason)
 
 
 # The report so far.

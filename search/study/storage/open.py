@@ -14,6 +14,7 @@ from optuna.storages import RDBStorage
 from sqlalchemy import Engine
 from sqlalchemy.engine import ExceptionContext
 
+from search.secrets import without_password
 from search.stages import search_of
 from search.study.storage.driver import DriverStorage, retry
 from search.study.storage.read import engine_arguments
@@ -193,8 +194,8 @@ def _at_once(url: str) -> Iterator[RDBStorage | None]:
             storage.remove_session()
             storage.engine.dispose()
     except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError, ImportError) as error:
-        reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
-        shown = address.render_as_string(hide_password=True)
+        reason = without_password(str(getattr(error, "orig", None) or error).strip().splitlines()[0])
+        shown = without_password(address.render_as_string(hide_password=True))
         raise Failure(
             f"The database {shown} does not answer ({reason}); start it and give the command again."
         ) from error

@@ -12,10 +12,12 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 from sqlalchemy import Engine
 
+from search.secrets import without_password
 from search.study.budget import Tally
 from search.study.storage import tables
 from search.study.storage.driver import DriverStorage, retry
 from trainables.files import reading
+from trainables.mistakes import Failure
 
 WAIT_S = 60
 """The wait for a lock or a response of a server, before :func:`retry` tries again."""
@@ -47,7 +49,7 @@ Result = TypeVar("Result")
 
 
 def _as_stored(read: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Retry while the database is temporarily unreachable; turn invalid rows into Mistakes."""
+    """Retry while the database is temporarily unreachable, then raise a Failure; turn invalid rows into Mistakes."""
 
     @retry
     @functools.wraps(read)
@@ -55,7 +57,15 @@ def _as_stored(read: Callable[Parameters, Result]) -> Callable[Parameters, Resul
         with reading("The database of the studies"):
             return read(*args, **kwargs)
 
-    return call
+    @functools.wraps(read)
+    def answered(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        try:
+            return call(*args, **kwargs)
+        except sqlalchemy.exc.DBAPIError as error:
+            reason = without_password(str(error.orig).strip().splitlines()[0])
+            raise Failure(f"The database of the studies does not answer ({reason}); start it and try again.") from error
+
+    return answered
 
 
 def engine_arguments(url: str) -> dict[str, Any]:

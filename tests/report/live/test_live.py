@@ -3,7 +3,9 @@
 import http.client
 import json
 import os
+import shutil
 import socket
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -192,3 +194,35 @@ def test_mistakes_exit_with_a_sentence(server: tuple[str, int, str], tmp_path: P
     assert "There is no runs folder" in plain(holdout_here("serve", "--runs", tmp_path / "no", code=2).stderr)
     taken = holdout_here("serve", "--runs", tmp_path, "--port", str(server[1]), code=2)
     assert f"Cannot listen on 127.0.0.1:{server[1]}" in plain(taken.stderr)
+
+
+@pytest.fixture
+def forged(running: OpenedSearch, tmp_path: Path) -> Path:
+    """A copy of the runs folder, to be changed."""
+    shutil.copytree(running.plan.folder.runs, tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+def test_records_of_a_stranger_are_a_sentence_and_not_an_error_of_the_server(forged: Path) -> None:
+    """A trial that failed for a number, a renamed folder, and a link to a file whose content is nobody's business."""
+    with sqlite3.connect(forged / "done" / "study.db") as database:
+        database.execute("UPDATE trials SET state = 'FAIL'")
+        database.execute("UPDATE trial_user_attributes SET value_json = '[3]' WHERE key = 'outcome'")
+    database.close()
+    (forged / "small").rename(forged / "renamed")
+    (forged / "linked").mkdir()
+    (forged / "private").write_text("root:x:0:0 is nobody's business")
+    (forged / "linked" / "search.yaml").symlink_to(forged / "private")
+    with served(forged) as server:
+        for name, sentence in {
+            "renamed": "renamed holds the records of a search called 'small', which are found by that name",
+            "linked": "search.yaml is a link, which is not followed",
+        }.items():
+            for page in ("", "/report", "/health"):
+                status, text = asked(server, f"/api/searches/{name}{page}")
+                assert status == 404, text
+                assert sentence in text
+                assert "business" not in text
+        assert {failure["reason"] for failure in told(server, "/api/searches/done")["failures"]} == {"[3]"}
+        assert asked(server, "/api/searches/done/report")[0] in (200, 404)
+        assert "business" not in asked(server, "/api/searches")[1]

@@ -129,6 +129,17 @@ CASES: dict[str, Case] = {
         seen="its header says that it has more than 178,956,970 pixels",
         file="0.png",
     ),
+    "66 bytes of 13,377 × 13,377": Case(
+        make=holds(png(13_377, 13_377, (b"IDAT", zlib.compress(b"\0")))),
+        decoded="its header says that it has 178,944,129 pixels, too many for 66 bytes",
+        seen="its header says that it has 178,944,129 pixels, too many for 66 bytes",
+        file="0.png",
+    ),
+    "a page for printers": Case(
+        make=holds(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"),
+        decoded=UNKNOWN,
+        seen=UNKNOWN,
+    ),
     "a bomb of text": Case(
         make=holds(png(5, 5, (b"zTXt", b"a\0\0" + zlib.compress(bytes(1 << 25), 9)), (b"IDAT", b"x"))),
         decoded="too large",

@@ -1,0 +1,265 @@
+"""Trust in stored searches: the hosts that may be contacted, and the code that may be imported, to read one.
+
+Somebody else's search file may name any host, variable, file and module. So a stored search is read without contacting
+or importing any of them, unless this user started it here, or allowed it.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from search.secrets import without_password
+from trainables.files import DAMAGED, write_json
+from trainables.mistakes import Mistakes, listed
+from trainables.parts import is_import_path
+
+logger = logging.getLogger(__name__)
+
+STORAGE, TRACKING, CHECKPOINTS = "search.storage", "tracking.uri", "checkpoints.storage_path"
+ADDRESSES = (STORAGE, TRACKING, CHECKPOINTS)
+"""The keys of a search file that hold addresses."""
+
+
+# The user's own folders.
+
+
+def state_folder() -> Path:
+    """Return the user's folder for state shared by all runs folders, ``~/.local/state/holdout``.
+
+    ``$XDG_STATE_HOME`` replaces ``~/.local/state``.
+
+    Raises:
+        RuntimeError: the user has no home folder.
+    """
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "holdout"
+
+
+def config_file() -> Path:
+    """Return the user's configuration file, ``~/.config/holdout/config.yaml``; ``$XDG_CONFIG_HOME`` moves it."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "holdout" / "config.yaml"
+
+
+# What a search file names.
+
+_PLAIN = re.compile(
+    r"[a-z][a-z0-9+.-]*://"
+    r"(?:[^\s:/@?#\\\[\]]*(?::[^\s:/@?#\\\[\]]*)?@)?"  # user and password
+    r"(?P<host>[\w.-]+|\[[\da-fA-F:.]+\])?(?::(?:\d+|\$\{\w+\}))?"
+    r"(?P<path>/[^\s@?#\\]*)?(?:\?(?P<query>[^\s@#\\]*))?",
+    re.ASCII,
+)
+"""An address of which all libraries read the same host."""
+
+_HARMLESS = re.compile(r"(sslmode|sslrootcert|charset|connect_timeout|application_name)=[^&]*", re.ASCII)
+"""Parameters in a query that name no other host or file with settings."""
+
+
+def place_of(address: str) -> str | None:
+    """Return what an address contacts: its host, the path of a SQLite file, or without a host the whole address.
+
+    None if libraries might read another host than the one that is seen.
+    """
+    if address.startswith("sqlite"):
+        return address.partition(":///")[2] or address
+    found = _PLAIN.fullmatch(address)
+    if found is None or not all(_HARMLESS.fullmatch(part) for part in (found["query"] or "").split("&") if part):
+        return None
+    return (found["host"] or address).strip("[]").lower()
+
+
+def addresses_in(content: Mapping[str, Any]) -> dict[str, str]:
+    """Return the addresses in a search file, as written, by key."""
+    found = {}
+    for key in ADDRESSES:
+        section, _, name = key.partition(".")
+        within = content.get(section)
+        if isinstance(within, Mapping) and (address := within.get(name)) is not None:
+            found[key] = address
+    return found
+
+
+def own_code(content: Any) -> set[str]:
+    """Return the import paths of user-defined parts in a search file or campaign file, and the packages it ships."""
+    from trainables.models.backbones import LIBRARIES
+
+    ships = content.get("ship") if isinstance(content, Mapping) else None
+    paths = {text for text in _texts(content) if is_import_path(text) and text.partition(":")[0] not in LIBRARIES}
+    return paths | (set(map(str, ships)) if isinstance(ships, list) else set())
+
+
+def _texts(content: Any) -> Iterator[str]:
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, Mapping):
+        for pair in content.items():
+            yield from _texts(pair)
+    elif isinstance(content, Iterable):
+        for entry in content:
+            yield from _texts(entry)
+
+
+# The searches that this user started: a file each in the state folder, which no runs folder can change.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """What the file of a search named when this user started it: addresses by key, as written, and import paths."""
+
+    addresses: Mapping[str, str]
+    code: frozenset[str]
+
+
+def _record_of(folder: Path) -> Path:
+    return state_folder() / "searches" / f"{hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()}.json"
+
+
+def remember(folder: Path, content: Mapping[str, Any]) -> None:
+    """Record that this user starts the search in ``folder``, whose file is ``content``; a failure is a warning."""
+    record = {"folder": str(folder.resolve()), "addresses": addresses_in(content), "code": sorted(own_code(content))}
+    try:
+        write_json(_record_of(folder), record)
+    except (OSError, RuntimeError) as error:
+        logger.warning(
+            "The user's state folder cannot be written (%s); commands that read %s will ask for --trust if its "
+            "records are on another host, and for --trust-code if it has user-defined parts.",
+            error,
+            folder.name,
+        )
+
+
+def forget(folder: Path) -> None:
+    """Remove the record of a removed search."""
+    try:
+        _record_of(folder).unlink(missing_ok=True)
+    except (OSError, RuntimeError) as error:
+        logger.warning("The record of %s in the user's state folder cannot be removed (%s).", folder.name, error)
+
+
+def started(folder: Path) -> Started | None:
+    """Return what this user started in ``folder`` on this machine; None if it is somebody else's search, or a copy."""
+    try:
+        content = json.loads(_record_of(folder).read_bytes())
+        return Started(addresses=dict(content["addresses"]), code=frozenset(content["code"]))
+    except (OSError, RuntimeError, *DAMAGED):
+        return None
+
+
+# What the user allowed.
+
+
+@dataclass
+class Allowed:
+    """What the user allowed this process, besides the configuration file."""
+
+    places: frozenset[str] = frozenset()
+    code: bool = False
+
+
+ALLOWED = Allowed()
+
+
+def allow(places: Iterable[str]) -> None:
+    """Allow this process to contact ``places``: hosts, or paths of SQLite files."""
+    ALLOWED.places |= {_place(place) for place in places}
+
+
+def _place(given: str) -> str:
+    """Return the place that a user means, who may give an address or a host with its port."""
+    if "://" in given:
+        return place_of(given) or given
+    return given if given.startswith("/") else re.sub(r"(?<=[^:]):\d+$", "", given.strip("[]")).lower()
+
+
+def _allowed_places() -> frozenset[str]:
+    return ALLOWED.places | _configured()
+
+
+def _configured() -> frozenset[str]:
+    """Return the places in the user's configuration file.
+
+    Raises:
+        Mistakes: it has another form.
+    """
+    try:
+        path = config_file()
+        text = path.read_bytes()  # YAML finds its encoding
+    except (FileNotFoundError, NotADirectoryError, RuntimeError):
+        return frozenset()
+    import yaml
+
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError:
+        content = text
+    places = content.get("trust") if isinstance(content, dict) and content.keys() <= {"trust"} else None
+    if not isinstance(places, list) or not all(isinstance(place, str) for place in places):
+        raise Mistakes(f"{path} must hold one key, a list of hosts, such as `trust: [db.example.org]`; correct it.")
+    return frozenset(map(_place, places))
+
+
+# The checks.
+
+
+def check_address(folder: Path, key: str, address: str) -> None:
+    """Check that ``address``, which the file of the search in ``folder`` has at ``key``, may be contacted.
+
+    That is so for SQLite files in its runs folder, local folders of checkpoints, an address with which this user
+    started the search, and places that the user allowed.
+
+    Raises:
+        Mistakes: it may not.
+    """
+    if _is_local(folder, key, address) or ((known := started(folder)) and known.addresses.get(key) == address):
+        return
+    place = place_of(address)
+    if place is not None and place in _allowed_places():
+        return
+    if place is None:
+        fix = "its host cannot be told with certainty, so `holdout run` the search file if it is yours"
+    else:
+        fix = f"if you trust it, add `--trust {place}`, or list it under `trust:` in {config_file()}"
+    raise Mistakes(
+        f"{key} of {folder.name} is {without_password(address)}, which is not contacted: you did not start this search "
+        f"here; {fix}."
+    )
+
+
+def _is_local(folder: Path, key: str, address: str) -> bool:
+    if key == CHECKPOINTS:
+        return "://" not in address
+    path = address.removeprefix("sqlite:///")
+    if path == address or "?" in path or "$" in path:
+        return False
+    file = Path(path).resolve()
+    return any(file.is_relative_to(inside.resolve()) for inside in (folder, folder.parent))
+
+
+def check_addresses(folder: Path, content: Mapping[str, Any], keys: Collection[str] = ADDRESSES) -> None:
+    """Check that the addresses of a stored search file may be contacted, as :func:`check_address` does."""
+    for key, address in addresses_in(content).items():
+        if key in keys:
+            check_address(folder, key, str(address))
+
+
+def trusts_code(folder: Path, paths: Collection[str]) -> bool:
+    """Return True if the import paths may be imported: the user allowed it, or started the search with them."""
+    return not paths or ALLOWED.code or ((known := started(folder)) is not None and known.code.issuperset(paths))
+
+
+def check_code(folder: Path, paths: Collection[str]) -> None:
+    """Check that the import paths, which the search or campaign in ``folder`` names, may be imported.
+
+    Raises:
+        Mistakes: they may not.
+    """
+    if not trusts_code(folder, paths):
+        raise Mistakes(
+            f"{folder.name} names code that would be imported and run ({listed(sorted(paths), shown=5)}), and you did "
+            "not start it here; if you trust it, add --trust-code."
+        )

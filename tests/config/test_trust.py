@@ -1,0 +1,301 @@
+"""A stored search that somebody else wrote contacts and imports nothing that the user did not allow."""
+
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import small_search
+from support.commands import holdout_here, plain
+from support.driving import drive
+from support.finished_search import run_here
+from support.listening import listening
+
+import holdout
+from search.plan.make_plan import read_plan
+from search.plan.search import OpenedSearch, open_search
+from search.plan.stored import StoredSearch
+from search.report.live.app import health
+from search.report.summary import write_summary
+from search.trust import allow, check_address, forget, place_of, started
+from trainables.mistakes import Mistakes
+
+READ = [
+    ("status",), ("status", "small"), ("trials", "small"), ("show", "small", "pnp", "0"), ("report", "small"),
+    ("verify", "small"), ("disk",), ("remove", "small", "--yes"), ("sync", "small"), ("register", "small"),
+    ("export", "small", "--to", "exported"), ("select", "small"), ("test", "small"), ("audit", "small"),
+]  # fmt: skip
+"""Every command that opens a stored search."""
+
+
+@pytest.fixture
+def stranger(opened: Callable[..., OpenedSearch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The runs folder of a search that this user did not start, with a variable that its file could name."""
+    monkeypatch.setenv("MY_SECRET", "for-no-eye")
+    monkeypatch.chdir(tmp_path)
+    with closing(opened(losses=["pnp"], search={"trials": 2})) as search:
+        drive(search)
+        write_summary(search)
+    return tmp_path / "runs"
+
+
+def rewrite(runs: Path, **changes: Any) -> None:
+    """Change keys such as ``search__storage`` of the stored search file."""
+    file = runs / "small" / "search.yaml"
+    content = yaml.safe_load(file.read_text())
+    for key, value in changes.items():
+        section, _, name = key.partition("__")
+        if name:
+            content[section][name] = value
+        else:
+            content[section] = value
+    file.write_text(yaml.safe_dump(content))
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """The port of a listener that nobody may contact."""
+    with listening() as (port, heard):
+        yield port
+        assert not heard
+
+
+@pytest.mark.parametrize("command", READ, ids=" ".join)
+def test_no_command_contacts_the_database_that_a_stranger_names(
+    command: tuple[str, ...], stranger: Path, port: int
+) -> None:
+    address = f"postgresql+psycopg://u:${{MY_SECRET}}@127.0.0.1:{port}/db"
+    rewrite(stranger, search__storage=address)
+    done = holdout_here(*command, "--runs", stranger, code=(0, 1, 2))
+    said = plain(done.stdout + done.stderr)
+    assert "for-no-eye" not in said
+    if command[0] == "remove":
+        assert "are kept: you did not start this search here" in said
+    elif command[0] not in ("disk", "export"):  # which need no studies, and a choice first
+        assert "search.storage of small is postgresql+psycopg://u:${MY_SECRET}@127.0.0.1" in said
+        assert "--trust 127.0.0.1" in said
+        assert done.returncode == (0 if command[0] == "status" else 2)
+
+
+@pytest.mark.parametrize("command", [("sync", "small"), ("register", "small")], ids=" ".join)
+def test_no_command_contacts_the_mlflow_that_a_stranger_names(
+    command: tuple[str, ...], stranger: Path, port: int
+) -> None:
+    rewrite(stranger, tracking__uri=f"http://127.0.0.1:{port}/${{MY_SECRET}}")
+    done = holdout_here(*command, "--runs", stranger, code=2)
+    assert "tracking.uri of small is http://127.0.0.1" in plain(done.stderr)
+
+
+@pytest.mark.parametrize("command", READ, ids=" ".join)
+def test_no_command_contacts_the_checkpoints_that_a_stranger_names(
+    command: tuple[str, ...], stranger: Path, port: int
+) -> None:
+    rewrite(stranger, checkpoints__storage_path=f"ftp://127.0.0.1:{port}/x")
+    done = holdout_here(*command, "--runs", stranger, code=(0, 1, 2))
+    if command[0] in ("disk", "show", "verify", "sync", "register"):
+        assert "checkpoints.storage_path of small is ftp://127.0.0.1" in plain(done.stdout + done.stderr)
+
+
+@pytest.mark.parametrize("address", ["nope://x", "ftp://[::1/x", "simplecache::ftp://h/x", 3, "a\0b"])
+def test_an_address_that_is_none_leaves_the_disk_commands_usable(address: object, stranger: Path) -> None:
+    rewrite(stranger, checkpoints__storage_path=address)
+    holdout_here("disk", "--runs", stranger)
+    holdout_here("remove", "small", "--yes", "--runs", stranger)
+    assert not (stranger / "small").exists()
+
+
+def test_the_live_page_contacts_only_what_is_allowed(stranger: Path) -> None:
+    with listening() as (port, heard):
+        rewrite(stranger, tracking__uri=f"http://127.0.0.1:{port}/${{MY_SECRET}}")
+        (_, refused) = health(StoredSearch(holdout.open("small", runs=stranger)._stored.folder))
+        assert refused.problem is not None
+        assert "--trust 127.0.0.1" in refused.problem
+        assert not heard
+        health(holdout.open("small", runs=stranger, trust=["127.0.0.1"])._stored)
+        assert heard
+
+
+@pytest.mark.parametrize("how", ["option", "configuration"])
+def test_an_allowed_file_elsewhere_is_read(how: str, stranger: Path, tmp_path: Path, state: Path) -> None:
+    shutil.copy(stranger / "small" / "study.db", tmp_path / "elsewhere.db")
+    rewrite(stranger, search__storage=f"sqlite:///{tmp_path}/elsewhere.db")
+    refused = holdout_here("trials", "small", "--runs", stranger, code=2)
+    assert f"add `--trust {tmp_path}/elsewhere.db`" in plain(refused.stderr)
+    options = ["--trust", f"{tmp_path}/elsewhere.db"]
+    if how == "configuration":
+        (state / "config" / "holdout").mkdir(parents=True)
+        (state / "config" / "holdout" / "config.yaml").write_text(f"trust: [other, {tmp_path}/elsewhere.db]")
+        options = []
+    assert "complete" in holdout_here("trials", "small", "--runs", stranger, *options).stdout
+
+
+def test_a_configuration_of_another_form_is_a_sentence(stranger: Path, state: Path) -> None:
+    rewrite(stranger, search__storage="sqlite:////elsewhere.db")
+    (state / "config" / "holdout").mkdir(parents=True)
+    for content in ("trust: host", "[", "trusted: [host]", "trust: [1]"):
+        (state / "config" / "holdout" / "config.yaml").write_text(content)
+        refused = holdout_here("trials", "small", "--runs", stranger, code=2)
+        assert "config.yaml must hold one key, a list of hosts" in plain(refused.stderr)
+
+
+def test_a_database_that_is_a_link_to_another_folder_is_not_followed(stranger: Path, tmp_path: Path) -> None:
+    (stranger / "small" / "study.db").rename(tmp_path / "elsewhere.db")
+    (stranger / "small" / "study.db").symlink_to(tmp_path / "elsewhere.db")
+    assert "search.storage of small is sqlite" in plain(
+        holdout_here("trials", "small", "--runs", stranger, code=2).stderr
+    )
+
+
+def test_a_search_that_the_user_started_needs_no_option(image_folder: Path, tmp_path: Path) -> None:
+    """Its copy does, and a changed address."""
+    runs = tmp_path / "runs"
+    content = small_search(image_folder, losses=["pnp"], search={"trials": 2, "storage": f"sqlite:///{tmp_path}/x.db"})
+    with closing(open_search(read_plan(content, runs))) as search:
+        drive(search)
+    assert "complete" in holdout_here("trials", "small", "--runs", runs).stdout
+    read_plan(content, runs)  # reads the stored studies again
+    shutil.copytree(runs, tmp_path / "copy")
+    assert "--trust" in holdout_here("trials", "small", "--runs", tmp_path / "copy", code=2).stderr
+    shutil.copy(tmp_path / "x.db", tmp_path / "y.db")
+    rewrite(runs, search__storage=f"sqlite:///{tmp_path}/y.db")
+    assert "--trust" in holdout_here("trials", "small", "--runs", runs, code=2).stderr
+
+
+def test_a_file_with_mistakes_leaves_the_record_as_it_was(image_folder: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    content = small_search(image_folder, search={"trials": 2, "storage": f"sqlite:///{tmp_path}/x.db"})
+    open_search(plan := read_plan(content, runs)).close()
+    before = started(plan.folder.path)
+    with pytest.raises(Mistakes, match=r"search\.storage: the search small began with"):
+        read_plan({**content, "search": {"trials": 2, "storage": f"sqlite:///{tmp_path}/y.db"}}, runs)
+    assert before is not None
+    assert started(plan.folder.path) == before
+    with pytest.raises(Mistakes):
+        read_plan({**content, "name": "other", "losses": ["no loss"]}, runs)
+    assert started(runs / "other") is None
+
+
+PLACES = [
+    ("postgresql://u:${P}@db.example.org:5432/x?sslmode=require", "db.example.org"),
+    ("http://HOST/${SECRET}", "host"),
+    ("http://[::1]:5000", "::1"),
+    ("s3://bucket/folder", "bucket"),
+    ("sqlite:////data/x.db", "/data/x.db"),
+    ("postgresql+psycopg://u:a/b@evil/x", None),  # libraries differ in where the host begins
+    ("postgresql://good:1/x@evil/db", None),
+    ("http://good\\@evil/", None),
+    ("http://good @evil/", None),
+    ("http://[::1", None),
+    ("postgresql://u@good/db?host=evil", None),
+    ("postgresql://u@good/db?sslmode=off&hostaddr=10.0.0.1", None),
+    ("mysql://good/db?read_default_file=/tmp/x", None),
+    ("postgresql://u@${HOST}/db", None),
+    ("simplecache::s3://bucket/x", None),
+]
+
+
+@pytest.mark.parametrize(("address", "place"), PLACES)
+def test_the_place_of_an_address_is_the_one_that_every_library_contacts(address: str, place: str | None) -> None:
+    assert place_of(address) == place
+    if place is None:
+        allow(["good", "evil", "bucket", address])
+        with pytest.raises(Mistakes, match="its host cannot be told with certainty"):
+            check_address(Path("runs/small"), "search.storage", address)
+
+
+# Code.
+
+EVIL = """
+import pathlib
+pathlib.Path(__file__).with_name("imported").touch()
+"""
+
+
+@pytest.fixture
+def evil(stranger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A module that a command can import; yield the file that exists once it was."""
+    (tmp_path / "evil_module.py").write_text(EVIL)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path / "imported"
+    sys.modules.pop("evil_module", None)
+
+
+def test_digests_are_checked_without_the_code_and_the_rest_with_it(
+    image_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a search that the user started, nothing is asked."""
+    (tmp_path / "kind_module.py").write_text(
+        "from trainables.losses.pairs import Contrastive\nclass Kind(Contrastive):\n    space = {}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    runs = tmp_path / "runs"
+    training = {"epochs": 2, "batch_size": 20, "images_per_class": 5, "image_size": 16}
+    content = small_search(
+        image_folder, training=training, losses=["kind_module:Kind"], search={"trials": 2}, final={"seeds": 1}
+    )
+    for search in run_here(runs, [content]):
+        search.close()
+    verify = ("verify", "small", "--runs", runs)
+    assert "ok  summary.json" in holdout_here(*verify).stdout
+    forget(runs / "small")
+    sys.modules.pop("kind_module")
+    done = holdout_here(*verify, code=2)
+    assert "ok  the studies: their digests" in done.stdout
+    assert "its digest" in done.stdout.splitlines()[-1]
+    assert "summary.json" not in done.stdout
+    assert "names code that would be imported and run (kind_module:Kind)" in plain(done.stderr)
+    assert "kind_module" not in sys.modules
+    refused = holdout_here("export", "small", "--to", tmp_path / "exported", "--runs", runs, code=2)
+    assert "add --trust-code" in plain(refused.stderr)
+    with closing(sqlite3.connect(runs / "small" / "study.db")) as database, database:
+        database.execute("UPDATE trial_values SET value = value + 0.01")
+    changed = holdout_here(*verify, code=1)
+    assert "small/kind@confirm digest" in plain(changed.stderr) or "small/kind digest" in plain(changed.stderr)
+    with closing(sqlite3.connect(runs / "small" / "study.db")) as database, database:
+        database.execute("UPDATE trial_values SET value = value - 0.01")
+    assert "ok  split.json: the split" in holdout_here(*verify, "--trust-code", code=(0, 1)).stdout
+
+
+CODE: list[dict[str, Any]] = [
+    {"losses": ["evil_module:Loss"]},
+    {"losses": [{"name": "pnp2", "part": "evil_module:Loss"}]},
+    {"dataset": {"name": "evil_module:Images"}},
+    {"model__backbone": "evil_module:Network"},
+    {"search__objective": "evil_module:metric"},
+    {"training__sampler": "evil_module:Sampler"},
+    {"ship": ["evil_module.part"]},
+]
+
+
+@pytest.mark.parametrize("change", CODE, ids=lambda change: next(iter(change)))
+@pytest.mark.parametrize("command", [entry for entry in READ if entry[0] != "remove"], ids=" ".join)
+def test_no_command_imports_the_code_that_a_stranger_names(
+    command: tuple[str, ...], change: dict[str, Any], stranger: Path, evil: Path
+) -> None:
+    rewrite(stranger, **change)
+    done = holdout_here(*command, "--runs", stranger, code=(0, 1, 2))
+    assert not evil.exists()
+    if command[0] in ("verify", "sync", "register", "select", "test", "audit"):
+        assert done.returncode == 2
+        assert "small names code that would be imported and run (evil_module" in plain(done.stderr)
+        assert "add --trust-code" in plain(done.stderr)
+
+
+def test_a_forged_outcome_sends_no_control_characters_to_a_csv_file(
+    opened: Callable[..., OpenedSearch], tmp_path: Path
+) -> None:
+    with closing(opened(losses=["pnp"], search={"trials": 1})) as search:
+        drive(search)
+        database = search.plan.folder.path / "study.db"
+    with sqlite3.connect(database) as connection:
+        connection.execute(
+            "UPDATE trial_user_attributes SET value_json = '\"a\\u001b[2J\\u202eb\"' WHERE key = 'outcome'"
+        )
+    connection.close()
+    holdout_here("trials", "small", "--runs", tmp_path / "runs", "--csv", tmp_path / "trials.csv")
+    assert r"a\x1b[2J\u202eb" in (tmp_path / "trials.csv").read_text()
