@@ -15,7 +15,14 @@ from search.driver.disk_needs import check_space
 from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck, MlflowUpdates
 from search.driver.progress import Progress
 from search.driver.progress_view import phase
-from search.driver.sealed_test import SealedImagesCheck, note_opened_images, score_test, with_training_images
+from search.driver.sealed_test import (
+    SealedImagesCheck,
+    catch_up,
+    note_opened_images,
+    resumed_opening,
+    score_test,
+    with_training_images,
+)
 from search.driver.stages import (
     NothingToSelect,
     Outcome,
@@ -89,6 +96,8 @@ def run_stages(
             engine, concurrent = _engine_ready(plans, console, phases, stack)
             plans = [with_training_images(plan) for plan in plans]
         stack.enter_context(hold(plans))
+        for plan in plans:
+            catch_up(plan.folder)
         for plan in plans:
             if not plan.folder.config.exists() and (told := note_opened_images(plan)):
                 logger.warning("%s: %s.", plan.config.name, told)
@@ -254,6 +263,8 @@ def stage_by_stage(
         _summarise(searches)
     if Stage.TEST in left:
         frozen = [(search, frozen_selection(search)) for search in _to_test(searches, reason)]
+        for search, selection in frozen:
+            resumed_opening(search, selection, reason)  # raises before anything is trained again
         yield side_by_side(Stage.TEST, [final_stage(search, selection) for search, selection in frozen])
 
 

@@ -141,6 +141,7 @@ def tested(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Open
         search="small",
         selections={"small": selection.digest},
         configurations={"small": 2},
+        studies={},
         reason="a test",
     )
     scores = [
