@@ -21,12 +21,12 @@ from search.driver.stages import frozen_selection
 from search.plan.plan import Plan, best_checkpoint, training_of
 from search.plan.runs import RunFolder, stored_split
 from search.plan.search import OpenedSearch
-from search.selection import Ledger, Opening, Scoring, SealedTest, Selection, images_in, study_digest
+from search.selection import ImageSet, Ledger, Opening, Scoring, SealedTest, Selection, images_in, study_digest
 from search.stages import Stage, short_study_name, study_name
 from trainables.data import Dataset
 from trainables.data.store.spec import StoreSpec
 from trainables.files import read_json, write_json, write_whole
-from trainables.mistakes import Mistakes, raise_if_any
+from trainables.mistakes import Mistakes, listed, raise_if_any
 from trainables.spec import TrialSpec
 
 logger = logging.getLogger(__name__)
@@ -211,7 +211,9 @@ def _score_held(
 ) -> None:
     plan = candidate.search.plan
     ledger = Ledger(plan.folder.openings)
-    opening = ledger.read(opening, images_in(store))
+    found = images_in(store)
+    overlap = _overlap(plan, store, found)
+    opening = ledger.read(opening, found)
     if known := ledger.before(opening):
         logger.warning("%s: %s.", plan.config.name, known)
     scored = score_all(
@@ -241,12 +243,34 @@ def _score_held(
     record = {
         **opening.entry,
         "finished": time.time(),
+        "overlap": overlap,
         "scores": [scores for scores, _ in scored],
         "thumbnails_sha256": hashlib.sha256(thumbnails).hexdigest(),
     }
     record["digest"] = scores_digest(record)
     write_json(plan.folder.test, {"openings": [*candidate.results, record]})
     ledger.score(opening, candidate.selection.digest, record["digest"])
+
+
+def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:
+    """Return how many images of the test set ``found`` in ``store`` are images of the training half, too.
+
+    Raises:
+        Mistakes: they are more than the search file allows.
+    """
+    training = images_in(plan.images.make())
+    overlap, allowed = int(found.known_images(training).sum()), plan.config.split.allow_overlap
+    if overlap > allowed:
+        from trainables.data.store.contents import read_contents
+
+        test, known = read_contents(store), {f"{digest:016x}" for digest in training.digests_N.tolist()}
+        keys = [key for key, digest in zip(test.image_keys, test.image_digests, strict=True) if digest in known]
+        raise Mistakes(
+            f"{overlap} of the {len(found)} test images are training or validation images, too ({listed(keys)}), and "
+            f"split.allow_overlap is {allowed}: remove them and search under a new name, or set it to {overlap} and "
+            "run the same command again, which scores them and says so in every table."
+        )
+    return overlap
 
 
 def catch_up(folder: RunFolder) -> None:

@@ -21,6 +21,7 @@ from search.driver.stages import final_stage, frozen_selection
 from search.plan.make_plan import reopened
 from search.plan.runs import RunFolder
 from search.plan.search import open_search
+from search.selection.ledger import Ledger
 from search.selection.retrieval_file import Scoring
 from search.selection.selection import Selection
 from search.stages import Stage
@@ -283,6 +284,23 @@ def test_a_kill_after_the_scores_and_before_their_line(images: Path, runs: Path,
         assert [last[key] for key in ("scored", "selection", "scores")] == [
             before[key] for key in ("scored", "selection", "scores")
         ]
+
+
+def test_test_images_among_the_training_images(images: Path, runs: Path, scored: list[Scoring]) -> None:
+    for number in (8, 11):
+        for name in ("00.png", "04.png"):
+            shutil.copy(images / f"class-{number:02d}" / name, images / f"class-{number - 8:02d}" / f"t{name}")
+    said = run(images, runs, code=2)
+    assert "4 of the 40 test images are training or validation images, too (class-08/00.png, " in said
+    assert "split.allow_overlap is 0: remove them and search under a new name, or set it to 4" in said
+    assert not scored
+    assert "4 of the 40 test images" in run(images, runs, code=2, split={"allow_overlap": 3})
+    told = "small: 4 test images are among the training or validation images, too (split.allow_overlap)"
+    assert told in run(images, runs, split={"allow_overlap": 4})
+    assert told in plain(holdout_here("compare", "small", "--runs", runs).stdout)
+    summary = json.loads((runs / "small" / "summary.json").read_text())
+    assert (summary["test_overlap"], summary["test_opened"]) == (4, 1)
+    assert len(Ledger(runs / "test_openings.jsonl").openings()) == 1
 
 
 def test_one_pixel_of_every_image_is_told(images: Path, runs: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from search.driver.verify.records import Check, Records, as_json, check, differi
 from search.driver.verify.stages import decoded_anew
 from search.plan.plan import best_checkpoint, training_of
 from search.plan.runs import RunFolder
-from search.selection import Ledger, Opening, Selection, images_in
+from search.selection import ImageSet, Ledger, Opening, Selection, images_in
 from search.stages import Stage, short_study_name
 from trainables.data.store.spec import StoreSpec
 from trainables.files import as_path
@@ -84,8 +84,11 @@ def _ledger_problems(
         )
 
 
-def check_scores(records: Records, selection: Selection) -> Iterator[Check]:
-    """Check the record of each opening in ``test.json``: images, trainings, models, metrics, neighbours and digest."""
+def check_scores(records: Records, selection: Selection, training: ImageSet) -> Iterator[Check]:
+    """Check the record of each opening in ``test.json``: images, trainings, models, metrics, neighbours and digest.
+
+    ``training`` are the images of the training half.
+    """
     plan = records.plan
     ledger = Ledger(plan.folder.openings)
     openings = {opening.id: opening for opening in ledger.of_selection(selection.digest)}
@@ -95,7 +98,7 @@ def check_scores(records: Records, selection: Selection) -> Iterator[Check]:
         what = f"test.json opening {record['id'][:12]}"
         yield check(
             f"{what}: the images of the {len(images.class_names)} test classes",
-            _image_problems(ledger, opening, images),
+            _image_problems(ledger, opening, images, training, record),
         )
         yield check(f"{what}: the trainings that were scored", _training_problems(what, records, selection, record))
         yield check(f"{what}: its models", _model_problems(what, records, selection, record))
@@ -111,8 +114,10 @@ def check_scores(records: Records, selection: Selection) -> Iterator[Check]:
         yield check(f"{what}: its digest", _digest_problems(what, record))
 
 
-def _image_problems(ledger: Ledger, opening: Opening, images: StoreSpec) -> Iterator[str]:
-    """Compare the test images, decoded again, with those in the ledger."""
+def _image_problems(
+    ledger: Ledger, opening: Opening, images: StoreSpec, training: ImageSet, record: Mapping[str, Any]
+) -> Iterator[str]:
+    """Compare the test images, decoded again, with those in the ledger, and count those that trained, too."""
     with tempfile.TemporaryDirectory(prefix="holdout-verify-") as cache:
         found = images_in(decoded_anew(images, cache))
     what = f"the ledger's opening {opening.id} images"
@@ -121,6 +126,8 @@ def _image_problems(ledger: Ledger, opening: Opening, images: StoreSpec) -> Iter
         return
     yield from differing(what, opening.images.digest, found.digest)
     yield from differing(f"{what}, all of them,", ledger.image_set(opening.images).digest, found.digest)
+    overlap = int(found.known_images(training).sum())
+    yield from differing(f"test.json opening {opening.id} overlap with the training images", record["overlap"], overlap)
 
 
 def _finals(records: Records, selection: Selection) -> Iterator[tuple[dict[str, Any], str]]:

@@ -27,7 +27,7 @@ from search.plan.runs import RunFolder
 from search.plan.stored import StoredSearch
 from search.report.models import chosen_model
 from search.report.summary import summarise
-from search.selection import Selection
+from search.selection import ImageSet, Selection
 from search.stages import Stage, short_study_name
 from search.trials import epochs_of
 from trainables.inference.model_files import DESCRIPTION, WEIGHTS
@@ -58,7 +58,7 @@ def guarded(checks: Callable[[], Iterator[Check]]) -> Iterator[Check]:
 
 
 def _checks(folder: RunFolder) -> Iterator[Check]:
-    plan = with_images(plan_from_rules(folder))
+    plan, training = with_images(plan_from_rules(folder))
     yield from check_split(plan)
     records = records_of(plan)
     if records is None:
@@ -78,7 +78,7 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
     selection = stored_selection(folder)
     yield from check_choice(records)
     if selection is not None:
-        yield from _after_the_choice(records, selection)
+        yield from _after_the_choice(records, selection, training)
     yield from check_summary(records)
 
 
@@ -89,10 +89,10 @@ def _without_studies(plan: Plan) -> Check:
     return Check("the studies", problem, is_there=False)
 
 
-def _after_the_choice(records: Records, selection: Selection) -> Iterator[Check]:
+def _after_the_choice(records: Records, selection: Selection, training: ImageSet) -> Iterator[Check]:
     yield from check_final_trainings(records, selection)
     yield from check_ledger(records, selection)
-    yield from check_scores(records, selection)
+    yield from check_scores(records, selection, training)
     yield from check_models(records, selection)
 
 
