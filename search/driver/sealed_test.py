@@ -278,7 +278,7 @@ def catch_up(folder: RunFolder) -> None:
     ledger, recorded = Ledger(folder.openings), _recorded(folder)
     if folder.openings.exists() or recorded:
         ledger.catch_up()
-    if recorded:
+    if recorded and folder.selection.exists():
         selection = Selection.load(folder.selection)
         for opening in ledger.of_selection(selection.digest):
             if opening.id in recorded and selection.digest not in opening.scores:

@@ -4,6 +4,7 @@ Shapes: N test images, Q queries, K neighbours, B bins.
 """
 
 import hashlib
+import io
 import json
 import math
 import tempfile
@@ -188,7 +189,7 @@ def _metric_problems(
             yield f"{of_model}: the file is missing."
             continue
         yield from differing(f"{of_model} metrics", list(model["metrics"]), [metric_name(name) for name in names])
-        with np.load(file) as content:
+        with np.load(io.BytesIO(file.read_bytes())) as content:  # numpy leaves a damaged file open
             yield from differing(f"{of_model} keys", content["keys"].tolist(), keys)
             yield from differing(f"{of_model} labels", content["labels"].tolist(), labels)
             kept = {part: torch.from_numpy(content[part]) for part in content.files if part != "keys"}
@@ -241,7 +242,7 @@ def _retrieval_problems(
         if not file.is_file():
             yield f"{of_model}: the file is missing."
             continue
-        with np.load(folder / model["per_image"]) as content:
+        with np.load(io.BytesIO((folder / model["per_image"]).read_bytes())) as content:
             per_image = {name: content[name] for name in ("keys", "labels", *names) if name in content.files}
         yield from _sample_problems(of_model, retrieval := RetrievalFile.read(file), per_image, class_names)
         yield from _ranking_problems(of_model, retrieval, per_image)

@@ -21,7 +21,7 @@ from search.driver.verify.stages import (
     stored_selection,
     with_images,
 )
-from search.driver.verify.trials import check_prunings, check_studies
+from search.driver.verify.trials import check_files, check_prunings, check_studies
 from search.plan.plan import Plan, training_of
 from search.plan.runs import RunFolder
 from search.plan.stored import StoredSearch
@@ -79,6 +79,7 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
     yield from check_choice(records)
     if selection is not None:
         yield from _after_the_choice(records, selection, training)
+    yield from check_files(records)
     yield from check_summary(records)
 
 
