@@ -33,13 +33,13 @@ Array = TypeVar("Array")
 
 
 def tensors_bytes(tensors: "Mapping[str, Tensor]", description: Mapping[str, Any] | None = None) -> bytes:
-    """Return the content of a file of ``tensors``, with ``description`` and a digest in its header."""
+    """Return the content of a file of ``tensors``; a ``description`` is in its header, with a digest of it all."""
     import torch
     from safetensors.torch import save
 
     whole = {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
     metadata = {"format": "pt", **({_KEY: json.dumps(description, allow_nan=False)} if description else {})}
-    return _with_digest(save(whole, metadata))
+    return _with_digest(save(whole, metadata)) if description else save(whole, metadata)
 
 
 def _with_digest(content: bytes) -> bytes:
@@ -52,7 +52,7 @@ def _with_digest(content: bytes) -> bytes:
 
 
 def is_whole(content: bytes) -> bool:
-    """Return True if the ``content`` of a file is that which :func:`tensors_bytes` returned."""
+    """Return True if the ``content`` of a file with a description is that which :func:`tensors_bytes` returned."""
     try:
         head, tensors = _parts(content)
         return bool(head["__metadata__"].pop(_DIGEST) == _digest_of(head, tensors))
