@@ -1,4 +1,4 @@
-.PHONY: setup run test test-slow test-cluster test-browser test-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-initial-proxies bench-stack bench-gpu bench-precision bench-kmeans docs mutants pictures audit clean
+.PHONY: setup run test test-slow test-cluster test-browser test-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-ledger bench-initial-proxies bench-stack bench-gpu bench-precision bench-kmeans docs mutants pictures audit clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -114,6 +114,11 @@ bench-statistics: setup
 bench-gallery: export OMP_NUM_THREADS = 1
 bench-gallery: setup
 	$(BIN)/python -m benchmarks.gallery $(IMAGES)
+
+# A minute; IMAGES has omniglot/images and grocery/images.
+bench-ledger: export OMP_NUM_THREADS = 1
+bench-ledger: setup
+	$(BIN)/python -m benchmarks.ledger $(IMAGES)
 
 # With one thread: minutes per folder.
 bench-initial-proxies: export OMP_NUM_THREADS = 1

@@ -138,6 +138,24 @@ def write_json(path: AnyPath, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
+def remove_dead_drafts(folder: Path) -> None:
+    """Remove partial files in ``folder`` of processes that ended, or had the number of this one before."""
+    for draft in folder.glob(f".*{_DRAFT}"):
+        number = draft.name.removesuffix(_DRAFT).rpartition(".")[2].partition("-")[0]
+        if number.isdecimal() and (int(number) == os.getpid() or not _is_running(int(number))):
+            draft.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # another user's
+    return True
+
+
 def remove_drafts(folder: AnyPath) -> None:
     """Remove partial files left below ``folder`` by killed writers; no other process may be writing there."""
     if isinstance(folder, Path):

@@ -134,12 +134,13 @@ def campaign(
         on_begin=lambda: folder.begin(campaign.config),
     )
     result = campaign_result(campaign, [(outcome.search, outcome.summary) for outcome in outcomes])
-    if folder.end(result.model_dump(mode="json")):
+    changed = folder.end(result.model_dump(mode="json"))
+    if changed or not folder.report.exists():
         from search.campaigns import write_report
 
         draw_report(lambda: write_report(runs, [campaign.name]), campaign.name, messages())
-        if not try_to_write(lambda: record_campaign(plans, campaign, result, folder)):
-            say([behind(campaign.name)])
+    if changed and not try_to_write(lambda: record_campaign(plans, campaign, result, folder)):
+        say([behind(campaign.name)])
     tables = campaign_tables(campaign, result, settings or [])
     for path in output or []:
         write_output(path, campaign_csv(result), tables)

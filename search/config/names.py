@@ -14,7 +14,7 @@ from trainables.mistakes import Mistakes, raise_if_any, suggestion
 
 # Names of searches and campaigns, which are folders.
 
-RUNS_FILES = ("mlflow.db", "test_openings.jsonl", "test_openings.jsonl.lock")
+RUNS_FILES = ("mlflow.db", "test_openings.jsonl", "test_openings.jsonl.lock", "test_openings.images")
 """Files of the runs folder, next to the folders of its searches."""
 
 

@@ -176,19 +176,23 @@ def parse_stored(content: Mapping[str, Any], path: Path) -> SearchConfig:
 MAY_CHANGE = ("resources", "tracking", "stages", "ship")
 """Sections that may change."""
 
-MAY_CHANGE_OF_SEARCH = ("trials", "audit")
-"""Keys of ``search`` that may change: more trials before the selection, an audit of the pruning at any time."""
+MAY_CHANGE_WITHIN = {"search": ("trials", "audit"), "split": ("allow_overlap",)}
+"""Keys of other sections that may change: more trials before the selection, an audit of the pruning at any time,
+and the number of test images that may be training images, too, which shows when the test is opened."""
 
 
 def may_change(key: str) -> bool:
     """Return True if the entry ``key``, such as ``search.trials``, may differ when the search is resumed."""
-    return key.split(".")[0] in MAY_CHANGE or key in [f"search.{name}" for name in MAY_CHANGE_OF_SEARCH]
+    return key.split(".")[0] in MAY_CHANGE or key in [
+        f"{section}.{name}" for section, names in MAY_CHANGE_WITHIN.items() for name in names
+    ]
 
 
 def settled(config: SearchConfig) -> dict[str, Any]:
     """Return all entries of a search file that may not change."""
     content = config.model_dump(mode="json", exclude={*MAY_CHANGE})
-    content["search"] = {name: value for name, value in content["search"].items() if name not in MAY_CHANGE_OF_SEARCH}
+    for section, names in MAY_CHANGE_WITHIN.items():
+        content[section] = {name: value for name, value in content[section].items() if name not in names}
     return content
 
 

@@ -87,13 +87,15 @@ class DatasetSection(ConfigSection):
 class SplitSection(ConfigSection):
     """The validation classes: a fixed part of the training classes, or with ``folds`` each part in turn.
 
-    Every ``merge`` consecutive training classes are learned as one.
+    Every ``merge`` consecutive training classes are learned as one. At most ``allow_overlap`` test images may be images
+    of the training half, too.
     """
 
     ratio: float = Field(default=0.9, gt=0, lt=1)
     seed: int = 0
     folds: int | None = Field(default=None, ge=2)
     merge: int | None = Field(default=None, ge=2)
+    allow_overlap: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")
     def _one_protocol(self) -> "SplitSection":

@@ -15,7 +15,14 @@ from search.driver.disk_needs import check_space
 from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck, MlflowUpdates
 from search.driver.progress import Progress
 from search.driver.progress_view import phase
-from search.driver.sealed_test import SealedImagesCheck, note_opened_images, score_test, with_training_images
+from search.driver.sealed_test import (
+    SealedImagesCheck,
+    catch_up,
+    note_opened_images,
+    resumed_opening,
+    score_test,
+    with_training_images,
+)
 from search.driver.stages import (
     NothingToSelect,
     Outcome,
@@ -43,6 +50,7 @@ from search.selection import Family, Scoring
 from search.stages import Stage, search_of
 from search.study import QueuedStage, RunningTrial, TrialListener, TrialQueue, left_to_chance
 from search.tracking import Projection, Tracker
+from trainables.inference.model_files import DESCRIPTION
 from trainables.mistakes import Mistakes
 from trainables.storage import DiskFull, full_disk_errors
 
@@ -90,6 +98,9 @@ def run_stages(
             plans = [with_training_images(plan) for plan in plans]
         stack.enter_context(hold(plans))
         for plan in plans:
+            plan.folder.remove_drafts()
+            catch_up(plan.folder)
+        for plan in plans:
             if not plan.folder.config.exists() and (told := note_opened_images(plan)):
                 logger.warning("%s: %s.", plan.config.name, told)
         on_begin()
@@ -101,7 +112,9 @@ def run_stages(
             left.append(Stage.TEST)
         if not left:
             with phase(console, "Reading the result …"):
-                return [recorded_outcome(search) for search in searches]
+                outcomes = [recorded_outcome(search) for search in searches]
+            _write_missing(outcomes, console, opener)
+            return outcomes
         if not is_new:
             engine, concurrent = _engine_ready(plans, console, phases, stack)
             for plan in plans:
@@ -170,10 +183,7 @@ def _carry_out(
         if Stage.TEST in left:
             for outcome in outcomes:
                 _write_models(outcome)
-        if [search.name for search in searches] == [opener]:  # a campaign writes one report for all of its searches
-            from search.report.document import write_search_report
-
-            draw_report(partial(write_search_report, searches[0].plan.folder.runs, [opener]), opener, console)
+        _draw_report(outcomes, console, opener)
     finally:
         in_step = tracker.close(lambda text: console.print(text, style="dim", highlight=False))
     said = [
@@ -183,6 +193,25 @@ def _carry_out(
     for sentence in dict.fromkeys(said):  # the searches of a campaign share a page
         console.print(sentence, style="dim", highlight=False, markup=False, soft_wrap=True)
     return outcomes
+
+
+def _write_missing(outcomes: Sequence[Outcome], console: Console, opener: str) -> None:
+    """Write the models and the report of finished searches whose driver was killed before it wrote them."""
+    for outcome in outcomes:
+        folder = outcome.search.plan.folder
+        if not all((folder.model(loss) / DESCRIPTION).exists() for loss in outcome.search.config.loss_names):
+            _write_models(outcome)
+    if not outcomes[0].search.plan.folder.report.exists():
+        _draw_report(outcomes, console, opener)
+
+
+def _draw_report(outcomes: Sequence[Outcome], console: Console, opener: str) -> None:
+    """Draw the report of a search; a campaign writes one for all of its searches."""
+    if [outcome.search.name for outcome in outcomes] == [opener]:
+        from search.report.document import write_search_report
+
+        runs = outcomes[0].search.plan.folder.runs
+        draw_report(partial(write_search_report, runs, [opener]), opener, console)
 
 
 def _write_models(outcome: Outcome) -> None:
@@ -254,6 +283,8 @@ def stage_by_stage(
         _summarise(searches)
     if Stage.TEST in left:
         frozen = [(search, frozen_selection(search)) for search in _to_test(searches, reason)]
+        for search, selection in frozen:
+            resumed_opening(search, selection, reason)  # raises before anything is trained again
         yield side_by_side(Stage.TEST, [final_stage(search, selection) for search, selection in frozen])
 
 

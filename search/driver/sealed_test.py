@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from operator import methodcaller
 from pathlib import Path
@@ -21,12 +21,12 @@ from search.driver.stages import frozen_selection
 from search.plan.plan import Plan, best_checkpoint, training_of
 from search.plan.runs import RunFolder, stored_split
 from search.plan.search import OpenedSearch
-from search.selection import Ledger, Opening, Scoring, SealedTest, Selection, images_in, study_digest
+from search.selection import ImageSet, Ledger, Opening, Scoring, SealedTest, Selection, images_in, study_digest
 from search.stages import Stage, short_study_name, study_name
 from trainables.data import Dataset
 from trainables.data.store.spec import StoreSpec
 from trainables.files import read_json, write_json, write_whole
-from trainables.mistakes import Mistakes, raise_if_any
+from trainables.mistakes import Mistakes, listed, raise_if_any
 from trainables.spec import TrialSpec
 
 logger = logging.getLogger(__name__)
@@ -52,6 +52,11 @@ class _Candidate:
     def configurations(self) -> int:
         """Number of configurations to score."""
         return len({(loss, trial.user_attrs["source_trial"]) for loss, trial, _, _ in self.models})
+
+    @property
+    def studies(self) -> dict[str, str]:
+        """The digests of the studies of the final trainings."""
+        return trained_digests(self.search, self.selection)
 
 
 def sealed(plan: Plan) -> SealedTest:
@@ -80,7 +85,7 @@ def score_test(
             study was changed after the choice.
     """
     candidates = [_candidate(search) for search in searches]
-    openings = _openings(candidates, opener, reason or "its own test stage")
+    openings = _openings(candidates, opener, reason)
     for candidate in candidates:
         _score(candidate, openings[candidate.selection.search], console, score_all)
 
@@ -102,12 +107,11 @@ def _candidate(search: OpenedSearch) -> _Candidate:
             if not _is_frozen(selection, loss, trial)
         ]
     )
-    path = plan.folder.test
     return _Candidate(
         search=search,
         selection=selection,
         models=[(loss, trial, spec, best_checkpoint(trial, spec.directory)) for loss, trial, spec in finals],
-        results=read_json(path)["openings"] if path.exists() else [],
+        results=[*_recorded(plan.folder).values()],
     )
 
 
@@ -116,17 +120,57 @@ def _is_frozen(selection: Selection, loss: str, trial: FrozenTrial) -> bool:
     return trial.user_attrs["source_trial"] in numbers
 
 
-def _openings(candidates: Sequence[_Candidate], opener: str, reason: str) -> dict[str, Opening]:
+def resumed_opening(search: OpenedSearch, selection: Selection, reason: str | None) -> Opening | None:
+    """Return the opening of a search that has no scores yet; None if there is none, so that a new one is needed.
+
+    Args:
+        search: the search.
+        selection: its frozen selection.
+        reason: the reason for another opening; None if the search has not asked for one.
+
+    Raises:
+        Mistakes: a new opening is needed without a ``reason``: the scores of an earlier one, or its final trainings,
+            were removed.
+    """
+    folder = search.plan.folder
+    again = f"or open the test classes again with `holdout test {search.name} --again REASON`."
+    openings = Ledger(folder.openings).of_selection(selection.digest)
+    answered = {*_recorded(folder)}
+    pending = [entry for entry in openings if selection.digest not in entry.scores and entry.id not in answered]
+    trained = trained_digests(search, selection)
+    for opening in pending:
+        changed = [name for name, digest in trained.items() if opening.studies.get(name) != digest]
+        if not changed:
+            return opening
+        if reason is None:
+            raise Mistakes(
+                f"The final trainings of {' and '.join(changed)} are not those for which the test classes were opened "
+                f"at {opening.time}; restore {search.config.search.storage or 'study.db'} from a copy, {again}"
+            )
+    lost = [entry for entry in openings if selection.digest in entry.scores and entry.id not in answered]
+    if lost and reason is None:
+        raise Mistakes(
+            f"{search.name} was scored after the opening of {lost[0].time}, but {folder.test} does not have the "
+            f"scores; restore it from a copy, {again}"
+        )
+    return None
+
+
+def _recorded(folder: RunFolder) -> dict[str, dict[str, Any]]:
+    """Return the records of the openings in ``test.json``, by id."""
+    records = read_json(folder.test)["openings"] if folder.test.exists() else []
+    return {record["id"]: record for record in records}
+
+
+def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None) -> dict[str, Opening]:
     """Return the opening of each search: its unscored one, else a new one shared by all with the same test classes."""
     ledger = Ledger(candidates[0].search.plan.folder.openings)
     openings: dict[str, Opening] = {}
     unopened: dict[tuple[str, Dataset], list[_Candidate]] = {}
     for candidate in candidates:
         selection = candidate.selection
-        answered = {entry["id"] for entry in candidate.results}
-        pending = [entry for entry in ledger.of_selection(selection.digest) if entry.id not in answered]
-        if pending:
-            openings[selection.search] = pending[0]
+        if opening := resumed_opening(candidate.search, selection, reason):
+            openings[selection.search] = opening
         else:
             # Two data sets may use the same names for different images, which shows only when the images are read.
             dataset = candidate.search.config.dataset.source
@@ -137,7 +181,8 @@ def _openings(candidates: Sequence[_Candidate], opener: str, reason: str) -> dic
             search=opener,
             selections={entry.selection.search: entry.selection.digest for entry in sharing},
             configurations={entry.selection.search: entry.configurations for entry in sharing},
-            reason=reason,
+            studies={name: digest for entry in sharing for name, digest in entry.studies.items()},
+            reason=reason or "its own test stage",
         )
         openings |= dict.fromkeys(opening.selections, opening)
     return openings
@@ -166,7 +211,9 @@ def _score_held(
 ) -> None:
     plan = candidate.search.plan
     ledger = Ledger(plan.folder.openings)
-    opening = ledger.read(opening, images_in(store))
+    found = images_in(store)
+    overlap = _overlap(plan, store, found)
+    opening = ledger.read(opening, found)
     if known := ledger.before(opening):
         logger.warning("%s: %s.", plan.config.name, known)
     scored = score_all(
@@ -194,14 +241,48 @@ def _score_held(
     for name, content in [*chain.from_iterable(files.items() for _, files in scored), (NAME, thumbnails)]:
         write_whole(folder / name, methodcaller("write", content))
     record = {
-        **without_images(opening),
+        **opening.entry,
         "finished": time.time(),
-        "studies": trained_digests(candidate.search, candidate.selection),
+        "overlap": overlap,
         "scores": [scores for scores, _ in scored],
         "thumbnails_sha256": hashlib.sha256(thumbnails).hexdigest(),
     }
     record["digest"] = scores_digest(record)
     write_json(plan.folder.test, {"openings": [*candidate.results, record]})
+    ledger.score(opening, candidate.selection.digest, record["digest"])
+
+
+def _overlap(plan: Plan, store: Path, found: ImageSet) -> int:
+    """Return how many images of the test set ``found`` in ``store`` are images of the training half, too.
+
+    Raises:
+        Mistakes: they are more than the search file allows.
+    """
+    training = images_in(plan.images.make())
+    overlap, allowed = int(found.known_images(training).sum()), plan.config.split.allow_overlap
+    if overlap > allowed:
+        from trainables.data.store.contents import read_contents
+
+        test, known = read_contents(store), {f"{digest:016x}" for digest in training.digests_N.tolist()}
+        keys = [key for key, digest in zip(test.image_keys, test.image_digests, strict=True) if digest in known]
+        raise Mistakes(
+            f"{overlap} of the {len(found)} test images are training or validation images, too ({listed(keys)}), and "
+            f"split.allow_overlap is {allowed}: remove them and search under a new name, or set it to {overlap} and "
+            "run the same command again, which scores them and says so in every table."
+        )
+    return overlap
+
+
+def catch_up(folder: RunFolder) -> None:
+    """Write what a killed driver left out of the ledgers: lines of one of them, and that a search has its scores."""
+    ledger, recorded = Ledger(folder.openings), _recorded(folder)
+    if folder.openings.exists() or recorded:
+        ledger.catch_up()
+    if recorded and folder.selection.exists():
+        selection = Selection.load(folder.selection)
+        for opening in ledger.of_selection(selection.digest):
+            if opening.id in recorded and selection.digest not in opening.scores:
+                ledger.score(opening, selection.digest, recorded[opening.id]["digest"])
 
 
 def trained_digests(search: OpenedSearch, selection: Selection) -> dict[str, str]:
@@ -216,11 +297,6 @@ def scores_digest(record: Mapping[str, Any]) -> str:
     """Return the SHA-256 of the record of an opening, without its own ``digest``."""
     content = {key: value for key, value in record.items() if key != "digest"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def without_images(opening: Opening) -> dict[str, Any]:
-    """Return the opening for ``test.json``, without the image fingerprints that only the ledger holds."""
-    return {key: value for key, value in asdict(opening).items() if key != "images"}
 
 
 # Checks of the images when a search starts
@@ -252,9 +328,7 @@ def note_opened_images(plan: Plan) -> str | None:
     Return the sentence that is recorded, or None if there is no overlap. Later openings do not count: they could not
     have influenced the choice of these classes.
     """
-    from trainables.data.store.contents import fingerprints
-
-    opened = Ledger(plan.folder.openings).opened_among(fingerprints(_by_class(plan)))
+    opened = Ledger(plan.folder.openings).opened_among(images_in(plan.images.make()))
     if opened is None:
         return None
     sentence = f"training on images of an opened test set: {opened}"

@@ -16,7 +16,7 @@ from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
 from search.trust import ADDRESSES, check_addresses, check_code, own_code
 from trainables.data.split import ClassSplit
-from trainables.files import read_json, reading, write_json, write_text
+from trainables.files import read_json, reading, remove_dead_drafts, write_json, write_text
 from trainables.mistakes import Mistakes, suggestion
 
 if TYPE_CHECKING:
@@ -91,6 +91,12 @@ class RunFolder:
     def model(self, loss: str) -> Path:
         """Return the folder of a loss's chosen model, which :func:`holdout.load` reads."""
         return self.path / "models" / loss
+
+    def remove_drafts(self) -> None:
+        """Remove the partial files of killed drivers and commands; trials remove those of their checkpoints."""
+        below = (path for name in ("test", "models") for path in (self.path / name).rglob("*") if path.is_dir())
+        for folder in (self.path, *below):
+            remove_dead_drafts(folder)
 
     @property
     def openings(self) -> Path:

@@ -112,13 +112,39 @@ class OpenedSearch:
 
 
 def open_search(plan: Plan) -> OpenedSearch:
-    """Open a search's storage and write its plan; both may exist already."""
+    """Open a search's storage and write its plan; both may exist already.
+
+    Raises:
+        Mistakes: the search has a choice or scores, and what they came from is missing.
+    """
     folder = plan.folder
+    _refuse_lost_records(plan)
     folder.path.mkdir(parents=True, exist_ok=True)
     write_json(folder.split, plan.split.to_json())
     write_text(folder.config, plan.config.to_yaml())
     address = plan.config.search.storage
     return OpenedSearch(plan=plan, storage=open_storage(expand(address) if address else folder.storage))
+
+
+def _refuse_lost_records(plan: Plan) -> None:
+    folder, name, losses = plan.folder, plan.config.name, plan.config.loss_names
+    results = [path.name for path in (folder.selection, folder.test) if path.exists()]
+    if not results:
+        return
+    if not folder.selection.exists():
+        raise Mistakes(
+            f"{name} has scores in {folder.test}, but {folder.selection} is missing; restore it from a copy, or search "
+            "under a new name."
+        )
+    with closing(StoredSearch(folder)) as stored:
+        lost = [study_name(name, loss, Stage.SEARCH) for loss in losses if not stored.tally(loss, Stage.SEARCH).trials]
+        if folder.test.exists() and not any(stored.tally(loss, Stage.TEST).trials for loss in losses):
+            lost += [study_name(name, loss, Stage.TEST) for loss in losses]
+    if lost:
+        raise Mistakes(
+            f"{name} has {' and '.join(results)}, but the trials of {', '.join(lost)} are missing; restore "
+            f"{plan.config.search.storage or folder.path / 'study.db'} from a copy, or search under a new name."
+        )
 
 
 def is_finished(plan: Plan) -> bool:

@@ -124,8 +124,11 @@ def openings_told(folders: Sequence[RunFolder]) -> str:
 
 
 def training_told(folders: Sequence[RunFolder]) -> Iterator[str]:
-    """Yield a warning for each search that trained on images of an opened test set."""
+    """Yield a warning for each search that trained on images of an opened test set, or of its own."""
     for folder in folders:
+        if overlap := next((opening.overlap for opening in scored_openings(folder.test)), 0):
+            images = f"{overlap} test images are" if overlap > 1 else "1 test image is"
+            yield f"{folder.name}: {images} among the training or validation images, too (split.allow_overlap)"
         if folder.trained_on_opened.exists():
             with reading(folder.trained_on_opened):
                 yield f"{folder.name}: {read_json(folder.trained_on_opened)['told']}"

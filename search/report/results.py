@@ -328,7 +328,7 @@ class TimeSummary(Result):
 
 # The summary of a search: ``summary.json``.
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Changes whenever the keys of the file or their meaning change."""
 
 
@@ -341,16 +341,18 @@ class Summary(Result):
         objective: the validation metric that is maximised.
         noise: result of the noise stage; None before it.
         test_opened: number of times the test classes were opened for this search.
+        test_overlap: number of test images that are training or validation images, too; None before the test.
         losses: results by loss.
         time: durations.
     """
 
-    format: Literal[2] = FORMAT
+    format: Literal[3] = FORMAT
     name: str
     split: SplitSummary
     objective: str
     noise: NoiseSummary | None
     test_opened: int
+    test_overlap: int | None
     losses: Mapping[str, LossSummary]
     time: TimeSummary
 
@@ -530,10 +532,14 @@ class ScoredModel(_Stored):
 
 
 class ScoredOpening(_Stored):
-    """One opening: its ``id`` in the ledger, when it ``finished`` (seconds since 1970), and the models' scores."""
+    """One opening: its ``id`` in the ledger, when it ``finished`` (seconds since 1970), and the models' scores.
+
+    ``overlap`` is the number of test images that are images of the training half, too.
+    """
 
     id: str
     finished: float
+    overlap: int
     scores: tuple[ScoredModel, ...]
 
 

@@ -109,6 +109,7 @@ def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
         objective=config.objective,
         noise=noise_summary(search.plan, trials[config.noise_loss][Stage.NOISE]),
         test_opened=len(Ledger(folder.openings).of_selection(selection.digest)) if selection else 0,
+        test_overlap=test[0].overlap if test else None,
         losses={
             loss: _loss_summary(plan, loss, of_loss, selection, test, stored.losses.get(loss) if stored else None)
             for loss, of_loss in trials.items()

@@ -8,10 +8,13 @@ from .choice import (
     rounds as rounds,
     rule_in_words as rule_in_words,
 )
+from .image_set import (
+    ImageSet as ImageSet,
+    images_in as images_in,
+)
 from .ledger import (
     Ledger as Ledger,
     Opening as Opening,
-    images_in as images_in,
 )
 from .retrieval_file import (
     EDGES as EDGES,

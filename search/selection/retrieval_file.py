@@ -138,5 +138,5 @@ class RetrievalFile:
         Raises:
             FileNotFoundError: it does not exist.
         """
-        with reading(path), np.load(path) as content:
+        with reading(path), np.load(io.BytesIO(path.read_bytes())) as content:  # numpy leaves a damaged file open
             return cls(**{field.name: content[field.name] for field in fields(cls)})

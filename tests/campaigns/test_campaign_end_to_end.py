@@ -164,8 +164,9 @@ def test_all_classes_train_as_long_as_the_confirmations_were_best(ran: CampaignR
 
 
 def test_the_test_was_opened_once_for_both(ran: CampaignRun) -> None:
-    line, read = (ran.runs / "test_openings.jsonl").read_text().splitlines()
+    line, read, *scored = (ran.runs / "test_openings.jsonl").read_text().splitlines()
     assert json.loads(read)["read"] == json.loads(line)["id"]
+    assert [json.loads(entry)["scored"] for entry in scored] == [json.loads(line)["id"]] * len(NAMES)
     opening = json.loads(line)
     assert opening["search"] == "lot"
     assert set(opening["selections"]) == set(NAMES)

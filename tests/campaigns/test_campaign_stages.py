@@ -90,7 +90,8 @@ def test_one_opening_covers_the_lot_and_outlives_a_death(searches: list[OpenedSe
     score_test(searches[1:], QUIET, opener="lot", reason=None, score_all=here)
     (opening,) = openings(searches)
     assert opening.search == "lot"
-    assert len(searches[0].plan.folder.openings.read_text().splitlines()) == 2, "the opening, and its images"
+    lines = searches[0].plan.folder.openings.read_text().splitlines()
+    assert len(lines) == 4, "the opening, its images, and the scores of both searches"
     assert opening.selections.keys() == {"lot-a", "lot-b"}
     for search in searches:
         summary = summarise(search)

@@ -311,7 +311,7 @@ def open_test(folder: CampaignFolder) -> None:
         selection.save(RunFolder(folder.runs, name).selection)
         selections[name] = selection.digest
     Ledger(RunFolder(folder.runs, "tiny-1").openings).open(
-        test_digest="t", search="tiny", selections=selections, configurations={}, reason="its own"
+        test_digest="t", search="tiny", selections=selections, configurations={}, studies={}, reason="its own"
     )
 
 

@@ -120,4 +120,4 @@ def test_a_line_of_the_ledger_that_names_a_member_is_found(finished: Path, tmp_p
     line = json.loads(first)
     del line["selections"]["lot-folds"]
     path.write_text("\n".join((json.dumps(line), *rest)) + "\n")
-    assert "test.json opening" in verified(copied.runs, code=1).splitlines()[-1]
+    assert "Line 1 of the ledger of test openings" in verified(copied.runs, code=1).splitlines()[-1]

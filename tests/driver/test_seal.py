@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import yaml
 from conftest import draw_folder, small_search
@@ -20,6 +21,7 @@ from search.driver.stages import final_stage, frozen_selection
 from search.plan.make_plan import reopened
 from search.plan.runs import RunFolder
 from search.plan.search import open_search
+from search.selection.ledger import Ledger
 from search.selection.retrieval_file import Scoring
 from search.selection.selection import Selection
 from search.stages import Stage
@@ -228,6 +230,89 @@ def test_final_trainings_of_something_else_are_not_scored(images: Path, runs: Pa
     assert "Trial 0 of small/pnp@final was trained with other parameters than those frozen with the choice" in said
     assert not scored
     assert not (runs / "test_openings.jsonl").exists()
+
+
+FINALS = "trial_id IN (SELECT trial_id FROM trials JOIN studies USING (study_id) WHERE study_name LIKE '%@final')"
+
+
+def forget_finals(runs: Path) -> None:
+    """Remove the final trials from the studies."""
+    for table in ("trial_user_attributes", "trial_values", "trial_intermediate_values", "trials"):
+        edit(runs, "small", f"DELETE FROM {table} WHERE {FINALS}")
+
+
+def test_scores_that_were_removed_are_not_made_again(images: Path, runs: Path, scored: list[Scoring]) -> None:
+    run(images, runs)
+    for name in ("test.json", "summary.json"):
+        (runs / "small" / name).unlink()
+    forget_finals(runs)
+    scored.clear()
+    said = run(images, runs, code=2, resources={**MADE_UP, "cpus_per_trial": 2})
+    assert "small was scored after the opening of 20" in said
+    assert "test.json does not have the scores; restore it from a copy, or open the test classes again with" in said
+    assert not scored
+    said = plain(holdout_here("test", "small", "--runs", runs, "--again", "they were lost").stdout)
+    assert "this test set: 2 openings by 1 search" in said
+    assert scored
+
+
+def test_an_opening_is_resumed_with_its_own_final_trainings(images: Path, runs: Path, scored: list[Scoring]) -> None:
+    (broken,) = images.glob("class-15/03.png")
+    content = broken.read_bytes()
+    broken.write_bytes(b"not an image")
+    assert "this opening counts once" in run(images, runs, code=2)
+    broken.write_bytes(content)
+    forget_finals(runs)
+    said = run(images, runs, code=2)
+    assert "The final trainings of small/pnp@final are not those for which the test classes were opened at 20" in said
+    assert "restore study.db from a copy, or open the test classes again with `holdout test small --again" in said
+    assert not scored
+    said = plain(holdout_here("test", "small", "--runs", runs, "--again", "the studies were lost").stdout)
+    assert "this test set: 1 opening by 1 search" in said, "the repeated trainings are the same"
+    assert scored
+
+
+def test_a_kill_after_the_scores_and_before_their_line(images: Path, runs: Path, state: Path) -> None:
+    run(images, runs)
+    ledgers = [folder / "test_openings.jsonl" for folder in (runs, state / "holdout")]
+    lines = [ledger.read_text().splitlines(keepends=True) for ledger in ledgers]
+    for ledger, content in zip(ledgers, lines, strict=True):
+        ledger.write_text("".join(content[:-1]))
+    run(images, runs)
+    for ledger, content in zip(ledgers, lines, strict=True):
+        last, before = json.loads(ledger.read_text().splitlines()[-1]), json.loads(content[-1])
+        assert [last[key] for key in ("scored", "selection", "scores")] == [
+            before[key] for key in ("scored", "selection", "scores")
+        ]
+
+
+def test_test_images_among_the_training_images(images: Path, runs: Path, scored: list[Scoring]) -> None:
+    for number in (8, 11):
+        for name in ("00.png", "04.png"):
+            shutil.copy(images / f"class-{number:02d}" / name, images / f"class-{number - 8:02d}" / f"t{name}")
+    said = run(images, runs, code=2)
+    assert "4 of the 40 test images are training or validation images, too (class-08/00.png, " in said
+    assert "split.allow_overlap is 0: remove them and search under a new name, or set it to 4" in said
+    assert not scored
+    assert "4 of the 40 test images" in run(images, runs, code=2, split={"allow_overlap": 3})
+    told = "small: 4 test images are among the training or validation images, too (split.allow_overlap)"
+    assert told in run(images, runs, split={"allow_overlap": 4})
+    assert told in plain(holdout_here("compare", "small", "--runs", runs).stdout)
+    summary = json.loads((runs / "small" / "summary.json").read_text())
+    assert (summary["test_overlap"], summary["test_opened"]) == (4, 1)
+    assert len(Ledger(runs / "test_openings.jsonl").openings()) == 1
+
+
+def test_one_pixel_of_every_image_is_told(images: Path, runs: Path, tmp_path: Path) -> None:
+    run(images, runs)
+    changed = copied(images, "changed", lambda number: f"{number:02d}")
+    for path in changed.rglob("*.png"):
+        pixels = np.array(Image.open(path))
+        pixels[5, 5, 0] ^= 1
+        Image.fromarray(pixels).save(path)
+    said = run(changed, tmp_path / "elsewhere", "changed")
+    assert "images are similar to images of a test set opened before (1 opening by 1 search" in said
+    assert "of these classes were opened before" not in said
 
 
 def test_metrics_are_those_that_were_frozen(images: Path, runs: Path, scored: list[Scoring]) -> None:

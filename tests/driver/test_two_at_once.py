@@ -14,12 +14,13 @@ from support.finished_search import run_here
 import holdout
 from search.config.initial_file import write_initial_file
 from search.plan.runs import RunFolder
+from search.selection.ledger import Ledger
 
 OPEN = """
 import sys
 from pathlib import Path
 from search.selection.ledger import Ledger
-from search.selection.ledger import OpenedImages
+from search.selection.image_set import ImageSet
 
 folder, name = sys.argv[1:]
 ledger = Ledger(Path(folder, "test_openings.jsonl"))
@@ -28,9 +29,10 @@ sys.stdin.readline()
 for number in range(20):
     search = f"{name}-{number}"
     opening = ledger.open(
-        test_digest="t", search=search, selections={search: search}, configurations={search: 1}, reason="x" * 9000
+        test_digest="t", search=search, selections={search: search}, configurations={search: 1}, studies={},
+        reason="x" * 9000,
     )
-    ledger.read(opening, OpenedImages(digest="d", classes=(("a", "b"),)))
+    ledger.read(opening, ImageSet.of([[("a", "b")]]))
 """
 
 
@@ -100,10 +102,14 @@ def test_no_line_of_the_ledger_is_torn_and_none_is_lost(tmp_path: Path, state: P
     for process in processes:
         process.communicate("go\n")
         assert process.returncode == 0
-    for file, count in ((state / "holdout", 80), (tmp_path / "one", 40), (tmp_path / "two", 40)):
+    for runs in (tmp_path / "one", tmp_path / "two"):
+        ledger = Ledger(runs / "test_openings.jsonl")
+        ledger.catch_up()
+        assert not [*ledger.broken_links()]
+    for file in (state / "holdout", tmp_path / "one", tmp_path / "two"):
         lines = [json.loads(line) for line in (file / "test_openings.jsonl").read_text().splitlines()]
-        assert len(lines) == 2 * count
-        assert len({line["search"] for line in lines if "search" in line}) == count
+        assert len(lines) == 2 * 80
+        assert len({line["search"] for line in lines if "search" in line}) == 80
 
 
 @pytest.mark.slow

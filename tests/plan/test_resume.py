@@ -88,9 +88,9 @@ def test_a_killed_trial_went_on_from_its_checkpoint(runs: Path, store: tuple[str
 
 
 def test_the_test_was_opened_once(runs: Path) -> None:
-    line, read = (runs / "test_openings.jsonl").read_text().splitlines()
+    line, read, scored = map(json.loads, (runs / "test_openings.jsonl").read_text().splitlines())
     (opening,) = json.loads((runs / "small" / "test.json").read_text())["openings"]
-    assert json.loads(line)["id"] == json.loads(read)["read"] == opening["id"]
+    assert line["id"] == read["read"] == scored["scored"] == opening["id"]
     assert summary(runs, "small")["test_opened"] == 1
 
 

@@ -59,6 +59,7 @@ KEYS: dict[str, Any] = {
         "covers": None,
     },
     "test_opened": None,
+    "test_overlap": None,
     "losses": {
         "pnp": {
             "trials": ("complete", "pruned", "failed"),
@@ -141,6 +142,7 @@ def tested(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Open
         search="small",
         selections={"small": selection.digest},
         configurations={"small": 2},
+        studies={},
         reason="a test",
     )
     scores = [
@@ -156,7 +158,7 @@ def tested(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Open
         }
         for trial in search.trials("pnp", Stage.TEST)
     ]
-    write_json(folder.test, {"openings": [{"id": opening.id, "finished": 9.0, "scores": scores}]})
+    write_json(folder.test, {"openings": [{"id": opening.id, "finished": 9.0, "overlap": 0, "scores": scores}]})
     return search
 
 
@@ -223,9 +225,9 @@ def test_the_run_of_a_search_sums_it_up(tested: OpenedSearch) -> None:
     ("change", "expected"),
     [
         (lambda text: text[: len(text) // 2], "is damaged"),
-        (lambda text: "[]", "its format is null and this version reads 2"),
-        (lambda text: text.replace('"format": 2,', ""), "its format is null and this version reads 2"),
-        (lambda text: text.replace('"format": 2', '"format": 1'), "its format is 1 and this version reads 2"),
+        (lambda text: "[]", "its format is null and this version reads 3"),
+        (lambda text: text.replace('"format": 3,', ""), "its format is null and this version reads 3"),
+        (lambda text: text.replace('"format": 3', '"format": 1'), "its format is 1 and this version reads 3"),
         (lambda text: text.replace('"epochs": 0', '"epochs": "none"'), "is damaged (losses.mpa.epochs: "),
         (lambda text: text.replace('"merge"', '"merged"'), "is damaged (split.merge: "),
     ],

@@ -2,25 +2,39 @@
 
 import json
 import logging
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from support.small_disk import small_disk
 
-from search.selection.ledger import NAME, Fingerprint, Ledger, OpenedImages, Opening
+from search.selection.image_set import ImageSet
+from search.selection.ledger import NAME, Ledger, Opening
 from trainables.mistakes import Mistakes
 from trainables.storage import DiskFull
 
 
-def images(*classes: str) -> OpenedImages:
-    """Return a test set with one image per letter of each class."""
-    fingerprints: tuple[Fingerprint, ...] = tuple(tuple(letters) for letters in classes)
-    return OpenedImages(digest=" ".join(sorted(classes)), classes=fingerprints)
+def images(*classes: str, looks: str = "") -> ImageSet:
+    """Return a test set with an image per letter of each class, which looks like its letter or that in ``looks``."""
+    look_of = dict(zip("".join(classes), looks, strict=True)) if looks else {}
+    return ImageSet.of(
+        [[(_number(letter), _number(look_of.get(letter, letter))) for letter in name] for name in classes]
+    )
+
+
+def _number(letter: str) -> str:
+    return f"{ord(letter):016x}"
 
 
 def opened(
     ledger: Ledger,
-    found: OpenedImages,
+    found: ImageSet,
     *,
     names: str = "names",
     search: str = "one",
@@ -33,6 +47,7 @@ def opened(
         search=search,
         selections=selections,
         configurations=dict.fromkeys(selections, configurations),
+        studies={},
         reason="a test",
     )
     return ledger.read(opening, found)
@@ -110,10 +125,10 @@ def test_what_was_opened_later_or_is_other_images_is_not_told(ledger: Ledger) ->
 
 def test_training_on_what_was_opened_is_told(ledger: Ledger) -> None:
     opened(ledger, images("ab", "cd"))
-    assert ledger.opened_among([("c", "x"), ("y",), ("z",)]) == (
+    assert ledger.opened_among(images("cx", "y", "z")) == (
         "1 of 3 classes (1 opening by 1 search, 2 configurations scored)"
     )
-    assert ledger.opened_among([("x",), ("y",)]) is None
+    assert ledger.opened_among(images("x", "y")) is None
 
 
 def test_an_attempt_goes_on_with_the_images_that_it_found(ledger: Ledger) -> None:
@@ -126,7 +141,8 @@ def test_an_attempt_goes_on_with_the_images_that_it_found(ledger: Ledger) -> Non
 
 
 def test_a_line_stands_before_any_image_is_read(ledger: Ledger, tmp_path: Path, state: Path) -> None:
-    ledger.open(test_digest="t", search="one", selections={"one": "s"}, configurations={"one": 1}, reason="a test")
+    one = {"selections": {"one": "s"}, "configurations": {"one": 1}, "studies": {}}
+    ledger.open(test_digest="t", search="one", reason="a test", **one)
     for path in (tmp_path / "runs", state / "holdout"):
         (line,) = (path / "test_openings.jsonl").read_text().splitlines()
         assert json.loads(line)["search"] == "one"
@@ -170,7 +186,9 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
 
         def open_next(length: int) -> None:
             selections = {"s": "x" * length}
-            ledger.open(test_digest="d", search="s", selections=selections, configurations={"s": 1}, reason="r")
+            ledger.open(
+                test_digest="d", search="s", selections=selections, configurations={"s": 1}, studies={}, reason="r"
+            )
 
         open_next(1)
         disk.leave(0)
@@ -178,7 +196,144 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
         with pytest.raises(DiskFull, match=f"no space left for {path}, where 0.0 MB are free"):
             open_next(5000)
         assert path.read_bytes() == before
-        open_next(10)  # there is space in the page
         disk.clear()
-        open_next(5000)
-        assert len(ledger.openings()) == 3
+        open_next(10)
+        ids = [opening.id for opening in ledger.openings()]
+        assert len(ids) == 3, "the one that did not fit is in the user's ledger, and is copied from there"
+        assert len(path.read_text().splitlines()) == 3
+
+
+def lines_of(folder: Path) -> list[str]:
+    return (folder / NAME).read_text().splitlines(keepends=True)
+
+
+KILLED = """
+import itertools, os, signal, sys
+from pathlib import Path
+from search.selection.image_set import ImageSet
+from search.selection.ledger import Ledger
+
+written, flush = itertools.count(1), os.fsync
+def fsync(file):
+    flush(file)
+    if next(written) == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+os.fsync = fsync
+ledger = Ledger(Path(sys.argv[1], "test_openings.jsonl"))
+one = {"selections": {"one": "s"}, "configurations": {"one": 2}, "studies": {}}
+opening = ledger.open(test_digest="names", search="one", reason="a test", **one)
+ledger.read(opening, ImageSet.of([[(f"{ord(letter):016x}",) * 2 for letter in name] for name in ("ab", "cd")]))
+"""
+
+
+@pytest.mark.parametrize("writes", [4, 5, 6])
+def test_a_kill_between_the_two_files_hides_nothing(writes: int, tmp_path: Path, state: Path) -> None:
+    """The first two writes are of the opening, then come the images and their line, each to the user's file first."""
+    program = [sys.executable, "-c", KILLED, str(tmp_path / "runs"), str(writes)]
+    assert subprocess.run(program, check=False, cwd=Path(__file__).parents[2]).returncode == -signal.SIGKILL
+    elsewhere = ledger_in(tmp_path / "elsewhere")
+    second = opened(elsewhere, images("ab", "cd"), search="two")
+    assert elsewhere.sentence(second) == "this test set: 2 openings by 2 searches, 4 configurations scored"
+    ledger = ledger_in(tmp_path / "runs")
+    assert ledger.sentence(second) == elsewhere.sentence(second)
+    ledger.catch_up()
+    for folder in (tmp_path / "runs", tmp_path / "elsewhere", state / "holdout"):
+        assert len(lines_of(folder)) == 4
+        assert len([*(folder / "test_openings.images").iterdir()]) == 1
+    assert not [*ledger.broken_links(), *elsewhere.broken_links()]
+
+
+def test_a_user_s_ledger_that_was_lost_is_filled_again(tmp_path: Path, state: Path) -> None:
+    ledger = ledger_in(tmp_path / "runs")
+    opened(ledger, images("ab", "cd"))
+    for path in sorted((state / "holdout").rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    ledger.catch_up()
+    elsewhere = ledger_in(tmp_path / "elsewhere")
+    second = opened(elsewhere, images("abx", "cd"), search="two")
+    assert str(elsewhere.before(second)).startswith("2 of 2 of these classes were opened before")
+
+
+def test_a_runs_folder_that_cannot_be_written_is_read(
+    tmp_path: Path, state: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger = ledger_in(tmp_path / "runs")
+    opening = opened(ledger, images("ab"))
+    (state / "holdout" / NAME).unlink()
+    (state / "holdout" / f"{NAME}.lock").unlink(missing_ok=True)
+    (tmp_path / "runs" / f"{NAME}.lock").unlink(missing_ok=True)
+    (tmp_path / "runs" / f"{NAME}.lock").mkdir()  # for root, too, no lock can be taken
+    with caplog.at_level(logging.WARNING):
+        ledger.catch_up()
+    assert f"Openings elsewhere are not copied to {tmp_path / 'runs' / NAME}" in caplog.text
+    assert ledger.openings() == [opening]
+
+
+def test_a_clock_that_was_set_back_hides_no_opening(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(ledger, images("ab", "cd"))
+    monkeypatch.setattr("time.gmtime", partial(time.gmtime, 0))
+    second = opened(ledger, images("cd", "ef"), search="two")
+    assert second.time.startswith("1970")
+    assert [opening.search for opening in ledger.openings()] == ["one", "two"]
+    assert str(ledger.before(second)).startswith("1 of 2 of these classes were opened before")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda lines: [lines[0].replace("a test", "my test"), *lines[1:]], "Line 1 .* was changed"),
+        (lambda lines: [*lines[:3], lines[3].replace("a test", "my test")], "Line 4 .* was changed"),
+        (lambda lines: lines[1:], "Line 1 .* was not written after the line before"),
+        (lambda lines: [*lines[:1], *lines[2:]], "Line 2 .* was not written after the line before"),
+        (lambda lines: [*lines[:2], lines[3], lines[2]], "Line 3 .* was not written after the line before"),
+    ],
+    ids=["changed", "changed last", "first removed", "removed", "moved"],
+)
+def test_each_change_of_the_lines_breaks_the_chain(
+    ledger: Ledger, tmp_path: Path, change: Callable[[list[str]], list[str]], says: str
+) -> None:
+    opened(ledger, images("ab"))
+    ledger.open(test_digest="t", search="two", selections={}, configurations={}, studies={}, reason="a test")
+    opened(ledger_in(tmp_path / "elsewhere"), images("cd"), search="elsewhere")
+    ledger.open(test_digest="t", search="two", selections={}, configurations={}, studies={}, reason="a test")
+    assert not [*ledger.broken_links()]
+    path = tmp_path / "runs" / NAME
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(change(lines[:4])))
+    sentence, *_ = ledger.broken_links()
+    assert re.match(says, sentence)
+
+
+def test_images_that_were_removed_on_purpose_do_not_hide_the_rest(ledger: Ledger) -> None:
+    """No choice of images is remembered: whichever are dropped, the others are known."""
+    opened(ledger, images("abcdefghij", "klmnopqrst"))
+    for number, (first, second) in enumerate((("j", "t"), ("a", "k"), ("f", "p"))):
+        fewer = opened(ledger, images(first, second), names=f"fewer {number}", search=f"fewer {number}")
+        assert str(ledger.before(fewer)).startswith("2 of 2 of these classes were opened before")
+
+
+def test_images_that_look_the_same_are_told(ledger: Ledger) -> None:
+    opened(ledger, images("abcde", "fghij"))
+    changed = opened(ledger, images("ABCDE", "FGHIJ", looks="abXYZVWUTS"), names="changed", search="two")
+    told = "2 of 10 images are similar to images of a test set opened before"
+    assert ledger.before(changed) == f"{told} (1 opening by 1 search, 2 configurations scored)"
+    assert told in ledger.sentence(changed)
+    other = opened(ledger, images("KLMNO", "PQRST", looks="aklmnopqrs"), names="other", search="three")
+    assert ledger.before(other) is None, "one of ten may be chance"
+
+
+def test_damaged_images_are_one_sentence_unless_the_user_s_folder_has_them(
+    ledger: Ledger, tmp_path: Path, state: Path
+) -> None:
+    opened(ledger, images("ab", "cd"))
+    fewer = opened(ledger, images("ab"), search="two")
+    for path in (tmp_path / "runs" / "test_openings.images").iterdir():
+        path.write_bytes(b"")
+    assert str(ledger.before(fewer)).startswith("1 of 1 of these classes")
+    for path in (state / "holdout" / "test_openings.images").iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(
+        Mistakes, match=r"The images of an opened test set, .* are missing or damaged; restore the file"
+    ):
+        ledger.before(fewer)

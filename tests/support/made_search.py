@@ -1,7 +1,6 @@
 """The records of a finished search, written by hand, as far as a comparison reads them."""
 
 import itertools
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from search.plan.runs import RunFolder
 from search.report.results import BestTrial, Finding, TrialCounts
 from search.report.rows import SeedStatistics
 from search.report.statistics import over_seeds
+from search.selection.ledger_file import LedgerFile
 from search.selection.selection import Family, Selection
 from search.stages import Role
 from trainables.data.split import ClassSplit
@@ -96,13 +96,15 @@ def made_search(
             "search": name,
             "selections": {name: name},
             "configurations": {name: 2 * len(means)},
+            "studies": {},
             "time": "2026-01-01T00:00:00Z",
             "reason": "the search's own test stage",
         }
-        with folder.openings.open("a") as ledger:
-            ledger.write(json.dumps(opening) + "\n")
+        ledger = LedgerFile(folder.openings)
+        with ledger.locked():
+            ledger.append([opening], lambda name: None)
         frozen_selection(name, list(means)).save(folder.selection)
-        write_json(folder.test, {"openings": [{"id": opening["id"], "finished": 0.0, "scores": scores}]})
+        write_json(folder.test, {"openings": [{"id": opening["id"], "finished": 0.0, "overlap": 0, "scores": scores}]})
 
 
 def opening_of(name: str) -> str:

@@ -29,6 +29,7 @@ def made_summary(losses: Mapping[str, LossSummary], name: str = "made", **fields
             "objective": "map_at_r",
             "noise": None,
             "test_opened": 0,
+            "test_overlap": None,
             "losses": {loss: _named(entry, {"search": name, "loss": loss}) for loss, entry in losses.items()},
             "time": NO_TIME,
             **fields,

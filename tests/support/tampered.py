@@ -125,6 +125,12 @@ class Copied:
         return sorted(self.path.glob("test/*/*@final-*.npz"))
 
     @property
+    def opened_images(self) -> Path:
+        """The file of the images that were opened."""
+        (path,) = self.runs.glob("test_openings.images/*")
+        return path
+
+    @property
     def models(self) -> list[Path]:
         """The scored models."""
         return sorted(self.path.glob("trials/*@final/**/best.safetensors"))

@@ -26,19 +26,51 @@ LOSS = "loss."
 """Name prefix of the loss's tensors in a checkpoint, which holds them next to the network's."""
 
 _KEY = "holdout"
+_DIGEST = "sha256"
 
 Array = TypeVar("Array")
 """A torch tensor or a NumPy array."""
 
 
 def tensors_bytes(tensors: "Mapping[str, Tensor]", description: Mapping[str, Any] | None = None) -> bytes:
-    """Return the content of a file of ``tensors``, with ``description`` as JSON in its header."""
+    """Return the content of a file of ``tensors``; a ``description`` is in its header, with a digest of it all."""
     import torch
     from safetensors.torch import save
 
     whole = {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
     metadata = {"format": "pt", **({_KEY: json.dumps(description, allow_nan=False)} if description else {})}
-    return save(whole, metadata)
+    return _with_digest(save(whole, metadata)) if description else save(whole, metadata)
+
+
+def _with_digest(content: bytes) -> bytes:
+    """Return the ``content`` of a tensor file with the digest of the rest in its header."""
+    head, tensors = _parts(content)
+    head["__metadata__"][_DIGEST] = _digest_of(head, tensors)
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)  # the format aligns the tensors
+    return b"".join((len(text).to_bytes(8, "little"), text, tensors))
+
+
+def is_whole(content: bytes) -> bool:
+    """Return True if the ``content`` of a file with a description is that which :func:`tensors_bytes` returned."""
+    try:
+        head, tensors = _parts(content)
+        return bool(head["__metadata__"].pop(_DIGEST) == _digest_of(head, tensors))
+    except DAMAGED:
+        return False
+
+
+def _parts(content: bytes) -> tuple[dict[str, Any], memoryview]:
+    """Return the header of a tensor file, whose first 8 bytes are its length, and the bytes of the tensors."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    head: dict[str, Any] = json.loads(content[8:end])
+    return head, memoryview(content)[end:]
+
+
+def _digest_of(head: Mapping[str, Any], tensors: memoryview) -> str:
+    digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
+    digest.update(tensors)
+    return digest.hexdigest()
 
 
 def read_tensors(path: AnyPath) -> "tuple[dict[str, Tensor], Any]":
@@ -89,8 +121,8 @@ def _readable(path: AnyPath) -> Iterator[None]:
 
 
 def _description_of(content: bytes) -> Any:
-    """Return the description in a tensor file's header, whose first 8 bytes are the length of the JSON that follows."""
-    head = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    """Return the description in a tensor file's header."""
+    head, _ = _parts(content)
     text = head.get("__metadata__", {}).get(_KEY)
     return None if text is None else json.loads(text)
 

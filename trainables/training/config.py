@@ -93,7 +93,7 @@ class TrainingConfig:
     weight_decay: float = 1e-4
     schedule: Schedule = field(default_factory=Schedule)
     warmup_epochs: int = 0
-    clip_grad: float | None = 10
+    clip_grad: float | None = 10.0
     precision: str = "auto"
 
     def __post_init__(self) -> None:

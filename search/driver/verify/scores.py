@@ -4,6 +4,7 @@ Shapes: N test images, Q queries, K neighbours, B bins.
 """
 
 import hashlib
+import io
 import json
 import math
 import tempfile
@@ -15,12 +16,12 @@ from typing import Any
 import numpy as np
 from optuna.trial import TrialState
 
-from search.driver.sealed_test import scores_digest, sealed, trained_digests, without_images
+from search.driver.sealed_test import scores_digest, sealed, trained_digests
 from search.driver.verify.records import Check, Records, as_json, check, differing
 from search.driver.verify.stages import decoded_anew
 from search.plan.plan import best_checkpoint, training_of
 from search.plan.runs import RunFolder
-from search.selection import Ledger, Opening, Selection, images_in
+from search.selection import ImageSet, Ledger, Opening, Selection, images_in
 from search.stages import Stage, short_study_name
 from trainables.data.store.spec import StoreSpec
 from trainables.files import as_path
@@ -40,54 +41,65 @@ def _scored_openings(folder: RunFolder) -> list[dict[str, Any]]:
 def check_ledger(records: Records, selection: Selection) -> Iterator[Check]:
     """Check that each opening of this selection is in the ledger and in ``test.json``, with the same content."""
     folder = records.plan.folder
-    of_selection = Ledger(folder.openings).of_selection(selection.digest)
-    lines = [json.loads(line) for line in folder.openings.read_text().splitlines()] if folder.openings.exists() else []
-    scored = _scored_openings(folder)
+    ledger, scored = Ledger(folder.openings), _scored_openings(folder)
+    of_selection = ledger.of_selection(selection.digest)
     if not of_selection and not scored:
         yield Check("the scores (the test is sealed)", is_there=False)
         return
+    yield check("the ledger: no line was changed, removed or moved", ledger.broken_links())
     count = len(scored)
     yield check(
         f"the ledger: {count} opening{'s' * (count != 1)}, each with its scores",
-        _ledger_problems(records, of_selection, scored, lines),
+        _ledger_problems(records, selection, ledger, of_selection, scored),
     )
-    for opening in of_selection[count:]:
-        yield Check(f"the scores of the opening of {opening.time}", is_there=False)
+    for opening in of_selection:
+        if selection.digest not in opening.scores:
+            yield Check(f"the scores of the opening of {opening.time}", is_there=False)
 
 
 def _ledger_problems(
-    records: Records, ledger: Sequence[Opening], scored: Sequence[dict[str, Any]], lines: Sequence[dict[str, Any]]
+    records: Records,
+    selection: Selection,
+    ledger: Ledger,
+    of_selection: Sequence[Opening],
+    scored: Sequence[dict[str, Any]],
 ) -> Iterator[str]:
-    """Compare the openings in the ledger with those in ``test.json``.
-
-    An unscored opening is resumed before a new one starts, so only the last one may lack scores.
-    """
-    expected = [opening.id for opening in ledger][: len(scored)]
-    yield from differing("test.json openings", [record["id"] for record in scored], expected)
-    for opening, record in zip(ledger, scored, strict=False):
-        for key, value in as_json(without_images(opening)).items():
+    """Compare the openings in the ledger with those in ``test.json``; an opening may have no scores yet."""
+    expected = [opening for opening in of_selection if selection.digest in opening.scores]
+    yield from differing("test.json openings", [record["id"] for record in scored], [entry.id for entry in expected])
+    for opening, record in zip(expected, scored, strict=True):
+        for key, value in as_json(opening.entry).items():
             yield from differing(f"test.json opening {opening.id} {key}", record.get(key), value)
-    for opening in ledger:  # also those known only from the user's state folder
-        line = [entry for entry in lines if entry.get("id") == opening.id]
-        yield from differing(f"the ledger's lines on {opening.id}", line, [as_json(without_images(opening))])
-        read = [{**entry, "read": None} for entry in lines if entry.get("read") == opening.id]
-        images = [] if opening.images is None else [{"read": None, **as_json(asdict(opening.images))}]
-        yield from differing(f"the images that the ledger has of {opening.id}", read, images)
+        digest = opening.scores[selection.digest]
+        yield from differing(f"test.json opening {opening.id} digest", record.get("digest"), digest)
+    lines, all_lines = ([*entries.values()] for entries in (ledger.entries(), ledger.all_entries()))
+    for opening in of_selection:  # also those known only from the user's state folder
+        read = [] if opening.images is None else [{"read": opening.id, **as_json(asdict(opening.images))}]
+        for found in (lines, all_lines):
+            line = [entry for entry in found if entry.get("id") == opening.id]
+            yield from differing(f"the ledger's lines on {opening.id}", line, [as_json(opening.entry)])
+            images = [entry for entry in found if entry.get("read") == opening.id]
+            yield from differing(f"the images that the ledger has of {opening.id}", images, read)
         yield from differing(
             f"the ledger's opening {opening.id} test_digest", opening.test_digest, records.plan.split.test_digest
         )
 
 
-def check_scores(records: Records, selection: Selection) -> Iterator[Check]:
-    """Check the record of each opening in ``test.json``: images, trainings, models, metrics, neighbours and digest."""
+def check_scores(records: Records, selection: Selection, training: ImageSet) -> Iterator[Check]:
+    """Check the record of each opening in ``test.json``: images, trainings, models, metrics, neighbours and digest.
+
+    ``training`` are the images of the training half.
+    """
     plan = records.plan
-    openings = {opening.id: opening for opening in Ledger(plan.folder.openings).of_selection(selection.digest)}
+    ledger = Ledger(plan.folder.openings)
+    openings = {opening.id: opening for opening in ledger.of_selection(selection.digest)}
     for record in _scored_openings(plan.folder):
         opening = openings[record["id"]]
         images = sealed(plan).images(selection, opening)
         what = f"test.json opening {record['id'][:12]}"
         yield check(
-            f"{what}: the images of the {len(images.class_names)} test classes", _image_problems(opening, images)
+            f"{what}: the images of the {len(images.class_names)} test classes",
+            _image_problems(ledger, opening, images, training, record),
         )
         yield check(f"{what}: the trainings that were scored", _training_problems(what, records, selection, record))
         yield check(f"{what}: its models", _model_problems(what, records, selection, record))
@@ -103,12 +115,20 @@ def check_scores(records: Records, selection: Selection) -> Iterator[Check]:
         yield check(f"{what}: its digest", _digest_problems(what, record))
 
 
-def _image_problems(opening: Opening, images: StoreSpec) -> Iterator[str]:
-    """Compare the test images, decoded again, with those in the ledger."""
+def _image_problems(
+    ledger: Ledger, opening: Opening, images: StoreSpec, training: ImageSet, record: Mapping[str, Any]
+) -> Iterator[str]:
+    """Compare the test images, decoded again, with those in the ledger, and count those that trained, too."""
     with tempfile.TemporaryDirectory(prefix="holdout-verify-") as cache:
         found = images_in(decoded_anew(images, cache))
-    stored = None if opening.images is None else asdict(opening.images)
-    yield from differing(f"the ledger's opening {opening.id} images", stored, asdict(found))
+    what = f"the ledger's opening {opening.id} images"
+    if opening.images is None:
+        yield f"{what}: nothing is stored, but there are scores."
+        return
+    yield from differing(what, opening.images.digest, found.digest)
+    yield from differing(f"{what}, all of them,", ledger.image_set(opening.images).digest, found.digest)
+    overlap = int(found.known_images(training).sum())
+    yield from differing(f"test.json opening {opening.id} overlap with the training images", record["overlap"], overlap)
 
 
 def _finals(records: Records, selection: Selection) -> Iterator[tuple[dict[str, Any], str]]:
@@ -136,7 +156,8 @@ def _training_problems(what: str, records: Records, selection: Selection, record
     names = [name for name, _ in _finals(records, selection)]
     stored = [{key: model.get(key) for key in names[0]} for model in record["scores"]]
     yield from differing(f"{what} scores", stored, names)
-    yield from differing(f"{what} studies", record["studies"], trained_digests(records.search, selection))
+    trained = trained_digests(records.search, selection)
+    yield from differing(f"{what} studies", {name: record["studies"].get(name) for name in trained}, trained)
 
 
 def _model_problems(what: str, records: Records, selection: Selection, record: Mapping[str, Any]) -> Iterator[str]:
@@ -168,7 +189,7 @@ def _metric_problems(
             yield f"{of_model}: the file is missing."
             continue
         yield from differing(f"{of_model} metrics", list(model["metrics"]), [metric_name(name) for name in names])
-        with np.load(file) as content:
+        with np.load(io.BytesIO(file.read_bytes())) as content:  # numpy leaves a damaged file open
             yield from differing(f"{of_model} keys", content["keys"].tolist(), keys)
             yield from differing(f"{of_model} labels", content["labels"].tolist(), labels)
             kept = {part: torch.from_numpy(content[part]) for part in content.files if part != "keys"}
@@ -221,7 +242,7 @@ def _retrieval_problems(
         if not file.is_file():
             yield f"{of_model}: the file is missing."
             continue
-        with np.load(folder / model["per_image"]) as content:
+        with np.load(io.BytesIO((folder / model["per_image"]).read_bytes())) as content:
             per_image = {name: content[name] for name in ("keys", "labels", *names) if name in content.files}
         yield from _sample_problems(of_model, retrieval := RetrievalFile.read(file), per_image, class_names)
         yield from _ranking_problems(of_model, retrieval, per_image)

@@ -14,7 +14,7 @@ from search.driver.verify.records import Check, Records, as_json, check, differi
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of
 from search.plan.search import OpenedSearch
-from search.selection import Selection
+from search.selection import ImageSet, Selection, images_in
 from search.stages import Stage
 from search.study import QueuedStage, StorageCopy
 from trainables.data.store.spec import StoreSpec
@@ -32,13 +32,14 @@ def check_split(plan: Plan) -> Iterator[Check]:
     )
 
 
-def with_images(plan: Plan) -> Plan:
-    """Return ``plan`` with the digest of the training images, decoded again, in its split."""
+def with_images(plan: Plan) -> tuple[Plan, ImageSet]:
+    """Return ``plan`` with the digest of the training images, decoded again, in its split, and these images."""
     from trainables.data.store.contents import digests_by_class, named_digest, read_contents
 
     with tempfile.TemporaryDirectory(prefix="holdout-verify-") as cache:
-        found = named_digest(digests_by_class(read_contents(decoded_anew(plan.images, cache))))
-    return replace(plan, split=replace(plan.split, images=found))
+        store = decoded_anew(plan.images, cache)
+        found, images = named_digest(digests_by_class(read_contents(store))), images_in(store)
+    return replace(plan, split=replace(plan.split, images=found)), images
 
 
 def decoded_anew(images: StoreSpec, folder: str) -> Path:

@@ -1,8 +1,10 @@
 """Checks of the studies, of their trials and of the prunings."""
 
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -14,6 +16,8 @@ from search.stages import Stage
 from search.study import pruning_sentence
 from search.trials import TrialValue, by_fold, epochs_of, params_of, record_key, record_keys
 from spaces.space import Params
+from trainables.files import as_path
+from trainables.inference.model_files import is_whole
 from trainables.metrics import metric_name
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
 
@@ -74,6 +78,41 @@ def _trial_problems(records: Records, loss: str, stage: Stage, trials: Sequence[
         spec = training_of(records.plan, loss, stage, trial)
         yield from _epoch_problems(trial, spec, records.plan.trial_value(stage), what)
         yield from _end_problems(trial, spec.epochs, what)
+
+
+def check_files(records: Records) -> Iterator[Check]:
+    """Check the files of all finished trials: each ``trial.json``, and the best models, which carry a digest."""
+    for stage in Stage:
+        for loss in records.losses(stage):
+            trials = [
+                trial
+                for trial in records.search.trials(loss, stage)
+                if trial.state.is_finished() and COPIED_FROM not in trial.user_attrs and epochs_of(trial)
+            ]
+            if trials:
+                name = records.name_of(loss, stage)
+                problems = chain.from_iterable(_file_problems(records, loss, stage, trial) for trial in trials)
+                yield check(f"{name}: the files of {len(trials)} trials", problems)
+
+
+def _file_problems(records: Records, loss: str, stage: Stage, trial: FrozenTrial) -> Iterator[str]:
+    from trainables.training.train import origin_of  # imports torch
+
+    spec = training_of(records.plan, loss, stage, trial)
+    removable = stage is Stage.SEARCH and records.plan.config.checkpoints.max_gb is not None
+    for of_fold in by_fold(epochs_of(trial)):
+        training = spec.of_fold(of_fold[0]["fold"]) if spec.folds else spec
+        path = as_path(training.directory) / "trial.json"
+        stored = json.loads(path.read_bytes()) if path.is_file() else None
+        yield from differing(str(path), stored, as_json(origin_of(training)))
+        kept = [record["checkpoint"] for record in of_fold if record["checkpoint"]]
+        best = as_path(spec.directory) / kept[-1] if kept else None
+        if best is None or (removable and not best.is_file()):
+            continue
+        if not best.is_file():
+            yield f"{best}: the model is missing."
+        elif not is_whole(best.read_bytes()):
+            yield f"{best}: the model is damaged (its digest does not match)."
 
 
 def _proposal_problems(records: Records, loss: str, trial: FrozenTrial, what: str) -> Iterator[str]:

@@ -22,13 +22,13 @@ from search.driver.verify.stages import (
     stored_selection,
     with_images,
 )
-from search.driver.verify.trials import check_prunings, check_studies
+from search.driver.verify.trials import check_files, check_prunings, check_studies
 from search.plan.plan import Plan, training_of
 from search.plan.runs import RunFolder, stored_config, stored_split
 from search.plan.stored import StoredSearch
 from search.report.models import chosen_model
 from search.report.summary import summarise
-from search.selection import Selection, study_digest
+from search.selection import ImageSet, Selection, study_digest
 from search.stages import Stage, short_study_name
 from search.study import stored_trials
 from search.trials import epochs_of
@@ -109,7 +109,7 @@ def guarded(checks: Callable[[], Iterator[Check]]) -> Iterator[Check]:
 
 
 def _checks(folder: RunFolder) -> Iterator[Check]:
-    plan = with_images(plan_from_rules(folder))
+    plan, training = with_images(plan_from_rules(folder))
     yield from check_split(plan)
     records = records_of(plan)
     if records is None:
@@ -129,7 +129,8 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
     selection = stored_selection(folder)
     yield from check_choice(records)
     if selection is not None:
-        yield from _after_the_choice(records, selection)
+        yield from _after_the_choice(records, selection, training)
+    yield from check_files(records)
     yield from check_summary(records)
 
 
@@ -140,10 +141,10 @@ def _without_studies(plan: Plan) -> Check:
     return Check("the studies", problem, is_there=False)
 
 
-def _after_the_choice(records: Records, selection: Selection) -> Iterator[Check]:
+def _after_the_choice(records: Records, selection: Selection, training: ImageSet) -> Iterator[Check]:
     yield from check_final_trainings(records, selection)
     yield from check_ledger(records, selection)
-    yield from check_scores(records, selection)
+    yield from check_scores(records, selection, training)
     yield from check_models(records, selection)
 
 

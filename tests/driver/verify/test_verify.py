@@ -17,6 +17,8 @@ from support.finished_search import run_here
 from support.tampered import Copied
 
 from search.plan.runs import RunFolder
+from search.selection.ledger import NAME
+from search.selection.ledger_file import LedgerFile
 from search.selection.selection import Selection
 from trainables.data.sets.glyphs import Glyphs
 
@@ -171,6 +173,14 @@ def _ledger(change: Callable[[list[str]], list[str]]) -> Change:
 
 def _line(**changes: Any) -> Change:
     return _ledger(lambda lines: [json.dumps({**json.loads(lines[0]), **changes}), *lines[1:]])
+
+
+def _chained_again(copied: Copied) -> None:
+    """Change the reason of the opening, and all digests of the chain."""
+    ledger = LedgerFile(copied.runs / NAME)
+    opening, *later = ledger.entries().values()
+    ledger.path.unlink()
+    ledger.append([{**opening, "reason": "another"}, *later], lambda name: None)
 
 
 def _chosen_again(copied: Copied) -> None:
@@ -335,16 +345,18 @@ FILES: dict[str, tuple[Change, str]] = {
         "selection.json",
     ),
     "no choice": (lambda c: (c.path / "selection.json").unlink(), "selection.json: nothing is stored"),
-    "a removed line of the ledger": (_ledger(lambda lines: lines[1:]), "test.json openings"),
-    "a doubled line of the ledger": (_ledger(lambda lines: [*lines, *lines]), "the ledger's lines"),
+    "a removed line of the ledger": (_ledger(lambda lines: lines[1:]), "Line 1 of the ledger"),
+    "a doubled line of the ledger": (_ledger(lambda lines: [*lines, *lines]), "Line 4 of the ledger"),
     "a further line of the ledger": (
         _ledger(lambda lines: [*lines, json.dumps({**json.loads(lines[0]), "id": "f" * 32, "time": "9"})]),
-        "summary.json test_opened",
+        "Line 4 of the ledger",
     ),
-    "the ledger's reason": (_line(reason="another"), "reason"),
-    "the ledger's time": (_line(time="2020-01-01T00:00:00Z"), "time"),
-    "the ledger's test set": (_line(test_digest="0" * 64), "test_digest"),
-    "the ledger's selection": (_line(selections={"small": "0" * 64}), "test.json openings"),
+    "moved lines of the ledger": (_ledger(lambda lines: [lines[1], lines[0], lines[2]]), "Line 1 of the ledger"),
+    "a line that is chained again": (_chained_again, "reason"),
+    "the ledger's reason": (_line(reason="another"), "Line 1 of the ledger"),
+    "the ledger's time": (_line(time="2020-01-01T00:00:00Z"), "Line 1 of the ledger"),
+    "the ledger's test set": (_line(test_digest="0" * 64), "Line 1 of the ledger"),
+    "the ledger's selection": (_line(selections={"small": "0" * 64}), "Line 1 of the ledger"),
     "the ledger": (lambda c: (c.runs / "test_openings.jsonl").unlink(), "test.json openings"),
     "a test metric": (
         lambda c: c.json("test.json", lambda t: t["openings"][0]["scores"][0]["metrics"].update(recall_at_1=0.99)),
@@ -363,14 +375,20 @@ FILES: dict[str, tuple[Change, str]] = {
         lambda c: c.json("test.json", lambda t: t["openings"][0].update(finished=0.0)),
         "digest",
     ),
-    "the images that were opened": (
-        _ledger(lambda lines: [lines[0], json.dumps({**json.loads(lines[1]), "digest": "0" * 64})]),
-        "images digest",
+    "the number of test images that trained": (
+        lambda c: c.json("test.json", lambda t: t["openings"][0].update(overlap=3)),
+        "overlap with the training images: 3 is stored, but 0 is recomputed",
     ),
-    "no images that were opened": (_ledger(lambda lines: lines[:1]), "images"),
+    "the images that were opened": (
+        _ledger(lambda lines: [lines[0], json.dumps({**json.loads(lines[1]), "digest": "0" * 64}), lines[2]]),
+        "Line 2 of the ledger",
+    ),
+    "no images that were opened": (_ledger(lambda lines: lines[:1]), "test.json openings"),
+    "the images of the ledger": (lambda c: c.write(c.opened_images, b"0" * 160), "images of an opened test set"),
+    "no images in the ledger": (lambda c: c.opened_images.unlink(), "images of an opened test set"),
     "the training images": (lambda c: c.json("split.json", lambda split: split.update(images="0" * 64)), "split.json"),
-    "a dropped opening": (lambda c: c.json("test.json", lambda t: t["openings"].clear()), "summary.json"),
-    "no scores": (lambda c: (c.path / "test.json").unlink(), "summary.json"),
+    "a dropped opening": (lambda c: c.json("test.json", lambda t: t["openings"].clear()), "test.json openings"),
+    "no scores": (lambda c: (c.path / "test.json").unlink(), "test.json openings"),
     "a per-image result": (
         lambda c: c.arrays(lambda arrays: arrays["recall_at_1"].__setitem__(3, 1 - arrays["recall_at_1"][3])),
         "recall_at_1",

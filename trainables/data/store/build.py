@@ -20,7 +20,7 @@ from trainables.data.dataset import Dataset
 from trainables.data.images import Unreadable, cannot_be_read, fitted, identified, open_file, resized_shape, unreadable
 from trainables.data.sets.folders import RootedDataset
 from trainables.data.store.cache import DRAFT, InUse, make_room
-from trainables.data.store.contents import ARRAYS, FORMAT, INDEX, PIXELS, image_digest
+from trainables.data.store.contents import ARRAYS, FORMAT, INDEX, PIXELS, image_digest, image_look
 from trainables.files import write_json, write_whole
 from trainables.mistakes import Mistakes
 from trainables.storage import OUTAGES, DiskFull, StorageFailure, is_full
@@ -36,6 +36,7 @@ Progress = Callable[[int, int], None]
 class _Decoded:
     pixels: np.ndarray
     digest: str
+    look: str
 
 
 class _ImagesAway(StorageFailure):
@@ -178,6 +179,7 @@ def _write(
     keys = [key for keys in classes.values() for key in keys]
     sizes: list[tuple[int, int]] = []
     digests: list[str] = []
+    looks: list[str] = []
     bad: list[Unreadable] = []
     with (folder / PIXELS).open("wb") as file:
         for done, image in enumerate(_decoded(dataset, keys, short_side, workers), start=1):
@@ -187,6 +189,7 @@ def _write(
                 file.write(np.ascontiguousarray(image.pixels.transpose(1, 0, 2)).data)
                 sizes.append(image.pixels.shape[:2])
                 digests.append(image.digest)
+                looks.append(image.look)
             if on_progress is not None:
                 on_progress(done, len(keys))
         if bad:
@@ -197,7 +200,7 @@ def _write(
     sizes_N2 = np.array(sizes, dtype=np.int64)
     write_whole(folder / ARRAYS, lambda file: np.savez(file, labels_N=labels, sizes_N2=sizes_N2))
     origin = {"dataset": dataset.identity(), "short_side": short_side}  # to describe the cache's content
-    images = {"image_keys": keys, "image_digests": digests}
+    images = {"image_keys": keys, "image_digests": digests, "image_looks": looks}
     write_json(folder / INDEX, {"format": FORMAT, **origin, "class_names": list(classes), **images})
 
 
@@ -211,7 +214,7 @@ def _decoded(dataset: Dataset, keys: Sequence[str], short_side: int, workers: in
 def _read(dataset: Dataset, key: str, short_side: int) -> _Decoded | Unreadable:
     try:
         pixels = dataset.read(key)
-        return _Decoded(pixels=fitted(pixels, short_side), digest=image_digest(pixels))
+        return _Decoded(pixels=fitted(pixels, short_side), digest=image_digest(pixels), look=image_look(pixels))
     except OSError as error:
         if error.errno in OUTAGES:
             raise _ImagesAway(key, error) from error

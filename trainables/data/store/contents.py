@@ -27,6 +27,7 @@ class StoreContents:
     class_names: tuple[str, ...]
     image_keys: tuple[str, ...]
     image_digests: tuple[str, ...]
+    image_looks: tuple[str, ...]
 
     @cached_property
     def lengths_N(self) -> np.ndarray:
@@ -57,6 +58,7 @@ def read_contents(path: Path) -> StoreContents:
         class_names=tuple(index["class_names"]),
         image_keys=tuple(index["image_keys"]),
         image_digests=tuple(index["image_digests"]),
+        image_looks=tuple(index["image_looks"]),
     )
     if len(pixels) != contents.lengths_N.sum():
         raise Mistakes(f"The image store {str(path)!r} is damaged. Remove it to build it again.")
@@ -67,13 +69,33 @@ def read_contents(path: Path) -> StoreContents:
 # are computed from decoded pixels before scaling, so that stores of every size agree.
 
 LENGTH = 16  # hexadecimal digits of an image's digest: no accidental collision among a million images
-KEPT = 4  # digests kept per class: some remain when images are added or removed
 
 
 def image_digest(pixels: np.ndarray) -> str:
     """Return the digest of one image (uint8, height × width × 3)."""
     shape = "×".join(map(str, pixels.shape)).encode()
     return hashlib.sha256(shape + np.ascontiguousarray(pixels).data).hexdigest()[:LENGTH]
+
+
+CELLS = 8  # of a look, along each side
+STEP = 8  # least difference of two neighbouring cells, in grey levels: flat areas stay flat when a pixel changes
+
+
+def image_look(pixels: np.ndarray) -> str:
+    """Return the digest of an image's look, which most images keep when a few pixels change.
+
+    The image is reduced to 9 × 8 and to 8 × 9 grey cells; the look is which cells are brighter than their left and
+    upper neighbours (a difference hash, 128 bits). Only equal looks are compared, so a digest of them suffices.
+    """
+    from PIL import Image  # not needed to read a store
+
+    grey = Image.fromarray(pixels).convert("L")
+    across, down = (
+        np.asarray(grey.resize(size, Image.Resampling.BOX), dtype=np.int16)
+        for size in ((CELLS + 1, CELLS), (CELLS, CELLS + 1))
+    )
+    brighter = (np.diff(across, axis=1) > STEP).tobytes() + (np.diff(down, axis=0) > STEP).tobytes()
+    return hashlib.sha256(brighter).hexdigest()[:LENGTH]
 
 
 def digests_by_class(contents: StoreContents) -> dict[str, list[str]]:
@@ -84,26 +106,12 @@ def digests_by_class(contents: StoreContents) -> dict[str, list[str]]:
     return {name: sorted(digests) for name, digests in found.items()}
 
 
-def fingerprints(by_class: Mapping[str, list[str]]) -> list[tuple[str, ...]]:
-    """Return the lowest digests of each class, enough to recognize it.
-
-    >>> fingerprints({"heron": ["1a", "2b", "3c", "4d", "5e"], "kestrel": ["6f"]})
-    [('1a', '2b', '3c', '4d'), ('6f',)]
-    """
-    return sorted(tuple(digests[:KEPT]) for digests in by_class.values())
-
-
-def content_digest(by_class: Mapping[str, list[str]]) -> str:
-    """Return the SHA-256 (hex) of all images grouped by class, without the classes' names."""
-    return hashlib.sha256(json.dumps(sorted(by_class.values())).encode()).hexdigest()
-
-
 def named_digest(by_class: Mapping[str, list[str]]) -> str:
     """Return the SHA-256 (hex) of all images and the names of their classes."""
     return hashlib.sha256(json.dumps(by_class, sort_keys=True).encode()).hexdigest()
 
 
-FORMAT = 3
+FORMAT = 4
 
 
 PIXELS, ARRAYS, INDEX = "pixels.bin", "arrays.npz", "index.json"

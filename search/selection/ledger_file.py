@@ -1,0 +1,133 @@
+"""A file of the ledger of test openings, and the images of the opened test sets in a folder next to it.
+
+Lines are only appended. Each holds the digest of the line before it, so that a line that is changed, removed or moved
+breaks the chain. There are two files, in the runs folder and in the user's state folder, with chains of their own: a
+line that is copied from one to the other keeps its content and gets another predecessor.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from operator import methodcaller
+from pathlib import Path
+from typing import Any
+
+import filelock
+
+from trainables.files import DAMAGED, remove_drafts, write_whole
+from trainables.mistakes import Mistakes
+from trainables.storage import full_disk_errors
+
+Entry = Mapping[str, Any]
+"""The content of a line, without its place in the chain."""
+
+CHAIN = ("previous", "sha256")
+"""The keys of a line that chain it: the digest of the line before (null in the first), and its own."""
+
+FIXES = "restore the file from a copy, or move it away: what the other ledger has is copied to a new one"
+
+
+def digest_of(content: Entry) -> str:
+    """Return the SHA-256 of ``content`` as JSON."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class LedgerFile:
+    """The ledger in the file at ``path``, which need not exist."""
+
+    path: Path
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the exclusive lock of the file."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with full_disk_errors(self.path), filelock.FileLock(f"{self.path}.lock"):
+            yield
+
+    # Lines
+
+    def _lines(self) -> list[dict[str, Any]]:
+        if not self.path.exists():
+            return []
+        lines = []
+        for number, text in enumerate(self.path.read_bytes().splitlines(), start=1):
+            try:
+                line = json.loads(text)
+                _ = [line[key] for key in CHAIN]
+            except DAMAGED as error:
+                raise Mistakes(
+                    f"Line {number} of the ledger of test openings, {self.path}, is damaged ({error}); restore it."
+                ) from error
+            lines.append(line)
+        return lines
+
+    def entries(self) -> dict[str, Entry]:
+        """Return the entries in the order of the lines, by the digests of their contents.
+
+        Raises:
+            Mistakes: a line is damaged.
+        """
+        contents = [{key: value for key, value in line.items() if key not in CHAIN} for line in self._lines()]
+        return {digest_of(content): content for content in contents}
+
+    def broken_links(self) -> Iterator[str]:
+        """Yield a sentence for each line that is not the one that was written after the line before it."""
+        before = None
+        for number, line in enumerate(self._lines(), start=1):
+            if line["sha256"] != digest_of({key: value for key, value in line.items() if key != "sha256"}):
+                yield f"Line {number} of the ledger of test openings, {self.path}, was changed; {FIXES}."
+            if line["previous"] != before:
+                yield (
+                    f"Line {number} of the ledger of test openings, {self.path}, was not written after the line before "
+                    f"it: a line was removed, moved or changed; {FIXES}."
+                )
+            before = line["sha256"]
+
+    def append(self, entries: Sequence[Entry], content_of: Callable[[str], bytes | None]) -> None:
+        """Append ``entries``, all of them or, if the disk fills up, none; the file must be locked.
+
+        Before that, the files of images that they name are written with their content ``content_of(name)``.
+        """
+        for name in [entry["file"] for entry in entries if "file" in entry]:
+            path = self.path_of_images(name)
+            if not path.exists() and (content := content_of(name)):
+                remove_drafts(path.parent)  # of killed writers, which held the lock
+                write_whole(path, methodcaller("write", content))
+        lines = self._lines()
+        before = lines[-1]["sha256"] if lines else None
+        text = ""
+        for entry in entries:
+            line = {**entry, "previous": before}
+            before = digest_of(line)
+            text += json.dumps({**line, "sha256": before}) + "\n"
+        with full_disk_errors(self.path), self.path.open("ab", buffering=0) as file:
+            end = file.tell()
+            try:
+                left = memoryview(text.encode())
+                while left:  # a write to an almost full disk may be partial
+                    left = left[file.write(left) :]
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(end)  # half a line would be a damaged ledger
+                raise
+
+    # Images
+
+    def path_of_images(self, name: str) -> Path:
+        """Return the path of the file ``name`` of a test set's images."""
+        return self.path.with_name(f"{self.path.stem}.images") / name
+
+    def images(self, name: str) -> bytes | None:
+        """Return the content of the file ``name`` of a test set's images; None if it is missing or damaged."""
+        path = self.path_of_images(name)
+        content = path.read_bytes() if path.is_file() else b""
+        return content if name_of(content) == name else None
+
+
+def name_of(content: bytes) -> str:
+    """Return the name of a file of images, the SHA-256 of its ``content``."""
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,134 @@
+"""``holdout verify`` finds every damaged file of a finished search from which a number could come."""
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import draw_folder, small_search
+from support.commands import holdout_here, plain
+from support.finished_search import run_here
+from support.tampered import Copied
+
+from search.plan.runs import RunFolder
+from search.report.document import write_search_report
+
+HARMLESS = ("report.html", "README.md", "test_openings.jsonl.lock", ".driver.lock")
+"""Names of files from which no number is read: pages and locks."""
+
+Mutation = Callable[[bytes], bytes | None]
+MUTATIONS: dict[str, Mutation] = {
+    "emptied": lambda content: b"",
+    "truncated": lambda content: content[: len(content) * 2 // 3],
+    "a byte in the middle": lambda content: _flipped(content, len(content) // 2),
+    "a byte near the end": lambda content: _flipped(content, len(content) * 9 // 10),
+    "deleted": lambda content: None,
+}
+
+
+def _flipped(content: bytes, position: int) -> bytes:
+    return content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs folder of a small finished search, with every kind of file; tests must not change it."""
+    folder = tmp_path_factory.mktemp("mutations")
+    content = small_search(
+        draw_folder(folder / "images", classes=8, images=5),
+        training={"epochs": 2, "batch_size": 10, "images_per_class": 5, "image_size": 16},
+        losses=["pnp"],
+        search={"trials": 2},
+        selection={"finalists": 1, "seeds": 1},
+        final={"seeds": 1},
+    )
+    for search in run_here(folder / "runs", [content]):
+        search.close()
+    write_search_report(folder / "runs", ["small"])
+    return folder / "runs"
+
+
+def kind_of(path: Path, runs: Path) -> str:
+    """Return the kind of a file: its place, with one trial of each study and one opening."""
+    parts = path.relative_to(runs).parts
+    if "trials" in parts:
+        return "/".join(("trials", parts[2], path.name))
+    if "test" in parts:
+        return "/".join(("test", *parts[3:-1], "npz" if path.suffix == ".npz" and "@" in path.name else path.name))
+    return "/".join(("images",)) if parts[0] == "test_openings.images" else "/".join(parts)
+
+
+def contents(database: Path) -> list[str]:
+    """Return everything in a database; empty if it cannot be read."""
+    try:
+        with sqlite3.connect(database) as connection:
+            return [*connection.iterdump()]
+    except (sqlite3.Error, UnicodeDecodeError):
+        return []
+    finally:
+        connection.close()
+
+
+def test_every_mutation_is_found_or_harmless(finished: Path, tmp_path: Path) -> None:
+    kinds = {kind_of(path, finished): path for path in sorted(finished.rglob("*")) if path.is_file()}
+    assert {"trials/pnp@final/trial.json", "trials/pnp@confirm/best.safetensors", "small/study.db", "images"} <= {
+        *kinds
+    }
+    before = contents(finished / "small" / "study.db")
+    missed, harmless = [], set()
+    for kind, path in kinds.items():
+        for name, mutation in MUTATIONS.items():
+            shutil.rmtree(tmp_path / "runs", ignore_errors=True)
+            copied = Copied(finished, tmp_path / "runs")
+            changed, content = copied.runs / path.relative_to(finished), mutation(path.read_bytes() or b"x")
+            changed.unlink()
+            if content is not None:
+                changed.write_bytes(content)
+            same = path.name == "study.db" and contents(changed) == before  # in a part of the file that holds nothing
+            done = holdout_here("verify", "small", "--runs", copied.runs, code=(0, 1, 2))
+            if done.returncode == 0 and not same:
+                (harmless.add(path.name) if path.name in HARMLESS else missed.append(f"{kind}: {name}"))
+            assert "Traceback" not in done.stdout + plain(done.stderr)
+    assert missed == []
+    assert harmless <= {*HARMLESS}
+
+
+def test_a_search_whose_studies_are_lost_is_not_run_again(finished: Path, tmp_path: Path) -> None:
+    copied = Copied(finished, tmp_path / "runs")
+    database = copied.path / "study.db"
+    database.unlink()
+    said = plain(holdout_here("run", copied.path / "search.yaml", "--runs", copied.runs, code=2).stderr)
+    assert "small has selection.json and test.json, but the trials of small/pnp, small/pnp@final are missing" in said
+    assert f"restore {database} from a copy, or search under a new name" in said
+    assert not database.exists()
+    database.touch()
+    said = plain(holdout_here("run", copied.path / "search.yaml", "--runs", copied.runs, code=2).stderr)
+    assert "restore it from a copy" in said
+
+
+def test_scores_without_their_choice_are_not_chosen_again(finished: Path, tmp_path: Path) -> None:
+    copied = Copied(finished, tmp_path / "runs")
+    (copied.path / "selection.json").unlink()
+    said = plain(holdout_here("run", copied.path / "search.yaml", "--runs", copied.runs, code=2).stderr)
+    assert "small has scores in" in said
+    assert "selection.json is missing; restore it from a copy" in said
+
+
+def test_what_a_killed_driver_left_out_is_written(finished: Path, tmp_path: Path) -> None:
+    copied = Copied(finished, tmp_path / "runs")
+    folder = RunFolder(copied.runs, "small")
+    shutil.rmtree(folder.path / "models")
+    folder.report.unlink()
+    folder.summary.unlink()
+    dead, living = folder.path / ".selection.json.99999999-ab.draft", folder.path / ".report.html.1-ab.draft"
+    for draft in (dead, living):
+        draft.touch()
+    holdout_here("run", folder.config, "--runs", copied.runs)
+    assert folder.report.exists()
+    assert folder.summary.exists()
+    assert (folder.model("pnp") / "model.json").exists()
+    assert not dead.exists()
+    assert living.exists()
+    living.unlink()
+    holdout_here("verify", "small", "--runs", copied.runs)
