@@ -94,6 +94,13 @@ def test_targets_exist(page: Path) -> None:
     assert named <= targets, f"the Makefile has no {named - targets}"
 
 
+@each_page
+def test_named_tests_exist(page: Path) -> None:
+    for file, _, name in re.findall(r"`(tests/[\w/]+\.py)(::(\w+))?`", page.read_text()):
+        assert (ROOT / file).exists(), f"there is no {file}"
+        assert not name or f"def {name}(" in (ROOT / file).read_text(), f"{file} has no {name}"
+
+
 def test_every_command_has_its_line() -> None:
     page = DOCS / "commands.md"
     assert {command for command, _ in commands(page.read_text()) if command in COMMANDS} == set(COMMANDS)

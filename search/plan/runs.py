@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import yaml
 
 from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
-from search.trust import ADDRESSES, check_addresses, check_code, own_code
+from search.trust import ADDRESSES, check_addresses, check_code, own_code, started
 from trainables.data.split import ClassSplit
 from trainables.files import read_json, reading, remove_dead_drafts, write_json, write_text
 from trainables.mistakes import Mistakes, suggestion
@@ -177,11 +178,33 @@ def find_runs(runs: Path) -> list[RunFolder]:
     return [RunFolder(runs, path.parent.name) for path in sorted(runs.glob("*/search.yaml"))]
 
 
+RECORDS = (".json", ".yaml", ".npz", ".db", ".safetensors")
+"""Suffixes of files, which no folder has."""
+
+
+def refuse_odd_files(folder: RunFolder) -> None:
+    """Raise :class:`Mistakes` if a record of somebody else's search is no file but a link, pipe, device or folder.
+
+    It might lead to any file of the reader, or never end. The folder of the trainings may be a link to another disk.
+    """
+    if started(folder.path):
+        return
+    for place, folders, files in os.walk(folder.path):
+        if Path(place) == folder.path and "trials" in folders:
+            folders.remove("trials")
+        for path in (Path(place, name) for name in (*folders, *files)):
+            with suppress(FileNotFoundError):  # a draft
+                mode = path.lstat().st_mode
+                if not (stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and path.suffix not in RECORDS)):
+                    what = "a link, which is not followed" if stat.S_ISLNK(mode) else "not a regular file"
+                    raise Mistakes(f"{path} is {what}; put the file itself there.")
+
+
 def existing_run(runs: Path, name: str) -> RunFolder:
     """Return the stored search ``name``.
 
     Raises:
-        Mistakes: it does not exist.
+        Mistakes: it does not exist, or has records that are no files.
     """
     folder = RunFolder(runs, name)
     if not is_plain_name(name) or not folder.config.is_file():
@@ -190,6 +213,7 @@ def existing_run(runs: Path, name: str) -> RunFolder:
             f"There is no search {name!r} in {runs}{suggestion(name, there)}; "
             f"there is: {', '.join(there) or 'none yet'}. `holdout run` starts one."
         )
+    refuse_odd_files(folder)
     return folder
 
 

@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import Engine
 
 from search.config.tables import PRUNERS
-from search.plan.runs import RunFolder, existing_run, refuse_renamed, stored_config
+from search.plan.runs import RunFolder, existing_run, refuse_odd_files, refuse_renamed, stored_config
 from search.secrets import expand, without_password
 from search.stages import Stage, short_study_name, study_name
 from search.study import Pruner, Tally, read_storage, stored_attributes, stored_tally, stored_trials
@@ -38,6 +38,7 @@ class StoredSearch:
     @cached_property
     def config(self) -> Mapping[str, Any]:
         """The stored search file, with all defaults."""
+        refuse_odd_files(self.folder)
         content: Mapping[str, Any] = stored_config(self.folder)
         with reading(
             self.folder.config, f"restore it from a copy, or `holdout run` the file of {self.name} in another folder"

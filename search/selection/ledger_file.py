@@ -53,6 +53,8 @@ class LedgerFile:
     def _lines(self) -> list[dict[str, Any]]:
         if not self.path.exists():
             return []
+        if not self.path.is_file():
+            raise Mistakes(f"The ledger of test openings, {self.path}, is not a regular file; restore it.")
         lines = []
         for number, text in enumerate(self.path.read_bytes().splitlines(), start=1):
             try:

@@ -119,6 +119,7 @@ def test_looking_at_searches_loads_their_studies_and_no_more(runs: Path, argumen
 
 def test_a_finished_search_is_printed_without_what_trains(finished: tuple[Path, Path]) -> None:
     runs, file = finished
+    loaded("run", str(file), "--runs", str(runs))  # draws the report, which is absent
     assert not loaded("run", str(file), "--runs", str(runs)) & {*HEAVY} - {"scipy"}
 
 

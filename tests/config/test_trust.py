@@ -1,5 +1,6 @@
 """A stored search that somebody else wrote contacts and imports nothing that the user did not allow."""
 
+import os
 import shutil
 import sqlite3
 import sys
@@ -146,9 +147,20 @@ def test_a_configuration_of_another_form_is_a_sentence(stranger: Path, state: Pa
 def test_a_database_that_is_a_link_to_another_folder_is_not_followed(stranger: Path, tmp_path: Path) -> None:
     (stranger / "small" / "study.db").rename(tmp_path / "elsewhere.db")
     (stranger / "small" / "study.db").symlink_to(tmp_path / "elsewhere.db")
-    assert "search.storage of small is sqlite" in plain(
-        holdout_here("trials", "small", "--runs", stranger, code=2).stderr
-    )
+    refused = holdout_here("trials", "small", "--runs", stranger, code=2)
+    assert "study.db is a link, which is not followed" in plain(refused.stderr)
+
+
+@pytest.mark.parametrize("name", ["test.json", "summary.json", "study.db", "split.json"])
+@pytest.mark.parametrize("change", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_a_record_that_is_no_file_is_not_read(stranger: Path, name: str, change: Callable[[Path], object]) -> None:
+    """A pipe or /dev/zero would never end."""
+    path = stranger / "small" / name
+    path.unlink(missing_ok=True)
+    change(path)
+    for command in ("trials", "compare", "verify", "report"):
+        refused = holdout_here(command, "small", "--runs", stranger, code=2)
+        assert f"{name} is " in plain(refused.stderr)
 
 
 def test_a_search_that_the_user_started_needs_no_option(image_folder: Path, tmp_path: Path) -> None:

@@ -254,14 +254,16 @@ def test_the_command_registers_under_another_name_but_nobody_elses(
     search: OpenedSearch, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = search.plan.folder.runs
-    said = json.loads(holdout_here("register", "small", "--as", "shop", "--runs", runs, "--json").stdout)
+    said = json.loads(
+        holdout_here("register", "small", "--as", "shop", "--runs", runs, "--trust", "127.0.0.1", "--json").stdout
+    )
     assert said["name"] == "shop"
     assert {version.tags["holdout.loss"] for version in client.search_model_versions("name = 'shop'")} == set(LOSSES)
     assert client.get_registered_model("shop").aliases == {said["alias"]: said["versions"][said["best"]]}
     client.create_registered_model("theirs")
-    refused = holdout_here("register", "small", "--as", "theirs", "--runs", runs, code=2).stderr
+    refused = holdout_here("register", "small", "--as", "theirs", "--runs", runs, "--trust", "127.0.0.1", code=2).stderr
     assert "MLflow already has a registered model theirs" in " ".join(refused.split())
-    refused = holdout_here("register", "small", "--as", "a/b", "--runs", runs, code=2).stderr
+    refused = holdout_here("register", "small", "--as", "a/b", "--runs", runs, "--trust", "127.0.0.1", code=2).stderr
     assert "--as is 'a/b'" in refused
 
 

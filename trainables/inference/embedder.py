@@ -20,7 +20,7 @@ from torch.nn.functional import normalize
 
 from trainables.data.images import Unreadable, cannot_be_read
 from trainables.data.loading import Images, ImagesInMemory
-from trainables.files import DAMAGED, given_path
+from trainables.files import DAMAGED, given_path, regular
 from trainables.inference.images import ImageLike, decoded_batches, each_image, name_of
 from trainables.inference.model_files import (
     CARD,
@@ -242,8 +242,8 @@ def _device(asked: str | torch.device | None) -> torch.device:
 
 def _folder(path: AnyPath) -> tuple[dict[str, Tensor], Any, str]:
     try:
-        content = json.loads((path / DESCRIPTION).read_text())
-        weights = (path / WEIGHTS).read_bytes()
+        content = json.loads(regular(path / DESCRIPTION).read_text())
+        weights = regular(path / WEIGHTS).read_bytes()
         digest = hashlib.sha256(weights).hexdigest()
         tensors, _ = parsed_tensors(weights, path / WEIGHTS)
         card = (path / CARD).read_text() if (path / CARD).is_file() else ""

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from trainables.files import DAMAGED
+from trainables.files import DAMAGED, regular
 from trainables.mistakes import Mistakes
 from trainables.storage import AnyPath
 
@@ -76,7 +76,7 @@ def read_description(folder: AnyPath) -> IndexDescription:
     """
     path = folder / DESCRIPTION
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(regular(path).read_text())
     except OSError as error:
         raise Mistakes(
             f"{folder} is not an index: {DESCRIPTION} cannot be read there ({error.strerror or error}). Give a folder "

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.files import DAMAGED, given_path, write_json, write_whole
+from trainables.files import DAMAGED, given_path, regular, write_json, write_whole
 from trainables.inference.images import ImageLike
 from trainables.inference.index.description import (
     DESCRIPTION,
@@ -199,7 +199,7 @@ def refuse_other_model(folder: AnyPath, description: IndexDescription, model: Em
 
 def _read_vectors(folder: AnyPath) -> Any:
     try:
-        with (folder / VECTORS).open("rb") as file:
+        with regular(folder / VECTORS).open("rb") as file:
             return faiss().read_index(faiss().PyCallbackIOReader(file.read))
     except OSError as error:
         raise damaged(folder, f"{VECTORS}: {error.strerror or error}") from error
@@ -209,7 +209,7 @@ def _read_vectors(folder: AnyPath) -> Any:
 
 def _read_paths(folder: AnyPath) -> list[str]:
     try:
-        paths = json.loads((folder / PATHS).read_text())
+        paths = json.loads(regular(folder / PATHS).read_text())
     except (OSError, *DAMAGED) as error:
         raise damaged(folder, f"{PATHS}: {error}") from error
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
