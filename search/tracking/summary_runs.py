@@ -4,11 +4,13 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from search.tracking.described import DescribedData, DescribedSearch, SummaryRun
+from trainables.files import DAMAGED
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -184,11 +186,13 @@ def _column(kind: str, name: str) -> str:
 
 def _merged(name: str, view: Mapping[str, Any], before: str | None) -> str:
     """Return the view in MLflow's format, with the columns and the creation time of the view ``before``."""
-    stored = json.loads(before) if before else {}
-    there = json.loads(stored["state"])["selectedColumns"] if stored else []
+    there, created = [], int(time.time() * 1000)
+    with suppress(*DAMAGED):  # anybody may change a tag; a damaged view is made anew
+        stored = json.loads(before) if before else {}
+        there = [str(column) for column in json.loads(stored["state"])["selectedColumns"]]
+        created = int(stored["createdAt"])
     columns = list(dict.fromkeys((*there, *view["selectedColumns"])))
     columns.sort(key=lambda column: not column.startswith("metrics."))
-    created = stored.get("createdAt", int(time.time() * 1000))
     state = {
         **view,
         "selectedColumns": columns,

@@ -169,3 +169,17 @@ def test_two_searches_of_one_experiment_share_its_views(opened: Opened) -> None:
         )
     assert everything_in(searches[0]) == before
     assert set(runs_of(searches[0], "loss")) == {f"small-{loss}/{loss}" for loss in LOSSES}
+
+
+@pytest.mark.parametrize("damage", ["; rm -rf /", "[]", '{"state": "x"}', '{"state": "{}", "createdAt": {}}'])
+def test_a_damaged_view_is_made_anew(opened: Opened, damage: str) -> None:
+    """Anybody who may write to MLflow may change its tags."""
+    search = opened(losses=["pnp"], search={"trials": 1})
+    drive(search)
+    synchronise(recorded_outcome(search), make_projection(search.plan))
+    before = views_of(search)
+    client = MlflowClient(search.plan.folder.tracking)
+    (experiment,) = [entry for entry in client.search_experiments() if entry.name == "small"]
+    client.set_experiment_tag(experiment.experiment_id, "mlflow.sharedViewState.holdout-results", damage)
+    synchronise(recorded_outcome(search), make_projection(search.plan))
+    assert columns(views_of(search)["holdout-results"]) == columns(before["holdout-results"])
