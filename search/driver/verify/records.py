@@ -43,6 +43,8 @@ def differing(what: str, stored: Any, recomputed: Any) -> Iterator[str]:
     """Yield a sentence for each place at which two JSON values differ."""
     if isinstance(stored, Mapping) and isinstance(recomputed, Mapping):
         for key in dict.fromkeys((*stored, *recomputed)):
+            if stored.get(key) is None and recomputed.get(key) is None and (key in stored) != (key in recomputed):
+                yield f"{what} {key}: the key is {'stored' if key in stored else 'recomputed'} only."
             yield from differing(f"{what} {key}", stored.get(key), recomputed.get(key))
     elif _is_list(stored) and _is_list(recomputed) and len(stored) == len(recomputed):
         for position, pair in enumerate(zip(stored, recomputed, strict=True)):

@@ -430,6 +430,10 @@ FILES: dict[str, tuple[Change, str]] = {
         lambda c: c.json("summary.json", lambda s: s["losses"]["pnp"]["trials"].update(failed=0, pruned=0)),
         "summary.json losses pnp trials",
     ),
+    "a key without a value": (
+        lambda c: c.json("summary.json", lambda s: s["losses"]["pnp"].pop("audit")),
+        "audit: the key is recomputed only",
+    ),
     "the number of openings": (lambda c: c.json("summary.json", lambda s: s.update(test_opened=0)), "test_opened"),
     "a time": (lambda c: c.json("summary.json", lambda s: s["time"].update(wall_s=1.0)), "summary.json time wall_s"),
     "no summary": (lambda c: (c.path / "summary.json").unlink(), "summary.json: nothing is stored"),
