@@ -431,8 +431,8 @@ FILES: dict[str, tuple[Change, str]] = {
         "summary.json losses pnp trials",
     ),
     "a key without a value": (
-        lambda c: c.json("summary.json", lambda s: s["losses"]["pnp"].pop("audit")),
-        "audit: the key is recomputed only",
+        lambda c: c.json("summary.json", lambda s: s["losses"]["pnp"].pop("other_splits")),
+        "other_splits: the key is recomputed only",
     ),
     "the number of openings": (lambda c: c.json("summary.json", lambda s: s.update(test_opened=0)), "test_opened"),
     "a time": (lambda c: c.json("summary.json", lambda s: s["time"].update(wall_s=1.0)), "summary.json time wall_s"),
