@@ -1,6 +1,7 @@
 """Files on local disks and in object stores, written completely or not at all."""
 
 import errno
+import hashlib
 import io
 import json
 import os
@@ -78,6 +79,11 @@ def regular(path: AnyPath) -> AnyPath:
     if isinstance(path, Path) and path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     return path
+
+
+def json_digest(content: Any) -> str:
+    """Return the SHA-256 (hex) of ``content`` as JSON, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def read_json(path: AnyPath) -> Any:

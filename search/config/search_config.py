@@ -1,6 +1,5 @@
 """The search file as a whole, and the entries that may change while a search is running."""
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -33,6 +32,7 @@ from search.config.sections import (
 from search.config.validation import Validation, validate
 from search.stages import Stage
 from spaces.space import Value
+from trainables.files import json_digest
 from trainables.losses import LossPart
 from trainables.metrics import all_metrics, metric_name
 from trainables.mistakes import Mistakes, raise_if_any
@@ -198,7 +198,7 @@ def settled(config: SearchConfig) -> dict[str, Any]:
 
 def settled_digest(config: SearchConfig) -> str:
     """Return the SHA-256 of all entries of a search file that may not change."""
-    return hashlib.sha256(json.dumps(settled(config), sort_keys=True).encode()).hexdigest()
+    return json_digest(settled(config))
 
 
 def settled_entries(config: SearchConfig) -> dict[str, Value]:

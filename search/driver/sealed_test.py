@@ -1,7 +1,6 @@
 """The test stage, which scores the chosen models on the held-out classes once, and the image checks that precede it."""
 
 import hashlib
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +24,7 @@ from search.selection import ImageSet, Ledger, Opening, Scoring, SealedTest, Sel
 from search.stages import Stage, short_study_name, study_name
 from trainables.data import Dataset
 from trainables.data.store.spec import StoreSpec
-from trainables.files import read_json, write_json, write_whole
+from trainables.files import json_digest, read_json, write_json, write_whole
 from trainables.mistakes import Mistakes, listed, raise_if_any
 from trainables.spec import TrialSpec
 
@@ -296,7 +295,7 @@ def trained_digests(search: OpenedSearch, selection: Selection) -> dict[str, str
 def scores_digest(record: Mapping[str, Any]) -> str:
     """Return the SHA-256 of the record of an opening, without its own ``digest``."""
     content = {key: value for key, value in record.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return json_digest(content)
 
 
 # Checks of the images when a search starts

@@ -17,7 +17,7 @@ from typing import Any
 
 import filelock
 
-from trainables.files import DAMAGED, remove_drafts, write_whole
+from trainables.files import DAMAGED, json_digest, remove_drafts, write_whole
 from trainables.mistakes import Mistakes
 from trainables.storage import full_disk_errors
 
@@ -28,11 +28,6 @@ CHAIN = ("previous", "sha256")
 """The keys of a line that chain it: the digest of the line before (null in the first), and its own."""
 
 FIXES = "restore the file from a copy, or move it away: what the other ledger has is copied to a new one"
-
-
-def digest_of(content: Entry) -> str:
-    """Return the SHA-256 of ``content`` as JSON."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -74,13 +69,13 @@ class LedgerFile:
             Mistakes: a line is damaged.
         """
         contents = [{key: value for key, value in line.items() if key not in CHAIN} for line in self._lines()]
-        return {digest_of(content): content for content in contents}
+        return {json_digest(content): content for content in contents}
 
     def broken_links(self) -> Iterator[str]:
         """Yield a sentence for each line that is not the one that was written after the line before it."""
         before = None
         for number, line in enumerate(self._lines(), start=1):
-            if line["sha256"] != digest_of({key: value for key, value in line.items() if key != "sha256"}):
+            if line["sha256"] != json_digest({key: value for key, value in line.items() if key != "sha256"}):
                 yield f"Line {number} of the ledger of test openings, {self.path}, was changed; {FIXES}."
             if line["previous"] != before:
                 yield (
@@ -104,7 +99,7 @@ class LedgerFile:
         text = ""
         for entry in entries:
             line = {**entry, "previous": before}
-            before = digest_of(line)
+            before = json_digest(line)
             text += json.dumps({**line, "sha256": before}) + "\n"
         with full_disk_errors(self.path), self.path.open("ab", buffering=0) as file:
             end = file.tell()

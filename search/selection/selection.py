@@ -1,6 +1,5 @@
 """The frozen selection, the tables it declares, and the sealed test set."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +15,7 @@ from search.stages import Role
 from trainables.data.dataset import Dataset
 from trainables.data.split import ClassSplit
 from trainables.data.store.spec import StoreSpec
-from trainables.files import reading, write_json
+from trainables.files import json_digest, reading, write_json
 from trainables.mistakes import Mistakes
 
 # The exported model of a loss, determined before the test is opened.
@@ -95,7 +94,7 @@ class Selection:
     @property
     def digest(self) -> str:
         """The SHA-256 of the whole selection."""
-        return hashlib.sha256(json.dumps(self._content(), sort_keys=True).encode()).hexdigest()
+        return json_digest(self._content())
 
     def _content(self) -> dict[str, Any]:
         return {**asdict(self), "family": self.family.to_json()}
@@ -169,7 +168,7 @@ def study_digest(trials: Sequence[FrozenTrial]) -> str:
         ]
         for trial in trials
     ]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return json_digest(content)
 
 
 REPAIR = "Repair them before the test: it refuses images that cannot be decoded, and no stage before it reads them."

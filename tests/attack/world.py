@@ -121,7 +121,7 @@ class World:
             "HOME": str(folder),
         }
 
-    def _serve(self, handler: "type[_Counting] | type[_Dashboard]") -> int:
+    def _serve(self, handler: "type[_Quiet]") -> int:
         """Serve in another process, until :meth:`end`; return the port."""
         server = HTTPServer(("127.0.0.1", 0), handler)
         if (child := os.fork()) == 0:
@@ -153,24 +153,26 @@ class World:
         (trials / "precious.txt").write_text("years of work")
 
 
-class _Counting(BaseHTTPRequestHandler):
-    """Counts connections, whatever they send."""
+class _Quiet(BaseHTTPRequestHandler):
+    """A handler that prints nothing; ``log`` is a file for what it counts."""
 
     log = Path()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Print nothing."""
+
+
+class _Counting(_Quiet):
+    """Counts connections, whatever they send."""
 
     def setup(self) -> None:
         with self.log.open("ab") as log:
             log.write(b"x")
         super().setup()
 
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
 
-
-class _Dashboard(BaseHTTPRequestHandler):
+class _Dashboard(_Quiet):
     """A cluster's dashboard whose answers an attacker writes: the path begins with them as JSON in hexadecimal."""
-
-    log = Path()
 
     def do_GET(self) -> None:
         _, written, rest = self.path.split("/", 2)
@@ -182,9 +184,6 @@ class _Dashboard(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     do_POST = do_DELETE = do_GET
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
 
 
 def free_of_threads() -> bool:

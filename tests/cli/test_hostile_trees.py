@@ -505,7 +505,7 @@ def test_a_very_large_image_is_no_mistake_and_pillow_does_not_talk_into_it(tmp_p
     size = (10_000).to_bytes(4, "big")
     content = (root / "class-00" / "00.png").read_bytes()
     header = b"IHDR" + size + size + content[24:29]
-    text = b"tEXtComment\0" + b"x" * 20_000  # of fewer bytes, so many pixels would be refused
+    text = b"tEXtComment\0" + b"x" * 20_000  # a smaller file with as many pixels is refused
     chunk = (len(text) - 4).to_bytes(4, "big") + text + zlib.crc32(text).to_bytes(4, "big")
     large = content[:12] + header + zlib.crc32(header).to_bytes(4, "big") + chunk + content[33:]
     (root / "class-00" / "00.png").write_bytes(large)
