@@ -1,7 +1,7 @@
 """The pipeline that runs the stages of one or more searches side by side: noise, search, select, test."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
@@ -96,6 +96,7 @@ def run_stages(
         if is_new:
             engine, concurrent = _engine_ready(plans, console, phases, stack)
             plans = [with_training_images(plan) for plan in plans]
+        killed = {plan.config.name for plan in plans if plan.folder.was_killed()}
         stack.enter_context(hold(plans))
         for plan in plans:
             plan.folder.remove_drafts()
@@ -113,7 +114,7 @@ def run_stages(
         if not left:
             with phase(console, "Reading the result …"):
                 outcomes = [recorded_outcome(search) for search in searches]
-            _write_missing(outcomes, console, opener)
+            _write_missing(outcomes, console, opener, killed)
             return outcomes
         if not is_new:
             engine, concurrent = _engine_ready(plans, console, phases, stack)
@@ -190,19 +191,25 @@ def _carry_out(
         _synchronised(outcome, projections[outcome.search.name]) if in_step else behind(outcome.search.name)
         for outcome in outcomes
     ]
-    for sentence in dict.fromkeys(said):  # the searches of a campaign share a page
-        console.print(sentence, style="dim", highlight=False, markup=False, soft_wrap=True)
+    _say_once(said, console)
     return outcomes
 
 
-def _write_missing(outcomes: Sequence[Outcome], console: Console, opener: str) -> None:
-    """Write the models and the report of finished searches whose driver was killed before it wrote them."""
+def _write_missing(outcomes: Sequence[Outcome], console: Console, opener: str, killed: Set[str]) -> None:
+    """Write what finished searches lack whose driver was killed: the models, the report and their MLflow runs."""
     for outcome in outcomes:
         folder = outcome.search.plan.folder
         if not all((folder.model(loss) / DESCRIPTION).exists() for loss in outcome.search.config.loss_names):
             _write_models(outcome)
     if not outcomes[0].search.plan.folder.report.exists():
         _draw_report(outcomes, console, opener)
+    behind_studies = [outcome for outcome in outcomes if outcome.search.name in killed]
+    _say_once([_synchronised(outcome, make_projection(outcome.search.plan)) for outcome in behind_studies], console)
+
+
+def _say_once(sentences: Sequence[str], console: Console) -> None:
+    for sentence in dict.fromkeys(sentences):  # the searches of a campaign share a page
+        console.print(sentence, style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
 def _draw_report(outcomes: Sequence[Outcome], console: Console, opener: str) -> None:

@@ -137,6 +137,10 @@ class RunFolder:
                 return self._holder.read_text(errors="replace").strip()
             return "another process"
 
+    def was_killed(self) -> bool:
+        """Return whether the last process that ran the search was killed; one that runs it now counts as well."""
+        return self._holder.exists()
+
     @contextmanager
     def only_driver(self) -> Iterator[None]:
         """Hold an exclusive lock on the search. The folder is removed again if nothing is written meanwhile.

@@ -9,6 +9,7 @@ import pytest
 from conftest import draw_folder, small_search
 from support.commands import holdout_here, plain
 from support.finished_search import run_here
+from support.mlflow_rows import assert_mlflow_equals_the_studies
 from support.tampered import Copied
 
 from search.plan.runs import RunFolder
@@ -132,3 +133,12 @@ def test_what_a_killed_driver_left_out_is_written(finished: Path, tmp_path: Path
     assert living.exists()
     living.unlink()
     holdout_here("verify", "small", "--runs", copied.runs)
+
+
+def test_mlflow_lacks_nothing_after_a_driver_was_killed_at_its_end(finished: Path, tmp_path: Path) -> None:
+    copied = Copied(finished, tmp_path / "runs")
+    (copied.runs / "mlflow.db").unlink(missing_ok=True)
+    (copied.path / ".driver").write_text("process 1 on another-host\n")
+    holdout_here("run", copied.path / "search.yaml", "--runs", copied.runs)
+    assert not (copied.path / ".driver").exists()
+    assert_mlflow_equals_the_studies(copied.runs, "small", ("pnp",))
