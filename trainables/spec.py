@@ -50,6 +50,7 @@ class TrialSpec:
             ``training`` and ``metrics``, are imported by the worker that trains.
         images: the images of the training half.
         train_classes: the classes to learn from, every ``merge`` consecutive ones as one.
+        label_noise: the part of their images that is learned under a wrong class, drawn with ``noise_seed``.
         validation_classes: the classes that score each epoch; none in a final training on all classes.
         metrics: what to score.
         objective: the metric to maximise; the first epoch with its maximum is the best.
@@ -71,6 +72,8 @@ class TrialSpec:
     seed: int
     directory: str
     merge: int = 1
+    label_noise: float = 0.0
+    noise_seed: int = 0
     folds: tuple[tuple[str, ...], ...] = ()
     gallery_seed: int | None = None
     origin: Mapping[str, Any] = field(default_factory=dict)

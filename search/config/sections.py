@@ -87,7 +87,8 @@ class DatasetSection(ConfigSection):
 class SplitSection(ConfigSection):
     """The validation classes: a fixed part of the training classes, or with ``folds`` each part in turn.
 
-    Every ``merge`` consecutive training classes are learned as one. At most ``allow_overlap`` test images may be images
+    Every ``merge`` consecutive training classes are learned as one, and the part ``label_noise`` of the training images
+    under a wrong class. At most ``allow_overlap`` test images may be images
     of the training half, too.
     """
 
@@ -95,6 +96,7 @@ class SplitSection(ConfigSection):
     seed: int = 0
     folds: int | None = Field(default=None, ge=2)
     merge: int | None = Field(default=None, ge=2)
+    label_noise: float = Field(default=0.0, ge=0, lt=1)
     allow_overlap: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")

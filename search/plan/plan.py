@@ -122,6 +122,8 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         train_classes=(*split.train, *split.validation) if on_all else split.train,
         validation_classes=() if on_all else split.validation,
         merge=split.merge,
+        label_noise=split.label_noise,
+        noise_seed=split.seed,
         folds=() if on_all else split.folds,
         metrics=plan.metrics,
         objective=config.search.objective,

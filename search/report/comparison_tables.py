@@ -209,9 +209,10 @@ def split_sentence(comparison: Comparison) -> str:
     """Return the numbers of training, validation and test classes, and the openings of the test classes."""
     split = comparison.split
     merged = f" (every {split.merge} as one)" if split.merge > 1 else ""
+    noise = f" with {split.label_noise:.0%} wrong labels" if split.label_noise else ""
     validate = f" and validate in {split.folds} folds" if split.folds else f", {split.validation_classes} validate"
     among = " among half of the training images too" if split.training_half else ""
-    classes = f"{split.train_classes} classes train{merged}{validate}{among}, {split.test_classes} test"
+    classes = f"{split.train_classes} classes train{merged}{noise}{validate}{among}, {split.test_classes} test"
     return f"split {split.digest[:12]}: {classes}; {comparison.openings}"
 
 

@@ -285,6 +285,7 @@ class SplitSummary(Result):
         test_classes: number of test classes.
         folds: number of folds of a cross-validation; None without one.
         merge: number of consecutive classes that are learned as one.
+        label_noise: the part of the training images that is learned under a wrong class.
     """
 
     digest: str
@@ -295,6 +296,7 @@ class SplitSummary(Result):
     test_classes: int
     folds: int | None
     merge: int
+    label_noise: float
 
     @property
     def luck(self) -> str | None:

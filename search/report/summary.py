@@ -105,6 +105,7 @@ def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
             test_classes=len(split.test),
             folds=len(split.folds) or None,
             merge=split.merge,
+            label_noise=split.label_noise,
         ),
         objective=config.objective,
         noise=noise_summary(search.plan, trials[config.noise_loss][Stage.NOISE]),

@@ -147,6 +147,8 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"split": {"folds": 5}}, "split.folds is 5 and the training half has 8 classes"),
     ({"split": {"folds": 4, "ratio": 0.8}}, "split: folds is 4 and ratio 0.8; each fold validates on its own part"),
     ({"split": {"merge": 1}}, "split.merge: "),
+    ({"split": {"label_noise": 1.0}}, "split.label_noise: "),
+    ({"split": {"label_noise": -0.1}}, "split.label_noise: "),
     ({"selection": {"splits": 3}}, "selection: splits is 3 and seeds 2; the trainings of a finalist validate on the"),
     (
         {"selection": {"splits": 2}, "split": {"folds": 4}},

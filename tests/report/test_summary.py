@@ -45,6 +45,7 @@ KEYS: dict[str, Any] = {
         "test_classes",
         "folds",
         "merge",
+        "label_noise",
     ),
     "objective": None,
     "noise": {

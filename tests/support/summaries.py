@@ -16,6 +16,7 @@ SPLIT = SplitSummary(
     test_classes=30,
     folds=None,
     merge=1,
+    label_noise=0.0,
 )
 NO_TIME = TimeSummary(wall_s=0.0, startup_s=0.0, search_wall_s=0.0, trial_work_s=0.0, slots=1)
 

@@ -7,6 +7,9 @@ validates once.
 
 With ``merge``, every m consecutive training classes are learned as one class with several centres; Li et al. (PNP,
 Tables 6 and 7) merge three. Validation and test keep their own classes.
+
+With ``label_noise``, a part of the training images is learned under a wrong class (symmetric noise, as in van Rooyen et
+al., 2015); PNP claims to be robust to wrong annotations. Validation and test keep the true labels.
 """
 
 import hashlib
@@ -33,8 +36,9 @@ class ClassSplit:
 
     ``identity`` identifies the data set, and ``ratio`` is the part of the training half that trains at once. With
     ``folds``, ``train`` is the whole training half and ``validation`` is empty; each fold lists the classes that
-    validate while the others train. Every ``merge`` consecutive training classes are learned as one. ``images`` is the
-    digest of the images of the training half, None until they are decoded.
+    validate while the others train. Every ``merge`` consecutive training classes are learned as one, and the part
+    ``label_noise`` of the training images under a wrong class. ``images`` is the digest of the images of the training
+    half, None until they are decoded.
     """
 
     train: tuple[str, ...]
@@ -45,6 +49,7 @@ class ClassSplit:
     identity: str
     folds: tuple[tuple[str, ...], ...] = ()
     merge: int = 1
+    label_noise: float = 0.0
     images: str | None = None
 
     @property
@@ -69,6 +74,7 @@ class ClassSplit:
             "test": list(self.test),
             **({"folds": [list(fold) for fold in self.folds]} if self.folds else {}),
             **({"merge": self.merge} if self.merge > 1 else {}),
+            **({"label_noise": self.label_noise} if self.label_noise else {}),
             **({"images": self.images} if self.images else {}),
         }
 
@@ -107,6 +113,7 @@ class ClassSplit:
                 identity=content["identity"],
                 folds=tuple(map(tuple, content.get("folds", ()))),
                 merge=content.get("merge", 1),
+                label_noise=float(content.get("label_noise", 0)),
                 images=content.get("images"),
             )
             expected = content["digest"]
@@ -139,6 +146,7 @@ def make_split(
     seed: int,
     folds: int | None = None,
     merge: int | None = None,
+    label_noise: float = 0.0,
 ) -> ClassSplit:
     """Split ``class_names``, given in the data set's own order.
 
@@ -171,6 +179,7 @@ def make_split(
         identity=dataset_identity,
         folds=in_order if folds else (),
         merge=merge or 1,
+        label_noise=label_noise,
     )
     _refuse_too_few(split)
     return split
@@ -270,3 +279,30 @@ def merged_sizes(class_sizes: Sequence[int], merge: int) -> list[int]:
     [11, 15, 9]
     """
     return [sum(class_sizes[start : start + merge]) for start in range(0, len(class_sizes), merge)]
+
+
+def noisy_labels(labels: Sequence[int], keys: Sequence[str], *, rate: float, seed: int) -> list[int]:
+    """Replace the labels of some images by other labels, all equally likely.
+
+    An image's label is replaced if the first eight bytes of SHA-256 of ``label noise:seed:key``, divided by 2⁶⁴, are
+    less than ``rate``. So the images are the same in each fold, and those of a lower rate are among those of a higher.
+
+    Args:
+        labels: the label of each image, in 0 … C−1, all of which occur.
+        keys: the key of each image.
+        rate: the expected part of the labels to replace.
+        seed: the seed of the split.
+
+    >>> noisy_labels([0, 0, 1, 1, 2, 2], "abcdef", rate=0.5, seed=0)
+    [2, 2, 0, 2, 2, 1]
+    """
+    if not rate:
+        return [*labels]
+    classes, threshold = len(set(labels)), rate * 2**64
+    noisy = []
+    for label, key in zip(labels, keys, strict=True):
+        digest = hashlib.sha256(f"label noise:{seed}:{key}".encode()).digest()
+        if int.from_bytes(digest[:8], "big") < threshold:
+            label = (label + 1 + int.from_bytes(digest[8:16], "big") % (classes - 1)) % classes
+        noisy.append(label)
+    return noisy

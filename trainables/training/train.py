@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import MultiStepLR
 
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.loading import load, prefetched
-from trainables.data.split import merged_labels
+from trainables.data.split import merged_labels, noisy_labels
 from trainables.data.store.spec import StoreSpec, opened_store
 from trainables.data.store.view import Store, StoreView, on_device, superclasses_for, training_half
 from trainables.files import as_path, write_json
@@ -79,7 +79,7 @@ class Training:
 
         store = on_device(_opened(spec.images), device)
         self.train_view = store.subset(spec.train_classes)
-        self.labels_N = merged_labels(torch.as_tensor(self.train_view.labels_N), spec.merge)
+        self.labels_N = self._learned_labels()
         self._validation_view = store.subset(spec.validation_classes) if spec.validation_classes else None
         self._superclasses_N = None
         if self._validation_view is not None:
@@ -104,6 +104,11 @@ class Training:
         self._best = -math.inf
         self.records: list[EpochRecord] = []
         self._resume()
+
+    def _learned_labels(self) -> Tensor:
+        labels_N = merged_labels(torch.as_tensor(self.train_view.labels_N), self.spec.merge)
+        noise, seed = self.spec.label_noise, self.spec.noise_seed
+        return torch.tensor(noisy_labels(labels_N.tolist(), self.train_view.image_keys, rate=noise, seed=seed))
 
     def _make_loss(self) -> Loss:
         return LOSSES[self.spec.loss](

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError as OutOfTime
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from search.config.search_config import SearchConfig
 from search.config.validation import Findings
 from trainables.data import Dataset
 from trainables.data.batch_samplers import batch_problems
-from trainables.data.split import ClassSplit, check_images, make_split, merged_sizes
+from trainables.data.split import ClassSplit, check_images, make_split, merged_sizes, noisy_labels
 from trainables.metrics import largest_k
 from trainables.metrics.table import is_retrieval, split_subset, superclass_metrics
 from trainables.mistakes import Mistakes, listed, raise_if_any
@@ -58,6 +59,7 @@ def _split(config: SearchConfig, further: int = 0) -> SplitClasses:
             seed=config.split.seed + further,
             folds=config.split.folds,
             merge=config.split.merge,
+            label_noise=config.split.label_noise,
         )
     except ValueError:
         raise
@@ -86,11 +88,22 @@ def _batch_mistakes(config: SearchConfig, data: SplitClasses) -> Iterator[str]:
         key = "training" if _batches(config.training_of(loss)) == _batches(config.training) else f"{BY_LOSS}.{loss}"
         keys.setdefault(_batches(config.training_of(loss)), key)
     for train, _ in data.split.divisions:
-        sizes = merged_sizes([len(data.classes[name]) for name in train], data.split.merge)
+        sizes = _learned_sizes(data, train)
         for (sampler, batch_size, images_per_class), key in keys.items():
             yield from (
                 f"{key}: {sentence}" for sentence in batch_problems(sampler, sizes, batch_size, images_per_class)
             )
+
+
+def _learned_sizes(data: SplitClasses, train: Sequence[str]) -> list[int]:
+    """Return the number of images in each class as it is learned: merged, and with its wrong labels."""
+    split = data.split
+    sizes = merged_sizes([len(data.classes[name]) for name in train], split.merge)
+    if not split.label_noise:
+        return sizes
+    labels = [label for label, size in enumerate(sizes) for _ in range(size)]
+    keys = [key for name in train for key in data.classes[name]]
+    return [*Counter(noisy_labels(labels, keys, rate=split.label_noise, seed=split.seed)).values()]
 
 
 def _batches(training: TrainingConfig) -> tuple[str, int, int]:

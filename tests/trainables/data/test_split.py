@@ -6,11 +6,12 @@ import json
 from fractions import Fraction
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from trainables.data.split import ClassSplit, check_images, make_split, merged_labels, merged_sizes
+from trainables.data.split import ClassSplit, check_images, make_split, merged_labels, merged_sizes, noisy_labels
 from trainables.mistakes import Mistakes
 
 NAMES = [f"class {number}" for number in range(200)]
@@ -177,3 +178,43 @@ def test_every_class_needs_an_image_and_every_part_something_to_find() -> None:
     folded = make_split("data", NAMES, None, ratio=0.9, seed=0, folds=5)
     with pytest.raises(Mistakes, match="None of the 20 validation classes has 2 images"):
         check_images(folded, classes | dict.fromkeys(folded.folds[3], ("a",)))
+
+
+def test_label_noise_is_symmetric() -> None:
+    """Of 20 classes of 500 images a third is wrong, by no more than five standard deviations in any class or pair."""
+    labels = np.repeat(np.arange(20), 500)
+    keys = [f"{label}/{number}" for number, label in enumerate(labels)]
+    noisy = np.array(noisy_labels(labels.tolist(), keys, rate=1 / 3, seed=0))
+    confusion = np.zeros((20, 20))
+    np.add.at(confusion, (labels, noisy), 1)
+    right, wrong = 500 * 2 / 3, 500 / 3 / 19
+    assert np.abs(np.diag(confusion) - right).max() < 5 * np.sqrt(right / 3)
+    assert np.abs(confusion[~np.eye(20, dtype=bool)] - wrong).max() < 5 * np.sqrt(wrong)
+
+
+def test_the_images_of_a_lower_rate_are_wrong_at_a_higher_one() -> None:
+    labels, keys = [0, 1, 2, 3] * 50, [str(number) for number in range(200)]
+    wrong = [
+        {
+            key
+            for key, before, after in zip(keys, labels, noisy_labels(labels, keys, rate=rate, seed=3))
+            if before != after
+        }
+        for rate in (0.0, 0.2, 0.5, 0.9)
+    ]
+    assert not wrong[0]
+    assert wrong[1] < wrong[2] < wrong[3]
+    other = {
+        key for key, label, noisy in zip(keys, labels, noisy_labels(labels, keys, rate=0.2, seed=4)) if label != noisy
+    }
+    assert other != wrong[1]
+
+
+def test_label_noise_is_recorded_in_the_split() -> None:
+    clean = make_split("data", NAMES[:20], None, ratio=0.8, seed=0)
+    noisy = make_split("data", NAMES[:20], None, ratio=0.8, seed=0, label_noise=0.2)
+    assert noisy.to_json()["label_noise"] == 0.2
+    assert "label_noise" not in clean.to_json()
+    assert clean.digest != noisy.digest
+    assert clean.test_digest == noisy.test_digest
+    assert ClassSplit.from_json(json.loads(json.dumps(noisy.to_json()))) == noisy

@@ -156,6 +156,8 @@ SHARED: dict[str, dict[str, Any]] = {
     "the batches": {"training": {"batch_size": 10}},
     "the optimiser": {"training": {"optimizer": "adam"}},
     "merged classes": {"merge": 2},
+    "wrong labels": {"label_noise": 0.2},
+    "which labels are wrong": {"noise_seed": 1},
 }
 
 

@@ -9,6 +9,7 @@ import torch
 from conftest import draw_folder
 
 from trainables.data.sets.folders import Folder
+from trainables.data.split import noisy_labels
 from trainables.data.store.spec import StoreSpec
 from trainables.data.store.view import training_half
 from trainables.inference.model_files import read_network, read_tensors
@@ -211,6 +212,17 @@ def test_merged_classes_are_learned_as_one(spec: TrialSpec, validates: bool) -> 
         record = training.run_epoch()
     assert bool(record["metrics"]) == validates
     assert replace(spec, merge=2).digest != spec.digest
+
+
+def test_wrong_labels_are_learned_and_not_scored(spec: TrialSpec) -> None:
+    """A third of the labels is wrong: the training of the same images is another one, its validation is not."""
+    noisy = replace(trained(spec, epochs=1, batch_size=10), label_noise=1 / 3, noise_seed=2)
+    training, clean = Training(noisy, CPU), Training(trained(spec, epochs=1, batch_size=10), CPU)
+    expected = noisy_labels(clean.labels_N.tolist(), clean.train_view.image_keys, rate=1 / 3, seed=2)
+    assert training.labels_N.tolist() == expected
+    assert 0 < (training.labels_N != clean.labels_N).float().mean() < 2 / 3
+    assert torch.equal(training._validation_view.labels_N, clean._validation_view.labels_N)
+    assert noisy.digest != replace(noisy, noise_seed=3).digest != spec.digest
 
 
 def test_a_loss_that_is_not_finite_ends_the_training(spec: TrialSpec) -> None:

@@ -65,6 +65,8 @@ def stack_key(spec: TrialSpec) -> Hashable | None:
         spec.train_classes,
         spec.validation_classes,
         spec.merge,
+        spec.label_noise,
+        spec.noise_seed,
         spec.gallery_seed,
     )
 
