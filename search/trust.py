@@ -26,8 +26,8 @@ STORAGE, TRACKING, CHECKPOINTS = "search.storage", "tracking.uri", "checkpoints.
 ADDRESSES = (STORAGE, TRACKING, CHECKPOINTS)
 """The keys of a search file that hold addresses."""
 
-INDEX_MODEL = "model"
-"""The key of an index's description that holds the address of its model."""
+INDEX_MODEL, CAMPAIGN_RECIPE = "model", "recipe"
+"""The key of an index's description that holds the address of its model, and a campaign file's of its recipe's path."""
 
 
 # The user's own folders.
@@ -138,6 +138,11 @@ def remember(folder: Path, content: Mapping[str, Any]) -> None:
 def remember_index(folder: AnyPath, model: str) -> None:
     """Record that this user makes the index in ``folder`` with the model at ``model``; a failure is a warning."""
     _write_record(folder, {INDEX_MODEL: model}, (), "`holdout query` will ask for --model")
+
+
+def remember_campaign(folder: Path, recipe: str) -> None:
+    """Record that this user starts the campaign in ``folder`` with the recipe; a failure is a warning."""
+    _write_record(folder, {CAMPAIGN_RECIPE: recipe}, (), "commands that read it will not open its recipe")
 
 
 def _write_record(folder: AnyPath, addresses: Mapping[str, str], code: Iterable[str], otherwise: str) -> None:
@@ -264,6 +269,20 @@ def check_model(folder: AnyPath, address: str) -> None:
         raise Mistakes(
             f"The index {folder} names the model {without_password(address)}, which is not loaded: you did not make "
             "this index here; if you trust it, add --model with the address of the model."
+        )
+
+
+def check_recipe(folder: Path, recipe: str) -> None:
+    """Check that the file at the path ``recipe``, which the campaign in ``folder`` names, may be opened.
+
+    Raises:
+        Mistakes: this user did not start the campaign.
+    """
+    known = started(folder)
+    if known is None or known.addresses.get(CAMPAIGN_RECIPE) != recipe:
+        raise Mistakes(
+            f"recipe of {folder.name} is the file {recipe}, which is not opened: you did not start this campaign here; "
+            "copy its sections into base in campaign.yaml, and remove recipe."
         )
 
 
