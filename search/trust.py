@@ -1,7 +1,7 @@
-"""Trust in stored searches: the hosts that may be contacted, and the code that may be imported, to read one.
+"""Trust in stored searches and indexes: what may be contacted and imported to read one.
 
-Somebody else's search file may name any host, variable, file and module. So a stored search is read without contacting
-or importing any of them, unless this user started it here, or allowed it.
+Somebody else's search file may name any host, variable, file and module, and somebody else's index any model. So they
+are read without contacting or importing any of them, unless this user made them here, or allowed it.
 """
 
 import hashlib
@@ -18,12 +18,16 @@ from search.secrets import without_password
 from trainables.files import DAMAGED, write_json
 from trainables.mistakes import Mistakes, listed
 from trainables.parts import is_import_path
+from trainables.storage import AnyPath
 
 logger = logging.getLogger(__name__)
 
 STORAGE, TRACKING, CHECKPOINTS = "search.storage", "tracking.uri", "checkpoints.storage_path"
 ADDRESSES = (STORAGE, TRACKING, CHECKPOINTS)
 """The keys of a search file that hold addresses."""
+
+INDEX_MODEL, CAMPAIGN_RECIPE = "model", "recipe"
+"""The key of an index's description that holds the address of its model, and a campaign file's of its recipe's path."""
 
 
 # The user's own folders.
@@ -104,7 +108,8 @@ def _texts(content: Any) -> Iterator[str]:
             yield from _texts(entry)
 
 
-# The searches that this user started: a file each in the state folder, which no runs folder can change.
+# The searches that this user started, and the indexes that this user made: a file each in the state folder, which no
+# runs folder can change.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,21 +120,41 @@ class Started:
     code: frozenset[str]
 
 
-def _record_of(folder: Path) -> Path:
-    return state_folder() / "searches" / f"{hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()}.json"
+def _record_of(folder: AnyPath) -> Path:
+    return state_folder() / "searches" / f"{hashlib.sha256(os.fsencode(str(folder.resolve()))).hexdigest()}.json"
 
 
 def remember(folder: Path, content: Mapping[str, Any]) -> None:
     """Record that this user starts the search in ``folder``, whose file is ``content``; a failure is a warning."""
-    record = {"folder": str(folder.resolve()), "addresses": addresses_in(content), "code": sorted(own_code(content))}
+    _write_record(
+        folder,
+        addresses_in(content),
+        own_code(content),
+        "commands that read it will ask for --trust if its records are on another host, and for --trust-code if it has "
+        "user-defined parts",
+    )
+
+
+def remember_index(folder: AnyPath, model: str) -> None:
+    """Record that this user makes the index in ``folder`` with the model at ``model``; a failure is a warning."""
+    _write_record(folder, {INDEX_MODEL: model}, (), "`holdout query` will ask for --model")
+
+
+def remember_campaign(folder: Path, recipe: str) -> None:
+    """Record that this user starts the campaign in ``folder`` with the recipe; a failure is a warning."""
+    _write_record(folder, {CAMPAIGN_RECIPE: recipe}, (), "commands that read it will not open its recipe")
+
+
+def _write_record(folder: AnyPath, addresses: Mapping[str, str], code: Iterable[str], otherwise: str) -> None:
+    record = {"folder": str(folder.resolve()), "addresses": dict(addresses), "code": sorted(code)}
     try:
         write_json(_record_of(folder), record)
     except (OSError, RuntimeError) as error:
         logger.warning(
-            "The user's state folder cannot be written (%s); commands that read %s will ask for --trust if its "
-            "records are on another host, and for --trust-code if it has user-defined parts.",
+            "The user's state folder cannot be written (%s), so %s is not recorded there; %s.",
             error,
             folder.name,
+            otherwise,
         )
 
 
@@ -141,8 +166,8 @@ def forget(folder: Path) -> None:
         logger.warning("The record of %s in the user's state folder cannot be removed (%s).", folder.name, error)
 
 
-def started(folder: Path) -> Started | None:
-    """Return what this user started in ``folder`` on this machine; None if it is somebody else's search, or a copy."""
+def started(folder: AnyPath) -> Started | None:
+    """Return what this user started in ``folder`` on this machine; None if it is somebody else's, or a copy."""
     try:
         content = json.loads(_record_of(folder).read_bytes())
         return Started(addresses=dict(content["addresses"]), code=frozenset(content["code"]))
@@ -228,6 +253,37 @@ def check_address(folder: Path, key: str, address: str) -> None:
         f"{key} of {folder.name} is {without_password(address)}, which is not contacted: you did not start this search "
         f"here; {fix}."
     )
+
+
+def check_model(folder: AnyPath, address: str) -> None:
+    """Check that the model at ``address``, which the index in ``folder`` names, may be loaded.
+
+    That is so if this user made the index, or allowed the host of the address.
+
+    Raises:
+        Mistakes: it may not.
+    """
+    place = place_of(address)
+    known = started(folder)
+    if (known is None or known.addresses.get(INDEX_MODEL) != address) and not (place and place in _allowed_places()):
+        raise Mistakes(
+            f"The index {folder} names the model {without_password(address)}, which is not loaded: you did not make "
+            "this index here; if you trust it, add --model with the address of the model."
+        )
+
+
+def check_recipe(folder: Path, recipe: str) -> None:
+    """Check that the file at the path ``recipe``, which the campaign in ``folder`` names, may be opened.
+
+    Raises:
+        Mistakes: this user did not start the campaign.
+    """
+    known = started(folder)
+    if known is None or known.addresses.get(CAMPAIGN_RECIPE) != recipe:
+        raise Mistakes(
+            f"recipe of {folder.name} is the file {recipe}, which is not opened: you did not start this campaign here; "
+            "copy its sections into base in campaign.yaml, and remove recipe."
+        )
 
 
 def _is_local(folder: Path, key: str, address: str) -> bool:

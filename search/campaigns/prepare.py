@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from search.config.campaign import Campaign, parse_campaign
+from search.config.recipes import recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.plan.make_plan import read_plan
 from search.plan.plan import Plan
 from search.plan.runs import CampaignFolder, RunFolder
 from search.selection import Ledger, Selection
-from search.trust import check_code, own_code
+from search.trust import check_code, check_recipe, own_code
 from trainables.mistakes import Mistakes, raise_if_any
 
 
@@ -41,14 +42,17 @@ def stored_campaign(folder: CampaignFolder) -> Campaign:
     """Return the stored campaign in ``folder``; reading it imports the user-defined code that its searches name.
 
     Raises:
-        Mistakes: its file cannot be read, or names code that the user did not allow.
+        Mistakes: its file cannot be read, or names code that the user did not allow or somebody else's recipe file.
     """
+    content = folder.content()
+    if (recipe := content.get("recipe")) not in (None, *recipes()):
+        check_recipe(folder.config.parent, str(recipe))
 
     def allowed(search: dict[str, Any]) -> SearchConfig:
         check_code(RunFolder(folder.runs, str(search.get("name"))).path, own_code(search))
         return parse_config(search)
 
-    return parse_campaign(folder.content(), allowed)
+    return parse_campaign(content, allowed)
 
 
 def _mistakes_of_form(content: Mapping[str, Any]) -> tuple[str, ...]:

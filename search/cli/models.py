@@ -124,6 +124,7 @@ def index(
 
     from search.cli.embedded_files import embedded_files  # torch, from here on
     from search.tracking import load_model
+    from search.trust import remember_index
     from trainables.inference.images import found_images
     from trainables.inference.index.image_index import ImageIndex
     from trainables.inference.index.structures import kind_for
@@ -134,6 +135,8 @@ def index(
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)
     made = ImageIndex.of(files.embeddings_ND, files.paths, loaded, kind=kind)
     made.save(to)
+    if loaded.address is not None:
+        remember_index(given_path(to), loaded.address)
     described = made.description
     if described.recall:
         say([described.recall.sentence()])
@@ -152,7 +155,8 @@ def query(
     images: Images,
     k: Annotated[int, typer.Option("-k", help="The number of neighbours of each image.")] = 10,
     model: Annotated[
-        str | None, typer.Option("--model", metavar="MODEL", help="The index's model, if it was moved.")
+        str | None,
+        typer.Option("--model", metavar="MODEL", help="The index's model, if it was moved or the index copied."),
     ] = None,
     device: Device = None,
     batch_size: BatchSize = None,
@@ -169,6 +173,10 @@ def query(
     address = model or described.model
     if address is None:
         raise Mistakes(f"The index {index} does not name its model; add --model.")
+    if not model:
+        from search.trust import check_model
+
+        check_model(given_path(index), address)
 
     from search.cli.embedded_files import embedded_files  # torch, from here on
     from search.tracking import load_model

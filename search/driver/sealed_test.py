@@ -321,16 +321,21 @@ def with_training_images(plan: Plan) -> Plan:
     return replace(plan, split=replace(plan.split, images=digest))
 
 
+TRAINED_ON_OPENED = "training on images of an opened test set: {}"
+
+
 def note_opened_images(plan: Plan) -> str | None:
     """Record how many training classes of a new search contain images of an already opened test set.
 
     Return the sentence that is recorded, or None if there is no overlap. Later openings do not count: they could not
     have influenced the choice of these classes.
     """
-    opened = Ledger(plan.folder.openings).opened_among(images_in(plan.images.make()))
+    ledger = Ledger(plan.folder.openings)
+    opened = ledger.opened_among(images_in(plan.images.make()))
     if opened is None:
         return None
-    sentence = f"training on images of an opened test set: {opened}"
+    ledger.catch_up()  # with the openings in the runs folder, a copy of it can be verified elsewhere
+    sentence = TRAINED_ON_OPENED.format(opened)
     write_json(plan.folder.trained_on_opened, {"told": sentence})
     return sentence
 

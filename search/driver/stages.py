@@ -231,6 +231,7 @@ def selection_of(search: OpenedSearch, family: Family | None = None) -> Selectio
         chosen=chosen,
         defaults=defaults,
         reasons=reasons,
+        trained_on_opened=plan.folder.trained_on_opened_told(),
     )
 
 

@@ -15,7 +15,7 @@ import yaml
 
 from search.config.names import is_plain_name
 from search.config.yaml_file import read_yaml
-from search.trust import ADDRESSES, check_addresses, check_code, own_code, started
+from search.trust import ADDRESSES, check_addresses, check_code, own_code, remember_campaign, started
 from trainables.data.split import ClassSplit
 from trainables.files import read_json, reading, remove_dead_drafts, write_json, write_text
 from trainables.mistakes import Mistakes, suggestion
@@ -108,6 +108,18 @@ class RunFolder:
     def trained_on_opened(self) -> Path:
         """The record of training images that an earlier test had opened; missing if there were none."""
         return self.path / "trained_on_opened.json"
+
+    def trained_on_opened_told(self) -> str | None:
+        """Read the warning in :attr:`trained_on_opened`; None if there is none.
+
+        Raises:
+            OSError: it cannot be read.
+            Mistakes: it is damaged.
+        """
+        if not self.trained_on_opened.exists():
+            return None
+        with reading(self.trained_on_opened):
+            return str(read_json(self.trained_on_opened)["told"])
 
     @property
     def tracking(self) -> str:
@@ -302,6 +314,8 @@ class CampaignFolder:
         self.config.parent.mkdir(parents=True, exist_ok=True)
         text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
         write_text(self.config, text)
+        if config.recipe is not None:
+            remember_campaign(self.config.parent, config.recipe)
 
     def end(self, result: Mapping[str, Any]) -> bool:
         """Write the result as JSON; return True if it changed."""

@@ -9,7 +9,6 @@ from search.report.pairs import comparable_rows, default_and_tuned, pairs_of
 from search.report.results import Comparison, SearchCurve, Summary, scored_openings
 from search.report.rows import Row, RowKey
 from search.selection import Family, Ledger, Opening, Selection
-from trainables.files import read_json, reading
 from trainables.mistakes import Mistakes
 
 
@@ -129,9 +128,8 @@ def training_told(folders: Sequence[RunFolder]) -> Iterator[str]:
         if overlap := next((opening.overlap for opening in scored_openings(folder.test)), 0):
             images = f"{overlap} test images are" if overlap > 1 else "1 test image is"
             yield f"{folder.name}: {images} among the training or validation images, too (split.allow_overlap)"
-        if folder.trained_on_opened.exists():
-            with reading(folder.trained_on_opened):
-                yield f"{folder.name}: {read_json(folder.trained_on_opened)['told']}"
+        if told := folder.trained_on_opened_told():
+            yield f"{folder.name}: {told}"
 
 
 def _opening_of(folder: RunFolder) -> Opening | None:

@@ -74,7 +74,8 @@ class Selection:
     """The frozen choice of a search, which the test stage requires.
 
     ``id`` distinguishes it from an equal selection of another search. ``test_metrics`` are computed in the test,
-    ``family`` is the table of the test, and ``exported`` describes the exported model of a loss.
+    ``family`` is the table of the test, and ``exported`` describes the exported model of a loss. ``trained_on_opened``
+    is the warning of a search that trains on images of an opened test set.
     """
 
     id: str
@@ -90,6 +91,7 @@ class Selection:
     chosen: Mapping[str, Confirmation]
     defaults: Mapping[str, Confirmation]
     reasons: Mapping[str, str]
+    trained_on_opened: str | None = None
 
     @property
     def digest(self) -> str:
@@ -97,7 +99,10 @@ class Selection:
         return json_digest(self._content())
 
     def _content(self) -> dict[str, Any]:
-        return {**asdict(self), "family": self.family.to_json()}
+        content = {**asdict(self), "family": self.family.to_json()}
+        if self.trained_on_opened is None:
+            del content["trained_on_opened"]  # so that selections of earlier versions keep their digests
+        return content
 
     def save(self, path: Path) -> None:
         """Write the selection to ``path``."""

@@ -1,6 +1,7 @@
 """Hostile input, drawn from a seed: what a stranger may send, and the commands that read it."""
 
 import asyncio
+import hashlib
 import json
 import os
 import random
@@ -346,8 +347,14 @@ def _index(world: World, draw: random.Random) -> Attack:
         else:
             path = own.choice([path for path in sorted((folder / "index").iterdir()) if path.is_file()])
             path.write_bytes(_flipped(path.read_bytes(), own, own.choice((64, None))))
+            if path.name != "index.json" and own.random() < 0.7:  # with which the digests then agree
+                description = folder / "index" / "index.json"
+                content = json.loads(description.read_text())
+                content["sha256"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+                description.write_text(json.dumps(content))
 
-    query = command("query", "index", "image.png", "--model", "model")
+    words = ("--model", "model") if draw.random() < 0.8 else ()
+    query = command("query", "index", "image.png", *words)
     return Attack(kind="an index", name=f"index, {value!r:.60}: query", prepare=prepare, action=query)
 
 

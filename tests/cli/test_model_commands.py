@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 from support.commands import holdout_here, plain
+from support.listening import listening
 from support.small_model import SmallModel, small_model
 
 import holdout
@@ -36,8 +38,9 @@ def model(made: SmallModel) -> Embedder:
     return holdout.load(made.folder, device="cpu")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def index(made: SmallModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an index that this user made; each test has another user."""
     folder = tmp_path_factory.mktemp("index") / "birds"
     holdout_here("index", made.folder, made.images, "--to", folder, *CPU)
     return folder
@@ -309,7 +312,7 @@ for arguments in ARGUMENTS: app(arguments, standalone_mode=False)
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert f'"path": "{photo}"' in done.stdout
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["all.npz", "index", "one.parquet"]
+    assert sorted(path.name for path in tmp_path.glob("[!.]*")) == ["all.npz", "index", "one.parquet"]
 
 
 def test_an_address_of_mlflows_without_mlflow(tmp_path: Path) -> None:
@@ -332,3 +335,23 @@ main()
         "models:/birds@champion is a model in MLflow, which is not installed; install mlflow, or give the model's "
         "folder."
     )
+
+
+def test_the_model_that_a_strangers_index_names_is_not_loaded(index: Path, made: SmallModel, tmp_path: Path) -> None:
+    image = made.images / "class-00" / "00.png"
+    copied = tmp_path / "copied"
+    shutil.copytree(index, copied)
+    said = refused("query", copied, image)
+    assert said == (
+        f"The index {copied} names the model {made.folder}, which is not loaded: you did not make this index here; if "
+        "you trust it, add --model with the address of the model."
+    )
+    assert json.loads(holdout_here("query", copied, image, "--model", made.folder, "--json", *CPU).stdout)["queries"]
+    with listening() as (port, heard):
+        for folder in (index, copied):  # also where this user made one that somebody exchanged
+            described = json.loads((folder / "index.json").read_text())
+            changed = json.dumps({**described, "model": f"http://127.0.0.1:{port}/model"})
+            (folder / "index.json").write_text(changed)
+            assert "which is not loaded" in refused("query", folder, image)
+            (folder / "index.json").write_text(json.dumps(described))
+        assert not heard

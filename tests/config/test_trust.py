@@ -18,7 +18,10 @@ from support.finished_search import run_here
 from support.listening import listening
 
 import holdout
+from search.campaigns.prepare import stored_campaign
+from search.config.campaign import parse_campaign
 from search.plan.make_plan import read_plan
+from search.plan.runs import CampaignFolder
 from search.plan.search import OpenedSearch, open_search
 from search.plan.stored import StoredSearch
 from search.report.live.app import health
@@ -270,7 +273,38 @@ def test_digests_are_checked_without_the_code_and_the_rest_with_it(
     assert "small/kind@confirm digest" in plain(changed.stderr) or "small/kind digest" in plain(changed.stderr)
     with closing(sqlite3.connect(runs / "small" / "study.db")) as database, database:
         database.execute("UPDATE trial_values SET value = value - 0.01")
+    ledger = runs / "test_openings.jsonl"
+    lines = ledger.read_text()
+    ledger.write_text("".join(reversed(lines.splitlines(keepends=True))))
+    assert "test_openings.jsonl" in plain(holdout_here(*verify, code=1).stderr)
+    ledger.write_text(lines)
     assert "ok  split.json: the split" in holdout_here(*verify, "--trust-code", code=(0, 1)).stdout
+
+
+RECIPE = """\
+dataset: {name: glyphs}
+losses: [pnp]
+"""
+
+
+def test_the_recipe_that_a_strangers_campaign_names_is_not_opened(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE)
+    content = {
+        "name": "camp", "study": "sizes", "recipe": str(recipe), "base": {}, "table": {"rows": ["loss"]},
+        "vary": {"dim": {"small": {"model.embedding_dim": 8}}},
+    }  # fmt: skip
+    folder = CampaignFolder(tmp_path / "runs", "camp")
+    campaign = parse_campaign(content)
+    folder.begin(campaign.config)
+    assert stored_campaign(folder) == campaign, "the user's own"
+    forget(folder.config.parent)
+    recipe.unlink()
+    os.mkfifo(recipe)  # opening it would not end
+    with pytest.raises(Mistakes, match=r"recipe of camp is the file .*recipe\.yaml, which is not opened: you did not"):
+        stored_campaign(folder)
+    said = holdout_here("verify", "camp", "--runs", tmp_path / "runs", code=1)
+    assert "which is not opened: you did not start this campaign here" in plain(said.stderr)
 
 
 CODE: list[dict[str, Any]] = [

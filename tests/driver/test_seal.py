@@ -131,6 +131,39 @@ def test_training_on_an_opened_test_set(images: Path, runs: Path, tmp_path: Path
     assert "opened before" not in again, "its test classes were only trained on"
 
 
+def _no_overlap(record: Path) -> None:
+    record.write_text(record.read_text().replace("8 of 8", "1 of 8"))
+
+
+@pytest.mark.parametrize("selected", [False, True])
+@pytest.mark.parametrize("change", [_no_overlap, Path.unlink])
+def test_a_changed_warning_about_opened_training_images_is_found(
+    change: Callable[[Path], None], selected: bool, images: Path, runs: Path, tmp_path: Path
+) -> None:
+    run(images, runs)
+    swapped = copied(images, "swapped", lambda number: f"{(number + 8) % 16:02d}")
+    elsewhere = tmp_path / "elsewhere"
+    run(swapped, elsewhere, "swapped", stages=["search", "select"] if selected else ["search"])
+    run(images, runs, "again")  # a later opening
+    record = RunFolder(elsewhere, "swapped").trained_on_opened
+
+    def verified() -> str:
+        done = holdout_here("verify", "swapped", "--runs", elsewhere, code=(0, 1))
+        return done.stdout + plain(done.stderr)
+
+    before = verified()
+    assert "ok  trained_on_opened.json: the openings in the ledger" in before
+    assert ("ok  trained_on_opened.json: its copy in selection.json" in before) == selected
+    change(record)
+    found = verified()
+    if record.exists():
+        assert "the ledger has no openings of which" in found
+    elif selected:
+        assert "trained_on_opened.json: nothing is stored, but" in found
+    else:  # nothing has recorded it yet
+        assert "trained_on_opened.json" not in found
+
+
 def test_a_later_opening_does_not_affect_the_training(images: Path, runs: Path) -> None:
     run(images, runs, stages=["search", "select"])
     swapped = copied(images, "swapped", lambda number: f"{(number + 8) % 16:02d}")

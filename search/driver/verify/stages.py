@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 from optuna.trial import FrozenTrial, TrialState
 
+from search.driver.sealed_test import TRAINED_ON_OPENED
 from search.driver.stages import audit_stage, confirm_stages, final_stage, noise_stage, selection_of
 from search.driver.verify.records import Check, Records, as_json, check, differing, shown
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of
 from search.plan.search import OpenedSearch
-from search.selection import ImageSet, Selection, images_in
+from search.selection import ImageSet, Ledger, Selection, images_in
 from search.stages import Stage
 from search.study import QueuedStage, StorageCopy
 from trainables.data.store.spec import StoreSpec
@@ -45,6 +46,26 @@ def with_images(plan: Plan) -> tuple[Plan, ImageSet]:
 def decoded_anew(images: StoreSpec, folder: str) -> Path:
     """Build a new store of ``images`` in ``folder``: the cached store may be of an earlier state of the files."""
     return replace(images, cache=folder).make()
+
+
+def check_trained_on_opened(folder: RunFolder, training: ImageSet) -> Iterator[Check]:
+    """Check the warning about training images of an opened test set, if there is one, against ledger and selection."""
+    told = folder.trained_on_opened_told()
+    if told is not None:
+        openings = Ledger(folder.openings).opened_among_by_time(training)
+        known = any(told == TRAINED_ON_OPENED.format(opened) for opened in openings)
+        problem = f"the ledger has no openings of which {shown(told)} was true."
+        name = folder.trained_on_opened.name
+        yield Check(f"{name}: the openings in the ledger", None if known else f"{name}: {problem}")
+    if (selection := stored_selection(folder)) is not None:
+        yield from check_warning(folder, selection)
+
+
+def check_warning(folder: RunFolder, selection: Selection) -> Iterator[Check]:
+    """Check that the warning about training images of an opened test set is the one in the frozen selection, if any."""
+    if selection.trained_on_opened is not None:  # earlier versions did not freeze it
+        name, told = folder.trained_on_opened.name, folder.trained_on_opened_told()
+        yield check(f"{name}: its copy in selection.json", differing(name, told, selection.trained_on_opened))
 
 
 def check_noise_trials(records: Records) -> Iterator[Check]:
@@ -95,7 +116,11 @@ def _choice_problems(records: Records) -> Iterator[str]:
     stored = Selection.load(folder.selection)
     # The table of a campaign may change after the choice, so the frozen one is used; the digest protects it.
     of_campaign = campaign_of(folder.runs, folder.name) is not None
-    anew = replace(selection_of(search, stored.family if of_campaign else None), id=stored.id)
+    anew = replace(
+        selection_of(search, stored.family if of_campaign else None),
+        id=stored.id,
+        trained_on_opened=stored.trained_on_opened,  # checked before
+    )
     yield from differing("selection.json", as_json(stored.to_json()), as_json(anew.to_json()))
 
 

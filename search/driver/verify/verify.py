@@ -19,6 +19,8 @@ from search.driver.verify.stages import (
     check_final_trainings,
     check_noise_trials,
     check_split,
+    check_trained_on_opened,
+    check_warning,
     stored_selection,
     with_images,
 )
@@ -28,7 +30,7 @@ from search.plan.runs import RunFolder, stored_config, stored_split
 from search.plan.stored import StoredSearch
 from search.report.models import chosen_model
 from search.report.summary import summarise
-from search.selection import ImageSet, Selection, study_digest
+from search.selection import ImageSet, Ledger, Selection, study_digest
 from search.stages import Stage, short_study_name
 from search.study import stored_trials
 from search.trials import epochs_of
@@ -74,14 +76,16 @@ def code_named(folder: RunFolder) -> set[str]:
 
 
 def _checks_without_code(folder: RunFolder) -> Iterator[Check]:
-    """Yield the checks of the digests: of the split, the choice, the studies that it depends on, and the scores."""
+    """Yield the checks of the digests: of the split, the choice, its studies, the ledger's lines, and the scores."""
     yield Check(f"split.json: its digest {stored_split(folder).digest[:12]}")
     selection = stored_selection(folder)
     if selection is None:
         yield Check("selection.json: the choice", is_there=False)
         return
     yield Check(f"selection.json: its digest {selection.digest[:12]}")
+    yield from check_warning(folder, selection)
     yield check("the studies: their digests, from selection.json", _study_problems(folder, selection))
+    yield check("the ledger: no line was changed, removed or moved", Ledger(folder.openings).broken_links())
     for record in json.loads(folder.test.read_text())["openings"] if folder.test.exists() else ():
         what = f"test.json opening {record['id'][:12]}"
         yield check(f"{what}: its digest", differing(f"{what} digest", record["digest"], scores_digest(record)))
@@ -111,6 +115,7 @@ def guarded(checks: Callable[[], Iterator[Check]]) -> Iterator[Check]:
 def _checks(folder: RunFolder) -> Iterator[Check]:
     plan, training = with_images(plan_from_rules(folder))
     yield from check_split(plan)
+    yield from check_trained_on_opened(folder, training)
     records = records_of(plan)
     if records is None:
         yield _without_studies(plan)

@@ -240,7 +240,7 @@ def _no_description(folder: Path) -> None:
 
 
 def _half_description(folder: Path) -> None:
-    (folder / "index.json").write_text('{"format": 1, "kind": "exact"}')
+    (folder / "index.json").write_text('{"format": 2, "kind": "exact"}')
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_a_damaged_index_is_said_to_be_one(damage: object, made: SmallModel, mod
 def test_an_index_of_another_format(made: SmallModel, model: Embedder, tmp_path: Path) -> None:
     model.index(made.images).save(tmp_path / "index")
     (tmp_path / "index" / "index.json").write_text('{"format": 99}')
-    with pytest.raises(Mistakes, match="an index in the format 99, and this version reads 1; make the index again"):
+    with pytest.raises(Mistakes, match="an index in the format 99, and this version reads 2; make the index again"):
         ImageIndex.load(tmp_path / "index", model)
 
 

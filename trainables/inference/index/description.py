@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -10,7 +10,7 @@ from trainables.files import DAMAGED, regular
 from trainables.mistakes import Mistakes
 from trainables.storage import AnyPath
 
-FORMAT = 1
+FORMAT = 2
 """Version of the description, incremented with every change of its keys or their meaning."""
 
 VECTORS, PATHS, DESCRIPTION = "index.faiss", "paths.json", "index.json"
@@ -39,6 +39,21 @@ class MeasuredRecall:
     target: float
     images: int
 
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "MeasuredRecall":
+        """Return the recall in an index's description.
+
+        Raises:
+            ValueError: a value is not one that this program writes; so do the errors in :data:`DAMAGED`.
+        """
+        return cls(
+            parameter=str(content["parameter"]),
+            value=_count(content, "value"),
+            recall_at_10=float(content["recall_at_10"]),
+            target=float(content["target"]),
+            images=_count(content, "images"),
+        )
+
     def sentence(self) -> str:
         """Return a sentence for people."""
         reached = "" if self.recall_at_10 >= self.target else f", below the target of {self.target}"
@@ -53,7 +68,8 @@ class IndexDescription:
     """The description of an index: ``images`` embeddings of ``dimensions`` dimensions.
 
     ``model`` is the address of the model that embedded them, if it has one, and ``weights_sha256`` identifies it.
-    ``recall`` is None for an exact index, which finds all neighbours.
+    ``recall`` is None for an exact index, which finds all neighbours. ``sha256`` identifies the other files of an index
+    that was read from disk, by name.
     """
 
     kind: IndexKind
@@ -62,10 +78,34 @@ class IndexDescription:
     model: str | None
     weights_sha256: str
     recall: MeasuredRecall | None
+    sha256: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """Return the content for ``index.json``."""
         return {"format": FORMAT, **asdict(self), "similarity": "inner product of vectors of length 1"}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "IndexDescription":
+        """Return the description that :meth:`to_json` wrote.
+
+        Raises:
+            ValueError: a value is not one that this program writes; so do the errors in :data:`DAMAGED`.
+        """
+        recall, model, digests = content["recall"], content["model"], content["sha256"]
+        described = cls(
+            kind=IndexKind(content["kind"]),
+            images=_count(content, "images"),
+            dimensions=_count(content, "dimensions"),
+            model=model,
+            weights_sha256=str(content["weights_sha256"]),
+            recall=None if recall is None else MeasuredRecall.from_json(recall),
+            sha256={name: str(digests[name]) for name in (VECTORS, PATHS)},
+        )
+        if model is not None and not isinstance(model, str):
+            raise ValueError(f"model is {model!r}")
+        if (described.recall is None) != (described.kind is IndexKind.EXACT):
+            raise ValueError(f"an index of the kind {described.kind} with recall {recall!r}")
+        return described
 
 
 def read_description(folder: AnyPath) -> IndexDescription:
@@ -91,17 +131,21 @@ def read_description(folder: AnyPath) -> IndexDescription:
             "with this version, or query it with the one that made it."
         )
     try:
-        recall = content["recall"]
-        return IndexDescription(
-            kind=IndexKind(content["kind"]),
-            images=int(content["images"]),
-            dimensions=int(content["dimensions"]),
-            model=content["model"],
-            weights_sha256=str(content["weights_sha256"]),
-            recall=None if recall is None else MeasuredRecall(**recall),
-        )
+        return IndexDescription.from_json(content)
     except DAMAGED as error:
         raise damaged(folder, error) from error
+
+
+def _count(content: Mapping[str, Any], key: str) -> int:
+    """Return a positive number.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    value = content[key]
+    if type(value) is not int or not 0 < value < 2**63:
+        raise ValueError(f"{key} is {value!r:.100}")
+    return value
 
 
 def damaged(folder: AnyPath, error: object) -> Mistakes:

@@ -3,10 +3,11 @@
 Shapes: N indexed images, D dimensions, Q queries, K neighbours.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, Protocol
 
@@ -25,7 +26,7 @@ from trainables.inference.index.description import (
     refuse_neighbours,
     refuse_other_folder,
 )
-from trainables.inference.index.structures import built_index, faiss, kind_for, search_index
+from trainables.inference.index.structures import built_index, faiss, kind_for, read_index, search_index
 from trainables.mistakes import Mistakes
 from trainables.storage import AnyPath
 
@@ -145,7 +146,7 @@ class ImageIndex:
         """Write the index into a folder; an index in it is overwritten.
 
         ``index.faiss`` is faiss's own file, ``paths.json`` lists the paths of its rows, and ``index.json``, written
-        last, is the description.
+        last, is the description, with the digests of both.
 
         Raises:
             Mistakes: the folder holds other files, or cannot be written.
@@ -159,7 +160,8 @@ class ImageIndex:
                 lambda file: faiss().write_index(self.faiss_index, faiss().PyCallbackIOWriter(file.write)),
             )
             write_json(path / PATHS, self.paths)
-            write_json(path / DESCRIPTION, self.description.to_json())
+            digests = {name: _digest(path / name)[0] for name in (VECTORS, PATHS)}
+            write_json(path / DESCRIPTION, replace(self.description, sha256=digests).to_json())
         except OSError as error:
             raise Mistakes(f"{path} cannot be written ({error.strerror or error}); name another folder.") from error
 
@@ -173,7 +175,7 @@ class ImageIndex:
         path = given_path(os.fspath(folder))
         description = read_description(path)
         refuse_other_model(path, description, model)
-        faiss_index, paths = _read_vectors(path), _read_paths(path)
+        faiss_index, paths = _read_vectors(path, description), _read_paths(path, description)
         found = (faiss_index.ntotal, faiss_index.d, len(paths))
         if found != (description.images, description.dimensions, description.images):
             raise damaged(
@@ -197,24 +199,49 @@ def refuse_other_model(folder: AnyPath, description: IndexDescription, model: Em
         )
 
 
-def _read_vectors(folder: AnyPath) -> Any:
+def _digest(path: AnyPath) -> tuple[str, int]:
+    """Return the SHA-256 (hex) and the size of a file."""
+    with regular(path).open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # fsspec's files will do
+        return digest, file.tell()
+
+
+def _read_vectors(folder: AnyPath, description: IndexDescription) -> Any:
+    """Read ``index.faiss``; its digest is checked first, since faiss may crash on a damaged file."""
     try:
+        size = _checked_size(folder, VECTORS, description)
         with regular(folder / VECTORS).open("rb") as file:
-            return faiss().read_index(faiss().PyCallbackIOReader(file.read))
+            return read_index(file, size, description.kind, description.recall)
     except OSError as error:
         raise damaged(folder, f"{VECTORS}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise damaged(folder, f"{VECTORS}: {error}") from error
     except (RuntimeError, MemoryError) as error:  # a damaged file may ask for any amount of memory
         raise damaged(folder, f"{VECTORS} is not a valid faiss index") from error
 
 
-def _read_paths(folder: AnyPath) -> list[str]:
+def _read_paths(folder: AnyPath, description: IndexDescription) -> list[str]:
     try:
-        paths = json.loads(regular(folder / PATHS).read_text())
+        _checked_size(folder, PATHS, description)
+        paths = json.loads((folder / PATHS).read_text())
     except (OSError, *DAMAGED) as error:
         raise damaged(folder, f"{PATHS}: {error}") from error
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
         raise damaged(folder, f"{PATHS} is not a list of paths")
     return paths
+
+
+def _checked_size(folder: AnyPath, name: str, description: IndexDescription) -> int:
+    """Return the size of the file ``name`` of an index.
+
+    Raises:
+        ValueError: it is not the file that the description describes.
+        OSError: it cannot be read.
+    """
+    digest, size = _digest(folder / name)
+    if digest != description.sha256[name]:
+        raise ValueError(f"it is not the file that {DESCRIPTION} describes, its SHA-256 is {digest[:12]}…")
+    return size
 
 
 def _shape(array: NDArray[Any]) -> str:

@@ -4,10 +4,12 @@ Shapes: N indexed vectors, D dimensions, Q queries, K neighbours.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import isqrt
+from threading import Lock
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,6 +144,77 @@ def built_index(vectors_ND: Vectors, kind: IndexKind) -> tuple[Any, MeasuredReca
         target=TARGET_RECALL,
         images=min(SAMPLE, len(vectors_ND)),
     )
+
+
+_TAGS = {IndexKind.EXACT: b"IxFI", IndexKind.IVF: b"IwFl", IndexKind.HNSW: b"IHNf"}
+"""First bytes of faiss's files, by kind; faiss chooses the code that reads a file by them."""
+
+_READING = Lock()
+
+
+def read_index(file: IO[bytes], size: int, kind: IndexKind, recall: MeasuredRecall | None) -> Any:
+    """Read a faiss index of ``kind`` from a file of ``size`` bytes and set its width.
+
+    faiss trusts much of what a file says about itself. So its structure is compared with :func:`built_index`'s, no
+    allocation may exceed ``size``, and the rows in inverted lists, which faiss does not check, must exist.
+
+    Raises:
+        ValueError: it is an index of another structure, or its parts contradict each other.
+        RuntimeError: faiss cannot read it.
+        MemoryError: it needs more memory than there is.
+    """
+    if file.read(4) != _TAGS[kind]:
+        raise ValueError(f"it is not an index of the kind {kind}")
+    file.seek(0)
+    with _limited(size):
+        index = faiss().read_index(faiss().PyCallbackIOReader(file.read))
+    inner, rows = _inner(index, kind)
+    if not isinstance(inner, faiss().IndexFlat) or inner.ntotal != rows or inner.d != index.d:
+        raise ValueError("its vectors are not stored as this version stores them")
+    if any(part.metric_type != faiss().METRIC_INNER_PRODUCT for part in (index, inner)):
+        raise ValueError("its similarity is not the inner product")
+    if kind is IndexKind.IVF and not _rows_exist(index):
+        raise ValueError("its lists name rows that do not exist")
+    if recall is not None:
+        structure = APPROXIMATE[kind]
+        if not structure.narrowest <= recall.value <= structure.widest(index):
+            raise ValueError(f"{structure.parameter} is {recall.value}")
+        structure.set_width(index, recall.value)
+    return index
+
+
+@contextmanager
+def _limited(size: int) -> Iterator[None]:
+    """Let faiss allocate at most ``size`` bytes for a vector, and read at most so many parts; restores its limits."""
+    library = faiss()
+    with _READING:  # the limits are the process's
+        limits = library.get_deserialization_vector_byte_limit(), library.get_deserialization_loop_limit()
+        library.set_deserialization_vector_byte_limit(size)
+        library.set_deserialization_loop_limit(size)
+        try:
+            yield
+        finally:
+            library.set_deserialization_vector_byte_limit(limits[0])
+            library.set_deserialization_loop_limit(limits[1])
+
+
+def _inner(index: Any, kind: IndexKind) -> tuple[Any, int]:
+    """Return the flat index inside ``index``, of its vectors or of its lists' centres, and the rows it must have."""
+    if kind is IndexKind.EXACT:
+        return index, index.ntotal
+    inner, rows = (index.quantizer, index.nlist) if kind is IndexKind.IVF else (index.storage, index.ntotal)
+    return faiss().downcast_index(inner), rows
+
+
+def _rows_exist(index: Any) -> bool:
+    """Return True if the inverted lists name each row of ``index`` once."""
+    lists = index.invlists
+    rows = [
+        faiss().rev_swig_ptr(lists.get_ids(number), lists.list_size(number)).copy()
+        for number in range(index.nlist)
+        if lists.list_size(number)
+    ]
+    return bool(rows) and np.array_equal(np.sort(np.concatenate(rows)), np.arange(index.ntotal))
 
 
 def search_index(
