@@ -80,6 +80,7 @@ def fact(run: Run, what: str) -> Any:
 
 MPA, TOPK, PNP, THESIS = "Saeki et al. 2023", "Lu et al. 2019", "Li et al. 2022", "Psomas 2020"
 CODE = "Kim et al. 2020, released code"
+THESIS_CODE = "Psomas 2020, released code"
 FAMILY = ("mpa", "mpa_dw", "mpa_ap")
 ALL: Sequence[str] = ()
 PAIRS = ("contrastive", "triplet", "lifted_structure", "npair", "margin", "multi_similarity")
@@ -116,7 +117,8 @@ PRINTED: list[tuple[str, str, str, Sequence[str], dict[str, Any]]] = [
     (TOPK, "4.4", "topk-*", ALL, {"resized square": True, "augmentation": "crop"}),
     (PNP, "set-up", "pnp-*", ALL, {"resized square": True, "augmentation": "crop_flip"}),
     (THESIS, "3.4", "thesis-*", ALL, {"epochs": 100, "optimiser": "adamw", "pretrained on": "imagenet"}),
-    (THESIS, "3.5.1", "thesis-*", ALL, {"resized to": 256, "crop": 224}),
+    (THESIS_CODE, "dataset/utils.py", "thesis-*", ALL, {"resized to": 256, "crop": 224, "resized square": False}),
+    (THESIS_CODE, "dataset/utils.py", "thesis-*", ALL, {"augmentation": "resized_crop_flip"}),
     (THESIS, "5.2", "thesis-*", ALL, {"part that trains": 0.9}),
     (THESIS, "4.2.2", "thesis-*", ALL, {"dimensions": 512}),
     (THESIS, "3.2, 3.4", "thesis-*-resnet50", ALL, {"network": "resnet50", "batch": 100}),
