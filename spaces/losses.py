@@ -38,7 +38,7 @@ def _one_of(choices: Sequence[Value], source: str) -> Range:
     return partial(Parameter, distribution=CategoricalDistribution(choices), source=source)
 
 
-_TEMPERATURE = _float(0.001, 0.1, "PNP, section on implementation; range chosen: a decade either way", log=True)
+_TEMPERATURE = _float(0.001, 0.1, "PNP, experimental set-up; range chosen: a decade either way", log=True)
 
 _CENTRES = {
     "proxies_per_class": _one_of(
@@ -110,9 +110,12 @@ _RANGES: dict[str, dict[str, Range]] = {
         "scale": _scale("given nowhere: Proxy-Anchor's"),
     },
     "pnp": {
-        "variant": _one_of(("Ib", "Ds", "Dq"), "PNP, Tables 1 and 2: the best; O and Iu are its baselines"),
+        "variant": _one_of(("Ib", "Ds", "Dq"), "PNP, Tables 1 and 2: Recall@1 no lower than O's; Iu's is lower"),
         "temperature": _TEMPERATURE,
-        "alpha": partial(_float(1, 8, "PNP, Figure 8 (a): as large as stays stable"), when={"variant": ("Dq",)}),
+        "alpha": partial(
+            _float(1, 8, "PNP, Figure 8 (a): as large as stays stable; its code's command: 4"),
+            when={"variant": ("Dq",)},
+        ),
         "bound": partial(
             _float(1, 10, "PNP, Figure 8 (b): 4 on Stanford Online Products, 1 on VehicleID"),
             when={"variant": ("Ib",)},

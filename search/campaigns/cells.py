@@ -141,8 +141,8 @@ class CampaignResult(Result):
         anytime: anytime curves, if the searches search in different ways.
         epochs: numbers of epochs.
         openings: for the digest of each test set, a sentence on its openings.
-        warnings: sentences on training with images of an opened test set, on choices after the opening, and on axes
-            that must not be chosen by.
+        warnings: sentences on training with images of an opened test set, on choices after the opening, on axes
+            that must not be chosen by, and on published trainings with more classes.
     """
 
     name: str
@@ -249,6 +249,19 @@ def sweeps(campaign: Campaign) -> Iterator[str]:
             f"not for choosing: {' and '.join(axes)} var{'y' if len(axes) > 1 else 'ies'} on the test classes, so "
             "taking the best means choosing by the test; a search chooses by validation"
         )
+
+
+def fewer_classes(campaign: Campaign) -> Iterator[str]:
+    """Yield a sentence if the published trainings had all training classes, and ours leave some out to validate."""
+    on_part = [member.config.split for member in campaign.members if member.config.final.train_on == "train"]
+    if not on_part or not any(section.cells and section.train_on == "all" for section in campaign.config.published):
+        return
+    shares = {1 - 1 / split.folds if split.folds else split.ratio for split in on_part}
+    share = f"{100 * shares.pop():.3g} %" if len(shares) == 1 else "a part"
+    yield (
+        f"published numbers are of trainings on all training classes, ours of trainings on {share} of them; with "
+        "base.final.train_on=all the final trainings use all"
+    )
 
 
 # The table, with the rows and columns of the campaign file.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from search.campaigns.cells import CampaignEpochs, CampaignResult, FoldModel, measured, sweeps
+from search.campaigns.cells import CampaignEpochs, CampaignResult, FoldModel, fewer_classes, measured, sweeps
 from search.campaigns.comparisons import (
     campaign_curves,
     comparisons,
@@ -121,6 +121,7 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Su
             *training_told(folders),
             *chosen_after_opening(folders, campaign_family(campaign), tested),
             *sweeps(campaign),
+            *fewer_classes(campaign),
         ),
     )
 

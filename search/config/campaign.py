@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from search.config.names import folder_name, known_metric, plain_name, unique
 from search.config.recipes import of_its_losses, read_search
 from search.config.search_config import SearchConfig, parse_config
-from search.config.sections import ConfigSection, Names
+from search.config.sections import ConfigSection, Names, TrainOn
 from search.config.validation import Validation, key_paths, validate
 from search.config.yaml_file import with_value
 from search.stages import Role
@@ -99,10 +99,12 @@ class Printed(ConfigSection):
 class PublishedSection(Printed):
     """Numbers as a paper prints them, in the unit of our tables (per cent; distances unchanged).
 
-    ``cells`` have one number per metric. ``role`` says which of our numbers they are compared with.
+    ``cells`` have one number per metric. ``role`` says which of our numbers they are compared with, and ``train_on``
+    whether the paper trained on all training classes or left some out for validation.
     """
 
     role: Role
+    train_on: TrainOn = "all"
     metrics: Names
     cells: dict[str, tuple[float, ...]]
 

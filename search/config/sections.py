@@ -345,11 +345,18 @@ class SelectionSection(ConfigSection):
         return self
 
 
+TrainOn = Literal["train", "all"]
+"""The classes that train: those that do not validate, or all training classes."""
+
+
 class FinalSection(ConfigSection):
-    """The trainings of the chosen configurations before the test."""
+    """The trainings of the chosen configurations before the test.
+
+    ``train_on: all`` trains on the validation classes too, for the median of the best epochs of the confirmation.
+    """
 
     seeds: int = Field(default=3, ge=1)
-    train_on: Literal["train", "all"] = "train"
+    train_on: TrainOn = "train"
 
 
 class NoiseSection(ConfigSection):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.finished_search import run_here
 
-from search.campaigns.cells import CampaignResult
+from search.campaigns.cells import CampaignResult, fewer_classes
 from search.campaigns.report import study
 from search.campaigns.result import campaign_family, campaign_result
 from search.campaigns.tables import campaign_tables, comparable
@@ -92,6 +92,48 @@ def test_the_report_says_the_same(lot: tuple[Campaign, CampaignResult]) -> None:
     (figure,) = [figure for figure in section.figures if figure.name == "ranks-default"]
     assert "diamond: published" in str(figure.picture)
     assert any("(1.00)" in entry for row in figure.table.rows for entry in row)
+
+
+FEWER = (
+    "published numbers are of trainings on all training classes, ours of trainings on 90 % of them; with "
+    "base.final.train_on=all the final trainings use all"
+)
+
+
+def test_the_table_and_the_report_say_that_the_paper_trained_on_more_classes(
+    lot: tuple[Campaign, CampaignResult],
+) -> None:
+    campaign, result = lot
+    assert FEWER in as_text(campaign_tables(campaign, result, [])[0])
+    assert FEWER in study(campaign.config, result).sentences
+
+
+@pytest.mark.parametrize(
+    ("settings", "share"),
+    [
+        ((), "90 %"),
+        (("base.split.ratio=0.75",), "75 %"),
+        (("base.split.folds=4",), "75 %"),
+        (("vary.size.4.split.ratio=0.7",), "a part"),
+        (("vary.size.4.final.train_on=all",), "90 %"),
+        (("base.final.train_on=all",), None),
+        (("published=[]",), None),
+    ],
+)
+def test_it_says_of_how_many(settings: tuple[str, ...], share: str | None) -> None:
+    campaign = parse_campaign(apply_settings(WRITTEN, settings))
+    assert list(fewer_classes(campaign)) == ([FEWER.replace("90 %", share)] if share else [])
+
+
+def test_numbers_of_trainings_with_validation_classes_are_like_ours() -> None:
+    published = [{**section, "train_on": "train"} for section in WRITTEN["published"]]
+    assert not list(fewer_classes(parse_campaign({**WRITTEN, "published": published})))
+
+
+def test_training_on_all_classes_keeps_the_numbers() -> None:
+    on_all = comparable(apply_settings(WRITTEN, ("base.final.train_on=all",)), WRITTEN)
+    assert on_all["published"][0]["cells"].keys() == WRITTEN["published"][0]["cells"].keys()
+    assert on_all["published"][0]["left_out"] is None
 
 
 def test_what_is_quoted_stands_as_it_is_printed(lot: tuple[Campaign, CampaignResult]) -> None:

@@ -51,6 +51,9 @@ FACTS: dict[str, Callable[[Run], Any]] = {
     "pretrained on": lambda run: run.config.model.weights,
     "dimensions": lambda run: run.config.model.embedding_dim,
     "pooling": lambda run: run.config.model.pooling,
+    "batch normalisation": lambda run: run.config.model.freeze_bn,
+    "embedding layer": lambda run: run.config.model.head_init,
+    "warm-up": lambda run: run.training.warmup_epochs,
     "optimiser": lambda run: run.training.optimizer,
     "learning rate": lambda run: run.rate(1),
     "learning rate of the proxies": lambda run: run.training.proxy_lr or loss_row(run.loss).proxy_lr,
@@ -80,6 +83,8 @@ def fact(run: Run, what: str) -> Any:
 
 MPA, TOPK, PNP, THESIS = "Saeki et al. 2023", "Lu et al. 2019", "Li et al. 2022", "Psomas 2020"
 CODE = "Kim et al. 2020, released code"
+THESIS_CODE = "Psomas 2020, released code"
+PNP_CODE, TOPK_CODE = "Li et al. 2022, released code", "Lu et al. 2019, released code"
 FAMILY = ("mpa", "mpa_dw", "mpa_ap")
 ALL: Sequence[str] = ()
 PAIRS = ("contrastive", "triplet", "lifted_structure", "npair", "margin", "multi_similarity")
@@ -116,7 +121,8 @@ PRINTED: list[tuple[str, str, str, Sequence[str], dict[str, Any]]] = [
     (TOPK, "4.4", "topk-*", ALL, {"resized square": True, "augmentation": "crop"}),
     (PNP, "set-up", "pnp-*", ALL, {"resized square": True, "augmentation": "crop_flip"}),
     (THESIS, "3.4", "thesis-*", ALL, {"epochs": 100, "optimiser": "adamw", "pretrained on": "imagenet"}),
-    (THESIS, "3.5.1", "thesis-*", ALL, {"resized to": 256, "crop": 224}),
+    (THESIS_CODE, "dataset/utils.py", "thesis-*", ALL, {"resized to": 256, "crop": 224, "resized square": False}),
+    (THESIS_CODE, "dataset/utils.py", "thesis-*", ALL, {"augmentation": "resized_crop_flip"}),
     (THESIS, "5.2", "thesis-*", ALL, {"part that trains": 0.9}),
     (THESIS, "4.2.2", "thesis-*", ALL, {"dimensions": 512}),
     (THESIS, "3.2, 3.4", "thesis-*-resnet50", ALL, {"network": "resnet50", "batch": 100}),
@@ -148,6 +154,14 @@ PRINTED: list[tuple[str, str, str, Sequence[str], dict[str, Any]]] = [
     (THESIS, "6, Tables 17 to 19", "thesis-*", ("proxy_push",), {"similarity": "data"}),
     (CODE, "--lr 1e-4, × 100", "thesis-c*", ("proxy_anchor",), {"learning rate of the proxies": 1e-2}),
     (CODE, "--lr 6e-4, × 100", "thesis-sop-*", ("proxy_anchor",), {"learning rate of the proxies": 6e-2}),
+    (CODE, "--bn-freeze 1, train.py", "mpa-c*", ALL, {"batch normalisation": "statistics", "warm-up": 1}),
+    (CODE, "--bn-freeze 0, net/", "mpa-sop", ALL, {"batch normalisation": False, "embedding layer": "kaiming_normal"}),
+    (CODE, "net/", "mpa-c*", ALL, {"embedding layer": "kaiming_normal"}),
+    (THESIS_CODE, "--bn-freeze 1, train.py", "thesis-c*", ALL, {"batch normalisation": "statistics"}),
+    (THESIS_CODE, "net/", "thesis-*", ALL, {"embedding layer": "kaiming_normal", "pooling": "avg_max"}),
+    (CODE, "--bn-freeze 0", "thesis-sop-*", ALL, {"batch normalisation": False}),
+    (PNP_CODE, "architectures/", "pnp-*", ALL, {"batch normalisation": "statistics", "embedding layer": "linear"}),
+    (TOPK_CODE, "models/", "topk-*", ALL, {"batch normalisation": False, "embedding layer": "truncated_normal"}),
     ("all", "no other is named", "[mpt]*-*", ALL, {"precision": "float32"}),
 ]  # fmt: skip
 

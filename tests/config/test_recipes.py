@@ -26,7 +26,8 @@ PAPERS = [name for name in recipes() if name != "quickstart"]
 Trees = Callable[[str], Path]  # a data set's name → a small folder of its form
 
 # As the papers print it: Saeki et al., section 4.2; Lu et al., section 4.4; Li et al., the experimental set-up;
-# Psomas, section 3.4 and Table 3; PNP's epochs are its released code's. A row holds for every recipe that it matches.
+# Psomas, section 3.4 and Table 3; PNP's epochs and Psomas's augmentation are those of their released code. A row holds
+# for every recipe that it matches.
 PRINTED: list[tuple[str, dict[str, Any]]] = [
     ("mpa-*", {"model.backbone": "bninception", "model.weights": "imagenet", "model.embedding_dim": 512}),
     ("mpa-*", {"training.optimizer": "adamw", "training.lr": 1e-4, "training.proxy_lr": 1e-2}),
@@ -53,7 +54,7 @@ PRINTED: list[tuple[str, dict[str, Any]]] = [
     ("pnp-inaturalist", {"training.batch_size": 224}),
     ("thesis-*", {"training.epochs": 100, "training.optimizer": "adamw", "model.embedding_dim": 512}),
     ("thesis-*", {"training.sampler": "random", "training.images_per_class": 5, "split.ratio": 0.9}),
-    ("thesis-*", {"training.augment": "crop_flip", "training.resize_square": False}),
+    ("thesis-*", {"training.augment": "resized_crop_flip", "training.resize_square": False}),
     ("thesis-*-resnet50", {"model.backbone": "resnet50", "training.batch_size": 100}),
     ("thesis-*-bninception", {"model.backbone": "bninception", "training.batch_size": 180}),
     ("thesis-*-googlenet", {"model.backbone": "googlenet", "training.batch_size": 180}),

@@ -21,7 +21,8 @@ CONTRACT = """
 name: quickstart
 dataset: {name: glyphs, root: null, store_size: 256, cache: null}
 split: {ratio: 0.9, seed: 0, folds: null, merge: null}
-model: {backbone: convnet, weights: null, embedding_dim: 64, pooling: avg, freeze_bn: false, layer_norm: false}
+model: {backbone: convnet, weights: null, embedding_dim: 64, pooling: avg, freeze_bn: false, layer_norm: false,
+        head_init: kaiming_normal}
 training: {epochs: 8, batch_size: 120, sampler: balanced, images_per_class: 5, image_size: 32, resize_size: null,
            resize_square: false, augment: crop_flip, optimizer: adamw, lr: 1.0e-3, head_lr: null, proxy_lr: null,
            weight_decay: 1.0e-4, schedule: {step: null, milestones: [], gamma: 0.5}, warmup_epochs: 0, clip_grad: 10,
@@ -254,6 +255,11 @@ def test_a_missing_key_beside_a_wrong_one_is_said_once() -> None:
             "noise.configuration: must be 'default' or must be keys and values; it is 3.",
         ),
         ({"model": {"embedding_dim": 2.5}}, "model.embedding_dim: must be a whole number; it is 2.5."),
+        ({"model": {"freeze_bn": "stats"}}, "model.freeze_bn must be false, statistics or true; it is 'stats'."),
+        (
+            {"model": {"head_init": "normal"}},
+            "model.head_init must be one of kaiming_normal, linear, truncated_normal; it is 'normal'.",
+        ),
         ({"losses": "mpa"}, "losses: must be a list; it is 'mpa'."),
         ({"losses": None}, "losses: must be a list; it is None."),
         ({"dataset": {"root": "/tmp"}}, "dataset.name: missing; this key is required."),

@@ -149,7 +149,7 @@ def test_a_model_that_names_code(
     """Code is imported only with ``trust_code``, and only a network may be named by an import path."""
     (tmp_path / "stranger.py").write_text(f"from pathlib import Path\nPath({str(proof)!r}).touch()\n")
     monkeypatch.syspath_prepend(tmp_path)
-    for key in ("backbone", "pooling"):
+    for key in ("backbone", "pooling", "head_init"):
         folder = tmp_path / key
         shutil.copytree(made.folder, folder)
         described = json.loads((folder / "model.json").read_text())

@@ -113,7 +113,8 @@ class ProxyPush(ProxyLoss):
     """Proxy-Anchor's pull to the proxies, and a push of each proxy w from every other class's proxy w⁻.
 
     s(w,w⁻) is w·w⁻ (``similarity="proxy"``) or Σ_x (w·x)(x·w⁻) over the batch (``similarity="data"``), a sum that grows
-    with the batch. Margin, scale and initial proxies are Proxy-Anchor's, since the thesis gives none.
+    with the batch. Margin, scale and initial proxies are Proxy-Anchor's: the thesis states none, and its
+    code has those.
     """
 
     static_shapes = True

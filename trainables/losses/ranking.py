@@ -80,7 +80,10 @@ VARIANTS: dict[str, Callable[[torch.Tensor, float, float], torch.Tensor]] = {
 class PNP(Loss):
     """f by ``variant``: O: R; Iu: (1+R) log(1+R); Ib: (bR − log(1+bR))/b²; Ds: log(1+R); Dq: 1 − (1+R)^−alpha.
 
-    b is ``bound``. The query is not its own positive, and a query without positives is ignored.
+    b is ``bound``. A query without positives is ignored. As in the paper, whose retrieval set is all other instances,
+    the query is not its own positive. In the authors' code it is: its term is f(0) = 0 (up to the sigmoid's tail) and
+    the mean is over one more, so for n images of each class the loss is (n−1)/n of this one, 3/4 in the paper's
+    batches. Steps of Adam do not depend on that factor, but weight decay has 4/3 of its weight there.
 
     Iu is eq. 7, as in the authors' code. Eq. 6, printed as its derivative, belongs to another function: log(1+R) is the
     derivative of (1+R) log(1+R) − R, and that of eq. 7 is 1 + log(1+R). So at R = 0 Iu has O's derivative and not 0, as
@@ -148,10 +151,15 @@ class TopKPrecision(Loss):
 
     The ideal first k are the first min(k, n₊) positives and, if n₊ < k (case 1 of the paper, otherwise case 2), the
     first k − n₊ negatives. In both cases Σ_N ŝ − Σ_P ŝ is the sum of ŝ over the first k minus that over the ideal first
-    k. A query without positives gives 0. Algorithm 1 sums over the queries; the default is the mean over all of them
-    (:data:`Reduction`), as in the authors' code. With the sum, weight decay in their Adam would weigh B times less.
-    P and N have the same size, and |N| over all queries is the number of triplets used, as in the paper's section
-    4.5.
+    k. A query without positives gives 0. P and N have the same size, and |N| over all queries is the number of triplets
+    used, as in the paper's section 4.5.
+
+    Algorithm 1 sums over the queries; the default is the mean over all of them (:data:`Reduction`). With the sum,
+    Adam's weight decay would weigh B times less. The authors' code averages the queries of each class and sums over
+    the classes, so the queries of a class with fewer images in the batch weigh more. It also has terms that the paper
+    does not mention: (1/20) log(1 + Σ e^{40(ŝ − 1/2)}) beside each sum over a first k, and a tenth of the Frobenius
+    distance between the embeddings' covariance and the identity. Its margin is 0.05, and 0.2 on Stanford Online
+    Products, where section 4.4 has 0.1. This class follows the paper.
     """
 
     static_shapes = True

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from trainables.models.backbones import BACKBONES
-from trainables.models.config import POOLING, ModelConfig
+from trainables.models.config import HEAD_INIT, POOLING, ModelConfig
 from trainables.parts import late_import
 
 if TYPE_CHECKING:
@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 
 __getattr__ = late_import(__name__, {"EmbeddingModel": "trainables.models.embedding"})
 
-__all__ = ["BACKBONES", "POOLING", "EmbeddingModel", "ModelConfig"]
+__all__ = ["BACKBONES", "HEAD_INIT", "POOLING", "EmbeddingModel", "ModelConfig"]

@@ -1,11 +1,13 @@
 """Backbones, pooling, the embedding network and its initial weights."""
 
 import importlib.util
+import math
 from pathlib import Path
 
 import pytest
 import torch
 import torchvision
+from scipy import stats
 from torch import Tensor, nn
 
 from trainables.mistakes import Mistakes
@@ -99,6 +101,41 @@ def test_frozen_batch_normalisation_never_moves(name: str, freeze: bool, images_
     assert model.training
 
 
+@pytest.mark.parametrize("name", BACKBONES)
+def test_frozen_statistics_stand_still_while_weights_and_biases_learn(name: str, images_B3HW: Tensor) -> None:
+    model = EmbeddingModel(ModelConfig(backbone=name, freeze_bn="statistics")).train()
+    layers = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    before = [buffer.clone() for layer in layers for buffer in layer.buffers()]
+    model(images_B3HW[:, :, :32, :32]).square().sum().backward()
+    assert all(torch.equal(old, new) for old, new in zip(before, (new for layer in layers for new in layer.buffers())))
+    learning = {key for layer in layers for key, value in layer.named_parameters() if value.grad is not None}
+    assert learning == {"weight", "bias"}
+    assert all(parameter.requires_grad for layer in layers for parameter in layer.parameters())
+    assert not any(layer.training for layer in layers)
+    assert model.training
+
+
+@pytest.mark.parametrize(
+    ("name", "deviation", "most", "bias"),
+    [  # of weights to D = 512 from F = 512, and the bound of the biases
+        ("kaiming_normal", (2 / 512) ** 0.5, math.inf, 0.0),
+        ("linear", (1 / 3 / 512) ** 0.5, 512**-0.5, 512**-0.5),
+        ("truncated_normal", float(stats.truncnorm(-2, 2, scale=1e-3).std()), 2e-3, 512**-0.5),
+    ],
+)
+def test_the_embedding_layer_is_drawn_as_its_source_draws_it(
+    name: str, deviation: float, most: float, bias: float
+) -> None:
+    torch.manual_seed(0)
+    layer = EmbeddingModel(ModelConfig(backbone="resnet18", embedding_dim=512, head_init=name)).head[2]
+    weights, biases = layer.weight.detach().double(), layer.bias.detach()
+    assert weights.std().item() == pytest.approx(deviation, rel=0.01)
+    assert abs(weights.mean().item()) < 0.01 * deviation
+    assert weights.abs().max() <= most
+    assert biases.abs().max() <= bias
+    assert (biases.abs().max() > 0.9 * bias) or bias == 0
+
+
 def test_the_same_seed_gives_the_same_model(images_B3HW: Tensor) -> None:
     embeddings = []
     for _ in range(2):
@@ -109,9 +146,9 @@ def test_the_same_seed_gives_the_same_model(images_B3HW: Tensor) -> None:
 
 def test_all_mistakes_of_a_configuration_at_once() -> None:
     with pytest.raises(Mistakes) as mistake:
-        ModelConfig(backbone="resnet19", pooling="sum", embedding_dim=0)
-    assert len(mistake.value.sentences) == 3
-    for word in ("resnet19", "resnet18", "sum", "avg_max", "0"):
+        ModelConfig(backbone="resnet19", pooling="sum", embedding_dim=0, freeze_bn="yes", head_init="zeros")
+    assert len(mistake.value.sentences) == 5
+    for word in ("resnet19", "resnet18", "sum", "avg_max", "0", "'yes'", "statistics", "zeros", "kaiming_normal"):
         assert word in str(mistake.value)
     with pytest.raises(Mistakes, match=r"convnet has no ImageNet weights.*holdout backbones"):
         ModelConfig(weights="imagenet")

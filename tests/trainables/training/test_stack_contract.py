@@ -19,7 +19,7 @@ from trainables.data.augment import AUGMENTATIONS
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.store.spec import StoreSpec
 from trainables.losses import LOSSES
-from trainables.models import BACKBONES, POOLING, ModelConfig
+from trainables.models import BACKBONES, HEAD_INIT, POOLING, ModelConfig
 from trainables.spec import TrialSpec
 from trainables.training.config import OPTIMIZERS
 from trainables.training.stack import run_epochs, stack_key
@@ -102,9 +102,11 @@ def test_every_backbone(images: StoreSpec, tmp_path: Path, caplog: pytest.LogCap
     [
         *(ModelConfig(embedding_dim=8, pooling=pooling) for pooling in POOLING),
         ModelConfig(embedding_dim=8, freeze_bn=True),
+        ModelConfig(embedding_dim=8, freeze_bn="statistics"),
         ModelConfig(embedding_dim=8, layer_norm=True),
+        *(ModelConfig(embedding_dim=8, head_init=name) for name in HEAD_INIT),
     ],
-    ids=lambda model: f"{model.pooling}-{model.freeze_bn}-{model.layer_norm}",
+    ids=lambda model: f"{model.pooling}-{model.freeze_bn}-{model.layer_norm}-{model.head_init}",
 )
 def test_every_head(images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture, model: ModelConfig) -> None:
     assert_stacked_as_alone([member(images, tmp_path, number, model=model) for number in range(2)], caplog)

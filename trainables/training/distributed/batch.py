@@ -156,7 +156,7 @@ def take_common_statistics(network: nn.Module, device: torch.device) -> None:
                 raise Mistakes(
                     f"resources.gpus_per_trial is more than 1 and the network normalises batches by "
                     f"{type(module).__name__}, whose statistics cannot be taken over several GPUs: set "
-                    "model.freeze_bn: true, or gpus_per_trial: 1."
+                    "model.freeze_bn: true (or statistics), or gpus_per_trial: 1."
                 )
             setattr(parent, name, _replaced(module, kind))
 

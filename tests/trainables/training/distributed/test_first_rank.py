@@ -131,11 +131,12 @@ def assert_equal_trainings(found: Any, expected: Any, tolerance: float) -> None:
         ("mpa", {"proxies_per_class": 2}, False),
         ("triplet", {"mining": "uniform"}, False),
         ("pnp", {}, True),
+        ("pnp", {}, "statistics"),
     ],
-    ids=["proxies", "random mining", "ranking, frozen batch normalisation"],
+    ids=["proxies", "random mining", "ranking, frozen batch normalisation", "ranking, frozen statistics"],
 )
 def test_two_processes_train_as_one(
-    spec: TrialSpec, loss: str, hyperparameters: dict[str, Any], freeze_bn: bool
+    spec: TrialSpec, loss: str, hyperparameters: dict[str, Any], freeze_bn: bool | str
 ) -> None:
     """Losses, metrics, used pairs, weights, statistics and proxies agree after three epochs."""
     model = replace(spec.model, freeze_bn=freeze_bn)

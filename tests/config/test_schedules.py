@@ -1,0 +1,137 @@
+"""The learning rates that a backbone gets over a whole training, against the papers' printed schedules."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fnmatch import filter as matching
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from support.small_training import drawn_images, small_spec
+from support.trees import make_tree
+
+from search.config.campaign import parse_campaign
+from search.config.recipes import campaigns, read_campaign, read_search, recipes
+from search.config.search_config import SearchConfig, parse_config
+from search.config.yaml_file import read_yaml
+from trainables.data.store.spec import StoreSpec
+from trainables.training.config import TrainingConfig
+from trainables.training.train import Training
+
+PAPERS = [name for name in recipes() if name != "quickstart"]
+
+
+def steps(lr: float, step: int, gamma: float, epochs: int) -> list[float]:
+    """Return the rate of every epoch if it is multiplied by ``gamma`` after every ``step`` epochs."""
+    rates, rate = [], lr
+    for epoch in range(1, epochs + 1):
+        rates.append(rate)
+        if epoch % step == 0:
+            rate *= gamma
+    return rates
+
+
+def milestones(lr: float, after: Sequence[int], gamma: float, epochs: int) -> list[float]:
+    """Return the rate of every epoch if it is multiplied by ``gamma`` after each epoch of ``after``."""
+    return [lr * gamma ** sum(epoch > last for last in after) for epoch in range(1, epochs + 1)]
+
+
+# Psomas, Table 3: learning rate, step size, gamma.
+THESIS = {
+    "cub200-resnet50": (1e-4, 5, 0.1),
+    "cub200-bninception": (1e-4, 10, 0.1),
+    "cub200-googlenet": (1e-4, 10, 0.1),
+    "cars196-resnet50": (1e-4, 10, 0.1),
+    "cars196-bninception": (1e-4, 20, 0.1),
+    "cars196-googlenet": (1e-4, 20, 0.1),
+    "sop-resnet50": (6e-4, 10, 0.25),
+    "sop-bninception": (6e-4, 20, 0.25),
+    "sop-googlenet": (6e-4, 20, 0.25),
+}
+
+# The rate of each epoch. The thesis's text (3.4) has 100 epochs and no warm-up. In MPA's first epoch, Proxy-Anchor's
+# warm-up, the backbone does not learn; the rest of 4.2's epochs do. The topk recipes state why their rate is another.
+RATES = {
+    **{f"thesis-{name}": steps(lr, step, gamma, 100) for name, (lr, step, gamma) in THESIS.items()},
+    "mpa-cub200": [0.0, *steps(1e-4, 20, 0.5, 60)[1:]],
+    "mpa-cars196": [0.0, *steps(1e-4, 20, 0.5, 60)[1:]],
+    "mpa-sop": [0.0, *steps(1e-4, 20, 0.5, 100)[1:]],
+    "pnp-sop": milestones(1e-5, (120, 220, 250, 280), 0.3, 400),
+    "pnp-vehicleid": milestones(1e-5, (120, 220, 250, 280), 0.3, 400),
+    "pnp-inaturalist": milestones(1e-5, (120, 220, 250, 280), 0.3, 400),
+    "topk-cub200": milestones(1e-4, (8, 20, 70), 0.1, 80),
+    "topk-cars196": milestones(1e-4, (10, 30, 70), 0.1, 80),
+    "topk-sop": milestones(1e-4, (15, 100, 200), 0.1, 120),
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    above = tmp_path_factory.mktemp("trees")
+    return cache(lambda name: make_tree(name, above / name, classes_per_half=4, images_per_class=3))
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> StoreSpec:
+    return drawn_images(tmp_path_factory.mktemp("images"))
+
+
+def backbone_rates(settings: TrainingConfig, images: StoreSpec, directory: Path) -> list[float]:
+    """Return the backbone's learning rate in every epoch, 0 while its parameters require no gradients.
+
+    The optimizer and the schedule are a real training's, on small images with the built-in network.
+    """
+    spec = small_spec(images, directory, epochs=settings.epochs)
+    small = {name: getattr(spec.training, name) for name in ("batch_size", "image_size", "images_per_class", "sampler")}
+    training = Training(replace(spec, training=replace(settings, **small, resize_size=None)), torch.device("cpu"))
+    backbone = list(training.model.backbone.parameters())
+    (group,) = [group for group in training.optimizer.param_groups if group["params"][0] is backbone[0]]
+    rates = []
+    for epoch in range(1, settings.epochs + 1):
+        training.set_train_mode(epoch)
+        rates.append(group["lr"] if all(parameter.requires_grad for parameter in backbone) else 0.0)
+        training.optimizer.step()  # without gradients; the schedule expects a step
+        training._schedule.step()
+    return rates
+
+
+@pytest.mark.parametrize("recipe", PAPERS)
+def test_the_backbone_learns_by_the_printed_schedule(
+    recipe: str, root: Callable[[str], Path], images: StoreSpec, tmp_path: Path
+) -> None:
+    content = read_search(Path(recipe))
+    dataset = {**content["dataset"], "root": str(root(content["dataset"]["name"])), "subset": True}
+    config = parse_config({**content, "dataset": dataset})
+    rates = backbone_rates(config.training_of(config.loss_names[0]), images, tmp_path)
+    assert sum(rates) == pytest.approx(sum(RATES[recipe]))
+    assert rates == pytest.approx(RATES[recipe])
+
+
+def searches_of(campaign: str, root: Callable[[str], Path]) -> list[SearchConfig]:
+    content = read_campaign(Path(campaign))
+    name = read_yaml(recipes()[content["recipe"]])["dataset"]["name"]
+    content["base"]["dataset"] = {"root": str(root(name)), "subset": True}
+    return [member.config for member in parse_campaign(content).members]
+
+
+OF_THESIS = [name for name in campaigns() if str(read_yaml(campaigns()[name]).get("recipe", "")).startswith("thesis")]
+
+
+def test_every_data_set_of_the_thesis_has_its_benchmark() -> None:
+    assert set(matching(OF_THESIS, "loss-benchmark-*")) == {
+        f"loss-benchmark-{name}" for name in ("cub200", "cars196", "sop")
+    }
+
+
+@pytest.mark.parametrize("campaign", OF_THESIS)
+def test_so_it_does_in_every_search_of_a_campaign(
+    campaign: str, root: Callable[[str], Path], images: StoreSpec, tmp_path: Path
+) -> None:
+    found = {
+        (f"{config.dataset.name}-{config.model.backbone}", config.training_of(config.loss_names[0]))
+        for config in searches_of(campaign, root)
+    }
+    for number, (name, settings) in enumerate(found):
+        printed = sum(steps(*THESIS[name], settings.epochs))
+        assert sum(backbone_rates(settings, images, tmp_path / str(number))) == pytest.approx(printed), name
