@@ -197,6 +197,10 @@ class LiftedStructure(Loss):
     0.1). Psomas, Table 5, has "hard" here and for Multi-Similarity, where it means those pairs. The code of that loss's
     authors (Deep_Metric) mines them for both losses, and that of Sampling Wisely for this one, with this epsilon.
     The default margin is from Psomas, Table 4.
+
+    α is ``pos_scale`` and β ``neg_scale``, both 1 in eq. 2.21. At 1 all negatives have about the same weight. The code
+    of the thesis has α = 2 and β = 40, that of Sampling Wisely 10 for both. Both mine and neither has a margin or the
+    [.]_+, which a margin of 2 turns off: the term is at least margin − 2.
     """
 
     static_shapes = True
@@ -208,6 +212,8 @@ class LiftedStructure(Loss):
         embedding_dim: int,
         margin: float,
         mining: str,
+        pos_scale: float,
+        neg_scale: float,
         reduction: Reduction = "mean",
     ) -> None:
         raise_if_any(
@@ -215,11 +221,14 @@ class LiftedStructure(Loss):
                 *sizes(num_classes, embedding_dim),
                 *real("margin", margin, at_least=0),
                 *choice("mining", mining, LIFTED_MINING),
+                *real("pos_scale", pos_scale, above=0),
+                *real("neg_scale", neg_scale, above=0),
                 *choice("reduction", reduction, REDUCTIONS),
             ]
         )
         super().__init__()
         self.margin, self.mining, self.reduction = margin, mining, reduction
+        self.pos_scale, self.neg_scale = pos_scale, neg_scale
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         similarities_BB = cosines(embeddings_BD)
@@ -228,8 +237,8 @@ class LiftedStructure(Loss):
             same_BB, different_BB = informative_pairs(similarities_BB, same_BB, different_BB, EPSILON)
         both_B1 = same_BB.any(1, keepdim=True) & different_BB.any(1, keepdim=True)
         self.used = Used("pairs", (both_B1 & (same_BB | different_BB)).sum())
-        pull_B = masked_logsumexp(self.margin - similarities_BB, same_BB, 1)
-        push_B = masked_logsumexp(similarities_BB, different_BB, 1)
+        pull_B = masked_logsumexp(self.pos_scale * (self.margin - similarities_BB), same_BB, 1) / self.pos_scale
+        push_B = masked_logsumexp(self.neg_scale * similarities_BB, different_BB, 1) / self.neg_scale
         return reduced((pull_B + push_B).relu().sum(), len(labels_B), self.reduction)
 
 

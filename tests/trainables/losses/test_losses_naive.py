@@ -86,17 +86,29 @@ def informative(s: Matrix, i: int, pairs: tuple[list[int], list[int]], epsilon: 
     )
 
 
-def lifted_structure(s: Matrix, y: list[int], margin: float, mining: str) -> float:
+def lifted_structure(s: Matrix, y: list[int], margin: float, mining: str, a: float = 1, b: float = 1) -> float:
     terms = []
     for i in range(len(y)):
         positives, negatives = others(y, i)
         if mining == "hard":
             positives, negatives = informative(s, i, (positives, negatives), 0.1)
         both = positives and negatives
-        pull = math.log(sum(math.exp(margin - s[i][p]) for p in positives)) if both else 0
-        push = math.log(sum(math.exp(s[i][n]) for n in negatives)) if both else 0
+        pull = math.log(sum(math.exp(a * (margin - s[i][p])) for p in positives)) / a if both else 0
+        push = math.log(sum(math.exp(b * s[i][n]) for n in negatives)) / b if both else 0
         terms.append(max(pull + push, 0))
     return mean(terms)
+
+
+def lifted_structure_of_the_codes(s: Matrix, y: list[int], a: float, b: float) -> float:
+    """Compute half of the value in the codes, which have no margin and no [.]_+, plus the margin of 2."""
+    terms = []
+    for i in range(len(y)):
+        positives, negatives = informative(s, i, others(y, i), 0.1)
+        if positives and negatives:
+            pull = 2 / a * math.log(sum(math.exp(-a * s[i][p]) for p in positives))
+            push = 2 / b * math.log(sum(math.exp(b * s[i][n]) for n in negatives))
+            terms.append(2 + (pull + push) / 2)
+    return sum(terms) / len(y)
 
 
 def npair(s: Matrix, y: list[int], l2: float, x: torch.Tensor) -> float:
@@ -204,6 +216,19 @@ EMBEDDING_LOSSES: list[tuple[str, dict[str, Any], Callable[[torch.Tensor, Matrix
         ("lifted_structure", {"margin": 0.5, "mining": m}, lambda x, s, y, m=m: lifted_structure(s, y, 0.5, m))
         for m in ("all", "hard")
     ],
+    *[
+        (
+            "lifted_structure",
+            {"margin": 0.5, "mining": m, "pos_scale": 2.0, "neg_scale": 40.0},
+            lambda x, s, y, m=m: lifted_structure(s, y, 0.5, m, 2.0, 40.0),
+        )
+        for m in ("all", "hard")
+    ],
+    (
+        "lifted_structure",
+        {"margin": 2.0, "mining": "hard", "pos_scale": 10.0, "neg_scale": 10.0},
+        lambda x, s, y: lifted_structure_of_the_codes(s, y, 10.0, 10.0),
+    ),
     ("npair", {"l2": 0.02}, lambda x, s, y: npair(s, y, 0.02, x)),
     *[
         (
@@ -308,8 +333,10 @@ def arcface(s: Matrix, y: list[int], degrees: float, scale: float) -> float:
     return cross_entropies(shifted, y, 0.0, scale)
 
 
-def proxy_nca(s: Matrix, y: list[int]) -> float:
-    return mean([-row[c] + math.log(sum(math.exp(row[o]) for o in range(C) if o != c)) for row, c in zip(s, y)])
+def proxy_nca(s: Matrix, y: list[int], scale: float) -> float:
+    return mean(
+        [-scale * row[c] + math.log(sum(math.exp(scale * row[o]) for o in range(C) if o != c)) for row, c in zip(s, y)]
+    )
 
 
 def proxy_push(x: torch.Tensor, w: torch.Tensor, y: list[int], margin: float, scale: float, similarity: str) -> float:
@@ -326,7 +353,8 @@ def proxy_push(x: torch.Tensor, w: torch.Tensor, y: list[int], margin: float, sc
 ONE_PROXY: list[tuple[str, dict[str, Any], Callable[[torch.Tensor, torch.Tensor, list[int]], float]]] = [
     ("softmax", {"scale": 7.0}, lambda x, w, y: cross_entropies(similarities(x, w), y, 0.0, 7.0)),
     ("softmax", {"similarity": "dot"}, lambda x, w, y: cross_entropies(products(x, w), y, 0.0, 1.0)),
-    ("proxy_nca", {}, lambda x, w, y: proxy_nca(similarities(x, w), y)),
+    ("proxy_nca", {}, lambda x, w, y: proxy_nca(similarities(x, w), y, 1.0)),
+    ("proxy_nca", {"scale": 18.0}, lambda x, w, y: proxy_nca(similarities(x, w), y, 18.0)),
     *[
         ("arcface", {"margin": m, "scale": 9.0}, lambda x, w, y, m=m: arcface(similarities(x, w), y, m, 9.0))
         for m in (28.6, 120.0)
