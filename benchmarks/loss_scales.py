@@ -2,8 +2,8 @@
 
     python -m benchmarks.loss_scales FOLDER
 
-Prints the effective number of competitors of random unit vectors, 1 / Σ p² over the softmax p of their similarities, and
-MAP@R after training with each setting. A half of the training classes validates; no test class is read.
+Prints the effective number of competitors of random unit vectors, 1 / Σ p² over the softmax p of their similarities,
+and MAP@R after training with each setting. A half of the training classes validates; no test class is read.
 
 Shapes: A anchors, N competitors.
 """
