@@ -60,7 +60,8 @@ _RANGES: dict[str, dict[str, Range]] = {
     "triplet": {
         "margin": _margin(TABLE_4),
         "mining": _one_of(
-            ("semi_hard", "hard", "distance_weighted", "uniform", "all"), "thesis, Table 5; top-k, Figure 4"
+            ("semi_hard", "hard", "distance_weighted", "uniform", "all", "top_k"),
+            "thesis, Table 5; top-k, Figure 4 and section 5",
         ),
     },
     "lifted_structure": {
@@ -76,7 +77,7 @@ _RANGES: dict[str, dict[str, Range]] = {
             0.6, 1.4, "thesis, Table 4; range chosen: from similar to nearly orthogonal, √2 apart", step=0.1
         ),
         "distance": _one_of(("euclidean",), "the distance whose boundary is 1.2; the other is a baseline"),
-        "mining": _one_of(("distance_weighted", "all"), "thesis, Table 5"),
+        "mining": _one_of(("distance_weighted", "all", "top_k"), "thesis, Table 5; top-k, section 5"),
     },
     "multi_similarity": {
         "margin": _margin(TABLE_15),
@@ -132,7 +133,10 @@ _RANGES: dict[str, dict[str, Range]] = {
             source="top-k, section 4.4; section 3.2: usually 3, 5 or 10",
         ),
     },
-    "angular": {"angle": _float(30, 60, "Wang et al. 2017, in degrees; range chosen around it", step=5)},
+    "angular": {
+        "angle": _float(30, 60, "Wang et al. 2017, in degrees; range chosen around it", step=5),
+        "mining": _one_of(("all", "top_k"), "Wang et al. 2017: all; top-k, section 5"),
+    },
 }
 
 SPACES: dict[str, Space] = {

@@ -156,7 +156,7 @@ _ROWS = {
         path="trainables.losses.pairs:Angular",
         paper="Angular (Wang et al. 2017, eq. 7-8)",
         equation="mean_{a,p} log(1 + Σ_N e^{4 tan²(angle) (x_a+x_p)·x_n - 2(1+tan²(angle)) x_a·x_p})",
-        defaults={"angle": 45.0},
+        defaults={"angle": 45.0, "mining": "all"},
     ),
 }
 
