@@ -1,4 +1,4 @@
-.PHONY: setup run test test-slow test-cluster test-browser test-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-ledger bench-initial-proxies bench-stack bench-gpu bench-precision bench-kmeans docs mutants pictures audit clean
+.PHONY: setup run test test-slow test-cluster test-browser test-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-ledger bench-initial-proxies bench-loss-scales bench-stack bench-gpu bench-precision bench-kmeans docs mutants pictures audit clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -124,6 +124,11 @@ bench-ledger: setup
 bench-initial-proxies: export OMP_NUM_THREADS = 1
 bench-initial-proxies: setup
 	$(BIN)/python -m benchmarks.initial_proxies $(IMAGES) $(LOSSES)
+
+# With one thread: minutes per folder.
+bench-loss-scales: export OMP_NUM_THREADS = 1
+bench-loss-scales: setup
+	$(BIN)/python -m benchmarks.loss_scales $(IMAGES)
 
 # On one GPU; nothing is installed, as for test-gpu. On a CPU it runs a small version, only to check that it works.
 bench-gpu:

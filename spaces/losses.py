@@ -16,6 +16,7 @@ from trainables.mistakes import Mistakes
 
 TABLE_15 = "thesis, Tables 4 and 15"
 TABLE_4 = "thesis, Table 4; range chosen: that of Table 15's margins"
+UNSCALED = "thesis, eq. {}, has none; range chosen: up to ArcFace's default"
 
 Range = Callable[..., Parameter]
 """A :class:`Parameter` without its default."""
@@ -59,12 +60,15 @@ _RANGES: dict[str, dict[str, Range]] = {
     "triplet": {
         "margin": _margin(TABLE_4),
         "mining": _one_of(
-            ("semi_hard", "hard", "distance_weighted", "uniform", "all"), "thesis, Table 5; top-k, Figure 4"
+            ("semi_hard", "hard", "distance_weighted", "uniform", "all", "top_k"),
+            "thesis, Table 5; top-k, Figure 4 and section 5",
         ),
     },
     "lifted_structure": {
         "margin": _margin(TABLE_4),
         "mining": _one_of(("all", "hard"), "thesis, eq. 2.21: all; its Table 5: hard"),
+        "pos_scale": _float(1, 64, f"{UNSCALED.format('2.21')}; the thesis's code: 2, top-k's: 10", log=True),
+        "neg_scale": _float(1, 64, f"{UNSCALED.format('2.21')}; the thesis's code: 40, top-k's: 10", log=True),
     },
     "npair": {"l2": _float(0.002, 0.2, "thesis, Table 4; range chosen: a decade either way", log=True)},
     "margin": {
@@ -73,7 +77,7 @@ _RANGES: dict[str, dict[str, Range]] = {
             0.6, 1.4, "thesis, Table 4; range chosen: from similar to nearly orthogonal, √2 apart", step=0.1
         ),
         "distance": _one_of(("euclidean",), "the distance whose boundary is 1.2; the other is a baseline"),
-        "mining": _one_of(("distance_weighted", "all"), "thesis, Table 5"),
+        "mining": _one_of(("distance_weighted", "all", "top_k"), "thesis, Table 5; top-k, section 5"),
     },
     "multi_similarity": {
         "margin": _margin(TABLE_15),
@@ -84,11 +88,13 @@ _RANGES: dict[str, dict[str, Range]] = {
     "softmax": {
         "similarity": _one_of(("cosine", "dot"), "chosen: as all other losses; thesis, eq. 2.26: dot"),
         "scale": partial(
-            _float(1, 64, "thesis, eq. 2.26, has none; range chosen: up to ArcFace's default", log=True),
+            _float(1, 64, UNSCALED.format("2.26"), log=True),
             when={"similarity": ("cosine",)},
         ),
     },
-    "proxy_nca": {},  # eq. 2.27 has no params
+    "proxy_nca": {
+        "scale": _float(1, 64, f"{UNSCALED.format('2.27')}; the code top-k follows: 18, the thesis's: 64", log=True)
+    },
     "arcface": {
         "margin": _float(0, 60, "thesis, Table 4, in degrees; range chosen: none to twice the default"),
         "scale": _float(16, 256, "thesis, Table 4; range chosen: four times either way", log=True),
@@ -130,7 +136,10 @@ _RANGES: dict[str, dict[str, Range]] = {
             source="top-k, section 4.4; section 3.2: usually 3, 5 or 10",
         ),
     },
-    "angular": {"angle": _float(30, 60, "Wang et al. 2017, in degrees; range chosen around it", step=5)},
+    "angular": {
+        "angle": _float(30, 60, "Wang et al. 2017, in degrees; range chosen around it", step=5),
+        "mining": _one_of(("all", "top_k"), "Wang et al. 2017: all; top-k, section 5"),
+    },
 }
 
 SPACES: dict[str, Space] = {

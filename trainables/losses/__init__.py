@@ -50,8 +50,8 @@ _ROWS = {
     "lifted_structure": LossRow(
         path="trainables.losses.pairs:LiftedStructure",
         paper="Lifted structure (Oh Song et al. 2016; Psomas, eq. 2.21)",
-        equation="Σ_i [log Σ_{P_i} e^{margin-S} + log Σ_{N_i} e^S]_+",
-        defaults={"margin": 0.5, "mining": "all"},
+        equation="Σ_i [1/α log Σ_{P_i} e^{α(margin-S)} + 1/β log Σ_{N_i} e^{βS}]_+",
+        defaults={"margin": 0.5, "mining": "all", "pos_scale": 1.0, "neg_scale": 1.0},
     ),
     "npair": LossRow(
         path="trainables.losses.pairs:NPair",
@@ -81,7 +81,8 @@ _ROWS = {
     "proxy_nca": LossRow(
         path="trainables.losses.proxies:ProxyNCA",
         paper="Proxy-NCA (Movshovitz-Attias et al. 2017; Psomas, eq. 2.27)",
-        equation="Σ_i -log e^{S_iy} / Σ_{c≠y} e^{S_ic}",
+        equation="Σ_i -log e^{scale S_iy} / Σ_{c≠y} e^{scale S_ic}",
+        defaults={"scale": 1.0},
         proxy_lr=1e-5,  # Psomas, Table 4
     ),
     "arcface": LossRow(
@@ -155,7 +156,7 @@ _ROWS = {
         path="trainables.losses.pairs:Angular",
         paper="Angular (Wang et al. 2017, eq. 7-8)",
         equation="mean_{a,p} log(1 + Σ_N e^{4 tan²(angle) (x_a+x_p)·x_n - 2(1+tan²(angle)) x_a·x_p})",
-        defaults={"angle": 45.0},
+        defaults={"angle": 45.0, "mining": "all"},
     ),
 }
 

@@ -16,6 +16,10 @@ Miner = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Triplets]
 """Function from S_BB and the masks of positives and negatives [B, B] to triplets."""
 
 
+BOUNDARY = 5
+"""Ranks above the boundary of :func:`top_k` (Lu et al., section 4.4)."""
+
+
 def _less(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Return left < right by more than rounding, so that duplicates tie wherever they are in the batch."""
     return left < right - 8 * torch.finfo(left.dtype).eps
@@ -70,6 +74,25 @@ def distance_weighted(embedding_dim: int, cutoff: float = 0.5, farthest: float =
     return mine
 
 
+def top_k(similarities_BB: torch.Tensor, same_BB: torch.Tensor, different_BB: torch.Tensor) -> Triplets:
+    """Return for each anchor the misplaced positives, each with a misplaced negative (Lu et al., section 5).
+
+    These are the samples beside the boundary of the first ``BOUNDARY`` ranks, as the paper's eq. 6-7 and 9-10 without a
+    margin: negatives within it that positives should replace, and these positives. There are as many of both; each is
+    paired in the order of the ranking. Samples as similar are ranked in the order of the batch.
+    """
+    candidates_BB = same_BB | different_BB
+    order_BB = similarities_BB.masked_fill(~candidates_BB, -torch.inf).argsort(stable=True, dim=1, descending=True)
+    same_in_order_BB, different_in_order_BB = same_BB.gather(1, order_BB), different_BB.gather(1, order_BB)
+    first_B = torch.arange(order_BB.shape[1], device=order_BB.device) < BOUNDARY
+    positives_B1 = same_BB.sum(1, keepdim=True)
+    late_BB = same_in_order_BB & ~first_B & (same_in_order_BB.cumsum(1) <= BOUNDARY)
+    early_BB = different_in_order_BB & first_B & (different_in_order_BB.cumsum(1) > BOUNDARY - positives_B1)
+    anchor_T, positive_T = late_BB.nonzero(as_tuple=True)
+    _, negative_T = early_BB.nonzero(as_tuple=True)
+    return anchor_T, order_BB[anchor_T, positive_T], order_BB[anchor_T, negative_T]
+
+
 def _sampled(log_weights_BB: torch.Tensor, same_BB: torch.Tensor, allowed_BB: torch.Tensor) -> Triplets:
     """Sample a negative for each pair by weight: the largest of log weight + Gumbel noise."""
     anchor_P, positive_P = same_BB.nonzero(as_tuple=True)
@@ -92,6 +115,7 @@ MINERS: dict[str, Callable[[int], Miner]] = {
     "hard": lambda embedding_dim: hard,
     "distance_weighted": distance_weighted,
     "uniform": lambda embedding_dim: uniform,
+    "top_k": lambda embedding_dim: top_k,
 }
 """Triplet miners by name, each built for D dimensions."""
 

@@ -25,7 +25,7 @@ from trainables.losses.base import (
     same_and_different,
     sizes,
 )
-from trainables.losses.mining import MINERS, distance_weighted, informative_pairs
+from trainables.losses.mining import MINERS, informative_pairs, top_k
 from trainables.mistakes import raise_if_any
 
 
@@ -92,7 +92,7 @@ class Triplet(Loss):
 
 
 DISTANCES = ("euclidean", "similarity")
-MARGIN_MINING = ("distance_weighted", "all")
+MARGIN_MINING = ("distance_weighted", "all", "top_k")
 
 
 @declared("margin")
@@ -100,9 +100,9 @@ class Margin(Loss):
     """D = √(2 − 2S) (``distance="euclidean"``), or −S compared with −beta (``distance="similarity"``).
 
     Mining "all" sums every pair i < j. "distance_weighted" sums each anchor with each positive and with a negative
-    sampled for it; the paper's code excludes zero terms from the mean, and this keeps them. The boundary ``beta`` is
-    learned. In Psomas's eq. 2.23 I is printed as 0 for negatives, which would leave them without a gradient; defaults
-    are from Table 4.
+    sampled for it, "top_k" with the samples beside the boundary (:func:`trainables.losses.mining.top_k`). The paper's
+    code excludes zero terms from the mean, and this keeps them. The boundary ``beta`` is learned. In Psomas's eq. 2.23
+    I is printed as 0 for negatives, which would leave them without a gradient; defaults are from Table 4.
     """
 
     beta_lr = 5e-5  # Psomas, Table 4
@@ -131,7 +131,7 @@ class Margin(Loss):
         super().__init__()
         self.margin, self.distance, self.mining, self.reduction = margin, distance, mining, reduction
         self.beta = nn.Parameter(torch.tensor(float(beta)))
-        self._mine = distance_weighted(embedding_dim)
+        self._mine = MINERS[mining](embedding_dim)
         self.static_shapes = mining == "all"
 
     def parameter_groups(self, proxy_lr: float | None) -> list[dict[str, Any]]:
@@ -197,6 +197,10 @@ class LiftedStructure(Loss):
     0.1). Psomas, Table 5, has "hard" here and for Multi-Similarity, where it means those pairs. The code of that loss's
     authors (Deep_Metric) mines them for both losses, and that of Sampling Wisely for this one, with this epsilon.
     The default margin is from Psomas, Table 4.
+
+    α is ``pos_scale`` and β ``neg_scale``, both 1 in eq. 2.21. At 1 all negatives have about the same weight. The code
+    of the thesis has α = 2 and β = 40, that of Sampling Wisely 10 for both. Both mine and neither has a margin or the
+    [.]_+, which a margin of 2 turns off: the term is at least margin − 2.
     """
 
     static_shapes = True
@@ -208,6 +212,8 @@ class LiftedStructure(Loss):
         embedding_dim: int,
         margin: float,
         mining: str,
+        pos_scale: float,
+        neg_scale: float,
         reduction: Reduction = "mean",
     ) -> None:
         raise_if_any(
@@ -215,11 +221,14 @@ class LiftedStructure(Loss):
                 *sizes(num_classes, embedding_dim),
                 *real("margin", margin, at_least=0),
                 *choice("mining", mining, LIFTED_MINING),
+                *real("pos_scale", pos_scale, above=0),
+                *real("neg_scale", neg_scale, above=0),
                 *choice("reduction", reduction, REDUCTIONS),
             ]
         )
         super().__init__()
         self.margin, self.mining, self.reduction = margin, mining, reduction
+        self.pos_scale, self.neg_scale = pos_scale, neg_scale
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         similarities_BB = cosines(embeddings_BD)
@@ -228,8 +237,8 @@ class LiftedStructure(Loss):
             same_BB, different_BB = informative_pairs(similarities_BB, same_BB, different_BB, EPSILON)
         both_B1 = same_BB.any(1, keepdim=True) & different_BB.any(1, keepdim=True)
         self.used = Used("pairs", (both_B1 & (same_BB | different_BB)).sum())
-        pull_B = masked_logsumexp(self.margin - similarities_BB, same_BB, 1)
-        push_B = masked_logsumexp(similarities_BB, different_BB, 1)
+        pull_B = masked_logsumexp(self.pos_scale * (self.margin - similarities_BB), same_BB, 1) / self.pos_scale
+        push_B = masked_logsumexp(self.neg_scale * similarities_BB, different_BB, 1) / self.neg_scale
         return reduced((pull_B + push_B).relu().sum(), len(labels_B), self.reduction)
 
 
@@ -277,20 +286,38 @@ class MultiSimilarity(Loss):
         return (pull_B / self.pos_scale + push_B / self.neg_scale).mean()
 
 
+ANGULAR_MINING = ("all", "top_k")
+
+
 @declared("angular")
 class Angular(Loss):
-    """The angle is in degrees. The mean is over all positive pairs of the batch, N are the samples of other classes."""
+    """The angle is in degrees. The mean is over all positive pairs of the batch, N are the samples of other classes.
 
-    def __init__(self, *, num_classes: int, embedding_dim: int, angle: float) -> None:
-        raise_if_any([*sizes(num_classes, embedding_dim), *real("angle", angle, above=0, below=90)])
+    With mining "top_k" the pairs are each anchor's misplaced positives, and N its misplaced negatives
+    (:func:`trainables.losses.mining.top_k`), as Lu et al., section 5, propose for this loss.
+    """
+
+    def __init__(self, *, num_classes: int, embedding_dim: int, angle: float, mining: str) -> None:
+        raise_if_any(
+            [
+                *sizes(num_classes, embedding_dim),
+                *real("angle", angle, above=0, below=90),
+                *choice("mining", mining, ANGULAR_MINING),
+            ]
+        )
         super().__init__()
-        self.angle = angle
+        self.angle, self.mining = angle, mining
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         similarities_BB = cosines(embeddings_BD)
         same_BB, different_BB = same_and_different(labels_B)
-        # each pair once: the term is symmetric
-        anchor_P, positive_P = same_BB.triu(1).nonzero(as_tuple=True)
+        if self.mining == "top_k":
+            anchor_P, positive_P, negative_P = top_k(similarities_BB.detach(), same_BB, different_BB)
+            different_BB = torch.zeros_like(different_BB)
+            different_BB[anchor_P, negative_P] = True
+            self.used = Used("pairs", len(anchor_P))
+        else:  # each pair once: the term is symmetric
+            anchor_P, positive_P = same_BB.triu(1).nonzero(as_tuple=True)
         square = math.tan(math.radians(self.angle)) ** 2
         both_PB = similarities_BB.index_select(0, anchor_P) + similarities_BB.index_select(0, positive_P)
         pair_P1 = similarities_BB[anchor_P, positive_P][:, None]

@@ -28,14 +28,25 @@ class ProxyNCA(ProxyLoss):
     The sample's own proxy is not in the denominator, so the loss can be negative. With a single class there is no other
     proxy and no term: the loss is 0. The paper prints the sum over the samples, and its derivative in eq. 2.28; the
     default is their mean (:data:`Reduction`).
+
+    Eq. 2.27 has no scale, so that all other proxies have about the same weight. The squared distances of unit vectors
+    in the authors' paper are 2 − 2S, a scale of 2. The code of the thesis multiplies these by 32 (a scale of 64), and
+    that which Sampling Wisely follows takes vectors of length 3 (18). Both have the own proxy in the denominator, as
+    :class:`Softmax` with this scale.
     """
 
     static_shapes = True
 
-    def __init__(self, *, num_classes: int, embedding_dim: int, reduction: Reduction = "mean") -> None:
-        raise_if_any([*sizes(num_classes, embedding_dim), *choice("reduction", reduction, REDUCTIONS)])
+    def __init__(self, *, num_classes: int, embedding_dim: int, scale: float, reduction: Reduction = "mean") -> None:
+        raise_if_any(
+            [
+                *sizes(num_classes, embedding_dim),
+                *real("scale", scale, above=0),
+                *choice("reduction", reduction, REDUCTIONS),
+            ]
+        )
         super().__init__(num_classes=num_classes, embedding_dim=embedding_dim)
-        self.reduction = reduction
+        self.scale, self.reduction = scale, reduction
 
     @staticmethod
     def initial_proxies(num_classes: int, proxies_per_class: int, embedding_dim: int) -> torch.Tensor:
@@ -47,12 +58,12 @@ class ProxyNCA(ProxyLoss):
         return embedding_dim**-0.5 * torch.randn(num_classes, proxies_per_class, embedding_dim)
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        similarities_BC = self.similarities(embeddings_BD)
+        logits_BC = self.scale * self.similarities(embeddings_BD)
         if len(self.proxies) == 1:
-            return similarities_BC.sum() * 0
+            return logits_BC.sum() * 0
         own_B1 = labels_B[:, None]
-        own_B = similarities_BC.gather(1, own_B1)[:, 0]
-        others_B = similarities_BC.scatter(1, own_B1, -torch.inf).logsumexp(1)
+        own_B = logits_BC.gather(1, own_B1)[:, 0]
+        others_B = logits_BC.scatter(1, own_B1, -torch.inf).logsumexp(1)
         return reduced((others_B - own_B).sum(), len(labels_B), self.reduction)
 
 

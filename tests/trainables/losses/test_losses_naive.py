@@ -30,6 +30,7 @@ BATCHES = {
     "singletons": batch_of([4, 1, 0, 5], 3),
     "duplicates": batch_of([0, 1, 0, 1, 1, 2, 0], 4, duplicates=True),
     "a pair": batch_of([1, 1], 5),
+    "large classes": batch_of([0, 1] * 8, 6),
 }
 
 
@@ -61,6 +62,17 @@ def contrastive(s: Matrix, y: list[int], margin: float) -> float:
     return mean([-s[i][j] if y[i] == y[j] else max(s[i][j] - margin, 0) for i, j in pairs])
 
 
+def beside_the_boundary(s: Matrix, y: list[int], i: int, k: int = 5) -> tuple[list[int], list[int]]:
+    """Return the misplaced positives and negatives of i, in the order of the ranking (Lu et al., eq. 6-7, 9-10)."""
+    positives, negatives = others(y, i)
+    ranked = sorted([*positives, *negatives], key=lambda j: (-s[i][j], j))
+    first, beyond = ranked[:k], ranked[k:]
+    inside = [j for j in first if j in negatives]
+    if len(positives) < k:
+        return [j for j in beyond if j in positives], inside[k - len(positives) :]
+    return [j for j in beyond if j in positives][: len(inside)], inside
+
+
 def triplet(s: Matrix, y: list[int], margin: float, mining: str) -> float:
     terms = []
     for a in range(len(y)):
@@ -71,6 +83,8 @@ def triplet(s: Matrix, y: list[int], margin: float, mining: str) -> float:
             chosen = [(p, max(ns, key=lambda n: s[a][n])) for p, ns in below.items() if ns]
         if mining == "hard" and chosen:
             chosen = [(min(positives, key=lambda p: s[a][p]), max(negatives, key=lambda n: s[a][n]))]
+        if mining == "top_k":
+            chosen = list(zip(*beside_the_boundary(s, y, a), strict=True))
         terms += [max(s[a][n] - s[a][p] + margin, 0) for p, n in chosen]
     return mean(terms)
 
@@ -86,17 +100,29 @@ def informative(s: Matrix, i: int, pairs: tuple[list[int], list[int]], epsilon: 
     )
 
 
-def lifted_structure(s: Matrix, y: list[int], margin: float, mining: str) -> float:
+def lifted_structure(s: Matrix, y: list[int], margin: float, mining: str, a: float = 1, b: float = 1) -> float:
     terms = []
     for i in range(len(y)):
         positives, negatives = others(y, i)
         if mining == "hard":
             positives, negatives = informative(s, i, (positives, negatives), 0.1)
         both = positives and negatives
-        pull = math.log(sum(math.exp(margin - s[i][p]) for p in positives)) if both else 0
-        push = math.log(sum(math.exp(s[i][n]) for n in negatives)) if both else 0
+        pull = math.log(sum(math.exp(a * (margin - s[i][p])) for p in positives)) / a if both else 0
+        push = math.log(sum(math.exp(b * s[i][n]) for n in negatives)) / b if both else 0
         terms.append(max(pull + push, 0))
     return mean(terms)
+
+
+def lifted_structure_of_the_codes(s: Matrix, y: list[int], a: float, b: float) -> float:
+    """Compute half of the value in the codes, which have no margin and no [.]_+, plus the margin of 2."""
+    terms = []
+    for i in range(len(y)):
+        positives, negatives = informative(s, i, others(y, i), 0.1)
+        if positives and negatives:
+            pull = 2 / a * math.log(sum(math.exp(-a * s[i][p]) for p in positives))
+            push = 2 / b * math.log(sum(math.exp(b * s[i][n]) for n in negatives))
+            terms.append(2 + (pull + push) / 2)
+    return sum(terms) / len(y)
 
 
 def npair(s: Matrix, y: list[int], l2: float, x: torch.Tensor) -> float:
@@ -114,6 +140,15 @@ def margin_loss(s: Matrix, y: list[int], margin: float, beta: float, distance: s
             sign = 1 if y[i] == y[j] else -1
             far = math.sqrt(max(2 - 2 * s[i][j], 0)) - beta if distance == "euclidean" else beta - s[i][j]
             terms.append(max(margin + sign * far, 0))
+    return mean(terms)
+
+
+def margin_beside_the_boundary(s: Matrix, y: list[int], margin: float, beta: float) -> float:
+    terms = []
+    for a in range(len(y)):
+        for p, n in zip(*beside_the_boundary(s, y, a), strict=True):
+            terms.append(max(margin + math.sqrt(max(2 - 2 * s[a][p], 0)) - beta, 0))
+            terms.append(max(margin - math.sqrt(max(2 - 2 * s[a][n], 0)) + beta, 0))
     return mean(terms)
 
 
@@ -182,12 +217,12 @@ def topk_precision(s: Matrix, y: list[int], margin: float, k: int) -> float:
     return sum(terms) / len(y)
 
 
-def angular(x: torch.Tensor, y: list[int], angle: float) -> float:
+def angular(x: torch.Tensor, y: list[int], angle: float, mining: str) -> float:
     square = math.tan(math.radians(angle)) ** 2
     s = similarities(x, x)
     terms = []
     for a in range(len(y)):
-        positives, negatives = others(y, a)
+        positives, negatives = others(y, a) if mining == "all" else beside_the_boundary(s, y, a)
         for p in positives:
             exponents = [4 * square * (s[a][n] + s[p][n]) - 2 * (1 + square) * s[a][p] for n in negatives]
             terms.append(math.log(1 + sum(math.exp(e) for e in exponents)))
@@ -198,12 +233,25 @@ EMBEDDING_LOSSES: list[tuple[str, dict[str, Any], Callable[[torch.Tensor, Matrix
     ("contrastive", {"margin": 0.3}, lambda x, s, y: contrastive(s, y, 0.3)),
     *[
         ("triplet", {"margin": 0.4, "mining": m}, lambda x, s, y, m=m: triplet(s, y, 0.4, m))
-        for m in ("all", "semi_hard", "hard")
+        for m in ("all", "semi_hard", "hard", "top_k")
     ],
     *[
         ("lifted_structure", {"margin": 0.5, "mining": m}, lambda x, s, y, m=m: lifted_structure(s, y, 0.5, m))
         for m in ("all", "hard")
     ],
+    *[
+        (
+            "lifted_structure",
+            {"margin": 0.5, "mining": m, "pos_scale": 2.0, "neg_scale": 40.0},
+            lambda x, s, y, m=m: lifted_structure(s, y, 0.5, m, 2.0, 40.0),
+        )
+        for m in ("all", "hard")
+    ],
+    (
+        "lifted_structure",
+        {"margin": 2.0, "mining": "hard", "pos_scale": 10.0, "neg_scale": 10.0},
+        lambda x, s, y: lifted_structure_of_the_codes(s, y, 10.0, 10.0),
+    ),
     ("npair", {"l2": 0.02}, lambda x, s, y: npair(s, y, 0.02, x)),
     *[
         (
@@ -234,7 +282,12 @@ EMBEDDING_LOSSES: list[tuple[str, dict[str, Any], Callable[[torch.Tensor, Matrix
         ("topk_precision", {"margin": 0.1, "k": k}, lambda x, s, y, k=k: topk_precision(s, y, 0.1, k))
         for k in (1, 2, 3, 5, 20)
     ],
-    ("angular", {"angle": 30.0}, lambda x, s, y: angular(x, y, 30.0)),
+    *[("angular", {"angle": 30.0, "mining": m}, lambda x, s, y, m=m: angular(x, y, 30.0, m)) for m in ("all", "top_k")],
+    (
+        "margin",
+        {"margin": 0.2, "beta": 1.2, "mining": "top_k"},
+        lambda x, s, y: margin_beside_the_boundary(s, y, 0.2, 1.2),
+    ),
 ]
 
 
@@ -308,8 +361,10 @@ def arcface(s: Matrix, y: list[int], degrees: float, scale: float) -> float:
     return cross_entropies(shifted, y, 0.0, scale)
 
 
-def proxy_nca(s: Matrix, y: list[int]) -> float:
-    return mean([-row[c] + math.log(sum(math.exp(row[o]) for o in range(C) if o != c)) for row, c in zip(s, y)])
+def proxy_nca(s: Matrix, y: list[int], scale: float) -> float:
+    return mean(
+        [-scale * row[c] + math.log(sum(math.exp(scale * row[o]) for o in range(C) if o != c)) for row, c in zip(s, y)]
+    )
 
 
 def proxy_push(x: torch.Tensor, w: torch.Tensor, y: list[int], margin: float, scale: float, similarity: str) -> float:
@@ -326,7 +381,8 @@ def proxy_push(x: torch.Tensor, w: torch.Tensor, y: list[int], margin: float, sc
 ONE_PROXY: list[tuple[str, dict[str, Any], Callable[[torch.Tensor, torch.Tensor, list[int]], float]]] = [
     ("softmax", {"scale": 7.0}, lambda x, w, y: cross_entropies(similarities(x, w), y, 0.0, 7.0)),
     ("softmax", {"similarity": "dot"}, lambda x, w, y: cross_entropies(products(x, w), y, 0.0, 1.0)),
-    ("proxy_nca", {}, lambda x, w, y: proxy_nca(similarities(x, w), y)),
+    ("proxy_nca", {}, lambda x, w, y: proxy_nca(similarities(x, w), y, 1.0)),
+    ("proxy_nca", {"scale": 18.0}, lambda x, w, y: proxy_nca(similarities(x, w), y, 18.0)),
     *[
         ("arcface", {"margin": m, "scale": 9.0}, lambda x, w, y, m=m: arcface(similarities(x, w), y, m, 9.0))
         for m in (28.6, 120.0)

@@ -39,6 +39,8 @@ def test_triplets_are_triplets(name: str, labels: list[int], seed: int) -> None:
         assert [a for a, _ in found] == sorted({a for a, _ in with_negative})
     elif name == "semi_hard":
         assert all(similarities_BB[a, n] < similarities_BB[a, p] for a, p, n in triplets)
+    elif name == "top_k":
+        assert all(similarities_BB[a, n] > similarities_BB[a, p] for a, p, n in triplets)
     else:
         assert len(triplets) == sum(sum(other != labels[a] for other in labels) for a, _ in pairs)
 

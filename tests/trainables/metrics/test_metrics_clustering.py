@@ -9,10 +9,11 @@ import sys
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from sklearn.cluster import KMeans
 from sklearn.metrics import normalized_mutual_info_score, pair_confusion_matrix
 
 from trainables.metrics import all_metrics, clustering_metrics, distance_metrics, evaluate
-from trainables.metrics.clustering import agreement, kmeans
+from trainables.metrics.clustering import agreement, kmeans, lloyd
 from trainables.metrics.evaluation import from_parts, metric_parts
 from trainables.metrics.table import CLUSTERING, SUPERCLASSES
 from trainables.mistakes import Mistakes
@@ -55,7 +56,7 @@ def test_separate_classes_are_found(with_faiss: bool, monkeypatch: pytest.Monkey
     assert 0.7 < values["nmi"] <= 1 + 1e-9
 
 
-def lloyd(unit_ND: torch.Tensor, clusters: int, seed: int) -> torch.Tensor:
+def plain_lloyd(unit_ND: torch.Tensor, clusters: int, seed: int) -> torch.Tensor:
     """Compute k-means in float64: 25 iterations over all images and centres, and a last assignment."""
     start = torch.randperm(len(unit_ND), generator=torch.Generator().manual_seed(seed))[:clusters]
     unit_ND = unit_ND.double()
@@ -74,7 +75,7 @@ def _nearest(unit_ND: torch.Tensor, centres_CD: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("with_faiss", [True, False])
 @pytest.mark.parametrize(("images", "clusters", "dimensions"), [(400, 60, 8), (300, 5, 6), (200, 30, 2), (50, 50, 3)])
-def test_kmeans_is_plain_kmeans(
+def test_lloyd_is_plain_kmeans(
     images: int, clusters: int, dimensions: int, with_faiss: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Include duplicates and images equally near to several centres, which are common in two dimensions."""
@@ -83,7 +84,52 @@ def test_kmeans_is_plain_kmeans(
     generator = torch.Generator().manual_seed(0)
     embeddings_ND = 2 * torch.randn(images, dimensions, generator=generator)
     unit_ND = torch.nn.functional.normalize(embeddings_ND.round() if dimensions == 2 else embeddings_ND)
-    assert torch.equal(kmeans(unit_ND, clusters, seed=3), lloyd(unit_ND, clusters, seed=3))
+    assert torch.equal(lloyd(unit_ND, clusters, seed=3), plain_lloyd(unit_ND, clusters, seed=3))
+
+
+def drawn_set(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return 24 to 60 classes of 12 images, as unit vectors in 8 to 64 dimensions."""
+    generator = torch.Generator().manual_seed(seed)
+    classes, dimensions, noise = (24, 40, 60)[seed % 3], (8, 16, 32, 64)[seed % 4], (0.3, 0.6, 0.9, 1.2)[seed % 4]
+    labels_N = torch.arange(12 * classes) % classes
+    centres_CD = torch.randn(classes, dimensions, generator=generator)
+    embeddings_ND = centres_CD[labels_N] + noise * torch.randn(len(labels_N), dimensions, generator=generator)
+    return torch.nn.functional.normalize(embeddings_ND), labels_N
+
+
+def sum_of_squares(unit_ND: torch.Tensor, clusters_N: torch.Tensor) -> float:
+    parts = [unit_ND[clusters_N == cluster].double() for cluster in clusters_N.unique()]
+    return sum((part - part.mean(0)).square().sum().item() for part in parts)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_kmeans_is_not_below_ten_starts_of_scikit_learn(seed: int) -> None:
+    unit_ND, labels_N = drawn_set(seed)
+    clusters = len(labels_N.unique())
+    theirs_N = KMeans(clusters, n_init=10, random_state=0).fit(unit_ND.numpy()).labels_
+    ours_N = kmeans(unit_ND, clusters, seed=0)
+    ours, theirs = agreement(labels_N, ours_N), agreement(labels_N, torch.from_numpy(theirs_N).long())
+    assert ours["nmi"] >= theirs["nmi"] - 0.002
+    assert ours["f1"] >= theirs["f1"] - 0.002
+    assert sum_of_squares(unit_ND, ours_N) <= sum_of_squares(unit_ND, lloyd(unit_ND, clusters, seed=0)) + 1e-9
+
+
+def test_no_single_move_improves_kmeans() -> None:
+    unit_ND, _ = drawn_set(5)
+    clusters_N = kmeans(unit_ND, 60, seed=1)
+    least = sum_of_squares(unit_ND, clusters_N)
+    for image in range(0, len(unit_ND), 40):
+        for cluster in range(60):
+            moved_N = clusters_N.clone()
+            moved_N[image] = cluster
+            assert sum_of_squares(unit_ND, moved_N) >= least - 1e-8
+
+
+def test_kmeans_is_the_same_without_faiss(monkeypatch: pytest.MonkeyPatch) -> None:
+    sets = [drawn_set(seed)[0] for seed in range(4)]
+    with_faiss = [kmeans(unit_ND, 40, seed=2) for unit_ND in sets]
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    assert all(torch.equal(kmeans(unit_ND, 40, seed=2), clusters_N) for unit_ND, clusters_N in zip(sets, with_faiss))
 
 
 def test_as_many_clusters_as_images() -> None:
