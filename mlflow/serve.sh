@@ -27,7 +27,9 @@ while [[ ${1:-} == --* ]]; do
         *) refuse "There is no option $1; there are --database, --host and --auth." ;;
     esac
 done
-runs=$(realpath "${1:-runs}") port=${2:-5000}
+runs=$(realpath -- "${1:-runs}") port=${2:-5000}
+[ $# -le 2 ] || refuse "There are ${#} words after the options, and only RUNS and PORT are known; quote a path that has spaces."
+[[ $port =~ ^[0-9]{1,5}$ && 10#$port -ge 1 && 10#$port -le 65535 ]] || refuse "PORT must be a whole number between 1 and 65535; it is $port."
 [ -d "$runs" ] || refuse "There is no runs folder $runs; a search makes it."
 [[ $database =~ (://[^/@]*:[^@]*@|[?\&]password=) ]] && refuse "The address of --database holds a password; put it in ~/.pgpass instead."
 PATH="$(dirname "$(realpath "$0")")/../.venv/bin:$PATH"

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import secrets
+import shutil
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -156,12 +157,33 @@ def write_json(path: AnyPath, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def remove_dead_drafts(folder: Path) -> None:
-    """Remove partial files in ``folder`` of processes that ended, or had the number of this one before."""
-    for draft in folder.glob(f".*{_DRAFT}"):
+def draft_of(folder: Path) -> Path:
+    """Return the path at which this process writes ``folder``, before it is moved there."""
+    return folder.with_name(f".{_digest_of_name(folder)}.{os.getpid()}-0{_DRAFT}")
+
+
+def remove_dead_drafts_of(folder: Path) -> None:
+    """Remove what killed processes left at their :func:`draft_of` ``folder``."""
+    remove_dead_drafts(folder.parent, _digest_of_name(folder))
+
+
+def _digest_of_name(folder: Path) -> str:
+    """Return a short name for drafts of ``folder``, whose own name may be as long as a name can be."""
+    return hashlib.sha256(os.fsencode(folder.name)).hexdigest()[:16]
+
+
+def remove_dead_drafts(folder: Path, name: str = "*") -> None:
+    """Remove drafts in ``folder`` of processes that ended, or had the number of this one before.
+
+    ``name`` is that of the file or folder that was written; by default any.
+    """
+    for draft in folder.glob(f".{name}.*{_DRAFT}"):
         number = draft.name.removesuffix(_DRAFT).rpartition(".")[2].partition("-")[0]
         if number.isdecimal() and (int(number) == os.getpid() or not _is_running(int(number))):
-            draft.unlink(missing_ok=True)
+            if draft.is_dir() and not draft.is_symlink():
+                shutil.rmtree(draft, ignore_errors=True)
+            else:
+                draft.unlink(missing_ok=True)
 
 
 def _is_running(process: int) -> bool:

@@ -1,6 +1,5 @@
 """A chosen model exported as a folder, with programs that run without Holdout."""
 
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from search.plan.stored import StoredSearch
 from search.report.models import comparison_of, model_to_hand_out
 from search.report.text_table import NOTHING, TextTable, rows_as_markdown
 from search.trust import check_code, own_code, trusts_code
-from trainables.files import write_text
+from trainables.files import draft_of, remove_dead_drafts_of, write_text
 from trainables.inference.model_files import CARD
 from trainables.mistakes import Mistakes
 
@@ -55,7 +54,8 @@ def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
     from trainables.inference.embedder import load_model  # imports torch
     from trainables.inference.portable import write_programs
 
-    draft = folder.with_name(f".{folder.name}.{os.getpid()}")
+    draft = draft_of(folder)
+    remove_dead_drafts_of(folder)
     shutil.rmtree(draft, ignore_errors=True)
     try:
         model.write(draft, comparison)

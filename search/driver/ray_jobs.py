@@ -25,7 +25,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 from urllib.request import Request, urlopen
 
 from search.config.names import plain_name
@@ -43,12 +43,20 @@ logger = logging.getLogger(__name__)
 
 PACKAGES = ("holdout", "search", "spaces", "trainables")
 SUBMITTED = "submitted.yaml"
+MOST_SHIPPED = 100_000_000
+"""Most bytes of a shipped package; Ray keeps what is sent in the memory of the cluster's head."""
 LEFT_HERE = shutil.ignore_patterns("__pycache__", ".*")
 
 
 @contextmanager
 def working_directory(text: str = "", shipped: Mapping[str, Path] = MappingProxyType({})) -> Iterator[Path]:
-    """Yield a temporary folder with our packages, those ``shipped`` by name, and ``text`` as :data:`SUBMITTED`."""
+    """Yield a temporary folder with our packages, those ``shipped`` by name, and ``text`` as :data:`SUBMITTED`.
+
+    Raises:
+        Mistakes: a shipped package has more than code: a link out of it, a pipe, a socket, or too many bytes.
+    """
+    for path in shipped.values():
+        _refuse_more_than_code(path)
     with tempfile.TemporaryDirectory(prefix="holdout-code-") as folder:
         directory = Path(folder)
         for package in PACKAGES:
@@ -60,6 +68,33 @@ def working_directory(text: str = "", shipped: Mapping[str, Path] = MappingProxy
                 shutil.copy2(path, directory / path.name)
         (directory / SUBMITTED).write_text(text)
         yield directory
+
+
+def _refuse_more_than_code(package: Path) -> None:
+    """Raise if a shipped package holds files that must not or cannot travel; their copies would follow links.
+
+    Raises:
+        Mistakes: it does.
+    """
+    size, root = 0, package.resolve()
+    walked = os.walk(package) if package.is_dir() else iter([(str(package.parent), list[str](), [package.name])])
+    for folder, folders, names in walked:
+        left = LEFT_HERE(folder, [*folders, *names])
+        folders[:] = [name for name in folders if name not in left]
+        for path in (Path(folder, name) for name in (*folders, *names) if name not in left):
+            if path.is_symlink() and (path.is_dir() or not Path(os.path.realpath(path)).is_relative_to(root)):
+                raise Mistakes(
+                    f"ship: {path} is a link to {os.readlink(path)}, and a shipped package may only hold links to its "
+                    "own files; replace it by what the search needs of it."
+                )
+            if not path.is_dir() and not path.is_file():
+                raise Mistakes(f"ship: {path} is not a regular file, so it cannot be sent; remove it.")
+            size += path.stat().st_size
+    if size > MOST_SHIPPED:
+        raise Mistakes(
+            f"ship: {package} has {size / 1e6:,.0f} MB, and a shipped package may have {MOST_SHIPPED / 1e6:,.0f} MB; "
+            "keep data and weights on the cluster."
+        )
 
 
 # The REST interface of Ray Jobs, for everything that does not need the import of Ray, which takes seconds.
@@ -86,19 +121,20 @@ class JobsApi:
     def details(self, job: str) -> Mapping[str, Any]:
         """Return the details of one job."""
         with reading(f"The description of the job {job!r} at {self.address}", "check that it is Ray's dashboard"):
-            return dict(self._ask("GET", f"/api/jobs/{job}"))
+            return dict(self._ask("GET", f"/api/jobs/{_escaped(job)}"))
 
     def log(self, job: str) -> str:
         """Return the output of a job so far."""
-        return str(self._ask("GET", f"/api/jobs/{job}/logs")["logs"])
+        with reading(f"The log of the job {job!r} at {self.address}", "check that it is Ray's dashboard"):
+            return str(self._ask("GET", f"/api/jobs/{_escaped(job)}/logs")["logs"])
 
     def stop(self, job: str) -> None:
         """Ask a job to end."""
-        self._ask("POST", f"/api/jobs/{job}/stop")
+        self._ask("POST", f"/api/jobs/{_escaped(job)}/stop")
 
     def delete(self, job: str) -> None:
         """Delete a job that has ended."""
-        self._ask("DELETE", f"/api/jobs/{job}")
+        self._ask("DELETE", f"/api/jobs/{_escaped(job)}")
 
     def _ask(self, method: str, path: str) -> Any:
         request = Request(f"{self.address}{path}", method=method, headers=_authorization())
@@ -108,9 +144,18 @@ class JobsApi:
         except HTTPError as error:
             if error.code in (401, 403):
                 raise wrong_token(self.address) from error
-            raise ClusterFailure(f"The cluster at {self.address} refuses: {error.read().decode()[:500]}") from error
+            raise ClusterFailure(f"The cluster at {self.address} refuses: {_text(error)}") from error
         except (OSError, ValueError) as error:
             raise unanswered(self.address) from error
+
+
+def _escaped(job: str) -> str:
+    """Return the id of a job, which anybody with the token chooses, as one part of a path."""
+    return quote(job, safe="", errors="replace")
+
+
+def _text(error: HTTPError) -> str:
+    return error.read(2000).decode(errors="replace")[:500]
 
 
 def _authorization() -> dict[str, str]:

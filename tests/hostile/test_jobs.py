@@ -1,13 +1,22 @@
-"""Jobs of a cluster whose descriptions somebody else wrote."""
+"""Jobs of a cluster whose descriptions somebody else wrote, and what is sent to a cluster."""
 
 import json
-from collections.abc import Iterator
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any, ClassVar
+from urllib.parse import unquote
 
 import pytest
 from support.commands import holdout_here, plain
+
+from search.driver.ray_jobs import Jobs, working_directory
+from search.driver.submission import submission
+from trainables.mistakes import Mistakes
 
 GOOD: dict[str, Any] = {
     "submission_id": "holdout-birds-1",
@@ -34,11 +43,16 @@ class Dashboard(BaseHTTPRequestHandler):
 
     jobs: ClassVar[list[Any]] = []
 
+    asked: ClassVar[list[str]] = []
+
     def do_GET(self) -> None:
+        self.asked.append(self.path)
         self.send_response(200)
         self.end_headers()
         is_version = self.path.endswith("version")
         self.wfile.write(json.dumps({"ray_version": "2.60.0"} if is_version else self.jobs).encode())
+
+    do_POST = do_GET
 
     def log_message(self, format: str, *arguments: object) -> None:
         """Print nothing."""
@@ -67,3 +81,123 @@ def test_a_list_that_is_none_is_a_sentence(answer: Any, address: str) -> None:
     Dashboard.jobs = answer
     said = plain(holdout_here("list", "--address", address, code=2).stderr)
     assert f"The list of jobs at {address} is damaged" in said
+
+
+@pytest.mark.parametrize("job", ["../../nodes", "a/../b?x=1#y", "a b\n\x1b", "\ud7ff", "x" * 5000], ids=ascii)
+@pytest.mark.parametrize("command", ["logs", "stop"])
+def test_the_id_of_a_job_is_one_part_of_a_path(command: str, job: str, address: str) -> None:
+    Dashboard.jobs = [GOOD | {"submission_id": job, "status": "RUNNING"}]
+    Dashboard.asked.clear()
+    done = holdout_here(command, "birds", "--address", address, code=2)
+    assert "is damaged" in plain(done.stderr)  # the list of jobs is no log and no description
+    paths = [path for path in Dashboard.asked if path not in ("/api/version", "/api/jobs/")]
+    assert paths
+    for path in paths:
+        parts = path.split("/")
+        assert parts[:3] == ["", "api", "jobs"]
+        assert unquote(parts[3]) == job
+        assert parts[4:] in ([], ["logs"], ["stop"])
+
+
+def test_a_log_that_is_none_is_a_sentence(address: str) -> None:
+    Dashboard.jobs = [GOOD]
+    said = plain(holdout_here("logs", "birds", "--address", address, code=2).stderr)
+    assert f"The log of the job 'holdout-birds-1' at {address} is damaged" in said
+
+
+# What is sent to a cluster.
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A user's package next to a private file."""
+    (tmp_path / "key.txt").write_text("private")
+    folder = tmp_path / "lab"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    (folder / "inner" / "net.py").write_text("")
+    (folder / "net.py").symlink_to("inner/net.py")
+    (folder / ".env").write_text("PASSWORD=private")
+    (folder / ".git").mkdir()
+    (folder / ".git" / "config").write_text("private")
+    (folder / ".link").symlink_to(tmp_path)
+    return folder
+
+
+def _socket(package: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(package / "agent"))
+
+
+UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a link to a private file": (lambda package: (package / "x").symlink_to("../key.txt"), "x is a link to ../key.txt"),
+    "a link to a folder": (lambda package: (package / "inner" / "up").symlink_to("../.."), "up is a link to ../.."),
+    "a loop": (lambda package: (package / "loop").symlink_to("."), "loop is a link to ."),
+    "a link to itself": (lambda package: (package / "self").symlink_to("self"), "self is not a regular file"),
+    "a broken link": (lambda package: (package / "gone").symlink_to("nothing"), "gone is not a regular file"),
+    "a pipe": (lambda package: os.mkfifo(package / "pipe"), "pipe is not a regular file"),
+    "a socket": (_socket, "agent is not a regular file"),
+    "a file of 200 GB": (lambda package: os.truncate(_made(package / "big"), 200 * 10**9), "has 200,000 MB, and"),
+}
+
+
+def _made(path: Path) -> Path:
+    path.touch()
+    return path
+
+
+@pytest.mark.parametrize(("make", "says"), UNFIT.values(), ids=UNFIT)
+def test_more_than_code_is_not_sent(make: Callable[[Path], object], says: str, package: Path) -> None:
+    make(package)
+    with pytest.raises(Mistakes, match=r"^ship: ") as raised, working_directory("", {"lab": package}):
+        pass
+    assert says in str(raised.value)
+
+
+def test_the_code_of_a_package_is_sent_without_hidden_files(package: Path) -> None:
+    with working_directory("text", {"lab": package}) as folder:
+        sent = sorted(str(path.relative_to(folder / "lab")) for path in (folder / "lab").rglob("*"))
+        assert sent == ["__init__.py", "inner", "inner/net.py", "net.py"]
+        assert not [path for path in folder.rglob("*") if path.name.startswith(".")]
+        assert (folder / "submitted.yaml").read_text() == "text"
+
+
+class Client:
+    """Ray's client, which only records what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    def submit_job(self, **asked: Any) -> str:
+        files = sorted(Path(asked["runtime_env"]["working_dir"]).rglob("*"))
+        self.asked.append(asked | {"content": {path: path.read_bytes() for path in files if path.is_file()}})
+        return "job"
+
+
+RUNS = ["/with space", "$(touch x)", "`touch x`", "a;touch x", "a\ntouch x", "'\"", "--yes", "~", "\u202e"]
+
+
+@pytest.mark.parametrize("runs", RUNS, ids=ascii)
+def test_neither_the_environment_nor_a_shell_reaches_a_job(
+    runs: str, address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MY_PASSWORD", "for-no-eye")
+    Dashboard.jobs = [GOOD | {"metadata": GOOD["metadata"] | {"holdout.runs": runs, "holdout.search": "small"}}]
+    content = {
+        "name": "small", "dataset": {"name": "glyphs"}, "losses": ["pnp"],
+        "search": {"storage": "postgresql+psycopg://u:${MY_PASSWORD}@db/small"},
+    }  # fmt: skip
+    jobs, client = Jobs(address), Client()
+    jobs.__dict__["_client"] = client
+    jobs.submit(submission(content), runs)
+    (asked,) = client.asked
+    assert asked.keys() == {"entrypoint", "runtime_env", "metadata", "submission_id", "content"}
+    assert asked["runtime_env"].keys() == {"working_dir"}
+    assert "for-no-eye" not in repr(asked)
+    assert any(b"${MY_PASSWORD}" in text for text in asked["content"].values())
+    # A shell passes the folder on as one word.
+    script = asked["entrypoint"].replace("exec python -P -m search", "exec printf '%s\\0'")
+    environment = {"HOME": str(tmp_path), "OLDPWD": "/code", "PATH": os.environ["PATH"]}
+    done = subprocess.run(["sh", "-c", script], env=environment, cwd="/", capture_output=True, check=True)
+    assert done.stdout.split(b"\0")[-3:] == [b"--runs", runs.encode(), b""]
+    assert not list(tmp_path.iterdir())

@@ -234,6 +234,36 @@ def test_what_is_exported_is_there_whole_or_not_at_all(
     assert found == ([] if says else [f"images/new/deeper/{name}" for name in names])
 
 
+@pytest.mark.parametrize("file", ["model.safetensors", "model.json", "model.onnx"])
+def test_an_export_that_was_killed_leaves_nothing_and_is_repeated(file: str, runs: Path, tmp_path: Path) -> None:
+    program = f"""
+import os, signal
+from pathlib import Path
+from search.cli.main import app
+replace = Path.replace
+def killing(path, target):
+    if os.path.basename(target) == {file!r}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return replace(path, target)
+Path.replace = killing
+app(["export", "small", "--to", "mine", "--loss", "pnp", "--runs", {str(runs)!r}], standalone_mode=False)
+"""
+    other = tmp_path / ".other.1-0.draft"
+    other.mkdir()
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert done.returncode == -9, done.stderr
+    assert not (tmp_path / "mine").exists()
+    assert len(list(tmp_path.iterdir())) == 2, "its draft, which no command takes for a model"
+    holdout_here("export", "small", "--to", tmp_path / "mine", "--loss", "pnp", "--runs", runs)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, "mine"]
+
+
+def test_a_folder_name_of_255_bytes(runs: Path, tmp_path: Path) -> None:
+    name = "é" * 127 + "x"
+    holdout_here("export", "small", "--to", tmp_path / name, "--loss", "pnp", "--runs", runs)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
 def test_without_the_training_images_nothing_can_be_checked(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs, tmp_path / "runs")
     file = tmp_path / "runs/small/search.yaml"

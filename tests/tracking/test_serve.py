@@ -42,6 +42,22 @@ def test_a_password_that_all_could_read_is_refused_and_not_shown(address: str, t
     assert "hush" not in done.stderr
 
 
+@pytest.mark.parametrize("port", ["x", "0", "70000", "%s", "../../x", "5000;touch x", "-1", "5000 5001"])
+def test_a_port_that_is_none_is_refused(port: str, tmp_path: Path) -> None:
+    runs = tmp_path / 'it\'s a "folder" $(touch x)'
+    runs.mkdir()
+    done = subprocess.run([SERVE, runs, port], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"PORT must be a whole number between 1 and 65535; it is {port}.\n"
+    assert [path.name for path in tmp_path.rglob("*")] == [runs.name]
+
+
+def test_a_path_that_was_not_quoted_is_refused(tmp_path: Path) -> None:
+    done = subprocess.run([SERVE, tmp_path, "5001", "more"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "quote a path that has spaces" in done.stderr
+
+
 def status(port: int, path: str, host: str, **headers: str) -> int:
     asking = http.client.HTTPConnection("127.0.0.2", port, timeout=60)
     asking.request("GET", path, headers={"Host": host, "Connection": "close", **headers})

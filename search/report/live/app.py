@@ -174,16 +174,22 @@ def _files() -> dict[str, tuple[str, str]]:
 def _token_check(token: str) -> Callable[[Request, Callable[[Request], Awaitable[Response]]], Awaitable[Response]]:
     """Return middleware that checks the token; a token in the URL becomes a cookie, and the URL loses it."""
 
+    def is_right(shown: str) -> bool:
+        return hmac.compare_digest(shown.encode(errors="replace"), token.encode())
+
     async def ask(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-        cookie = f"{COOKIE}-{request.url.port}"  # cookies are shared between ports, tokens are not
+        try:
+            cookie = f"{COOKIE}-{request.url.port}"  # cookies are shared between ports, tokens are not
+        except ValueError:
+            return PlainTextResponse("The Host header names no host and port.", status_code=400)
         shown = request.query_params.get("token")
-        if shown is not None and hmac.compare_digest(shown.encode(), token.encode()):
-            response: Response = RedirectResponse(request.url.path)
+        if shown is not None and is_right(shown):
+            # A path that begins with // would be another host's address.
+            response: Response = RedirectResponse("/" + request.url.path.lstrip("/"))
             response.set_cookie(cookie, token, httponly=True, samesite="strict")
             return response
         header = request.headers.get("authorization", "").removeprefix("Bearer ")
-        known = request.cookies.get(cookie, header)
-        if not hmac.compare_digest(known.encode(), token.encode()):
+        if not (is_right(request.cookies.get(cookie, "")) or is_right(header)):
             return PlainTextResponse("Open the address with ?token=… printed by `holdout serve`.", status_code=401)
         return await answer(request)
 
