@@ -8,12 +8,12 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
-from trainables.files import as_path, write_whole
+from trainables.files import as_path, remove_drafts, write_whole
 from trainables.parts import is_own
 from trainables.spec import EpochRecord, TrialSpec
 from trainables.storage import AnyPath
@@ -56,6 +56,8 @@ class TrialLog:
     def open(self) -> None:
         """Write the first lines and start capturing."""
         spec = self._spec
+        with suppress(OSError):
+            remove_drafts(as_path(self._path).parent)  # of an attempt that was killed while it wrote
         self._add(f"Training begins {self._where}.")
         self._add(f"loss {spec.loss}, {dict(spec.hyperparameters)}, seed {spec.seed}, {spec.epochs} epochs")
         self._modules = sorted(_logged_modules(spec))

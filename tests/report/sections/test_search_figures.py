@@ -438,8 +438,8 @@ def test_folds_are_the_steps(opened: Opened) -> None:
     assert "all 4 folds" in figures["learning-curves"].finding
 
 
-def test_a_loss_without_hyperparameters(opened: Opened) -> None:
-    search = opened(losses=["proxy_nca"], search={"trials": 3})
+def test_a_loss_whose_hyperparameters_do_not_vary(opened: Opened) -> None:
+    search = opened(losses=["proxy_nca"], space={"proxy_nca": {"scale": 1}}, search={"trials": 3})
     train(search_stage(search), goodness, {}, count(1))
     section = section_of(search, "proxy_nca")
     assert section.name == "loss-proxy-nca"

@@ -152,3 +152,15 @@ def test_logs_that_are_open_together_keep_apart_what_is_one_s_own(
         assert "both are warned" in text
         assert [f"of {other} alone" in text for other in texts] == [other == name for other in texts]
     assert ["of those that are left" in text for text in texts.values()] == [False, True]
+
+
+def test_the_draft_of_a_killed_attempt_is_removed_by_the_next(tmp_path: Path) -> None:
+    spec = spec_in(str(tmp_path / "trial"), tmp_path / "cache")
+    draft = tmp_path / "trial" / "logs" / ".20260101T000000.000000Z-node-1.log.1-00000000.draft"
+    draft.parent.mkdir(parents=True)
+    draft.write_text("Training beg")
+    log = TrialLog(spec, "cpu")
+    log.open()
+    log.close()
+    assert not draft.exists()
+    assert [path.suffix for path in draft.parent.iterdir()] == [".log"]
