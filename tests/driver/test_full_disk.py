@@ -71,7 +71,7 @@ def results(runs: Path, database: Path | None = None) -> dict[str, Any]:
 def check_whole(*folders: Path) -> None:
     """Check that every file can be read, and that no draft is left."""
     for path in (path for folder in folders for path in folder.rglob("*") if path.is_file()):
-        assert not path.name.startswith(".") or path.name in (".driver.lock", ".driver"), path
+        assert not path.name.startswith(".") or path.name in (".driver.lock", ".driver", ".id"), path
         if path.suffix == ".json":
             json.loads(path.read_text())
         elif path.suffix == ".jsonl":
