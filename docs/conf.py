@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
-from sphinx.ext.napoleon import GoogleDocstring
+from sphinx.ext.napoleon import Config, GoogleDocstring
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -30,7 +30,9 @@ html_show_sphinx = False
 def _read_google_style(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     # For a property, napoleon reads the text before a colon in the first line as its type and ignores sections. Reading
     # it as a function avoids both.
-    lines[:] = GoogleDocstring(lines, what="function", name=name, obj=obj, options=options).lines()
+    # autodoc lists the attributes of a class already.
+    config = Config(napoleon_use_ivar=True)
+    lines[:] = GoogleDocstring(lines, config, what="function", name=name, obj=obj, options=options).lines()
 
 
 def setup(app: Sphinx) -> None:

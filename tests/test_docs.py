@@ -47,7 +47,10 @@ def commands(text: str) -> Iterator[tuple[str, list[str]]]:
 
 def headings(page: Path) -> set[str]:
     """The names by which GitHub and MyST link to a page's headings."""
-    found = re.findall(r"^#+ +(.+)$", prose(page.read_text()), re.MULTILINE)
+    text = page.read_text()
+    for included in re.findall(r"^```\{include\} (\S+)$", text, re.MULTILINE):
+        text += (page.parent / included).read_text()
+    found = re.findall(r"^#+ +(.+)$", prose(text), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
 
 

@@ -19,6 +19,7 @@ from search.study.budget import Tally
 from search.study.storage.driver import DriverStorage
 from search.study.storage.open import close_storage, is_on_network, open_storage
 from search.study.storage.read import read_storage, stored_attributes, stored_tally, stored_trials
+from trainables.mistakes import Mistakes
 
 numbers = count(1)
 
@@ -208,4 +209,18 @@ def test_parameters_come_back_as_they_were_proposed(tmp_path: Path, distribution
     found = DriverStorage(storage.database).trials_of("s")
     assert [trial.params for trial in found] == proposed
     assert {type(trial.params["p"]) for trial in found} <= {int, str, float, type(None)}
+    close_storage(storage)
+
+
+def test_a_complete_trial_without_a_value_is_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "study.db"
+    storage = open_storage(f"sqlite:///{path}")
+    optuna.create_study(storage=storage, study_name="changed", direction="maximize").optimize(lambda _: 1.0, n_trials=1)
+    close_storage(storage)
+    with sqlite3.connect(path) as database:
+        database.execute("DELETE FROM trial_values")
+    database.close()
+    storage = open_storage(f"sqlite:///{path}")
+    with pytest.raises(Mistakes, match="Trial 0 of changed is complete and has no value"):
+        storage.load("changed")
     close_storage(storage)

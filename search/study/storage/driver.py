@@ -144,6 +144,11 @@ class DriverStorage(InMemoryStorage):
         self._studies[study_id].user_attrs = study.user_attrs
         self._studies[study_id].system_attrs = study.system_attrs
         for trial in trials:
+            if trial.state == TrialState.COMPLETE and trial.value is None:
+                raise Mistakes(
+                    f"Trial {trial.number} of {name} is complete and has no value: the database of the studies was "
+                    "changed; restore it from a copy."
+                )
             self._adopt(study_id, trial)
         return True
 
