@@ -88,8 +88,7 @@ class SplitSection(ConfigSection):
     """The validation classes: a fixed part of the training classes, or with ``folds`` each part in turn.
 
     Every ``merge`` consecutive training classes are learned as one, and the part ``label_noise`` of the training images
-    under a wrong class. At most ``allow_overlap`` test images may be images
-    of the training half, too.
+    under a wrong class. At most ``allow_overlap`` test images may be images of the training half, too.
     """
 
     ratio: float = Field(default=0.9, gt=0, lt=1)

@@ -56,7 +56,6 @@ def export(stored: StoredSearch, loss: str | None, folder: Path) -> Exported:
 
     draft = draft_of(folder)
     remove_dead_drafts_of(folder)
-    shutil.rmtree(draft, ignore_errors=True)
     try:
         model.write(draft, comparison)
         named = own_code(model.spec.model.backbone)  # a checkpoint may name another network than the search file

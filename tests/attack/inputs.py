@@ -1,6 +1,5 @@
 """Hostile input, drawn from a seed: what a stranger may send, and the commands that read it."""
 
-import asyncio
 import hashlib
 import json
 import os
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from support.serving import asked
 
 from attack.world import LOSSES, World
 
@@ -54,22 +54,9 @@ def page(runs: str, path: str) -> Action:
     def ask() -> int:
         from search.report.live.app import live_app
 
-        scope = {
-            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http",
-            "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "", "server": ("localhost", 80),
-            "client": ("127.0.0.1", 1), "headers": [(b"host", b"localhost")],
-        }  # fmt: skip
-        sent: list[dict[str, Any]] = []
-
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        async def send(message: dict[str, Any]) -> None:
-            sent.append(message)
-
-        asyncio.run(live_app(Path(runs), None)(scope, receive, send))
-        sys.stdout.write(b"".join(message.get("body", b"") for message in sent).decode(errors="replace"))
-        return int(sent[0]["status"] >= 500) * 70
+        status, _, body = asked(live_app(Path(runs), None), path, "", (b"host", b"localhost"))
+        sys.stdout.write(body)
+        return int(status >= 500) * 70
 
     return ask
 

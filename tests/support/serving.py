@@ -1,5 +1,6 @@
-"""``holdout serve`` in a subprocess, and processes that end with their test."""
+"""``holdout serve`` in a subprocess, requests to the live page without one, and processes that end with their test."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -7,6 +8,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
 
 
 @contextmanager
@@ -32,3 +36,28 @@ def end(process: subprocess.Popen[bytes] | subprocess.Popen[str], *, group: bool
         elif process.poll() is None:
             process.kill()
     process.wait()
+
+
+HOST = (b"host", b"10.0.0.1:8000")
+
+
+def asked(
+    app: FastAPI, path: str, query: str = "", *headers: tuple[bytes, bytes], method: str = "GET"
+) -> tuple[int, dict[str, str], str]:
+    """Return the status, headers and body of the response of ``app`` to a request without a connection."""
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
+        "path": path, "raw_path": path.encode(errors="replace"), "query_string": query.encode(), "root_path": "",
+        "server": ("10.0.0.1", 8000), "client": ("10.0.0.2", 1), "headers": headers or (HOST,),
+    }  # fmt: skip
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    asyncio.run(app(scope, receive, send))
+    found = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
+    return sent[0]["status"], found, b"".join(message.get("body", b"") for message in sent).decode()

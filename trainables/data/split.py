@@ -296,8 +296,6 @@ def noisy_labels(labels: Sequence[int], keys: Sequence[str], *, rate: float, see
     >>> noisy_labels([0, 0, 1, 1, 2, 2], "abcdef", rate=0.5, seed=0)
     [2, 2, 0, 2, 2, 1]
     """
-    if not rate:
-        return [*labels]
     classes, threshold = len(set(labels)), rate * 2**64
     noisy = []
     for label, key in zip(labels, keys, strict=True):

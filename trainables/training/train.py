@@ -107,8 +107,10 @@ class Training:
 
     def _learned_labels(self) -> Tensor:
         labels_N = merged_labels(torch.as_tensor(self.train_view.labels_N), self.spec.merge)
-        noise, seed = self.spec.label_noise, self.spec.noise_seed
-        return torch.tensor(noisy_labels(labels_N.tolist(), self.train_view.image_keys, rate=noise, seed=seed))
+        rate, seed = self.spec.label_noise, self.spec.noise_seed
+        if not rate:
+            return labels_N
+        return torch.tensor(noisy_labels(labels_N.tolist(), self.train_view.image_keys, rate=rate, seed=seed))
 
     def _make_loss(self) -> Loss:
         return LOSSES[self.spec.loss](

@@ -1,45 +1,20 @@
 """Requests to a live page that asks for a token: no answer without it, and it is not passed on."""
 
-import asyncio
 import socket
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from fastapi import FastAPI
-from support.serving import served
+from support.serving import HOST, asked, served
 
 from search.report.live.app import live_app
 
 TOKEN = "a-token-of-32-characters-at-least"
-HOST = (b"host", b"10.0.0.1:8000")
 
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
     return live_app(tmp_path_factory.mktemp("runs"), TOKEN, "0.0.0.0")
-
-
-def asked(
-    app: FastAPI, path: str = "/api/searches", query: str = "", *headers: tuple[bytes, bytes], method: str = "GET"
-) -> tuple[int, dict[str, str], str]:
-    """Return the status, headers and body of the response."""
-    scope = {
-        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
-        "path": path, "raw_path": path.encode(errors="replace"), "query_string": query.encode(), "root_path": "",
-        "server": ("10.0.0.1", 8000), "client": ("10.0.0.2", 1), "headers": headers or (HOST,),
-    }  # fmt: skip
-    sent: list[dict[str, Any]] = []
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    asyncio.run(app(scope, receive, send))
-    found = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
-    return sent[0]["status"], found, b"".join(message.get("body", b"") for message in sent).decode()
 
 
 WRONG = ["", "x", TOKEN[:-1], TOKEN + "x", TOKEN.upper(), "\udcff", "é", "x" * 100_000]

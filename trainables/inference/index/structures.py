@@ -185,7 +185,7 @@ def read_index(file: IO[bytes], size: int, kind: IndexKind, recall: MeasuredReca
 
 @contextmanager
 def _limited(size: int) -> Iterator[None]:
-    """Let faiss allocate at most ``size`` bytes for a vector, and read at most so many parts; restores its limits."""
+    """Limit the bytes that faiss allocates for a vector and the parts that it reads to ``size``; then restore both."""
     library = faiss()
     with _READING:  # the limits are the process's
         limits = library.get_deserialization_vector_byte_limit(), library.get_deserialization_loop_limit()
