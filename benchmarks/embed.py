@@ -144,7 +144,7 @@ def main() -> None:
             table.add_column(column, justify="left" if column in COLUMNS[:2] else "right")
         for name, backbone in NETWORKS.items():
             embedder = embedder_of(backbone)
-            network = nn.Sequential(embedder.network.backbone, embedder.network.head)
+            network = nn.Sequential(embedder.network.backbone, embedder.network.pooling, embedder.network.head)
             for images, sides in {
                 "JPEG files": [*theirs(network, paths), partial(embedder.embed, paths)],
                 "decoded once": [*theirs(network, arrays), partial(embedder.embed, arrays)],

@@ -172,7 +172,7 @@ def measured(spec: TrialSpec, images: Images) -> Found:
 
 def configurations(loss: str) -> list[Params]:
     """Return the default, and random configurations from the ranges of the loss and the learning rate."""
-    space = search_space(loss, TRAINING, {}, LEARNING_RATES)
+    space = search_space(loss, TRAINING, {}, {"training": LEARNING_RATES})
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     return [space.default, *(space.suggest(study.ask()) for _ in range(CONFIGURATIONS - 1))]
 

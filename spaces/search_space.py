@@ -5,22 +5,33 @@
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice, product
+from types import MappingProxyType
 from typing import Any
 
 from optuna import Trial
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from spaces.losses import declared_space
-from spaces.space import PREFIX, Parameter, Params, Space, Value, on_step, steps
+from spaces.space import (
+    MODEL,
+    TRAINING,
+    Parameter,
+    Params,
+    Space,
+    Value,
+    in_section,
+    on_step,
+    steps,
+    value_text,
+)
 from trainables.losses import LOSSES, LossPart, loss_part, loss_row
 from trainables.mistakes import Mistakes, raise_if_any
+from trainables.models.config import BACKBONE, HEAD_INIT, HEADS, MOST_DIMENSIONS, POOLING, ModelConfig
 from trainables.training.config import TrainingConfig
-
-TRAINING = "training"
-"""Key of the training's parameters in ``space`` (for all losses) and in ``space.<loss>`` (for one)."""
 
 _Range = FloatDistribution | IntDistribution
 
@@ -34,10 +45,24 @@ SEARCHABLE: dict[str, _Range] = {
 }
 """Searchable fields of the training section."""
 
+SEARCHABLE_OF_MODEL: dict[str, BaseDistribution] = {
+    "embedding_dim": IntDistribution(1, MOST_DIMENSIONS, log=True),
+    "pooling": CategoricalDistribution(tuple(POOLING)),
+    "freeze": CategoricalDistribution((None, BACKBONE)),
+    "layer_norm": CategoricalDistribution((False, True)),
+    "head": CategoricalDistribution(HEADS),
+    "head_dropout": FloatDistribution(0.0, 0.9),
+    "head_init": CategoricalDistribution(tuple(HEAD_INIT)),
+}
+"""Searchable fields of the model section."""
+
+SECTIONS = (TRAINING, MODEL)
+"""Keys in ``space`` (for all losses) and in ``space.<loss>`` (for one) of parameters that are not the loss's."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSpace:
-    """Parameters searched for one loss: the loss's own, then the training's as ``training.<name>``."""
+    """Parameters searched for one loss: its own, then those of sections as ``training.<name>``, ``model.<name>``."""
 
     parameters: Space
     declared: Space
@@ -108,19 +133,22 @@ def search_space(
     loss: str | LossPart,
     training: TrainingConfig,
     wishes: Mapping[str, Any],
-    training_wishes: Mapping[str, Any],
+    shared: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     *,
+    model: ModelConfig | None = None,
     checked: bool = True,
 ) -> SearchSpace:
     """Return the search space of ``loss``, a part, a name or an import path.
 
-    A training parameter is searched only if a wish names it, and the proxies' learning rate only if there are proxies.
+    A parameter of a section is searched only if a wish names it, and the proxies' learning rate only if there are
+    proxies.
 
     Args:
         loss: the loss.
-        training: the training section, for the defaults of training parameters.
-        wishes: ``space.<loss>`` of the search file; its key ``training`` holds wishes for this loss only.
-        training_wishes: ``space.training`` of the search file.
+        training: the training section, for the defaults of its parameters.
+        wishes: ``space.<loss>`` of the search file; its keys ``training`` and ``model`` hold wishes for this loss only.
+        shared: ``space.training`` and ``space.model`` of the search file, by section.
+        model: the model section, for the defaults of its parameters.
         checked: build the loss with each wished value, which imports torch. False for a search already accepted.
 
     Raises:
@@ -132,26 +160,72 @@ def search_space(
         if checked:
             _build(part, {name: value})
 
-    def refuse_training(name: str, value: Value) -> None:
-        replace(training, **{name: value})  # type: ignore[arg-type]
-
     declared = declared_space(part)
-    known = training_space(training, part.key)
-    own = wishes.get(TRAINING, {})
-    if not isinstance(own, Mapping):
-        raise Mistakes(f"space.{part.name}.{TRAINING} must be keys and values, such as {{lr: …}}; it is {own!r}.")
-    asked = {name: wish for name, wish in training_wishes.items() if name in known or name not in SEARCHABLE}
-    of_loss_alone = {name: wish for name, wish in wishes.items() if name != TRAINING}
+    of_loss_alone = {name: wish for name, wish in wishes.items() if name not in SECTIONS}
     mistakes: list[str] = []
     of_loss = _override_all(part.name, declared, of_loss_alone, declared, refuse_loss, mistakes)
-    of_training = _override_all(TRAINING, known, asked, SEARCHABLE, refuse_training, mistakes)
-    of_training |= _override_all(f"{part.name}.{TRAINING}", known, own, known, refuse_training, mistakes)
+    parameters, unchanged = {**declared, **of_loss}, dict(declared)
+    sections: list[tuple[str, Any, Space, Iterable[str]]] = [
+        (TRAINING, training, training_space(training, part.key), SEARCHABLE)
+    ]
+    config = ModelConfig() if model is None else model
+    sections.append((MODEL, config, model_space(config), SEARCHABLE_OF_MODEL))
+    for section, settings, known, searchable in sections:
+        found = _of_section(part, section, settings, known, searchable, wishes, shared.get(section, {}), mistakes)
+        parameters |= _prefixed(section, found)
+        unchanged |= _prefixed(section, {name: known[name] for name in found})
+    space = SearchSpace(parameters=parameters, declared=unchanged)
+    if not mistakes:
+        mistakes += _impossible_networks(space, config)
     raise_if_any(mistakes)
-    declared_training = {name: parameter for name, parameter in known.items() if name in of_training}
-    return SearchSpace(
-        parameters={**declared, **of_loss, **_prefixed({name: of_training[name] for name in declared_training})},
-        declared={**declared, **_prefixed(declared_training)},
-    )
+    return space
+
+
+def _of_section(
+    part: LossPart,
+    section: str,
+    settings: TrainingConfig | ModelConfig,
+    known: Space,
+    searchable: Iterable[str],
+    wishes: Mapping[str, Any],
+    shared: Mapping[str, Any],
+    mistakes: list[str],
+) -> dict[str, Parameter]:
+    """Return the parameters of a ``section`` that are searched for a loss, in the order in which they are known."""
+
+    def refuse(name: str, value: Value) -> None:
+        if section == TRAINING:  # values of the model depend on each other and are checked together
+            replace(settings, **{name: value})  # type: ignore[arg-type]
+
+    own = wishes.get(section, {})
+    if not isinstance(own, Mapping):
+        mistakes.append(f"space.{part.name}.{section} must be keys and values, such as {{lr: …}}; it is {own!r}.")
+        return {}
+    asked = {name: wish for name, wish in shared.items() if name in known or name not in searchable}
+    found = _override_all(section, known, asked, searchable, refuse, mistakes)
+    found |= _override_all(f"{part.name}.{section}", known, own, known, refuse, mistakes)
+    return {name: found[name] for name in known if name in found}
+
+
+MOST_NETWORKS = 4096
+"""Limit of the combinations of a network's settings that are checked."""
+
+
+def _impossible_networks(space: SearchSpace, model: ModelConfig) -> Iterator[str]:
+    """Yield a sentence for the first combination of searched settings that is not a network."""
+    searched = {name: entry.distribution for name, entry in space.parameters.items() if name.startswith(f"{MODEL}.")}
+    values = [
+        (entry.low, entry.high) if isinstance(entry, FloatDistribution | IntDistribution) else entry.choices  # type: ignore[attr-defined]
+        for entry in searched.values()
+    ]
+    for combination in islice(product(*values), MOST_NETWORKS):
+        params = Params(dict(zip(searched, combination, strict=True))).model
+        try:
+            replace(model, **params)
+        except Mistakes as error:
+            shown = ", ".join(f"{name}: {value_text(value)}" for name, value in params.items())
+            yield from (f"space.{MODEL} allows {{{shown}}}: {sentence}" for sentence in error.sentences)
+            return
 
 
 def _build(part: LossPart, params: Mapping[str, Value]) -> None:
@@ -169,8 +243,8 @@ def _build(part: LossPart, params: Mapping[str, Value]) -> None:
         raise Mistakes(f"{part.path} raises {type(error).__name__}: {error}; fix its constructor.") from error
 
 
-def _prefixed(space: Space) -> Space:
-    return {PREFIX + name: parameter for name, parameter in space.items()}
+def _prefixed(section: str, space: Space) -> Space:
+    return {in_section(section, name): parameter for name, parameter in space.items()}
 
 
 def _override_all(
@@ -218,6 +292,19 @@ def training_space(training: TrainingConfig, loss: str) -> Space:
         for name, distribution in SEARCHABLE.items()
         if (default := defaults[name]) is not None
     }
+
+
+def model_space(model: ModelConfig) -> Space:
+    """Return the searchable parameters of the network, with defaults from ``model``."""
+    found = {}
+    for name, distribution in SEARCHABLE_OF_MODEL.items():
+        default = getattr(model, name)
+        if isinstance(distribution, FloatDistribution | IntDistribution) and default is None:
+            distribution = CategoricalDistribution((None,))  # to be replaced by a list of choices
+        elif isinstance(distribution, CategoricalDistribution) and default not in distribution.choices:
+            continue  # freeze: a list of patterns
+        found[name] = Parameter(distribution=distribution, default=default, source="the model section")
+    return found
 
 
 def _parameter(declared: _Range, default: float) -> Parameter:

@@ -101,13 +101,18 @@ def value_at(distribution: "FloatDistribution | IntDistribution", share: float) 
     return on_step(float(distribution.low + share * (distribution.high - distribution.low)))
 
 
-PREFIX = "training."
-"""Prefix of training parameters in a space, to distinguish them from those of the loss."""
+TRAINING, MODEL = "training", "model"
+"""Sections of the search file whose parameters can be searched beside those of the loss."""
+
+
+def in_section(section: str, name: str) -> str:
+    """Return the name in a space of a section's parameter: ``training.lr``, to distinguish it from the loss's."""
+    return f"{section}.{name}"
 
 
 @dataclass(frozen=True, eq=False)  # equality is the Mapping's
 class Params(Mapping[str, Value]):
-    """A trial's params: values by name, those of the training as ``training.<name>``."""
+    """A trial's params: values by name, those of a section as ``training.<name>`` or ``model.<name>``."""
 
     values_by_name: Mapping[str, Value]
 
@@ -126,9 +131,18 @@ class Params(Mapping[str, Value]):
     @property
     def loss(self) -> dict[str, Value]:
         """Keyword arguments of the loss."""
-        return {name: value for name, value in self.items() if not name.startswith(PREFIX)}
+        return {name: value for name, value in self.items() if "." not in name}
 
     @property
     def training(self) -> dict[str, Any]:
         """Fields of the training section."""
-        return {name.removeprefix(PREFIX): value for name, value in self.items() if name.startswith(PREFIX)}
+        return self._of(TRAINING)
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """Fields of the model section."""
+        return self._of(MODEL)
+
+    def _of(self, section: str) -> dict[str, Any]:
+        prefix = in_section(section, "")
+        return {name.removeprefix(prefix): value for name, value in self.items() if name.startswith(prefix)}

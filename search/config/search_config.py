@@ -99,6 +99,15 @@ class SearchConfig(ConfigSection):
         raise_if_any(list(training_mistakes(self.training_by_loss, self.training, self.loss_names)))
         return self
 
+    @model_validator(mode="after")
+    def _views_of_features(self) -> "SearchConfig":
+        if self.training.views > 1 and not self.model.is_frozen:
+            raise Mistakes(
+                f"training.views is {self.training.views}, and model.freeze is not backbone: only a frozen backbone's "
+                "features have fixed views; set views to 1, or freeze to backbone."
+            )
+        return self
+
     @property
     def loss_names(self) -> tuple[str, ...]:
         """The names of the losses in tables, studies and folders."""

@@ -113,7 +113,7 @@ class SplitSection(ConfigSection):
 LOSS_KEYS = {"name", "part"}
 """The keys of a user-defined loss with a name of its own."""
 
-NOT_LOSSES = ("training",)
+NOT_LOSSES = ("training", "model")
 """Keys of the section ``space`` that are not losses, and so cannot name one."""
 
 

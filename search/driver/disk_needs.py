@@ -209,19 +209,20 @@ def _model_bytes(plan: Plan, loss: str) -> int:
         proxies = plan.spaces[loss].default.get("proxies_per_class", 1)
         classes = math.ceil((len(plan.split.train) + len(plan.split.validation)) / plan.split.merge)
         assert isinstance(proxies, int)
-        numbers += proxies * classes * config.model.embedding_dim
+        numbers += proxies * classes * config.model.dimensions
     return NUMBER * numbers
 
 
 def numbers_of(config: SearchConfig) -> int:
     """Return the number of weights of the network; a user-defined network is built to count them."""
-    row = backbone(config.model.backbone)
-    if row.numbers is not None:
-        return row.numbers + (row.features + 1) * config.model.embedding_dim
+    row, model = backbone(config.model.backbone), config.model
+    if row.numbers is not None and model.head == "linear":
+        return row.numbers * (not model.is_frozen) + (row.features + 1) * model.dimensions
     from trainables.models import EmbeddingModel  # the check of such a network has imported torch already
 
-    model = EmbeddingModel(replace(config.model, weights=None))
-    return sum(tensor.numel() for tensor in model.state_dict().values())
+    network = EmbeddingModel(replace(model, weights=None, freeze=None))
+    learned = network.head if model.is_frozen else network
+    return sum(tensor.numel() for tensor in learned.state_dict().values())
 
 
 def _result_bytes(config: SearchConfig, images: int) -> int:

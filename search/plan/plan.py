@@ -116,7 +116,7 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
     spec = TrialSpec(
         loss=config.loss(loss).key,
         hyperparameters=params.loss,
-        model=config.model,
+        model=replace(config.model, **params.model),
         training=replace(settings, **training),
         images=plan.images,
         train_classes=(*split.train, *split.validation) if on_all else split.train,

@@ -19,7 +19,7 @@ from search.report.text_table import NOTHING, TextTable, rows_as_markdown
 from search.selection import Selection, exported_trial
 from search.stages import Role, Stage, short_study_name
 from trainables.files import as_path
-from trainables.inference.model_files import DESCRIPTION, EmbedderSpec, network_file, write_model
+from trainables.inference.model_files import DESCRIPTION, FROZEN, EmbedderSpec, network_file, write_model
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
@@ -227,6 +227,8 @@ def chosen_model(stored: StoredSearch, selection: Selection, loss: str) -> Chose
     address = best_checkpoint(trial, directory)
     weights, description = network_file(as_path(address))
     found = EmbedderSpec.from_json(description, address)
+    if FROZEN in found.origin:
+        weights = _with_backbone(weights, found)
     return ChosenModel(
         loss=loss,
         selection=selection,
@@ -234,6 +236,17 @@ def chosen_model(stored: StoredSearch, selection: Selection, loss: str) -> Chose
         spec=replace(found, origin={**found.origin, "dataset": _images(stored), "selection": selection.digest}),
         scored=_scored(stored, f"{study}-{trial.number}.npz"),
     )
+
+
+def _with_backbone(weights: bytes, spec: EmbedderSpec) -> bytes:
+    """Return the tensors of a whole network, from those behind its frozen backbone and the backbone's file."""
+    from safetensors.torch import load
+
+    from trainables.inference.model_files import tensors_bytes
+    from trainables.training.inputs import whole_network
+
+    model = replace(spec.model, weights=spec.origin["initial_weights"])
+    return tensors_bytes(whole_network(load(weights), model, spec.origin[FROZEN]))
 
 
 def write_model_folders(stored: StoredSearch, comparison: Comparison) -> None:

@@ -25,16 +25,15 @@ from search.selection.retrieval_file import (
     map_images,
     sampled_queries,
 )
-from trainables.data.store.spec import opened_store
 from trainables.data.store.view import superclasses_for
 from trainables.files import as_path
-from trainables.inference.model_files import read_network
+from trainables.inference.model_files import FROZEN, read_network
 from trainables.metrics import evaluate, metric_name
 from trainables.metrics.evaluation import from_parts, metric_parts
 from trainables.metrics.ranking import Gallery, full_float32
 from trainables.metrics.table import is_retrieval, split_subset
-from trainables.models import EmbeddingModel
 from trainables.models.embedding import embed
+from trainables.training.inputs import Inputs, raise_if_other
 
 # Neighbours, curves and a few embeddings.
 
@@ -206,11 +205,14 @@ def score(scoring: Scoring) -> tuple[dict[str, Any], dict[str, bytes]]:
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     spec = scoring.spec
-    store = opened_store(scoring.images)
-    view = store.subset(scoring.images.class_names)
-    model = EmbeddingModel(replace(spec.model, weights=None)).to(device)
+    inputs = Inputs(scoring.images, spec.model, replace(spec.training, views=1), device)
+    view = inputs.view(scoring.images.class_names)
     checkpoint = as_path(scoring.checkpoint)
-    model.load_state_dict(read_network(checkpoint)[0])
+    tensors, description = read_network(checkpoint)
+    if inputs.backbone_digest is not None:
+        raise_if_other(spec.model, description["origin"][FROZEN])
+    model = inputs.network(pretrained=False)
+    model.load_state_dict(tensors)
     training = spec.training
     embeddings_ND = embed(
         model, view, training.frame, batch_size=training.embedding_batch, device=device, precision="float32"

@@ -95,7 +95,7 @@ class Sampler(ABC):
 
     def config_key(self, name: str) -> str:
         """Return the key of a parameter in the search file."""
-        return f"space.{name}" if name.startswith("training.") else f"space.{self.loss}.{name}"
+        return f"space.{name}" if "." in name else f"space.{self.loss}.{name}"
 
 
 class Fixed(BaseSampler):

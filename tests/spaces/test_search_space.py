@@ -15,7 +15,7 @@ TRAINING = TrainingConfig(lr=2e-3)
 
 
 def space(loss: str, wishes: dict[str, Any] | None = None, training: dict[str, Any] | None = None) -> SearchSpace:
-    return search_space(loss, TRAINING, wishes or {}, training or {})
+    return search_space(loss, TRAINING, wishes or {}, {"training": training or {}})
 
 
 @pytest.mark.parametrize("loss", SPACES)

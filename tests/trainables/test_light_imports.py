@@ -61,7 +61,7 @@ USES = {
     ),
     "a default space": (
         "from spaces.search_space import search_space; from trainables.training.config import TrainingConfig;"
-        "search_space('mpa', TrainingConfig(), {}, {'proxy_lr': {'low': 1e-4}})"
+        "search_space('mpa', TrainingConfig(), {}, {'training': {'proxy_lr': {'low': 1e-4}}})"
     ),
     "a space accepted earlier": (
         "from spaces.search_space import search_space; from trainables.training.config import TrainingConfig;"

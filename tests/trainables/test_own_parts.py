@@ -112,7 +112,10 @@ def test_a_user_defined_loss_has_its_space() -> None:
     assert search_space(named, training, {"margin": -1}, {}, checked=False).default["margin"] == -1
     with pytest.raises(Mistakes, match=r"must declare its search space .* it has none. Write for example `space = "):
         search_space(f"{OWN}:WithoutSpace", training, {}, {})
-    assert "training.proxy_lr" not in search_space(f"{OWN}:Proxies", training, {}, {"proxy_lr": 0.1}).parameters
+    assert (
+        "training.proxy_lr"
+        not in search_space(f"{OWN}:Proxies", training, {}, {"training": {"proxy_lr": 0.1}}).parameters
+    )
 
 
 def test_a_user_defined_sampler_checks_batches_before_training() -> None:

@@ -1,4 +1,4 @@
-"""Batches of images: read from a store or from memory, cropped, and prefetched.
+"""Batches of images, or of features computed from them: read from a store or from memory, cropped, and prefetched.
 
 Only the pixels inside the crops are read; they are resampled on the device that uses them.
 
@@ -6,6 +6,7 @@ Legend: B images of a batch; H, W the largest height and width of their windows;
 4 is (top, left, height, width).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, TypeVar
@@ -36,34 +37,63 @@ class Images(Protocol):
         """Return the pixels of one window (int64, inside the image) of each image: uint8 [B, W, H, 3]."""
 
 
+class Features(ABC):
+    """Features of images, with several views of each: the first is that of evaluation, the others are augmented."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def views(self) -> int:
+        """Return the number of views of each image."""
+
+    @abstractmethod
+    def features(self, indices_B: Tensor, views_B: Tensor) -> Tensor:
+        """Return float32 [B, F]: the given view of each image."""
+
+
 def load(
-    images: Images,
+    images: Images | Features,
     indices_B: Tensor,
     augmentation: str,
     frame: Frame,
     *,
     device: torch.device,
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | Sequence[torch.Generator] | None = None,
     share: slice = slice(None),
 ) -> Tensor:
-    """Load and augment a batch of images.
+    """Load and augment a batch of images, or load their features.
 
     Args:
         images: the source.
         indices_B: indices of the images, int64.
-        augmentation: a row of ``AUGMENTATIONS``.
+        augmentation: a row of ``AUGMENTATIONS``; for features, all but ``none`` draw one of their views.
         frame: the output's side S and the size before cropping.
         device: the device on which the images are resampled and returned.
-        generator: a CPU generator for the crop parameters; unused by ``none``.
+        generator: a CPU generator for the crop parameters, or one for each of several equal parts of the batch; unused
+            by ``none``.
         share: the part of the batch to load. Crop parameters are drawn for the whole batch, independently of this.
 
     Returns:
-        float32 [B, 3, S, S] in 0 … 1, with B images in ``share``.
+        float32 [B, 3, S, S] in 0 … 1, with B images in ``share``; [B, F] for features.
     """
+    if isinstance(images, Features):
+        views_B = _drawn_views(len(indices_B), 1 if augmentation == "none" else images.views, generator)
+        return _on(device, images.features(indices_B[share], views_B[share]))
     crops = AUGMENTATIONS[augmentation](images.sizes(indices_B), frame, generator)
     if share != slice(None):
         indices_B, crops = indices_B[share], crops.of(share)
     return cut(images, indices_B, crops, device)
+
+
+def _drawn_views(count: int, views: int, generator: torch.Generator | Sequence[torch.Generator] | None) -> Tensor:
+    """Draw one of ``views`` views for each of ``count`` images, int64 [B]."""
+    if views == 1:
+        return torch.zeros(count, dtype=torch.int64)
+    generators = generator if isinstance(generator, Sequence) else (generator,)
+    parts = [torch.randint(views, (count // len(generators),), generator=part) for part in generators]
+    return torch.cat(parts)
 
 
 def cut(images: Images, indices_B: Tensor, crops: Crops, device: torch.device) -> Tensor:

@@ -25,6 +25,7 @@ from trainables.inference.images import ImageLike, decoded_batches, each_image, 
 from trainables.inference.model_files import (
     CARD,
     DESCRIPTION,
+    FROZEN,
     WEIGHTS,
     EmbedderSpec,
     parsed_tensors,
@@ -77,7 +78,7 @@ class Embedder:
 
     def __repr__(self) -> str:
         model = self.spec.model
-        return f"<holdout.Embedder {model.backbone}, {model.embedding_dim} dimensions, on {self.device}>"
+        return f"<holdout.Embedder {model.backbone}, {model.dimensions} dimensions, on {self.device}>"
 
     @cached_property
     def weights_sha256(self) -> str:
@@ -145,9 +146,7 @@ class Embedder:
         if not done:
             raise Mistakes("There is no image to embed: give at least one.")
         return Embedded(
-            embeddings_ND=np.concatenate(chunks)
-            if chunks
-            else np.empty((0, self.spec.model.embedding_dim), np.float32),
+            embeddings_ND=np.concatenate(chunks) if chunks else np.empty((0, self.spec.model.dimensions), np.float32),
             positions_N=np.array(positions, dtype=np.int64),
             unreadable=tuple(bad),
         )
@@ -217,6 +216,10 @@ def load_model(address: str, *, device: str | torch.device | None = None, trust_
     path = given_path(address)
     tensors, content, card = _checkpoint(path) if path.suffix == ".safetensors" else _folder(path)
     spec = EmbedderSpec.from_json(content, address)
+    if FROZEN in spec.origin and path.suffix == ".safetensors":
+        raise Mistakes(
+            f"{address} holds only the layers behind a frozen backbone; `holdout export` writes the whole network."
+        )
     _check_code(spec.model.backbone, address, trust_code)
     network = EmbeddingModel(spec.model)
     try:

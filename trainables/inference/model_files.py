@@ -169,7 +169,10 @@ class EmbedderSpec:
                 "again with this version, or load it with the one that wrote it."
             )
         try:
-            model, frame = ModelConfig(**content["model"]), Frame(**content["frame"])
+            given: dict[str, Any] = {
+                name: tuple(value) if isinstance(value, list) else value for name, value in content["model"].items()
+            }
+            model, frame = ModelConfig(**given), Frame(**content["frame"])
             if model.weights is not None:  # another file: those of the model are beside its description
                 raise ValueError(f"model.weights must be null; it is {model.weights!r}")
             sides = {"frame.side": frame.side, "frame.short_side": frame.short_side}
@@ -186,6 +189,15 @@ class EmbedderSpec:
             )
         except DAMAGED as error:
             raise Mistakes(f"{path} is damaged ({type(error).__name__}: {error}); export the model again.") from error
+
+
+FROZEN = "frozen_backbone"
+"""Key in ``origin``: the digest of a backbone that was not trained, and is not in the checkpoint."""
+
+
+def frozen_backbone(digest: str | None) -> dict[str, str]:
+    """Return the entry of ``origin`` for a frozen backbone, if there is one."""
+    return {} if digest is None else {FROZEN: digest}
 
 
 # The folder of a model.

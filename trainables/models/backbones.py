@@ -37,7 +37,8 @@ class Backbone:
 
     ``features`` is F. The module's input is (image − ``mean``) / ``scale`` for images in 0 … 1 and both in the order
     red, green, blue, then with the channels reversed if ``bgr``. ``imagenet`` are its published ImageNet weights, if
-    any. ``numbers`` is the size of its state (weights and running statistics), if known before it is built.
+    any. ``numbers`` is the size of its state (weights and running statistics), if known before it is built. With
+    ``vectors`` the input is not images but features [B, F], which are neither normalised nor pooled.
     """
 
     summary: str
@@ -48,6 +49,7 @@ class Backbone:
     bgr: bool = False
     imagenet: Published | None = None
     numbers: int | None = None
+    vectors: bool = False
 
 
 def _built_by(path: str, *arguments: str) -> "Callable[[], nn.Module]":
@@ -123,18 +125,45 @@ BACKBONES: dict[str, Backbone] = {
 }
 
 
+def features_backbone(number: str) -> Backbone:
+    """Describe the backbone of data that are features already, ``number`` of them: it changes nothing.
+
+    Raises:
+        Mistakes: ``number`` is not a whole number of at least 1.
+    """
+    if not (number.isascii() and number.isdigit() and int(number) >= 1):
+        raise Mistakes(f"model.backbone is '{FEATURES}:{number}'; after the colon give the number of features.")
+    return Backbone(
+        summary="none: the data are features",
+        build=_built_by("torch.nn:Identity"),
+        features=int(number),
+        numbers=0,
+        mean=(0.0, 0.0, 0.0),
+        scale=(1.0, 1.0, 1.0),
+        vectors=True,
+    )
+
+
+FEATURES = "features"
+
 LIBRARIES: dict[str, str] = {
     "torchvision": "trainables.models.library_networks:torchvision_backbone",
     "timm": "trainables.models.library_networks:timm_backbone",
+    FEATURES: "trainables.models.backbones:features_backbone",
 }
 """Path of the function that describes any network of a library, by the library's name."""
+
+
+def on_features(name: str) -> bool:
+    """Return True if the input of the backbone ``name`` is features, and not images."""
+    return name.partition(":")[0] == FEATURES
 
 
 def backbone_problems(name: str) -> list[str]:
     """Return an error for a name that is neither built-in nor has a colon. Nothing is imported."""
     if name in BACKBONES or is_own(name):
         return []
-    others = ", ".join(f"{library}:NAME" for library in LIBRARIES)
+    others = ", ".join(f"{library}:NAME" for library in LIBRARIES if library != FEATURES)
     return [
         f"model.backbone must be one of {', '.join(BACKBONES)}, or {others} or the import path of your own, such as "
         f"mylab.networks:TinyNet; it is {name!r}{suggestion(name, BACKBONES)}."

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainables.mistakes import raise_if_any
-from trainables.models.backbones import BACKBONES, backbone_problems
-from trainables.parts import PartRow, PartTable
+from trainables.models.backbones import BACKBONES, backbone, backbone_problems
+from trainables.parts import PartRow, PartTable, is_own
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,17 +20,25 @@ _ROWS = {
     "gem_learned": PartRow(path="trainables.models.networks:learned_gem"),
 }
 
+LEARNED_POOLING = "gem_learned"
+
 POOLING: "PartTable[Callable[[], nn.Module], PartRow]" = PartTable("pooling", _ROWS)
 """Pooling by name: ``POOLING[name]()`` is a layer from maps [B, F, h, w] to vectors [B, F]."""
 
 _INIT_ROWS = {
-    "kaiming_normal": PartRow(path="trainables.models.networks:kaiming_normal_head"),
-    "linear": PartRow(path="trainables.models.networks:linear_head"),
-    "truncated_normal": PartRow(path="trainables.models.networks:truncated_normal_head"),
+    "kaiming_normal": PartRow(path="trainables.models.heads:kaiming_normal_head"),
+    "linear": PartRow(path="trainables.models.heads:linear_head"),
+    "truncated_normal": PartRow(path="trainables.models.heads:truncated_normal_head"),
 }
 
 HEAD_INIT: "PartTable[Callable[[nn.Linear], object], PartRow]" = PartTable("head_init", _INIT_ROWS)
 """Initialisation of the embedding layer by name: ``HEAD_INIT[name](layer)`` changes a new ``nn.Linear``."""
+
+HEADS = ("linear", "mlp", "residual", "none")
+"""Layers from pooled features to embeddings; ``none`` keeps the features."""
+
+BACKBONE = "backbone"
+"""The value of ``freeze`` that freezes the whole backbone."""
 
 STATISTICS = "statistics"
 """The value of ``freeze_bn`` that freezes the running statistics of batch normalisation only."""
@@ -56,16 +64,28 @@ class ModelConfig:
     are resolved when the network is built. ``weights`` initialises it: None (random), ``"imagenet"``, or a file
     (``.safetensors``, or a state dict saved by ``torch.save``). ``freeze_bn: true`` freezes its batch normalisation as
     initialised; with ``statistics`` only the running statistics are frozen and used, and its weights and biases learn.
-    ``layer_norm`` normalises the pooled features before the embedding layer, which ``head_init``, a row of
-    ``HEAD_INIT``, initialises.
+
+    ``freeze: backbone`` trains only the layers behind the backbone, on features that are computed once a node; a list
+    of patterns, such as ``["layer[12].*"]``, freezes the parameters of the backbone with matching names (as by
+    :func:`fnmatch.fnmatchcase`).
+
+    ``layer_norm`` normalises the pooled features. From them the ``head`` computes embeddings of ``embedding_dim``
+    numbers (None: as many as features). ``linear`` is one layer; ``mlp`` has hidden layers of ``head_widths``, each
+    with layer normalisation, ReLU and ``head_dropout``, before it; ``residual`` first adds to the features what a
+    bottleneck of the widths ``head_widths`` computes from them, at the start zero; ``none`` keeps the features.
+    ``head_init``, a row of ``HEAD_INIT``, initialises the last layer.
     """
 
     backbone: str = "convnet"
     weights: str | None = None
-    embedding_dim: int = 64
+    embedding_dim: int | None = 64
     pooling: str = "avg"
+    freeze: str | tuple[str, ...] | None = None
     freeze_bn: bool | str = False
     layer_norm: bool = False
+    head: str = "linear"
+    head_widths: tuple[int, ...] = (512,)
+    head_dropout: float = 0.0
     head_init: str = "kaiming_normal"
 
     def __post_init__(self) -> None:
@@ -79,9 +99,73 @@ class ModelConfig:
             sentences.append(f"model.head_init must be one of {', '.join(HEAD_INIT)}; it is {self.head_init!r}.")
         if self.freeze_bn not in (False, STATISTICS, True):
             sentences.append(f"model.freeze_bn must be false, statistics or true; it is {self.freeze_bn!r}.")
-        if type(self.embedding_dim) is not int or not 1 <= self.embedding_dim <= MOST_DIMENSIONS:
+        if self.embedding_dim is not None and not _is_width(self.embedding_dim):
             sentences.append(
-                f"model.embedding_dim must be a whole number between 1 and {MOST_DIMENSIONS}; it is "
-                f"{self.embedding_dim!r}."
+                f"model.embedding_dim must be a whole number between 1 and {MOST_DIMENSIONS}, or null for the "
+                f"backbone's; it is {self.embedding_dim!r}."
             )
+        sentences += self._head_mistakes()
+        sentences += self._freeze_mistakes()
         raise_if_any(sentences)
+
+    def _head_mistakes(self) -> list[str]:
+        sentences = []
+        if self.head not in HEADS:
+            sentences.append(f"model.head must be one of {', '.join(HEADS)}; it is {self.head!r}.")
+        if not self.head_widths or not all(map(_is_width, self.head_widths)):
+            sentences.append(
+                f"model.head_widths must be whole numbers between 1 and {MOST_DIMENSIONS}, at least one; they are "
+                f"{list(self.head_widths)}."
+            )
+        if not 0 <= self.head_dropout < 1:
+            sentences.append(f"model.head_dropout must be in [0, 1); it is {self.head_dropout!r}.")
+        if self.head == "none" and self.embedding_dim is not None:
+            sentences.append(
+                f"model.head is none, which keeps the features, and model.embedding_dim is {self.embedding_dim}; set "
+                "embedding_dim to null, or head to linear."
+            )
+        return sentences
+
+    def _freeze_mistakes(self) -> list[str]:
+        if self.freeze is None:
+            return []
+        if isinstance(self.freeze, str) and self.freeze != BACKBONE:
+            return [
+                f"model.freeze must be null, {BACKBONE} or a list of patterns of parameter names, such as [layer1.*]; "
+                f"it is {self.freeze!r}."
+            ]
+        if not self.freeze:
+            return ["model.freeze is an empty list; give patterns of parameter names, or null."]
+        if not self.is_frozen:
+            return []
+        sentences = []
+        if self.weights is None and not is_own(self.backbone):
+            sentences.append(
+                f"model.freeze is {BACKBONE} and model.weights null: the features of a random network are not worth "
+                "training on. Give weights, or freeze null."
+            )
+        if self.head == "none":
+            sentences.append(
+                f"model.freeze is {BACKBONE} and model.head none, so nothing of the network learns; give another head, "
+                "or freeze null."
+            )
+        if self.pooling == LEARNED_POOLING:
+            sentences.append(
+                f"model.freeze is {BACKBONE} and model.pooling {LEARNED_POOLING}, whose exponent learns, so that "
+                "features cannot be computed in advance; use gem, or freeze null."
+            )
+        return sentences
+
+    @property
+    def is_frozen(self) -> bool:
+        """True if only the head learns."""
+        return self.freeze == BACKBONE
+
+    @property
+    def dimensions(self) -> int:
+        """The number of dimensions of an embedding; without ``embedding_dim`` the backbone is looked up."""
+        return backbone(self.backbone).features if self.embedding_dim is None else self.embedding_dim
+
+
+def _is_width(value: object) -> bool:
+    return type(value) is int and 1 <= value <= MOST_DIMENSIONS

@@ -3,6 +3,7 @@
 Shapes: B batch, N images, H and W pixels, D embedding.
 """
 
+import fnmatch
 from functools import cache
 
 import torch
@@ -10,18 +11,19 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from trainables.data.augment import Frame
-from trainables.data.loading import Images, load, prefetched
+from trainables.data.loading import Features, Images, load, prefetched
 from trainables.metrics.ranking import full_float32
-from trainables.mistakes import Mistakes
+from trainables.mistakes import Mistakes, raise_if_any
 from trainables.models.backbones import backbone
-from trainables.models.config import HEAD_INIT, POOLING, STATISTICS, ModelConfig
-from trainables.models.weights import load_weights, weights_file
+from trainables.models.config import POOLING, STATISTICS, ModelConfig
+from trainables.models.heads import make_head
+from trainables.models.weights import SHOWN, load_weights, weights_file
 
 
 class EmbeddingModel(nn.Module):
-    """Network from images [B, 3, H, W] in 0 … 1 to embeddings [B, D], not normalised.
+    """Network from images [B, 3, H, W] in 0 … 1, or from features [B, F], to embeddings [B, D], not normalised.
 
-    ``backbone`` and ``head`` (pooling, optional layer norm, projection) hold all its parameters.
+    ``backbone``, ``pooling`` and ``head`` (optional layer norm, hidden layers, projection) hold all its parameters.
 
     Raises:
         Mistakes: the initial weights are missing or belong to another network.
@@ -37,24 +39,22 @@ class EmbeddingModel(nn.Module):
         self.backbone = row.build()
         if path is not None:
             load_weights(self.backbone, path)
-        norm = nn.LayerNorm(row.features, elementwise_affine=False) if config.layer_norm else nn.Identity()
-        projection = nn.Linear(row.features, config.embedding_dim)
-        HEAD_INIT[config.head_init](projection)
-        self.head = nn.Sequential(POOLING[config.pooling](), norm, projection)
+        self.pooling = nn.Identity() if row.vectors else POOLING[config.pooling]()
+        self.head = make_head(config, row.features)
         self.register_buffer("mean", torch.tensor(row.mean).view(3, 1, 1), persistent=False)
         self.register_buffer("scale", torch.tensor(row.scale).view(3, 1, 1), persistent=False)
         self._bgr = row.bgr
-        self._frozen = [module for module in self.backbone.modules() if isinstance(module, _BatchNorm)]
-        if not config.freeze_bn:
-            self._frozen = []
-        for module in self._frozen:
+        self.on_vectors = row.vectors
+        norms = [module for module in self.backbone.modules() if isinstance(module, _BatchNorm)]
+        for module in norms if config.freeze_bn else ():
             module.requires_grad_(config.freeze_bn == STATISTICS)
+        self._frozen = [*(norms if config.freeze_bn else ()), *freeze(self.backbone, config)]
         # convolutions are up to 1.4 times as fast on a CPU, and faster on a GPU too
         self.to(memory_format=torch.channels_last)
         self.train()
 
     def train(self, mode: bool = True) -> "EmbeddingModel":
-        """Set the training mode, except for frozen batch normalisation, which stays in evaluation mode."""
+        """Set the training mode; frozen modules and frozen batch normalisation stay in evaluation mode."""
         super().train(mode)
         for module in self._frozen:
             module.eval()
@@ -62,9 +62,48 @@ class EmbeddingModel(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Embed images [B, 3, H, W] in 0 … 1 as [B, D]."""
-        images = (images - self.mean) / self.scale
-        embeddings_BD: Tensor = self.head(self.backbone(images.flip(1) if self._bgr else images))
+        embeddings_BD: Tensor = self.head(self.features(images))
         return embeddings_BD
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return the pooled features [B, F] of images [B, 3, H, W] in 0 … 1."""
+        if self.on_vectors:
+            return images
+        images = (images - self.mean) / self.scale
+        features_BF: Tensor = self.pooling(self.backbone(images.flip(1) if self._bgr else images))
+        return features_BF
+
+    def head_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters behind the backbone."""
+        return [*self.pooling.parameters(), *self.head.parameters()]
+
+
+def freeze(backbone: nn.Module, config: ModelConfig) -> list[nn.Module]:
+    """Freeze the parameters named in ``config.freeze``; return the modules of which nothing learns any more.
+
+    Raises:
+        Mistakes: a pattern matches no parameter.
+    """
+    patterns = ("*",) if config.is_frozen else config.freeze
+    if not patterns:
+        return []
+    names = [name for name, _ in backbone.named_parameters()]
+    raise_if_any(
+        [
+            f"model.freeze has {pattern!r}, which matches no parameter of {config.backbone}; its parameters are named "
+            f"{', '.join(names[:SHOWN])} …"
+            for pattern in patterns
+            if names and not fnmatch.filter(names, pattern)
+        ]
+    )
+    for name, parameter in backbone.named_parameters():
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+            parameter.requires_grad_(False)
+    return [
+        module
+        for module in backbone.modules()
+        if [*module.parameters()] and not any(parameter.requires_grad for parameter in module.parameters())
+    ]
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
@@ -75,7 +114,15 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
 
 @torch.inference_mode()
 def embed(
-    network: nn.Module, images: Images, frame: Frame, *, batch_size: int, device: torch.device, precision: str
+    network: nn.Module,
+    images: Images | Features,
+    frame: Frame,
+    *,
+    batch_size: int,
+    device: torch.device,
+    precision: str,
+    augmentation: str = "none",
+    generator: torch.Generator | None = None,
 ) -> Tensor:
     """Compute raw embeddings of all images, [N, D] float32 on ``device``, each resized and cropped at its centre.
 
@@ -83,16 +130,21 @@ def embed(
 
     Args:
         network: from images [B, 3, H, W] in 0 … 1 to embeddings [B, D]; it is set to evaluation mode.
-        images: decoded images.
+        images: decoded images, or features of them.
         frame: their resizing and cropping.
         batch_size: images per batch. It may change the last bits of results.
         device: device of the network.
         precision: ``float32`` (on a GPU without TF32), ``bfloat16``, or ``auto`` for bfloat16 on CUDA.
+        augmentation: another crop than that of the centre, drawn with ``generator``.
     """
     network.eval()
     chunks = []
     batches = torch.arange(len(images)).split(batch_size)
-    for (batch,) in prefetched(batches, lambda indices: (load(images, indices, "none", frame, device=device),), device):
+
+    def loaded(indices_B: Tensor) -> tuple[Tensor]:
+        return (load(images, indices_B, augmentation, frame, device=device, generator=generator),)
+
+    for (batch,) in prefetched(batches, loaded, device):
         with autocast(device, precision), full_float32():
             embeddings_BD = network(batch)
         chunks.append(embeddings_BD.float())
@@ -109,9 +161,9 @@ def smoke_test(config: ModelConfig, image_size: int) -> None:
         Mistakes: the weights are missing or do not fit, or the network does not accept images of this size.
     """
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
-        model = EmbeddingModel(config).eval()
+        model, row = EmbeddingModel(config).eval(), backbone(config.backbone)
         try:
-            model(torch.zeros(1, 3, image_size, image_size))
+            model(torch.zeros(1, row.features) if row.vectors else torch.zeros(1, 3, image_size, image_size))
         except (RuntimeError, AssertionError) as error:
             raise Mistakes(
                 f"training.image_size is {image_size}, and {config.backbone} does not accept such images: {error}"

@@ -1,6 +1,6 @@
-"""Networks and layers: ConvNet, BN-Inception, pooling from maps to vectors, and initial embedding layers.
+"""Networks and layers: ConvNet, BN-Inception, and pooling from maps to vectors.
 
-Shapes: B images, F channels, h and w height and width of a map, D embedding dimensions.
+Shapes: B images, F channels, h and w height and width of a map.
 """
 
 from itertools import pairwise
@@ -179,25 +179,3 @@ def fixed_gem() -> GeneralizedMean:
 def learned_gem() -> GeneralizedMean:
     """Return GeM with a learned exponent."""
     return GeneralizedMean(learned=True)
-
-
-# Initialisation of the embedding layer, from F to D. The length of an embedding has no effect on most losses, but a
-# step of Adam has the same size for any weights, so it turns a layer of small ones further.
-
-
-def kaiming_normal_head(layer: nn.Linear) -> None:
-    """Draw the weights from N(0, 2/D), with zero biases, as in Proxy-Anchor's code (Kim et al., CVPR 2020)."""
-    nn.init.kaiming_normal_(layer.weight, mode="fan_out")
-    nn.init.zeros_(layer.bias)
-
-
-def linear_head(layer: nn.Linear) -> None:
-    """Keep torch's default, weights and biases uniform in ±1/√F, as in PNP's code (Li et al., AAAI 2022)."""
-
-
-def truncated_normal_head(layer: nn.Linear) -> None:
-    """Draw the weights from N(0, 0.001²) within ±0.002, as in the code of Sampling Wisely (Lu et al., ICCV 2019).
-
-    The biases keep torch's default, uniform in ±1/√F.
-    """
-    nn.init.trunc_normal_(layer.weight, std=1e-3, a=-2e-3, b=2e-3)

@@ -74,8 +74,9 @@ class TrainingConfig:
     the head and the proxies are trained. Images are resized to a short side of ``resize_size`` pixels before they are
     cropped to ``image_size`` (``None``: in the proportion 256 to 224); with ``resize_square`` both sides are resized to
     it. This holds for training, except that ``resized_crop_flip`` crops from the whole image, and for evaluation.
-    ``clip_grad`` bounds each gradient entry, as Proxy-Anchor's code does (``None``: unbounded). ``precision="auto"``
-    is bfloat16 autocast on CUDA and float32 elsewhere.
+    ``views`` is the number of fixed views of an image on which a frozen backbone's features are computed: the centre
+    crop, and further ones drawn with ``augment``. ``clip_grad`` bounds each gradient entry, as Proxy-Anchor's code does
+    (``None``: unbounded). ``precision="auto"`` is bfloat16 autocast on CUDA and float32 elsewhere.
     """
 
     epochs: int = 8
@@ -86,6 +87,7 @@ class TrainingConfig:
     resize_size: int | None = None
     resize_square: bool = False
     augment: str = "crop_flip"
+    views: int = 1
     optimizer: str = "adamw"
     lr: float = 1e-3
     head_lr: float | None = None
@@ -106,7 +108,7 @@ class TrainingConfig:
         for name, table in tables.items():
             if getattr(self, name) not in table:
                 mistakes.append(f"{name} must be one of {', '.join(table)}; it is {getattr(self, name)!r}.")
-        for name in ("epochs", "batch_size", "images_per_class", "image_size"):
+        for name in ("epochs", "batch_size", "images_per_class", "image_size", "views"):
             if getattr(self, name) < 1:
                 mistakes.append(f"{name} must be at least 1; it is {getattr(self, name)}.")
         if self.resize_size is not None and self.resize_size < self.image_size:

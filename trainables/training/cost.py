@@ -144,7 +144,7 @@ def _validation(trainings: Sequence[Training], images: Images, device: torch.dev
     embedding = (time.perf_counter() - begin) * (queries + images.gallery) / len(view)
     labels_N = torch.repeat_interleave(torch.arange(len(images.validation)), torch.tensor(images.validation))
     labels_N = torch.cat((labels_N, torch.full((images.gallery,), len(images.validation))))
-    embeddings_ND = torch.randn(len(labels_N), spec.model.embedding_dim, device=device)
+    embeddings_ND = torch.randn(len(labels_N), spec.model.dimensions, device=device)
     begin = time.perf_counter()
     evaluate(embeddings_ND, labels_N, spec.metrics, queries=queries, superclasses_N=labels_N)
     scoring = time.perf_counter() - begin

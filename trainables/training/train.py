@@ -18,20 +18,19 @@ from torch.optim.lr_scheduler import MultiStepLR
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.loading import load, prefetched
 from trainables.data.split import merged_labels, noisy_labels
-from trainables.data.store.spec import StoreSpec, opened_store
-from trainables.data.store.view import Store, StoreView, on_device, superclasses_for, training_half
+from trainables.data.store.view import StoreView, superclasses_for, training_half
 from trainables.files import as_path, write_json
-from trainables.inference.model_files import LOSS, EmbedderSpec
+from trainables.inference.model_files import LOSS, EmbedderSpec, frozen_backbone
 from trainables.losses import LOSSES, Loss, loss_row
 from trainables.losses.base import Used, summed
 from trainables.metrics.evaluation import evaluate
 from trainables.metrics.table import metric_name
-from trainables.mistakes import Mistakes
-from trainables.models.embedding import EmbeddingModel, autocast, embed
+from trainables.models.embedding import autocast, embed
 from trainables.spec import DeviceMemory, EpochRecord, TrialSpec, derived_seed
 from trainables.storage import StorageFailure, cause_of
 from trainables.training.checkpoints import Checkpoints
 from trainables.training.config import OPTIMIZERS, parameter_group
+from trainables.training.inputs import Inputs
 
 logger = logging.getLogger(__name__)
 
@@ -77,17 +76,17 @@ class Training:
         self.device = device
         self._config = spec.training
 
-        store = on_device(_opened(spec.images), device)
-        self.train_view = store.subset(spec.train_classes)
+        self._inputs = Inputs(spec.images, spec.model, spec.training, device)
+        self.train_view = self._inputs.view(spec.train_classes)
         self.labels_N = self._learned_labels()
-        self._validation_view = store.subset(spec.validation_classes) if spec.validation_classes else None
+        self._validation_view = self._inputs.view(spec.validation_classes) if spec.validation_classes else None
         self._superclasses_N = None
         if self._validation_view is not None:
             self._superclasses_N = superclasses_for(spec.metrics, spec.images.dataset, self._validation_view)
         self._gallery_view = None if spec.gallery_seed is None else training_half(self.train_view, spec.gallery_seed)
 
         torch.manual_seed(spec.seed)
-        self.model = EmbeddingModel(spec.model).to(device)
+        self.model = self._inputs.network()
         # Recorded before the warm-up freezes the backbone: frozen batch-norm has to stay frozen after it.
         self._backbone_parameters = [p for p in self.model.backbone.parameters() if p.requires_grad]
         self.loss = self._make_loss().to(device)
@@ -115,7 +114,7 @@ class Training:
     def _make_loss(self) -> Loss:
         return LOSSES[self.spec.loss](
             num_classes=math.ceil(len(self.spec.train_classes) / self.spec.merge),
-            embedding_dim=self.spec.model.embedding_dim,
+            embedding_dim=self.spec.model.dimensions,
             **self.spec.hyperparameters,
         )
 
@@ -123,15 +122,16 @@ class Training:
         config = self._config
         groups = [
             parameter_group(self._backbone_parameters, config.lr),
-            parameter_group(self.model.head.parameters(), config.head_lr or config.lr),
+            parameter_group(self.model.head_parameters(), config.head_lr or config.lr),
             *self.loss.parameter_groups(config.proxy_lr or loss_row(self.spec.loss).proxy_lr),
         ]
+        groups = [group for group in groups if group["params"]]
         return OPTIMIZERS[config.optimizer](groups, weight_decay=config.weight_decay)  # type: ignore[call-arg]
 
     def _resume(self) -> None:
         """Begin a new attempt and load the newest checkpoint of an earlier one."""
         self._checkpoints = Checkpoints(self.spec.directory, self.spec.digest)
-        self._origin = origin_of(self.spec)
+        self._origin = {**origin_of(self.spec), **frozen_backbone(self._inputs.backbone_digest)}
         write_json(as_path(self.spec.directory) / "trial.json", self._origin)
         state = self._checkpoints.load_last()
         if state is None:
@@ -344,16 +344,6 @@ def raise_if_diverged(loss: float, epoch: int) -> None:
         raise Diverged(f"The training loss became {loss} in epoch {epoch}.")
 
 
-def _opened(images: StoreSpec) -> Store:
-    """Open the image store; a failing disk or network is a :class:`StorageFailure`, not a mistake in the spec."""
-    try:
-        return opened_store(images)
-    except Mistakes as error:
-        if isinstance(error.__cause__, OSError):
-            raise StorageFailure("The store of the images", error.__cause__) from error
-        raise
-
-
 def origin_of(spec: TrialSpec) -> dict[str, Any]:
     """Return the provenance of a training as JSON types: its search and trial, and its settings."""
     return {
@@ -372,7 +362,8 @@ def origin_of(spec: TrialSpec) -> dict[str, Any]:
 def embedder_spec(spec: TrialSpec, origin: Mapping[str, Any], epoch: int) -> EmbedderSpec:
     """Return the description, stored in the checkpoint, of the network that ``spec`` has trained after ``epoch``."""
     return EmbedderSpec(
-        model=replace(spec.model, weights=None),  # the pretrained weights are overwritten by training
+        # The initial weights are overwritten by training; those of a frozen backbone are in ``origin``.
+        model=replace(spec.model, weights=None, freeze=None),
         decoded_side=spec.images.short_side,
         frame=spec.training.frame,
         batch_size=spec.training.embedding_batch,

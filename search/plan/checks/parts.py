@@ -9,7 +9,8 @@ from search.config.names import shipped_packages
 from search.config.search_config import SearchConfig
 from search.config.validation import Findings
 from search.plan.plan import search_budget
-from spaces.search_space import TRAINING, SearchSpace, search_space
+from spaces.search_space import SECTIONS, SearchSpace, search_space
+from spaces.space import MODEL, TRAINING
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.metrics.table import name_conflicts, own_metric
 from trainables.mistakes import suggestion
@@ -64,7 +65,7 @@ def _stack_mistakes(config: SearchConfig) -> Iterator[str]:
     for loss in config.losses if stack > 1 else ():
         reason = why_not_stacked(
             loss=loss.key,
-            backbone=config.model.backbone,
+            model=config.model,
             sampler=config.training_of(loss.name).sampler,
             folds=config.split.folds or 0,
         )
@@ -95,7 +96,7 @@ def check_spaces(found: Findings, config: SearchConfig, *, accepted: bool = Fals
     if found.left_out.replaced("losses"):
         return {}
     found.add(_other_losses(config), "losses")
-    for_training = config.space.get(TRAINING, {})
+    for_training, for_model = (config.space.get(section, {}) for section in SECTIONS)
     spaces = {}
     for loss in config.losses:
         wishes = config.space.get(loss.name, {})
@@ -103,7 +104,10 @@ def check_spaces(found: Findings, config: SearchConfig, *, accepted: bool = Fals
         known = reliable(for_training)
         own = {**wishes, TRAINING: reliable(wishes[TRAINING])} if TRAINING in wishes else wishes
         training = config.training_of(loss.name)
-        space = found.check(partial(search_space, loss, training, own, known, checked=not accepted))
+        shared = {TRAINING: known, MODEL: for_model}
+        space = found.check(
+            partial(search_space, loss, training, own, shared, model=config.model, checked=not accepted)
+        )
         if space is not None:
             spaces[loss.name] = space
             if (known, own) == (for_training, wishes):
@@ -112,7 +116,7 @@ def check_spaces(found: Findings, config: SearchConfig, *, accepted: bool = Fals
 
 
 def _other_losses(config: SearchConfig) -> Iterator[str]:
-    known = (*config.loss_names, TRAINING)
+    known = (*config.loss_names, *SECTIONS)
     for name in config.space:
         if name not in known:
             yield (

@@ -33,7 +33,7 @@ def check_embeds_and_learns(config: ModelConfig, images_B3HW: Tensor) -> None:
     assert (embeddings.norm(dim=1) - 1).abs().max() > 1e-3
     embeddings.square().sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters() if parameter.requires_grad)
-    parts = [*model.backbone.parameters(), *model.head.parameters()]
+    parts = [*model.backbone.parameters(), *model.head_parameters()]
     assert {id(parameter) for parameter in parts} == {id(parameter) for parameter in model.parameters()}
 
 
@@ -72,7 +72,7 @@ def test_input_is_normalised_by_the_backbones_own_mean_and_scale(images_B3HW: Te
     model = EmbeddingModel(ModelConfig(backbone="resnet18")).eval()
     normalised = torchvision.transforms.functional.normalize(images_B3HW, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
     with torch.no_grad():
-        torch.testing.assert_close(model(images_B3HW), model.head(model.backbone(normalised)))
+        torch.testing.assert_close(model(images_B3HW), model.head(model.pooling(model.backbone(normalised))))
 
 
 def test_the_head_pools_normalises_and_projects(images_B3HW: Tensor) -> None:
@@ -82,7 +82,7 @@ def test_the_head_pools_normalises_and_projects(images_B3HW: Tensor) -> None:
         standard = (pooled - pooled.mean(dim=1, keepdim=True)) / (
             pooled.var(dim=1, correction=0, keepdim=True) + 1e-5
         ).sqrt()
-        torch.testing.assert_close(model(images_B3HW), standard @ model.head[2].weight.T + model.head[2].bias)
+        torch.testing.assert_close(model(images_B3HW), standard @ model.head[-1].weight.T + model.head[-1].bias)
 
 
 @pytest.mark.parametrize(("name", "freeze"), [*((name, True) for name in BACKBONES), ("convnet", False)])
@@ -127,7 +127,7 @@ def test_the_embedding_layer_is_drawn_as_its_source_draws_it(
     name: str, deviation: float, most: float, bias: float
 ) -> None:
     torch.manual_seed(0)
-    layer = EmbeddingModel(ModelConfig(backbone="resnet18", embedding_dim=512, head_init=name)).head[2]
+    layer = EmbeddingModel(ModelConfig(backbone="resnet18", embedding_dim=512, head_init=name)).head[-1]
     weights, biases = layer.weight.detach().double(), layer.bias.detach()
     assert weights.std().item() == pytest.approx(deviation, rel=0.01)
     assert abs(weights.mean().item()) < 0.01 * deviation

@@ -179,10 +179,12 @@ def test_what_members_share(images: StoreSpec, tmp_path: Path, changes: dict[str
 
 
 def test_what_is_not_known_of_a_part_is_said(images: StoreSpec, tmp_path: Path) -> None:
-    known = {"loss": "mpa", "backbone": "convnet", "sampler": "balanced"}
+    known: dict[str, Any] = {"loss": "mpa", "model": ModelConfig(), "sampler": "balanced"}
     assert why_not_stacked(**known) is None
-    for part, name in (("loss", "mylab:Loss"), ("backbone", "timm:vit"), ("sampler", "mylab:Sampler")):
-        said = why_not_stacked(**{**known, part: name})
+    vit, dropout = ModelConfig(backbone="timm:vit"), ModelConfig(head="mlp", head_dropout=0.5)
+    others = [("loss", "mylab:Loss", "mylab:Loss"), ("sampler", "mylab:Sampler", "mylab:Sampler")]
+    for part, other, name in (*others, ("model", vit, "timm:vit"), ("model", dropout, "model.head_dropout is 0.5")):
+        said = why_not_stacked(**{**known, part: other})
         assert said is not None
         assert name in said
     spec = member(images, tmp_path, 0)

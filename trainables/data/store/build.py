@@ -4,7 +4,6 @@ import hashlib
 import json
 import logging
 import os
-import shutil
 import statistics
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -14,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
 
 from trainables.data.dataset import Dataset
 from trainables.data.images import Unreadable, cannot_be_read, fitted, identified, open_file, resized_shape, unreadable
 from trainables.data.sets.folders import RootedDataset
-from trainables.data.store.cache import DRAFT, InUse, make_room
+from trainables.data.store.cache import InUse, built_alone
 from trainables.data.store.contents import ARRAYS, FORMAT, INDEX, PIXELS, image_digest, image_look
 from trainables.files import write_json, write_whole
 from trainables.mistakes import Mistakes
@@ -152,20 +150,12 @@ def _build(
     workers: int,
     on_progress: Progress | None,
 ) -> None:
-    draft = store.with_suffix(DRAFT)
-    with FileLock(store.with_suffix(".lock")):
-        if store.is_dir():  # another process built it while this one waited
+    keys = [key for keys in classes.values() for key in keys]
+    with built_alone(store, lambda: expected_size(dataset, keys, short_side).expected) as draft:
+        if draft is None:  # another process built it while this one waited
             return
         logger.info("Building the image store %s.", store)
-        shutil.rmtree(draft, ignore_errors=True)
-        keys = [key for keys in classes.values() for key in keys]
-        make_room(store.parent, lambda: expected_size(dataset, keys, short_side).expected)
-        draft.mkdir()
-        try:
-            _write(draft, dataset, classes, short_side, workers, on_progress)
-            draft.rename(store)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+        _write(draft, dataset, classes, short_side, workers, on_progress)
 
 
 def _write(

@@ -108,6 +108,28 @@ def last_used(store: Path) -> float:
     return 0.0
 
 
+@contextmanager
+def built_alone(store: Path, needed: Callable[[], int]) -> Iterator[Path | None]:
+    """Yield the draft folder of ``store`` to one process, and rename it afterwards; the others wait for it.
+
+    None is yielded if the store exists by then. Room is made for ``needed()`` bytes; after an error, or of a killed
+    process, no store is left. ``store`` is held by :class:`InUse` meanwhile.
+    """
+    draft = store.with_suffix(DRAFT)
+    with filelock.FileLock(store.with_suffix(".lock")):
+        if store.is_dir():
+            yield None
+            return
+        shutil.rmtree(draft, ignore_errors=True)
+        make_room(store.parent, needed)
+        draft.mkdir()
+        try:
+            yield draft
+            draft.rename(store)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
 # Eviction
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.losses import LOSSES
 from trainables.models.backbones import BACKBONES
+from trainables.models.config import ModelConfig
 from trainables.parts import late_import
 from trainables.spec import TrialSpec
 from trainables.training.config import Schedule, TrainingConfig
@@ -23,7 +24,7 @@ __getattr__ = late_import(__name__, {"run_epochs": "trainables.training.stack.to
 __all__ = ["run_epochs", "stack_key", "why_not_stacked"]
 
 
-def why_not_stacked(*, loss: str, backbone: str, sampler: str, folds: int = 0) -> str | None:
+def why_not_stacked(*, loss: str, model: ModelConfig, sampler: str, folds: int = 0) -> str | None:
     """Return why trainings with these parts cannot be stacked, or None if they can.
 
     Built-in parts are tested in stacks (``tests/trainables/training/test_stack_contract.py``). A user-defined part may
@@ -31,11 +32,13 @@ def why_not_stacked(*, loss: str, backbone: str, sampler: str, folds: int = 0) -
     """
     for kind, name, table in (
         ("loss", loss, LOSSES),
-        ("backbone", backbone, BACKBONES),
+        *([] if model.is_frozen else [("backbone", model.backbone, BACKBONES)]),
         ("batch sampler", sampler, BATCH_SAMPLERS),
     ):
         if name not in table:
             return f"the {kind} {name!r} is not among those tested in stacks ({', '.join(table)})"
+    if model.head_dropout:
+        return f"model.head_dropout is {model.head_dropout:g}, which draws random numbers in the network"
     if folds:
         return f"a training of {folds} folds is several trainings, one after the other"
     return None
@@ -49,7 +52,7 @@ def stack_key(spec: TrialSpec) -> Hashable | None:
     the loss's hyperparameters, the network, the batches, the classes.
     """
     config = spec.training
-    if why_not_stacked(loss=spec.loss, backbone=spec.model.backbone, sampler=config.sampler, folds=len(spec.folds)):
+    if why_not_stacked(loss=spec.loss, model=spec.model, sampler=config.sampler, folds=len(spec.folds)):
         return None
     default = TrainingConfig()
     shared = replace(

@@ -11,8 +11,7 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from trainables.data.augment import AUGMENTATIONS
-from trainables.data.loading import cut
+from trainables.data.loading import load
 from trainables.losses.base import Used, summed
 from trainables.models.embedding import embed
 from trainables.spec import EpochRecord, derived_seed
@@ -143,11 +142,12 @@ class Together:
         return losses_M.detach()
 
     def _load(self, indices_MB: Tensor) -> Tensor:
-        """Load a batch of each member, float32 [M, B, 3, S, S], with its own generator for the augmentation."""
-        indices = indices_MB.flatten()
-        augmentation = AUGMENTATIONS[self._config.augment]
-        crops = augmentation(self._images.sizes(indices), self._config.frame, self._generators)
-        return cut(self._images, indices, crops, self._device).unflatten(0, indices_MB.shape)
+        """Load a batch of each member, float32 [M, B, …], with its own generator for the augmentation."""
+        images = load(
+            self._images, indices_MB.flatten(), self._config.augment, self._config.frame,
+            device=self._device, generator=self._generators,
+        )  # fmt: skip
+        return images.unflatten(0, indices_MB.shape)
 
     def used(self) -> list[list[Used | None]]:
         """Return, for each member, what its loss has used of each batch so far."""
