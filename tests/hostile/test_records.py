@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import small_search
+from support.commands import holdout
 from support.finished_search import run_here
-from support.refusals import GOOD, refused
+from support.refusals import GOOD, levels_below, refused
 from support.tampered import Copied
 
 from trainables.training.checkpoints import load_checkpoint
@@ -207,6 +208,16 @@ def test_a_database_without_our_tables_is_a_sentence(name: str, change: Change, 
     asked = "The storage does not answer (OperationalError); retrying in"
     told = "The database of the studies was not created by this version of Optuna (no such "
     refused(here, [*TRIALS, "--runs", "runs"], f"{asked} 0.1 s.", f"{asked} 0.5 s.", told, at_most=20)
+
+
+def test_folders_in_many_levels_are_a_sentence(copied: Copied) -> None:
+    """The commands have processes of their own, since an iterator that recursion interrupts is never closed."""
+    with levels_below(copied.path / "models", 1_900) as deepest:
+        for command in (["verify", "small"], ["disk"], ["remove", "small", "--yes"]):
+            done = holdout(*command, "--runs", "runs", code=2)
+            assert done.stderr.split() == ["Folders", "are", "nested", "in", "more", "levels", "than", "this", "command", "can", "follow;", "move", "or", "remove", "them."]
+            assert deepest.exists(), "nothing is removed in part"
+            assert (copied.path / "selection.json").exists()
 
 
 def test_a_driver_s_garbled_name_stops_nobody(copied: Copied, here: Path) -> None:
