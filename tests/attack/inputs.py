@@ -317,8 +317,8 @@ ARRAY_CHANGES: tuple[Callable[[Any], Any], ...] = (
     lambda array: np.array(["\ud800"] * len(np.atleast_1d(array))),
     lambda array: np.array(["<script>alert(1)</script>"] * len(np.atleast_1d(array))),
     lambda array: np.array([_Pickled()] * len(np.atleast_1d(array)), dtype=object),
-    lambda array: array if array.dtype.kind == "U" else array * np.nan,
-    lambda array: array if array.dtype.kind == "U" else array * 0 - 2**40,
+    lambda array: np.full(array.shape, np.nan),
+    lambda array: np.full(array.shape, -(2**40)),
     lambda array: array[..., None],
     lambda array: np.zeros((0,), dtype=array.dtype),
 )
