@@ -45,6 +45,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return draw_folder(tmp_path_factory.mktemp("images"), images=5)
 
 
+@pytest.mark.slow
 def test_a_search_under_a_turned_clock_is_the_same(images: Path, tmp_path: Path) -> None:
     file = write_search(tmp_path / "small.yaml", small_search(images, **SMALL))
     holdout("run", file, "--runs", tmp_path / "undisturbed", turned=False)

@@ -18,8 +18,10 @@ from conftest import small_search
 from support.commands import holdout
 from support.finished_search import run_here
 from support.refusals import GOOD, levels_below, refused
+from support.serving import asked
 from support.tampered import Copied
 
+from search.report.live.app import live_app
 from trainables.training.checkpoints import load_checkpoint
 
 Change = Callable[[Path], object]
@@ -225,6 +227,14 @@ def test_a_driver_s_garbled_name_stops_nobody(copied: Copied, here: Path) -> Non
     (copied.path / ".driver").write_bytes(b"\xff\0")
     refused(here, ["run", "runs/small/search.yaml", "--set", "search.trials=3", "--runs", "runs"],
             "search.trials: the configurations of small were already chosen, after 2 trials; give a search with more trials a new name.")
+
+
+@pytest.mark.parametrize("path", ["", "/report", "/health"])
+def test_a_lock_that_is_a_folder_is_a_sentence_on_the_live_page(path: str, copied: Copied) -> None:
+    (copied.path / ".driver.lock").unlink(missing_ok=True)
+    (copied.path / ".driver.lock").mkdir()
+    status, _, body = asked(live_app(copied.runs, None), f"/api/searches/small{path}", "", (b"host", b"localhost"))
+    assert status == 200 or (status == 503 and body.startswith("A record cannot be read (")), body
 
 
 def test_nothing_in_a_checkpoint_is_executed(tmp_path: Path) -> None:

@@ -119,6 +119,10 @@ def live_app(runs: Path, token: str | None, host: str = "localhost") -> FastAPI:
     def failed(request: Request, error: Failure) -> Response:
         return PlainTextResponse(_shown(str(error)), status_code=503)
 
+    @app.exception_handler(OSError)
+    def unreadable(request: Request, error: OSError) -> Response:
+        return PlainTextResponse(_shown(f"A record cannot be read ({error})."), status_code=503)
+
     @app.get("/api/searches", summary="Progress of all searches in the runs folder")
     def searches() -> list[SearchStatus]:
         found = []
