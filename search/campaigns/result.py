@@ -2,7 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from search.campaigns.cells import CampaignEpochs, CampaignResult, FoldModel, fewer_classes, measured, sweeps
+from search.campaigns.cells import (
+    CampaignEpochs,
+    CampaignResult,
+    FoldModel,
+    data_axes,
+    fewer_classes,
+    measured,
+    sweeps,
+)
 from search.campaigns.comparisons import (
     campaign_curves,
     comparisons,
@@ -15,7 +23,7 @@ from search.campaigns.comparisons import (
     tested_metrics,
     wanted_pairs,
 )
-from search.campaigns.tables import campaign_csv, campaign_tables
+from search.campaigns.tables import campaign_csv, campaign_tables, data_set_tables
 from search.config.campaign import Campaign
 from search.driver.synchronise import synchronise_campaign
 from search.plan.plan import Plan
@@ -92,6 +100,7 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Su
             search.name: dict(zip(campaign.config.vary, member.labels, strict=True))
             for search, member in zip(searches, campaign.members, strict=True)
         },
+        data_axes=tuple(data_axes(campaign)),
         cells=tuple(cells),
         chosen={
             summary.name: {loss: entry.chosen.params or {} for loss, entry in summary.losses.items() if entry.chosen}
@@ -137,7 +146,7 @@ def record_campaign(plans: Iterable[Plan], campaign: Campaign, result: CampaignR
     synchronise_campaign(
         plans,
         campaign.name,
-        description=f"{rows_as_markdown(tables[0])}\n\n{sentence}",
+        description="\n\n".join((*map(rows_as_markdown, data_set_tables(campaign, result)), sentence)),
         metrics={
             "epochs/search": result.epochs.search,
             "epochs/confirm": result.epochs.confirm,
