@@ -99,7 +99,9 @@ def test_pairs_share_their_data_set(ran: tuple[Campaign, CampaignResult]) -> Non
     for pair in result.pairs:
         (first, second) = (result.searches[key.search]["data"] for key in (pair.first, pair.second))
         assert first == second
-    assert len(result.openings) == 3
+    assert sorted(result.openings.values()) == [
+        f"this test set: 1 opening by 1 search, 3 configurations scored ({name})" for name in DATA
+    ]
 
 
 def test_the_report_has_a_figure_for_each_data_set(ran: tuple[Campaign, CampaignResult]) -> None:
