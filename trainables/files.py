@@ -22,6 +22,9 @@ DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError, O
 
 _DRAFT = ".draft"
 
+LONG_NAME = 200
+"""Bytes of a name, above which a draft does not begin with it: file systems allow 255 in all."""
+
 
 # Addresses
 
@@ -129,7 +132,8 @@ def write_whole(path: AnyPath, write: Callable[[IO[bytes]], object]) -> None:
         write(content)
         ask(path, lambda: _put(path, content.getvalue()), len(content.getbuffer()))
         return
-    draft = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{_DRAFT}")
+    name = path.name if len(os.fsencode(path.name)) <= LONG_NAME else _digest_of_name(path)
+    draft = path.with_name(f".{name}.{os.getpid()}-{secrets.token_hex(4)}{_DRAFT}")
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -1,9 +1,10 @@
 """A campaign's result: its types, cells and table."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
 from search.config.campaign import LOSS, VALIDATION, Campaign
+from search.config.search_config import SearchConfig
 from search.report.results import ComparedCurve, LossSummary, Pair, Summary
 from search.report.rows import Result
 from search.report.statistics import Tournament
@@ -129,6 +130,7 @@ class CampaignResult(Result):
         name: name of the campaign.
         study: description of the campaign in words.
         searches: for each search, its label on each axis.
+        data_axes: axes whose labels are data sets; the tournament is then over data sets.
         cells: the numbers of the table.
         chosen: for each search and loss, the chosen hyperparameters.
         tournaments: rankings of the losses by role.
@@ -148,6 +150,7 @@ class CampaignResult(Result):
     name: str
     study: str
     searches: Mapping[str, Mapping[str, str]]
+    data_axes: tuple[str, ...] = ()
     cells: tuple[Cell, ...]
     chosen: Mapping[str, Mapping[str, Mapping[str, Value]]]
     tournaments: Mapping[Role, Tournament]
@@ -230,6 +233,41 @@ def _published(campaign: Campaign, key: str, role: Role, metric: str) -> Iterato
             yield round(number / unit(metric), 6)
 
 
+# Axes along which the searches differ in one respect, such as their data set.
+
+
+def axes_of(campaign: Campaign, of: Callable[[SearchConfig], Hashable]) -> list[str]:
+    """Return the axes along which searches with otherwise equal labels differ in ``of``."""
+    return [axis for position, axis in enumerate(campaign.config.vary) if _differs(campaign, position, of)]
+
+
+def _differs(campaign: Campaign, position: int, of: Callable[[SearchConfig], Hashable]) -> bool:
+    found: dict[tuple[str, ...], set[Hashable]] = {}
+    for member in campaign.members:
+        others = (*member.labels[:position], *member.labels[position + 1 :])
+        found.setdefault(others, set()).add(of(member.config))
+    return any(len(values) > 1 for values in found.values())
+
+
+def data_axes(campaign: Campaign) -> list[str]:
+    """Return the axes whose labels are data sets, or other versions of one."""
+    return axes_of(campaign, lambda config: config.dataset.model_dump_json(exclude={"cache"}))
+
+
+def row_axes(campaign: Campaign) -> list[str]:
+    """Return the coordinates that name the rows of one data set's table; all rows of the file if they are data sets."""
+    rows, apart = campaign.config.table.rows, data_axes(campaign)
+    return [row for row in rows if row not in apart] or [*rows]
+
+
+def by_data_set(axes: Sequence[str], cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    """Return the cells of each data set by its labels on ``axes``; all under an empty name without axes."""
+    found: dict[str, list[Cell]] = {}
+    for cell in cells:
+        found.setdefault(" ".join(cell.coordinates[axis] for axis in axes), []).append(cell)
+    return found
+
+
 # Sweeps on the test classes: axes of hyperparameters among which no validation chooses.
 
 HYPERPARAMETERS = ("space", "training", "training_by_loss", "model")
@@ -238,11 +276,13 @@ HYPERPARAMETERS = ("space", "training", "training_by_loss", "model")
 
 def sweeps(campaign: Campaign) -> Iterator[str]:
     """Yield a warning if the table shows test metrics of several values of hyperparameters."""
-    table = campaign.config.table
+    table, apart = campaign.config.table, data_axes(campaign)
     axes = [
         axis
         for axis, labels in campaign.config.vary.items()
-        if len(labels) > 1 and any(path.split(".")[0] in HYPERPARAMETERS for of in labels.values() for path in of)
+        if axis not in apart
+        and len(labels) > 1
+        and any(path.split(".")[0] in HYPERPARAMETERS for of in labels.values() for path in of)
     ]
     if axes and any(metric != VALIDATION for metric in table.metrics):
         yield (
@@ -271,12 +311,12 @@ Key = tuple[str, ...]
 Cells = Mapping[Key, Cell]
 
 
-def columns_of(campaign: Campaign, cells: Iterable[Mapping[str, str]]) -> list[str]:
-    """Return the coordinates that name the columns: those that are not rows and vary within a row.
+def columns_of(campaign: Campaign, cells: Iterable[Mapping[str, str]], rows: Sequence[str] | None = None) -> list[str]:
+    """Return the coordinates that name the columns: those that are not ``rows`` and vary within a row.
 
-    ``cells`` has the coordinates of each cell.
+    ``cells`` has the coordinates of each cell; None: the rows of the campaign file.
     """
-    rows = campaign.config.table.rows
+    rows = campaign.config.table.rows if rows is None else rows
     found: dict[tuple[str, ...], set[str]] = {}
     keys = [key for key in (LOSS, *campaign.config.vary, ROLE, METRIC) if key not in rows]
     for cell in cells:
@@ -285,9 +325,12 @@ def columns_of(campaign: Campaign, cells: Iterable[Mapping[str, str]]) -> list[s
     return [key for key in keys if any(len(values) > 1 for (first, *_), values in found.items() if first == key)]
 
 
-def campaign_table(campaign: Campaign, cells: Sequence[Cell], title: str, notes: Sequence[str]) -> TextTable:
-    """Return ``cells`` in rows and columns, with the paper's numbers in brackets."""
-    rows, columns = campaign.config.table.rows, columns_of(campaign, [cell.coordinates for cell in cells])
+def campaign_table(
+    campaign: Campaign, cells: Sequence[Cell], title: str, notes: Sequence[str], rows: Sequence[str] | None = None
+) -> TextTable:
+    """Return ``cells`` in rows and columns, with the paper's numbers in brackets; None: the campaign file's rows."""
+    rows = campaign.config.table.rows if rows is None else rows
+    columns = columns_of(campaign, [cell.coordinates for cell in cells], rows)
     values = {key: list(dict.fromkeys(cell.coordinates[key] for cell in cells)) for key in (*rows, *columns)}
     found = {tuple(cell.coordinates[key] for key in (*rows, *columns)): cell for cell in cells}
     across = list(product(*(values[key] for key in columns)))
@@ -303,15 +346,13 @@ def campaign_table(campaign: Campaign, cells: Sequence[Cell], title: str, notes:
         rows=tuple((*row, *(_text(found.get((*row, *column))) for column in across)) for row in down),
         labels=len(rows),
         notes=(*((same,) if same else ()), *notes),
-        best=frozenset(_best(found, down, across, len(rows)) if _has_a_best(campaign) else ()),
+        best=frozenset(_best(found, down, across, len(rows)) if _has_a_best(campaign, rows) else ()),
     )
 
 
-def _has_a_best(campaign: Campaign) -> bool:
+def _has_a_best(campaign: Campaign, rows: Sequence[str]) -> bool:
     """Return True if the rows of a column share a data set and may be ranked by the test."""
-    axes = [labels for axis, labels in campaign.config.vary.items() if axis in campaign.config.table.rows]
-    paths = [path for labels in axes for settings in labels.values() for path in settings]
-    return not any(path.split(".")[0] == "dataset" for path in paths) and not list(sweeps(campaign))
+    return not set(rows) & set(data_axes(campaign)) and not list(sweeps(campaign))
 
 
 def _best(found: Cells, down: Sequence[Key], across: Sequence[Key], labels: int) -> Iterator[tuple[int, int]]:

@@ -17,7 +17,10 @@ from search.campaigns.cells import (
     Optimism,
     Trend,
     all_coordinates,
+    axes_of,
     columns_of,
+    data_axes,
+    row_axes,
     unit,
 )
 from search.config.campaign import LOSS, VALIDATION, Campaign
@@ -46,9 +49,8 @@ def comparisons(
 
     If the table has both roles, the tuned rows are compared.
     """
-    config = campaign.config
     coordinates, columns = paired_rows(campaign), paired_columns(campaign)
-    numbers = [axis for axis in config.vary if axis not in search_axes(campaign)]
+    numbers = [axis for axis in campaign.config.vary if axis not in search_axes(campaign)]
     pairs: list[CampaignPair] = []
     found: list[Trend] = []
     left_out: list[str] = []
@@ -60,7 +62,7 @@ def comparisons(
         tested, missing = comparable_rows(folders, rows, tested_metrics(campaign), coordinates)
         left_out += missing
         if tested:
-            pairs += differences(tested, coordinates, config.table.rows, columns)
+            pairs += differences(tested, coordinates, row_axes(campaign), columns)
             found += trends(tested, coordinates, numbers)
     return pairs, found, left_out
 
@@ -72,7 +74,8 @@ def tested_metrics(campaign: Campaign) -> list[str]:
 
 def paired_columns(campaign: Campaign) -> list[str]:
     """Return the coordinates that name the columns within which rows are paired."""
-    return [key for key in columns_of(campaign, all_coordinates(campaign)) if key not in (ROLE, METRIC)]
+    columns = columns_of(campaign, all_coordinates(campaign), row_axes(campaign))
+    return [key for key in columns if key not in (ROLE, METRIC)]
 
 
 def paired_rows(campaign: Campaign) -> Coordinates:
@@ -176,15 +179,7 @@ def _change(tested: Comparable, keys: Sequence[RowKey]) -> Estimate:
 
 def search_axes(campaign: Campaign) -> list[str]:
     """Return the axes along which searches with otherwise equal labels search in different ways."""
-    return [axis for position, axis in enumerate(campaign.config.vary) if _differs(campaign, position)]
-
-
-def _differs(campaign: Campaign, position: int) -> bool:
-    found: dict[tuple[str, ...], set[tuple[str | float | None, ...]]] = {}
-    for member in campaign.members:
-        others = (*member.labels[:position], *member.labels[position + 1 :])
-        found.setdefault(others, set()).add(_way(member.config.search))
-    return any(len(ways) > 1 for ways in found.values())
+    return axes_of(campaign, lambda config: _way(config.search))
 
 
 def _way(search: SearchSection) -> tuple[str | float | None, ...]:
@@ -286,20 +281,34 @@ def standings(
     role: Role,
     number_in: Callable[[Cell], float | None] = measured_mean,
 ) -> Tournament | None:
-    """Rank the losses that all searches share in each search, by the table's first test metric.
+    """Rank the losses that all searches share, by the table's first test metric.
 
-    None with one search or one loss, and if a number is missing.
+    Each search is a setting. In a campaign over data sets each data set is one, since searches of one data set are not
+    independent: a loss's score is its mean over the other axes, and if the searches share no two losses, the rows are
+    ranked. None with one setting or one loss, and if a number is missing.
     """
     metric = next((name for name in campaign.config.table.metrics if name != VALIDATION), None)
-    means = {
-        (tuple(cell.coordinates[axis] for axis in campaign.config.vary), cell.coordinates[LOSS]): number
+    known = {
+        tuple(cell.coordinates[key] for key in (LOSS, *campaign.config.vary)): number
         for cell in cells
         if (cell.coordinates[ROLE], cell.coordinates[METRIC]) == (role, metric)
         and (number := number_in(cell)) is not None
     }
-    settings = [member.labels for member in campaign.members]
-    first, *others = [member.config.loss_names for member in campaign.members]
-    losses = [loss for loss in first if all(loss in more for more in others)]
-    if not others or len(losses) < 2 or any((labels, loss) not in means for labels in settings for loss in losses):
+    shared = set.intersection(*(set(member.config.loss_names) for member in campaign.members))
+    axes = data_axes(campaign)
+    others = [axis for axis in campaign.config.vary if axis not in axes] if axes and len(shared) < 2 else []
+    found: dict[str, dict[str, list[float | None]]] = {}
+    for member in campaign.members:
+        at = dict(zip(campaign.config.vary, member.labels, strict=True))
+        scores = found.setdefault(" ".join(at[axis] for axis in axes or at), {})
+        for loss in member.config.loss_names if others else filter(shared.__contains__, member.config.loss_names):
+            ranked = " ".join((loss, *(at[axis] for axis in others)))
+            scores.setdefault(ranked, []).append(known.get((loss, *member.labels)))
+    names = [name for name in next(iter(found.values())) if all(name in scores for scores in found.values())]
+    means = {
+        setting: {name: mean for name in names if (mean := _mean(scores[name])) is not None}
+        for setting, scores in found.items()
+    }
+    if len(found) < 2 or len(names) < 2 or any(len(scores) < len(names) for scores in means.values()):
         return None
-    return tournament({" ".join(labels): {loss: means[labels, loss] for loss in losses} for labels in settings})
+    return tournament(means)

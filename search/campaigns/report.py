@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
-from search.campaigns.cells import METRIC, ROLE, CampaignResult, Cell, unit
-from search.campaigns.tables import folds_table, quoted_tables
+from search.campaigns.cells import METRIC, ROLE, CampaignResult, Cell, by_data_set, unit
+from search.campaigns.tables import folds_table, over_data_sets, quoted_tables
 from search.config.campaign import LOSS, CampaignConfig, read_config
 from search.plan.runs import CampaignFolder, RunFolder
 from search.plan.stored import stored_search
@@ -39,11 +39,14 @@ from trainables.mistakes import Mistakes
 def study(config: CampaignConfig, result: CampaignResult) -> Section:
     """Return the section on a campaign's study: its metrics, tournaments, trends and differences."""
     figures: list[Figure | None] = []
-    for metric in config.table.metrics:
-        figures += [against_number(result.cells, axis, metric) for axis in config.vary]
-        figures.append(bars(result.cells, metric))
+    for metric, (data_set, cells) in product(config.table.metrics, by_data_set(result.data_axes, result.cells).items()):
+        figures += [
+            against_number(cells, axis, metric, data_set) for axis in config.vary if axis not in result.data_axes
+        ]
+        figures.append(bars(cells, metric, data_set))
     figures += [
-        ranks(found, role, result.published_tournaments.get(role)) for role, found in result.tournaments.items()
+        ranks(found, role, result.published_tournaments.get(role), result.data_axes)
+        for role, found in result.tournaments.items()
     ]
     spent = result.epochs
     return Section(
@@ -177,16 +180,17 @@ Lines = dict[str, list[tuple[float, Cell]]]
 """Cells with their numbers by line, sorted by number."""
 
 
-def against_number(cells: Sequence[Cell], axis: str, metric: str) -> Figure | None:
+def against_number(cells: Sequence[Cell], axis: str, metric: str, data_set: str = "") -> Figure | None:
     """Plot mean and deviation of ``metric`` along ``axis``, a line per loss and setting, published values hollow.
 
-    Labels such as ``alpha-1`` and ``alpha-2`` form a line ``alpha``. Returns None unless the labels are numbers.
+    Labels such as ``alpha-1`` and ``alpha-2`` form a line ``alpha``. ``data_set`` names that of the cells if there are
+    several. Returns None unless the labels are numbers.
     """
     measured = [cell for cell in cells if cell.coordinates[METRIC] == metric and cell.mean is not None]
     lines = _lines(measured, axis)
     if not lines:
         return None
-    scale, name = unit(metric), f"{metric}-against-{axis}"
+    scale, name = unit(metric), "-".join(filter(None, (f"{metric}-against-{axis}", data_set)))
     colours, marks = colours_of(list(lines)), marks_of(list(lines))
     with drawn(name, 280) as canvas:
         axes = canvas.axes
@@ -213,7 +217,7 @@ def against_number(cells: Sequence[Cell], axis: str, metric: str) -> Figure | No
         legend_below(axes, 2)
     return Figure(
         name=_plain(name),
-        title=f"{metric} against {axis}",
+        title=", ".join(filter(None, (f"{metric} against {axis}", data_set))),
         finding=" ".join(_line_finding(line, points, scale) for line, points in lines.items()),
         picture=canvas.drawing,
         table=cell_table([cell for points in lines.values() for _, cell in points]),
@@ -266,15 +270,16 @@ MOST = 40
 """Number of bars in the figure."""
 
 
-def bars(cells: Sequence[Cell], metric: str) -> Figure | None:
+def bars(cells: Sequence[Cell], metric: str, data_set: str = "") -> Figure | None:
     """Draw each row's mean and deviation, tuned rows filled and defaults hatched; diamonds are published numbers.
 
-    Returns None without a value. The figure has the :data:`MOST` highest rows, the table all of them.
+    ``data_set`` names that of the cells if there are several. The figure has the :data:`MOST` highest rows, the table
+    all of them. Returns None without a value.
     """
     measured = [cell for cell in cells if cell.coordinates[METRIC] == metric and cell.mean is not None]
     if not measured:
         return None
-    scale, name = unit(metric), f"bars-{metric}"
+    scale, name = unit(metric), "-".join(filter(None, (f"bars-{metric}", data_set)))
     keys = [
         key
         for key in measured[0].coordinates
@@ -302,7 +307,7 @@ def bars(cells: Sequence[Cell], metric: str) -> Figure | None:
     best = shown[0]
     return Figure(
         name=_plain(name),
-        title=f"{metric}, all configurations",
+        title=", ".join(filter(None, (f"{metric}, all configurations", data_set))),
         finding=_finding(labels[0], best, measured, metric),
         picture=canvas.drawing,
         table=cell_table(measured),
@@ -329,10 +334,10 @@ def _finding(label: str, best: Cell, measured: Sequence[Cell], metric: str) -> s
     return text
 
 
-def ranks(tournament: Tournament, role: Role, published: Tournament | None) -> Figure:
+def ranks(tournament: Tournament, role: Role, published: Tournament | None, data_axes: Sequence[str] = ()) -> Figure:
     """Draw each loss's ranks as ticks and their mean as a dot; the bar below is Nemenyi's critical difference.
 
-    Diamonds are the mean ranks of the ``published`` numbers.
+    Diamonds are the mean ranks of the ``published`` numbers. With ``data_axes`` the settings are data sets.
     """
     standings = tournament.standings
     printed = {standing.loss: standing for standing in published.standings} if published else {}
@@ -350,11 +355,12 @@ def ranks(tournament: Tournament, role: Role, published: Tournament | None) -> F
             axes.plot([left, right], [len(standings)] * 2, color=COLOURS[1], linewidth=3)
             axes.annotate("critical difference", (right, len(standings)), xytext=(4, -3), textcoords="offset points")
         legend = "; diamond: published" if printed else ""
-        xlabel = f"rank in each of {counted(tournament.settings, 'setting')} (1 is best){legend}"
+        setting = "data set" if data_axes else "setting"
+        xlabel = f"rank in each of {counted(tournament.settings, setting)} (1 is best){legend}"
         label_rows(axes, [standing.loss for standing in standings], xlabel)
     return Figure(
         name=name,
-        title=f"Tournament, {role.value}",
+        title=f"Tournament{over_data_sets(tournament, data_axes)}, {role.value}",
         finding=_ranks_finding(tournament),
         picture=canvas.drawing,
         table=TextTable(

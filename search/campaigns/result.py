@@ -2,7 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from search.campaigns.cells import CampaignEpochs, CampaignResult, FoldModel, fewer_classes, measured, sweeps
+from search.campaigns.cells import (
+    CampaignEpochs,
+    CampaignResult,
+    FoldModel,
+    data_axes,
+    fewer_classes,
+    measured,
+    sweeps,
+)
 from search.campaigns.comparisons import (
     campaign_curves,
     comparisons,
@@ -15,7 +23,7 @@ from search.campaigns.comparisons import (
     tested_metrics,
     wanted_pairs,
 )
-from search.campaigns.tables import campaign_csv, campaign_tables
+from search.campaigns.tables import campaign_csv, campaign_tables, data_set_tables
 from search.config.campaign import Campaign
 from search.driver.synchronise import synchronise_campaign
 from search.plan.plan import Plan
@@ -92,6 +100,7 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Su
             search.name: dict(zip(campaign.config.vary, member.labels, strict=True))
             for search, member in zip(searches, campaign.members, strict=True)
         },
+        data_axes=tuple(data_axes(campaign)),
         cells=tuple(cells),
         chosen={
             summary.name: {loss: entry.chosen.params or {} for loss, entry in summary.losses.items() if entry.chosen}
@@ -116,7 +125,10 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Su
             confirm=_epochs(searches, Stage.SELECT),
             final=_epochs(searches, Stage.TEST),
         ),
-        openings={digest: openings_told(sharing) for digest, sharing in by_image_set.items()},
+        openings={
+            digest: f"{openings_told(sharing)}{_of_data_sets(campaign, sharing)}"
+            for digest, sharing in by_image_set.items()
+        },
         warnings=(
             *training_told(folders),
             *chosen_after_opening(folders, campaign_family(campaign), tested),
@@ -126,6 +138,17 @@ def campaign_result(campaign: Campaign, results: Sequence[tuple[OpenedSearch, Su
     )
 
 
+def _of_data_sets(campaign: Campaign, sharing: Sequence[RunFolder]) -> str:
+    """Return the data sets of searches that share a test set, in brackets; empty if the campaign has only one."""
+    axes, names = data_axes(campaign), {folder.name for folder in sharing}
+    found = {
+        " ".join(label for axis, label in zip(campaign.config.vary, member.labels, strict=True) if axis in axes)
+        for member in campaign.members
+        if member.config.name in names
+    }
+    return f" ({', '.join(sorted(found))})" if axes else ""
+
+
 def _epochs(searches: Sequence[OpenedSearch], stage: Stage) -> int:
     return sum(epochs_trained(search.trials(loss, stage)) for search in searches for loss in search.config.loss_names)
 
@@ -133,11 +156,14 @@ def _epochs(searches: Sequence[OpenedSearch], stage: Stage) -> int:
 def record_campaign(plans: Iterable[Plan], campaign: Campaign, result: CampaignResult, folder: CampaignFolder) -> None:
     """Write the campaign's run into MLflow: its table and numbers of epochs."""
     tables = campaign_tables(campaign, result, [])
+    of_data = data_set_tables(campaign, result)
+    titles = [f"{table.title}\n\n" if len(of_data) > 1 else "" for table in of_data]
+    shown = [f"{title}{rows_as_markdown(table)}" for title, table in zip(titles, of_data, strict=True)]
     sentence = f"{campaign.config.study} The runs below this one are its searches."
     synchronise_campaign(
         plans,
         campaign.name,
-        description=f"{rows_as_markdown(tables[0])}\n\n{sentence}",
+        description="\n\n".join((*shown, sentence)),
         metrics={
             "epochs/search": result.epochs.search,
             "epochs/confirm": result.epochs.confirm,

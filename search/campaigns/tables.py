@@ -5,7 +5,6 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from search.campaigns.cells import (
@@ -14,13 +13,24 @@ from search.campaigns.cells import (
     CampaignResult,
     FoldModel,
     Trend,
+    by_data_set,
     campaign_table,
+    data_axes,
     digits,
+    row_axes,
     unit,
 )
 from search.campaigns.comparisons import PAIRED, optimism_sentences, search_axes
-from search.config.campaign import LOSS, VALIDATION, Campaign, CampaignConfig, Printed, read_config, search_file
-from search.config.recipes import read_search
+from search.config.campaign import (
+    LOSS,
+    VALIDATION,
+    Campaign,
+    CampaignConfig,
+    Printed,
+    read_config,
+    recipes_of,
+    search_file,
+)
 from search.config.search_config import differences, validate_config
 from search.report.anytime import anytime_table
 from search.report.formats import NO_DIFFERENCE, RANKS, RANKS_BESIDE, parameters, ranks_beside, verdict
@@ -82,10 +92,10 @@ def _reason(changes: Sequence[str]) -> str:
 
 def _cells(config: CampaignConfig) -> dict[str, dict[str, Any]]:
     """Return the settings of each cell of a campaign's table."""
-    recipe = read_search(Path(config.recipe)) if config.recipe else {}
+    recipes = recipes_of(config)
     found = {}
     for labels in product(*config.vary.values()):
-        content = search_file(config, recipe, labels)
+        content = search_file(config, recipes, labels)
         search = validate_config(content).built
         assert search is not None, "a search file that cannot be built"
         images = content.get("dataset", {})
@@ -104,19 +114,18 @@ MANY = 20
 
 
 def campaign_tables(campaign: Campaign, result: CampaignResult, settings: Sequence[str]) -> list[TextTable]:
-    """Return the table, choices, folds, quoted numbers, tournaments, curves, differences and trends.
+    """Return the tables of the data sets, choices, folds, quoted numbers, tournaments, curves, differences and trends.
 
     ``settings`` are the settings of the command line.
     """
-    title = f"{result.name}: {result.study}"
-    tables = [campaign_table(campaign, result.cells, title, list(_notes(campaign, result, settings)))]
+    tables = data_set_tables(campaign, result, settings)
     if Role.TUNED in campaign.config.table.roles:
         tables.append(_chosen(campaign, result))
     if result.folds:
         tables.append(folds_table(result.folds))
     tables += quoted_tables(campaign.config)
     for role, found in result.tournaments.items():
-        tables.append(_tournament(role, found, result.published_tournaments.get(role)))
+        tables.append(_tournament(role, found, result.published_tournaments.get(role), result.data_axes))
     if result.anytime:
         tables.append(_anytime(campaign, result.anytime))
     if result.pairs or result.left_out:
@@ -124,6 +133,19 @@ def campaign_tables(campaign: Campaign, result: CampaignResult, settings: Sequen
     if result.trends:
         tables.append(_trends(result.trends))
     return tables
+
+
+def data_set_tables(campaign: Campaign, result: CampaignResult, settings: Sequence[str] = ()) -> list[TextTable]:
+    """Return the cells as one table per data set, the notes below the last; one table if each row is a data set."""
+    rows, axes = row_axes(campaign), data_axes(campaign)
+    apart = by_data_set([axis for axis in axes if axis not in rows], result.cells)
+    title = f"{result.name}: {result.study}"
+    notes = list(_notes(campaign, result, settings))
+    *_, last = apart
+    return [
+        campaign_table(campaign, cells, ", ".join(filter(None, (title, name))), notes if name == last else (), rows)
+        for name, cells in apart.items()
+    ]
 
 
 def quoted_tables(config: CampaignConfig) -> list[TextTable]:
@@ -225,10 +247,10 @@ def _in_unit(metric: str, value: float | None) -> str:
     return _printed(metric, None if value is None else unit(metric) * value)
 
 
-def _tournament(role: Role, found: Tournament, published: Tournament | None) -> TextTable:
+def _tournament(role: Role, found: Tournament, published: Tournament | None, axes: Sequence[str]) -> TextTable:
     printed = {standing.loss: standing for standing in published.standings} if published else {}
     return TextTable(
-        title=f"Tournament, {role}",
+        title=f"Tournament{over_data_sets(found, axes)}, {role}",
         header=(LOSS, *RANKS),
         rows=tuple(
             (standing.loss, *ranks_beside(standing, printed.get(standing.loss))) for standing in found.standings
@@ -236,6 +258,11 @@ def _tournament(role: Role, found: Tournament, published: Tournament | None) -> 
         labels=1,
         notes=(_worth(found), *((RANKS_BESIDE,) if printed else ())),
     )
+
+
+def over_data_sets(found: Tournament, axes: Sequence[str]) -> str:
+    """Return the number of data sets, for the title of a tournament over the data sets along ``axes``."""
+    return f" over {found.settings} data sets" if axes else ""
 
 
 def _worth(found: Tournament) -> str:

@@ -91,6 +91,9 @@ def main() -> None:
     except Failure as error:
         say([str(error)], "red")
         sys.exit(FAILED)
+    except RecursionError:  # raised by os.walk and shutil.rmtree
+        say(["Folders are nested in more levels than this command can follow; move or remove them."], "red")
+        sys.exit(MISTAKE)
     except OSError as error:
         if is_full(error):
             say([str(DiskFull.at(Path(error.filename or ".").absolute()))], "red")

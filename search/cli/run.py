@@ -151,7 +151,7 @@ def sync(
     name: Name, runs: Runs = RUNS, trust: Trust = None, trust_code: TrustSearch = False, as_json: Json = False
 ) -> None:
     """Update MLflow from the studies of a search or campaign."""
-    from search.driver.synchronise import make_projection, where_to_look
+    from search.driver.synchronise import make_projection, mlflow_errors, where_to_look
     from search.plan.runs import CampaignFolder, RunFolder
 
     campaign = CampaignFolder(runs, name)
@@ -159,7 +159,8 @@ def sync(
         begun = [member for member in campaign.searches() if RunFolder(runs, member).config.exists()]
         searches = [stack.enter_context(_opened(search, runs)) for search in begun or [name]]
         count = _synchronise_campaign(campaign, searches) if begun else _synchronise(searches)
-        where = where_to_look(searches[0].plan, make_projection(searches[0].plan))
+        with mlflow_errors():
+            where = where_to_look(searches[0].plan, make_projection(searches[0].plan))
     if not as_json:
         say([where], style="dim")
     what = "the only trial" if count == 1 else f"all {count} trials"
@@ -171,20 +172,24 @@ def sync(
 
 def _synchronise(searches: "Sequence[OpenedSearch]") -> int:
     from search.driver.stages import recorded_outcome
-    from search.driver.synchronise import make_projection, synchronise
+    from search.driver.synchronise import make_projection, mlflow_errors, synchronise
 
-    return sum(synchronise(recorded_outcome(search), make_projection(search.plan)) for search in searches)
+    outcomes = [recorded_outcome(search) for search in searches]
+    with mlflow_errors():
+        return sum(synchronise(outcome, make_projection(outcome.search.plan)) for outcome in outcomes)
 
 
 def _synchronise_campaign(folder: "CampaignFolder", searches: "Sequence[OpenedSearch]") -> int:
     from search.campaigns import campaign_result, record_campaign, stored_campaign
+    from search.driver.synchronise import mlflow_errors
     from search.report.summary import write_summary
 
     count = _synchronise(searches)
     if folder.result.exists():
         campaign = stored_campaign(folder)
         result = campaign_result(campaign, [(search, write_summary(search)) for search in searches])
-        record_campaign([search.plan for search in searches], campaign, result, folder)
+        with mlflow_errors():
+            record_campaign([search.plan for search in searches], campaign, result, folder)
     return count
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import Field, field_validator, model_validator
 
 from search.config.names import folder_name, known_metric, plain_name, unique
-from search.config.recipes import of_its_losses, read_search
+from search.config.recipes import of_its_losses, read_search, recipes
 from search.config.search_config import SearchConfig, parse_config
 from search.config.sections import ConfigSection, Names, TrainOn
 from search.config.validation import Validation, key_paths, validate
@@ -28,7 +28,12 @@ VALIDATION = "validation"
 """The column for the confirmed objective on the validation classes, next to the test metrics."""
 
 Labels = dict[str, dict[str, Any]]
-"""The settings of each label of an axis, as ``key.path: value``, like ``--set``."""
+"""The settings of each label of an axis, as ``key.path: value``, like ``--set``.
+
+A whole section (a key without dots) is merged into the search file, and ``recipe`` names one of the shipped recipes.
+"""
+
+RECIPE = "recipe"
 
 MOST_SEARCHES = 500
 """Limit of searches, all of which are checked before any begins."""
@@ -53,6 +58,11 @@ def _check_label(axis: str, label: str, settings: Mapping[str, Any]) -> None:
             raise ValueError(f"the label {label} of {axis} sets {path!r}, which is not a key such as search.trials")
         if path.split(".")[0] == "name":
             raise ValueError(f"the label {label} of {axis} sets name, but searches are named after their labels")
+    if RECIPE in settings and settings[RECIPE] not in [*recipes()]:
+        raise ValueError(
+            f"the label {label} of {axis} has the recipe {settings[RECIPE]!r}, but the recipe of a label is one of "
+            f"{', '.join(recipes())}"
+        )
 
 
 class TableSection(ConfigSection):
@@ -138,7 +148,8 @@ class QuotedSection(ConfigSection):
 class CampaignConfig(ConfigSection):
     """A whole campaign file.
 
-    ``base`` is a search file without a name, on top of the ``recipe`` if there is one.
+    ``base`` is a search file without a name, on top of the ``recipe`` if there is one. A label's ``recipe``
+    replaces it, so that each data set of a campaign can have its own.
     """
 
     name: str
@@ -182,6 +193,11 @@ class CampaignConfig(ConfigSection):
                 raise ValueError(f"the axis {axis} has no label")
             for label, settings in labels.items():
                 _check_label(axis, label, settings)
+        if (
+            len(with_recipe := [axis for axis, labels in vary.items() if any(RECIPE in of for of in labels.values())])
+            > 1
+        ):
+            raise ValueError(f"{' and '.join(with_recipe)} both name recipes; keep those of one axis")
         if (searches := prod(map(len, vary.values()))) > MOST_SEARCHES:
             raise ValueError(f"it makes {searches} searches, and a campaign may have at most {MOST_SEARCHES}")
         return vary
@@ -296,23 +312,40 @@ def parse_campaign(
 
 
 def _members(config: CampaignConfig, parse_search: Callable[[dict[str, Any]], SearchConfig]) -> list[Member]:
-    recipe = read_search(Path(config.recipe)) if config.recipe else {}
+    found = recipes_of(config)
     labels_by_name = {" ".join(labels): labels for labels in product(*config.vary.values())}
     return for_each(
-        labels_by_name, lambda labels: Member(labels=labels, config=parse_search(search_file(config, recipe, labels)))
+        labels_by_name, lambda labels: Member(labels=labels, config=parse_search(search_file(config, found, labels)))
     )
 
 
-def search_file(config: CampaignConfig, recipe: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
+def recipes_of(config: CampaignConfig) -> dict[str, dict[str, Any]]:
+    """Read the recipes that the campaign and its labels name.
+
+    Raises:
+        Mistakes: one of them cannot be read.
+    """
+    of_labels = [settings.get(RECIPE) for labels in config.vary.values() for settings in labels.values()]
+    return {name: read_search(Path(name)) for name in dict.fromkeys((config.recipe, *of_labels)) if name is not None}
+
+
+def search_file(
+    config: CampaignConfig, found: Mapping[str, Mapping[str, Any]], labels: Sequence[str]
+) -> dict[str, Any]:
     """Return the search file at ``labels``: the recipe, updated with the base, then with the labels' settings.
 
-    The recipe's entries for removed losses are removed too. By default all searches share an MLflow experiment, and the
-    test computes the metrics of the table.
+    ``found`` has the content of :func:`recipes_of`. The recipe's entries for removed losses are removed too. By default
+    all searches share an MLflow experiment, and the test computes the metrics of the table.
     """
+    chosen = [axis[label] for axis, label in zip(config.vary.values(), labels, strict=True)]
+    name = next((settings[RECIPE] for settings in chosen if RECIPE in settings), config.recipe)
+    recipe = found[name] if name is not None else {}
     content = merged(recipe, config.base)
-    for axis, label in zip(config.vary.values(), labels, strict=True):
-        for path, value in axis[label].items():
-            content = with_value(content, path.split("."), value)
+    for settings in chosen:
+        for path, value in settings.items():
+            if path == RECIPE:
+                continue
+            content = with_value(content, path.split("."), value) if "." in path else merged(content, {path: value})
     content = of_its_losses(content, recipe)
     tested = [metric for metric in config.table.metrics if metric != VALIDATION]
     defaults = {"tracking": {"experiment": config.name}, "metrics": {"test": tested} if tested else {}}

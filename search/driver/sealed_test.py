@@ -321,23 +321,25 @@ def with_training_images(plan: Plan) -> Plan:
     return replace(plan, split=replace(plan.split, images=digest))
 
 
-TRAINED_ON_OPENED = "training on images of an opened test set: {}"
-
-
 def note_opened_images(plan: Plan) -> str | None:
     """Record how many training classes of a new search contain images of an already opened test set.
 
     Return the sentence that is recorded, or None if there is no overlap. Later openings do not count: they could not
-    have influenced the choice of these classes.
+    have influenced the choice of these classes. So those that count are recorded, too, whatever the clock says.
     """
     ledger = Ledger(plan.folder.openings)
-    opened = ledger.opened_among(images_in(plan.images.make()))
-    if opened is None:
-        return None
-    ledger.catch_up()  # with the openings in the runs folder, a copy of it can be verified elsewhere
-    sentence = TRAINED_ON_OPENED.format(opened)
-    write_json(plan.folder.trained_on_opened, {"told": sentence})
+    openings = [entry for entry in ledger.openings() if entry.images]
+    sentence = opened_among_training(ledger, images_in(plan.images.make()), openings)
+    if sentence:
+        ledger.catch_up()  # with the openings in the runs folder, a copy of it can be verified elsewhere
+    write_json(plan.folder.trained_on_opened, {"told": sentence, "openings": [entry.id for entry in openings]})
     return sentence
+
+
+def opened_among_training(ledger: Ledger, training: ImageSet, openings: Sequence[Opening]) -> str | None:
+    """Return the warning about ``training`` images that one of ``openings`` had; None if none had any."""
+    opened = ledger.opened_among(training, openings)
+    return opened and f"training on images of an opened test set: {opened}"
 
 
 def _by_class(plan: Plan) -> dict[str, list[str]]:

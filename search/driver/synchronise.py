@@ -3,6 +3,7 @@
 import logging
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from optuna.trial import FrozenTrial
@@ -112,14 +113,23 @@ def register(outcome: Outcome, projection: Projection, name: str) -> Registered:
         Mistakes: a model is missing, or another registered model has this name.
         Failure: MLflow cannot be written.
     """
-    try:
+    with mlflow_errors():
         synchronise(outcome, projection)
         return _register(outcome, projection, name, _log_models(outcome, projection))
-    except Mistakes:
+
+
+@contextmanager
+def mlflow_errors() -> Iterator[None]:
+    """Convert any error raised by MLflow, its database or its server to a :class:`Failure`."""
+    try:
+        yield
+    except (Mistakes, Failure):
         raise
-    except Exception as error:  # any error raised by MLflow
+    except Exception as error:
         reason = textwrap.shorten(f"{type(error).__name__}: {without_password(str(error))}", 200)
-        raise Failure(f"MLflow cannot be written ({reason}); repeat the command once it responds.") from error
+        raise Failure(
+            f"MLflow cannot be written ({reason}); repeat the command once it responds, or has a new database."
+        ) from error
 
 
 def _log_models(outcome: Outcome, projection: Projection) -> dict[str, tuple[str, DescribedModel]]:

@@ -106,11 +106,11 @@ class RunFolder:
 
     @property
     def trained_on_opened(self) -> Path:
-        """The record of training images that an earlier test had opened; missing if there were none."""
+        """The record of training images that an earlier test had opened, written when the search starts."""
         return self.path / "trained_on_opened.json"
 
     def trained_on_opened_told(self) -> str | None:
-        """Read the warning in :attr:`trained_on_opened`; None if there is none.
+        """Read the warning in :attr:`trained_on_opened`; None if there were no such images.
 
         Raises:
             OSError: it cannot be read.
@@ -119,7 +119,8 @@ class RunFolder:
         if not self.trained_on_opened.exists():
             return None
         with reading(self.trained_on_opened):
-            return str(read_json(self.trained_on_opened)["told"])
+            told = read_json(self.trained_on_opened)["told"]
+            return None if told is None else str(told)
 
     @property
     def tracking(self) -> str:

@@ -22,7 +22,7 @@ def parameters(params: Mapping[str, Value]) -> str:
     return ", ".join(f"{name}={value_text(value)}" for name, value in params.items())
 
 
-RANKS = ("sum of ranks", "mean", "deviation")
+RANKS = ("wins", "sum of ranks", "mean", "deviation")
 RANKS_BESIDE = "in brackets: the ranks of the published numbers"
 
 
@@ -34,7 +34,8 @@ def ranks_beside(standing: Standing, published: Standing | None) -> tuple[str, .
 
 
 def _ranks(standing: Standing) -> tuple[str, ...]:
-    return f"{standing.total:g}", f"{standing.mean:.2f}", NOTHING if standing.std is None else f"{standing.std:.2f}"
+    deviation = NOTHING if standing.std is None else f"{standing.std:.2f}"
+    return str(standing.wins), f"{standing.total:g}", f"{standing.mean:.2f}", deviation
 
 
 # Rows and pairs of a comparison.

@@ -14,6 +14,7 @@ from search.report.results import Pair, ScoredModel, scored_openings
 from search.report.rows import Row, RowKey
 from search.report.statistics import LEVEL, MIN_CLASSES, ScoredRows, holm
 from search.stages import Role
+from trainables.arrays import array_names, read_arrays
 from trainables.files import reading
 
 # Per-image results of a test opening, summed by test class. Shapes: N images, C test classes.
@@ -60,8 +61,8 @@ def per_image_metrics(folders: Iterable[RunFolder]) -> set[str]:
     found: list[set[str]] = []
     for folder in folders:
         for _, path in _models(folder):
-            with reading(path), np.load(path) as content:
-                found.append(set(content.files))
+            with reading(path):
+                found.append(array_names(path))
     return set.intersection(*found)
 
 
@@ -75,19 +76,21 @@ def _models(folder: RunFolder) -> list[tuple[ScoredModel, Path]]:
 
 
 def _class_scores(model: ScoredModel, path: Path, metric: str) -> ClassScores:
-    with reading(path), np.load(path) as content:
-        labels_N, keys_N, scores_N = content["labels"], content["keys"], content[metric]
-    of_N = ~np.isnan(scores_N)  # a metric on a part of the test classes only scores their images
-    labels_N, keys_N, scores_N = labels_N[of_N], keys_N[of_N], scores_N[of_N]
-    classes_N = np.unique(labels_N, return_inverse=True)[1]
-    return ClassScores(
-        loss=model.loss,
-        source_trial=model.source_trial,
-        seed=model.seed,
-        sums_C=np.bincount(classes_N, weights=scores_N).astype(np.float64),
-        counts_C=np.bincount(classes_N),
-        images=hashlib.sha256(labels_N.tobytes() + "\n".join(keys_N.tolist()).encode()).hexdigest(),
-    )
+    with reading(path):
+        labels_N, keys_N, scores_N = read_arrays(path, "labels", "keys", metric).values()
+        of_N = ~np.isnan(scores_N)  # a metric on a part of the test classes only scores their images
+        if not of_N.any():
+            raise ValueError(f"no image has a value of {metric}")
+        labels_N, keys_N, scores_N = labels_N[of_N], keys_N[of_N], scores_N[of_N]
+        classes_N = np.unique(labels_N, return_inverse=True)[1]
+        return ClassScores(
+            loss=model.loss,
+            source_trial=model.source_trial,
+            seed=model.seed,
+            sums_C=np.bincount(classes_N, weights=scores_N).astype(np.float64),
+            counts_C=np.bincount(classes_N),
+            images=hashlib.sha256(labels_N.tobytes() + "\n".join(keys_N.tolist()).encode()).hexdigest(),
+        )
 
 
 # Rows that can be compared on the test classes.

@@ -13,6 +13,7 @@ from search.report.results import ScoredModel, scored_openings
 from search.report.rows import Row
 from search.selection import EDGES, FOLDER, RetrievalFile
 from search.stages import Role
+from trainables.arrays import read_arrays
 from trainables.files import reading
 
 # Numbers from histograms of the similarities of pairs. Shapes: B bins of cosine similarity, P points of a curve.
@@ -130,8 +131,11 @@ def ranked_test(folder: RunFolder, rows: Sequence[Row]) -> RankedTest | None:
     opening = openings[0]
     path = folder.path / "test" / opening.id
     file = path / opening.scores[0].per_image
-    with reading(file), np.load(file) as content:
-        keys, labels_N = tuple(content["keys"].tolist()), content["labels"]
+    class_names = stored_split(folder).test
+    with reading(file):
+        keys_N, labels_N = read_arrays(file, "keys", "labels").values()
+        if labels_N.shape != keys_N.shape or not set(labels_N.tolist()).issubset(range(len(class_names))):
+            raise ValueError(f"{len(keys_N)} keys, and labels of other images or classes")
     tuned = {(row.loss, row.number) for row in rows if row.role is Role.TUNED}
     shown = [row for row in rows if row.role is Role.TUNED or (row.loss, row.number) not in tuned]
     models_of: dict[tuple[str, int | None], list[ScoredModel]] = {}
@@ -144,9 +148,9 @@ def ranked_test(folder: RunFolder, rows: Sequence[Row]) -> RankedTest | None:
     ]
     return RankedTest(
         folder=path,
-        keys=keys,
+        keys=tuple(keys_N.tolist()),
         labels_N=labels_N,
-        class_names=stored_split(folder).test,
+        class_names=class_names,
         configurations=tuple(configurations),
     )
 

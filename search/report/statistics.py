@@ -274,13 +274,21 @@ def _interval(values: Sequence[float], bounded: bool) -> tuple[float, float] | N
 
 
 class Standing(Result):
-    """A loss's ranks, one per setting, 1 the best; ``std`` is the sample deviation, None with one setting."""
+    """A loss's ranks, one per setting, 1 the best; ``std`` is the sample deviation, None with one setting.
+
+    ``loss`` is the name of what is ranked, which may have the labels of a campaign's row after the loss.
+    """
 
     loss: str
     ranks: tuple[float, ...]
     total: float
     mean: float
     std: float | None
+
+    @property
+    def wins(self) -> int:
+        """The number of settings in which no other has as high a score."""
+        return self.ranks.count(1.0)
 
 
 class Tournament(Result):

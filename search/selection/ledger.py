@@ -198,18 +198,14 @@ class Ledger:
         openings = self.openings(test_digest)
         return f"test sealed; classes of these names: {count_openings(openings)}" if openings else "test sealed"
 
-    def opened_among(self, images: "ImageSet") -> str | None:
-        """Describe the openings of test sets that share images with the classes ``images``; None if none does."""
-        return next(reversed([*self.opened_among_by_time(images)]), None)
-
-    def opened_among_by_time(self, images: "ImageSet") -> "Iterator[str]":
-        """Yield what :meth:`opened_among` returned after each opening that shares images with ``images``, in order."""
-        shared: list[tuple[Opening, NDArray[np.bool_]]] = []
-        for entry, found in self._image_sets(self.openings()):
-            if (known_N := images.known_images(found)).any():
-                shared.append((entry, known_N))
-                known = images.count_classes(_any(known_N for _, known_N in shared))
-                yield f"{known} of {len(images.sizes_C)} classes {_by([entry for entry, _ in shared])}"
+    def opened_among(self, images: "ImageSet", openings: Iterable[Opening]) -> str | None:
+        """Describe those of ``openings`` that share images with the classes ``images``; None if none does."""
+        sets = [(entry, images.known_images(found)) for entry, found in self._image_sets(openings)]
+        shared = {entry.id: (entry, known_N) for entry, known_N in sets if known_N.any()}.values()
+        if not shared:
+            return None
+        known = images.count_classes(_any(known_N for _, known_N in shared))
+        return f"{known} of {len(images.sizes_C)} classes {_by([entry for entry, _ in shared])}"
 
     def _overlaps(self, opening: Opening, others: Sequence[Opening]) -> Iterator[str]:
         """Yield what the images of ``opening`` have in common with those of ``others``."""

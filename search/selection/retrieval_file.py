@@ -7,13 +7,16 @@ Shapes: N test images, Q queries, K ranks, S sampled images, D embedding, L reca
 
 import hashlib
 import io
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trainables.arrays import read_arrays
 from trainables.data.store.spec import StoreSpec
 from trainables.files import reading
 from trainables.spec import TrialSpec
@@ -92,6 +95,9 @@ MOST_NEIGHBOURS = 100_000
 MOST_RANKED = 2_000
 """The maximum number of queries that are ranked against all images for the curves."""
 
+MOST_DIMENSIONS = 65_536
+"""The maximum dimension of the embeddings that are read."""
+
 LEVELS = np.linspace(0, 1, 101)
 """The recall levels of the precision-recall curve."""
 
@@ -137,6 +143,28 @@ class RetrievalFile:
 
         Raises:
             FileNotFoundError: it does not exist.
+            Mistakes: it is damaged, or has more than a scoring stores.
         """
-        with reading(path), np.load(io.BytesIO(path.read_bytes())) as content:  # numpy leaves a damaged file open
-            return cls(**{field.name: content[field.name] for field in fields(cls)})
+        with reading(path):
+            found = cls(**read_arrays(path, *(field.name for field in fields(cls))))
+            found._check_shapes()
+            return found
+
+    def _check_shapes(self) -> None:
+        """Raise ValueError if an array has another shape or type than those of a scoring."""
+        most = {
+            "queries_Q": (MOST_NEIGHBOURS,),
+            "neighbours_QK": (len(self.queries_Q), RANKS),
+            "sample_S": (CLASSES * IMAGES,),
+            "embeddings_SD": (len(self.sample_S), MOST_DIMENSIONS),
+            "ranked_Q": (MOST_RANKED,),
+            "precision_L": LEVELS.shape,
+            "same_B": (len(EDGES) - 1,),
+            "other_B": (len(EDGES) - 1,),
+        }
+        for name, shape in most.items():
+            array: NDArray[Any] = getattr(self, name)
+            numbers = "f" if name in ("embeddings_SD", "precision_L") else "i"
+            fits = len(array.shape) == len(shape) and all(map(operator.le, array.shape, shape))
+            if array.dtype.kind != numbers or not fits or (name[-1] in "KDLB" and array.shape[:1] != shape[:1]):
+                raise ValueError(f"{name} has the shape {array.shape} and the type {array.dtype}")

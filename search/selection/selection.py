@@ -75,7 +75,7 @@ class Selection:
 
     ``id`` distinguishes it from an equal selection of another search. ``test_metrics`` are computed in the test,
     ``family`` is the table of the test, and ``exported`` describes the exported model of a loss. ``trained_on_opened``
-    is the warning of a search that trains on images of an opened test set.
+    is the warning of a search that trains on images of an opened test set, None if there were none.
     """
 
     id: str
@@ -91,7 +91,7 @@ class Selection:
     chosen: Mapping[str, Confirmation]
     defaults: Mapping[str, Confirmation]
     reasons: Mapping[str, str]
-    trained_on_opened: str | None = None
+    trained_on_opened: str | None
 
     @property
     def digest(self) -> str:
@@ -99,10 +99,7 @@ class Selection:
         return json_digest(self._content())
 
     def _content(self) -> dict[str, Any]:
-        content = {**asdict(self), "family": self.family.to_json()}
-        if self.trained_on_opened is None:
-            del content["trained_on_opened"]  # so that selections of earlier versions keep their digests
-        return content
+        return {**asdict(self), "family": self.family.to_json()}
 
     def save(self, path: Path) -> None:
         """Write the selection to ``path``."""

@@ -6,10 +6,11 @@ Shapes: N test images, Q queries, K ranks, S sampled images, T thumbnails, G sho
 """
 
 import io
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from PIL import Image
 from search.selection.choice import Confirmation
 from search.selection.retrieval_file import FOLDER, in_digest_order
 from search.selection.selection import Selection
+from trainables.arrays import read_arrays
 from trainables.data.store.contents import StoreContents, read_contents
 from trainables.files import reading
 from trainables.metrics.table import is_retrieval
@@ -129,22 +131,27 @@ class Thumbnails:
 
         Raises:
             FileNotFoundError: it does not exist.
+            Mistakes: it is damaged.
         """
-        with reading(path), np.load(path) as file:
-            content = {name: file[name] for name in file.files}
-        ends_T = np.cumsum(content["lengths_T"])
-        pictures = content["pictures"].tobytes()
-        return cls(
-            pictures={
-                int(row): pictures[end - length : end]
-                for row, end, length in zip(content["rows_T"], ends_T, content["lengths_T"], strict=True)
-            },
-            queries=tuple(
-                GalleryQuery(Kind(kind), int(row))
-                for kind, row in zip(content["query_kinds_G"], content["query_rows_G"], strict=True)
-            ),
-            metric=str(content["metric"]) or None,
-        )
+        with reading(path):
+            content = read_arrays(path)
+            pictures, lengths = content["pictures"].tobytes(), content["lengths_T"].tolist()
+            kinds = content["query_kinds_G"].tolist()
+            if min(lengths, default=0) < 0 or sum(lengths) != len(pictures) or len(pictures) > LIMIT:
+                raise ValueError(f"{len(pictures)} bytes of pictures, and lengths of {sum(lengths)}")
+            if any(count > EACH for count in Counter(kinds).values()):
+                raise ValueError(f"{len(kinds)} queries")
+            return cls(
+                pictures={
+                    row: pictures[end - length : end]
+                    for row, end, length in zip(content["rows_T"].tolist(), accumulate(lengths), lengths, strict=True)
+                },
+                queries=tuple(
+                    GalleryQuery(Kind(kind), row)
+                    for kind, row in zip(kinds, content["query_rows_G"].tolist(), strict=True)
+                ),
+                metric=str(content["metric"]) or None,
+            )
 
 
 def make_pictures(contents: StoreContents, keys: Iterable[str], limit: int = LIMIT) -> list[bytes]:
@@ -218,12 +225,6 @@ def first_models(scores: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]
     for model in scores:
         firsts.setdefault((model["loss"], model["source_trial"]), model)
     return list(firsts.values())
-
-
-def read_arrays(content: bytes, *names: str) -> dict[str, NDArray[Any]]:
-    """Return the arrays ``names`` of an npz file, or all of them."""
-    with np.load(io.BytesIO(content)) as file:
-        return {name: file[name] for name in names or file.files}
 
 
 def _mean_score(role: Mapping[str, Confirmation], metric: str, scored: Sequence[Scored]) -> NDArray[np.float64]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 from support.serving import asked
 
@@ -132,7 +133,21 @@ def strings(world: World) -> list[str]:
 def attacks(world: World, seed: int) -> Iterator[Attack]:
     """Yield attacks without end, one of each kind in turn."""
     draw = random.Random(seed)
-    kinds = (_key, _key, _record, _record, _file, _mlflow, _model, _weights, _index, _image, _search_file, _jobs)
+    kinds = (
+        _key,
+        _key,
+        _record,
+        _record,
+        _file,
+        _mlflow,
+        _model,
+        _weights,
+        _index,
+        _image,
+        _arrays,
+        _search_file,
+        _jobs,
+    )
     while True:
         for kind in kinds:
             yield kind(world, draw)
@@ -269,6 +284,53 @@ def _file(world: World, draw: random.Random) -> Attack:
     return Attack(kind="a file", name=f"{what}: {name}", prepare=prepare, action=action)
 
 
+ARRAYS = ("test/*/*.npz", "test/*/retrieval/*.npz", "test/*/thumbnails.npz")
+READ_ARRAYS = {
+    name: READ_SEARCH[name] for name in READ_SEARCH if name.split()[0] in ("compare", "report", "verify", "live")
+}
+
+
+def _arrays(world: World, draw: random.Random) -> Attack:
+    """Changed arrays in a stranger's results, by which the tables and figures are made."""
+    pattern, (name, action), inner = draw.choice(ARRAYS), draw.choice(list(READ_ARRAYS.items())), draw.random()
+
+    def prepare(folder: Path) -> None:
+        own = random.Random(inner)
+        path = own.choice(sorted(_copy_runs(world, folder).glob(pattern)))
+        if own.random() < 0.3:
+            path.write_bytes(_flipped(path.read_bytes(), own))
+            return
+        with np.load(path) as file:
+            arrays = dict(file)
+        key = own.choice(list(arrays))
+        arrays[key] = own.choice(ARRAY_CHANGES)(arrays[key])
+        np.savez_compressed(path, **arrays)
+
+    return Attack(kind="arrays", name=f"{pattern}: {name}", prepare=prepare, action=action)
+
+
+ARRAY_CHANGES: tuple[Callable[[Any], Any], ...] = (
+    lambda array: array[:-1] if array.ndim else array[None],
+    lambda array: np.resize(array, (50_000, *array.shape[1:])),
+    lambda array: np.zeros(30_000_000, dtype=np.int8),
+    lambda array: array.astype(str),
+    lambda array: np.array(["\ud800"] * len(np.atleast_1d(array))),
+    lambda array: np.array(["<script>alert(1)</script>"] * len(np.atleast_1d(array))),
+    lambda array: np.array([_Pickled()] * len(np.atleast_1d(array)), dtype=object),
+    lambda array: np.full(array.shape, np.nan),
+    lambda array: np.full(array.shape, -(2**40)),
+    lambda array: array[..., None],
+    lambda array: np.zeros((0,), dtype=array.dtype),
+)
+
+
+class _Pickled:
+    """An object that runs a program when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
+        return os.system, ("true",)
+
+
 READ_MODEL = command("embed", "model", "image.png", "--to", "e.npz")
 
 
@@ -307,6 +369,11 @@ def _weights(world: World, draw: random.Random) -> Attack:
             path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + length :])
         else:
             path.write_bytes(_flipped(content, own, 8 + length))
+        if own.random() < 0.7:  # with which the digest then agrees
+            description = folder / "model" / "model.json"
+            described = json.loads(description.read_text())
+            described["weights_sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+            description.write_text(json.dumps(described))
 
     return Attack(kind="weights", name=f"weights, {value!r:.60}: embed", prepare=prepare, action=READ_MODEL)
 

@@ -18,6 +18,7 @@ import pytest
 from conftest import draw_folder, small_search
 from scipy.io import loadmat, savemat
 from support.commands import holdout_here, plain, write_search
+from support.refusals import levels_below
 from support.trees import WRITERS, make_tree
 from support.without_ray import MADE_UP
 
@@ -129,6 +130,11 @@ FOLDERS: dict[str, Tree] = {
         change=lambda root: linked(root, "zebra", "class-00"), said=TWICE
     ),
     "a path that is too long": Tree(change=too_deep, said="cannot be read: File name too long. Fix or remove it."),
+    "two links in a circle": Tree(
+        change=lambda root: [linked(root, "class-00/a", "../class-01"), linked(root, "class-01/b", "../class-00")],
+        said=TWICE,
+    ),
+    "an image of 255 bytes": Tree(change=lambda root: copied(root, f"class-00/{'ü' * 125}a.png")),
     "a class of a line break and markup": Tree(change=named("a\n[red]b[/red]"[:-6])),
     "a class that clears the terminal": Tree(change=named("\x1b[2J")),
     "a class of 255 bytes": Tree(change=named("ü" * 127)),
@@ -166,6 +172,15 @@ def test_a_folder(name: str, tmp_path: Path) -> None:
     hidden = name == "hidden files"
     assert found["train_half"]["images"] + found["test"]["images"] == images + links - hidden
     assert found["train_half"]["classes"] == found["test"]["classes"] == 4
+
+
+@pytest.mark.parametrize("levels", [500, 1_900])
+def test_folders_in_many_levels(levels: int, tmp_path: Path) -> None:
+    root = draw_folder(tmp_path / "images", classes=8, images=5)
+    with levels_below(root / "class-00", levels) as deepest:
+        (deepest / "deep.png").write_bytes((root / IMAGE).read_bytes())
+        found = json.loads(holdout_here("datasets", "folder", "--root", root, "--json").stdout)
+    assert found["train_half"]["images"] + found["test"]["images"] == 41
 
 
 @pytest.mark.parametrize("root", ["a\0b", "x" * 5000, "/dev/null", "/dev/null/a", ""])

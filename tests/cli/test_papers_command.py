@@ -198,6 +198,22 @@ def test_a_full_command_is_of_the_paper_s_setting(line: str, root: Root) -> None
     assert all(config.dataset.name != "glyphs" for config in made.values())
 
 
+def columns_shown(line: str, root: Root) -> set[str]:
+    """Return the metrics in the tables of a line's campaigns; super-categories stand for the classes themselves."""
+    campaigns = [campaign_of(params, root) for command, params in parsed(line) if command == "campaign"]
+    return {metric.replace("_super", "") for campaign in campaigns for metric in campaign.config.table.metrics}
+
+
+TABLES = [(name, entry) for name, entry in ITEMS if entry.item.startswith(("Table", "Supplement: Inc")) and entry.full]
+
+
+@pytest.mark.parametrize(("paper", "entry"), TABLES, ids=[f"{name}-{entry.item}" for name, entry in TABLES])
+def test_a_small_command_shows_the_columns_of_its_table(paper: str, entry: PaperItem, root: Root) -> None:
+    assert entry.small
+    assert entry.full
+    assert columns_shown(entry.small, root) >= columns_shown(entry.full, root), f"{paper}, {entry.item}"
+
+
 @pytest.mark.parametrize("paper", OF_DATA)
 def test_a_full_command_is_on_the_data_that_the_caption_names(paper: str, root: Root) -> None:
     """Items without a data set have no line here: drawings, formulas, and settings."""

@@ -249,9 +249,13 @@ def test_campaigns_vary_what_the_paper_varies(
         assert found == values, f"{name}: {paper}, {where}"
 
 
+SEARCHES = ("hyperparameter-search-cub200", "fixed-validation-cub200")
+
+
+@pytest.mark.parametrize("campaign", SEARCHES)
 @pytest.mark.parametrize("loss", GRIDS)
-def test_the_search_goes_over_the_printed_grids(loss: str, root: Root) -> None:
-    for config in varied("hyperparameter-search-cub200", root):
+def test_the_search_goes_over_the_printed_grids(loss: str, campaign: str, root: Root) -> None:
+    for config in varied(campaign, root):
         space = spaces_of(config)[loss]
         assert space.searched.keys() == GRIDS[loss].keys()
         if config.search.sampler == "coordinate":
@@ -259,8 +263,33 @@ def test_the_search_goes_over_the_printed_grids(loss: str, root: Root) -> None:
                 assert space.parameters[name].grid == pytest.approx(grid), name
 
 
-def test_the_optima_beside_ours_are_the_printed_ones() -> None:
-    (choices,) = read_campaign(Path("hyperparameter-search-cub200"))["published_choices"]
+TEN = (*(loss for loss in PAIRS), "proxy_nca", "arcface", "soft_triple", "proxy_anchor")
+
+
+def test_all_ten_losses_are_searched_on_fixed_validation_classes(root: Root) -> None:
+    """Thesis, section 7: each from its recipe's defaults over a grid that the trials cover, with Table 5's mining."""
+    recipe = searched(read_search(Path("thesis-cub200-bninception")), root)
+    mined = {"triplet": "semi_hard", "lifted_structure": "hard", "margin": "distance_weighted"}
+    for config in varied("fixed-validation-cub200", root):
+        assert sorted(config.loss_names) == sorted(TEN)
+        assert (config.split.ratio, config.split.folds, config.search.pruner) == (0.9, None, "none")
+        default = {run.loss: run.configuration for run in runs(recipe, TEN)}
+        for loss, space in spaces_of(config).items():
+            assert {**default[loss], "training.proxy_lr": loss_row(loss).proxy_lr}.items() >= space.default.items(), (
+                loss
+            )
+            assert loss not in mined or space.default["mining"] == mined[loss]
+            assert "mining" not in space.searched
+            assert space.searched.keys() - {"training.proxy_lr"}, "nothing of the loss is searched"
+            if config.search.sampler == "coordinate":
+                values = [len(space.parameters[name].grid or ()) for name in space.searched]
+                assert all(values), "a range without steps"
+                assert 1 + sum(count - 1 for count in values) <= config.search.trials
+
+
+@pytest.mark.parametrize("campaign", SEARCHES)
+def test_the_optima_beside_ours_are_the_printed_ones(campaign: str) -> None:
+    (choices,) = read_campaign(Path(campaign))["published_choices"]
     assert choices["cells"] == {
         "multi_similarity coordinate": {"margin": 0.8, "pos_scale": 18, "neg_scale": 76, "epsilon": 0.4},
         "soft_triple coordinate": {

@@ -15,10 +15,13 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import small_search
+from support.commands import holdout
 from support.finished_search import run_here
-from support.refusals import GOOD, refused
+from support.refusals import GOOD, levels_below, refused
+from support.serving import asked
 from support.tampered import Copied
 
+from search.report.live.app import live_app
 from trainables.training.checkpoints import load_checkpoint
 
 Change = Callable[[Path], object]
@@ -209,11 +212,29 @@ def test_a_database_without_our_tables_is_a_sentence(name: str, change: Change, 
     refused(here, [*TRIALS, "--runs", "runs"], f"{asked} 0.1 s.", f"{asked} 0.5 s.", told, at_most=20)
 
 
+def test_folders_in_many_levels_are_a_sentence(copied: Copied) -> None:
+    """The commands have processes of their own, since an iterator that recursion interrupts is never closed."""
+    with levels_below(copied.path / "models", 1_900) as deepest:
+        for command in (["verify", "small"], ["disk"], ["remove", "small", "--yes"]):
+            done = holdout(*command, "--runs", "runs", code=2)
+            assert done.stderr.split() == ["Folders", "are", "nested", "in", "more", "levels", "than", "this", "command", "can", "follow;", "move", "or", "remove", "them."]
+            assert deepest.exists(), "nothing is removed in part"
+            assert (copied.path / "selection.json").exists()
+
+
 def test_a_driver_s_garbled_name_stops_nobody(copied: Copied, here: Path) -> None:
     """The file is read only by the process that holds the search. Otherwise the command fails for the cluster alone."""
     (copied.path / ".driver").write_bytes(b"\xff\0")
     refused(here, ["run", "runs/small/search.yaml", "--set", "search.trials=3", "--runs", "runs"],
             "search.trials: the configurations of small were already chosen, after 2 trials; give a search with more trials a new name.")
+
+
+@pytest.mark.parametrize("path", ["", "/report", "/health"])
+def test_a_lock_that_is_a_folder_is_a_sentence_on_the_live_page(path: str, copied: Copied) -> None:
+    (copied.path / ".driver.lock").unlink(missing_ok=True)
+    (copied.path / ".driver.lock").mkdir()
+    status, _, body = asked(live_app(copied.runs, None), f"/api/searches/small{path}", "", (b"host", b"localhost"))
+    assert status == 200 or (status == 503 and body.startswith("A record cannot be read (")), body
 
 
 def test_nothing_in_a_checkpoint_is_executed(tmp_path: Path) -> None:

@@ -125,10 +125,12 @@ def test_what_was_opened_later_or_is_other_images_is_not_told(ledger: Ledger) ->
 
 def test_training_on_what_was_opened_is_told(ledger: Ledger) -> None:
     opened(ledger, images("ab", "cd"))
-    assert ledger.opened_among(images("cx", "y", "z")) == (
+    openings = ledger.openings()
+    assert ledger.opened_among(images("cx", "y", "z"), openings) == (
         "1 of 3 classes (1 opening by 1 search, 2 configurations scored)"
     )
-    assert ledger.opened_among(images("x", "y")) is None
+    assert ledger.opened_among(images("x", "y"), openings) is None
+    assert ledger.opened_among(images("cx", "y", "z"), []) is None
 
 
 def test_an_attempt_goes_on_with_the_images_that_it_found(ledger: Ledger) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from search.config.search_config import parse_config
 from search.driver.listeners import CheckpointCleanup
 from search.driver.pipeline import stage_by_stage
-from search.driver.sealed_test import score_test, with_training_images
+from search.driver.sealed_test import note_opened_images, score_test, with_training_images
 from search.plan.make_plan import make_plan
 from search.plan.search import OpenedSearch, open_search
 from search.plan.stored import StoredSearch
@@ -49,6 +49,7 @@ def run_here(
     console = Console(quiet=True)
     stages = searches[0].config.stages
     for search in searches:
+        note_opened_images(search.plan)
         remember(search.plan.folder.path, search.config.model_dump(mode="json"))
         search.begin_session(time.time(), SLOTS)
     cleanup = CheckpointCleanup(searches[0])

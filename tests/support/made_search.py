@@ -134,4 +134,5 @@ def frozen_selection(name: str, losses: list[str]) -> Selection:
         chosen={},
         defaults={},
         reasons={},
+        trained_on_opened=None,
     )

@@ -4,7 +4,6 @@ Shapes: N test images, Q queries, K neighbours, B bins.
 """
 
 import hashlib
-import io
 import json
 import math
 import tempfile
@@ -23,6 +22,7 @@ from search.plan.plan import best_checkpoint, training_of
 from search.plan.runs import RunFolder
 from search.selection import ImageSet, Ledger, Opening, Selection, images_in
 from search.stages import Stage, short_study_name
+from trainables.arrays import read_arrays
 from trainables.data.store.spec import StoreSpec
 from trainables.files import as_path
 from trainables.metrics import metric_name
@@ -189,10 +189,10 @@ def _metric_problems(
             yield f"{of_model}: the file is missing."
             continue
         yield from differing(f"{of_model} metrics", list(model["metrics"]), [metric_name(name) for name in names])
-        with np.load(io.BytesIO(file.read_bytes())) as content:  # numpy leaves a damaged file open
-            yield from differing(f"{of_model} keys", content["keys"].tolist(), keys)
-            yield from differing(f"{of_model} labels", content["labels"].tolist(), labels)
-            kept = {part: torch.from_numpy(content[part]) for part in content.files if part != "keys"}
+        per_image = read_arrays(file)
+        yield from differing(f"{of_model} keys", per_image.pop("keys").tolist(), keys)
+        yield from differing(f"{of_model} labels", per_image["labels"].tolist(), labels)
+        kept = {part: torch.from_numpy(array) for part, array in per_image.items()}
         for subset, of_subset in by_subset(names).items():
             of_N = images_of(subset, kept["labels"], class_names, test_subsets)
             parts, labels_N = gathered_parts(kept, subset, of_N), kept["labels"][of_N]
@@ -242,8 +242,7 @@ def _retrieval_problems(
         if not file.is_file():
             yield f"{of_model}: the file is missing."
             continue
-        with np.load(io.BytesIO((folder / model["per_image"]).read_bytes())) as content:
-            per_image = {name: content[name] for name in ("keys", "labels", *names) if name in content.files}
+        per_image = read_arrays(folder / model["per_image"])
         yield from _sample_problems(of_model, retrieval := RetrievalFile.read(file), per_image, class_names)
         yield from _ranking_problems(of_model, retrieval, per_image)
         digest = hashlib.sha256(file.read_bytes()).hexdigest()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from optuna.trial import FrozenTrial, TrialState
 
-from search.driver.sealed_test import TRAINED_ON_OPENED
+from search.driver.sealed_test import opened_among_training
 from search.driver.stages import audit_stage, confirm_stages, final_stage, noise_stage, selection_of
 from search.driver.verify.records import Check, Records, as_json, check, differing, shown
 from search.plan.plan import Plan
@@ -19,6 +19,7 @@ from search.selection import ImageSet, Ledger, Selection, images_in
 from search.stages import Stage
 from search.study import QueuedStage, StorageCopy
 from trainables.data.store.spec import StoreSpec
+from trainables.files import read_json, reading
 
 
 def check_split(plan: Plan) -> Iterator[Check]:
@@ -49,23 +50,27 @@ def decoded_anew(images: StoreSpec, folder: str) -> Path:
 
 
 def check_trained_on_opened(folder: RunFolder, training: ImageSet) -> Iterator[Check]:
-    """Check the warning about training images of an opened test set, if there is one, against ledger and selection."""
-    told = folder.trained_on_opened_told()
-    if told is not None:
-        openings = Ledger(folder.openings).opened_among_by_time(training)
-        known = any(told == TRAINED_ON_OPENED.format(opened) for opened in openings)
-        problem = f"the ledger has no openings of which {shown(told)} was true."
-        name = folder.trained_on_opened.name
-        yield Check(f"{name}: the openings in the ledger", None if known else f"{name}: {problem}")
+    """Check the record of training images of an opened test set against the ledger and the selection."""
+    path = folder.trained_on_opened
+    if not path.exists():
+        yield Check(path.name, f"{path.name}: nothing is stored, but the search was started.")
+        return
+    told, ledger = folder.trained_on_opened_told(), Ledger(folder.openings)
+    with reading(path):
+        counted = set(read_json(path)["openings"])
+    then = [entry for entry in ledger.openings() if entry.id in counted]
+    yield check(
+        f"{path.name}: the openings in the ledger",
+        differing(path.name, told, opened_among_training(ledger, training, then)),
+    )
     if (selection := stored_selection(folder)) is not None:
-        yield from check_warning(folder, selection)
+        yield check_warning(folder, selection)
 
 
-def check_warning(folder: RunFolder, selection: Selection) -> Iterator[Check]:
-    """Check that the warning about training images of an opened test set is the one in the frozen selection, if any."""
-    if selection.trained_on_opened is not None:  # earlier versions did not freeze it
-        name, told = folder.trained_on_opened.name, folder.trained_on_opened_told()
-        yield check(f"{name}: its copy in selection.json", differing(name, told, selection.trained_on_opened))
+def check_warning(folder: RunFolder, selection: Selection) -> Check:
+    """Check that the warning about training images of an opened test set is the one in the frozen selection."""
+    name, told = folder.trained_on_opened.name, folder.trained_on_opened_told()
+    return check(f"{name}: its copy in selection.json", differing(name, told, selection.trained_on_opened))
 
 
 def check_noise_trials(records: Records) -> Iterator[Check]:

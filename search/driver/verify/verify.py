@@ -83,7 +83,7 @@ def _checks_without_code(folder: RunFolder) -> Iterator[Check]:
         yield Check("selection.json: the choice", is_there=False)
         return
     yield Check(f"selection.json: its digest {selection.digest[:12]}")
-    yield from check_warning(folder, selection)
+    yield check_warning(folder, selection)
     yield check("the studies: their digests, from selection.json", _study_problems(folder, selection))
     yield check("the ledger: no line was changed, removed or moved", Ledger(folder.openings).broken_links())
     for record in json.loads(folder.test.read_text())["openings"] if folder.test.exists() else ():

@@ -22,7 +22,7 @@ from search.report.live.live_search import Health, LiveSearch, ReportsSoFar, Sec
 from search.secrets import expand, health_page, without_password
 from search.trust import TRACKING, check_address
 from trainables.files import reading
-from trainables.mistakes import Failure, Mistakes
+from trainables.mistakes import Failure, Mistakes, printable
 
 # Health of the services that a search writes to.
 
@@ -46,7 +46,7 @@ def _storage(stored: StoredSearch) -> Health:
     except Exception as error:  # any error of a database driver
         problem = _first_line(error)
     shown = stored.config["search"]["storage"] or "study.db in the search's folder"
-    return Health(service="studies", address=without_password(str(shown)), problem=problem)
+    return Health(service="studies", address=_shown(str(shown)), problem=problem)
 
 
 def _tracking(stored: StoredSearch) -> list[Health]:
@@ -59,13 +59,18 @@ def _tracking(stored: StoredSearch) -> list[Health]:
             problem = None
     except (OSError, ValueError) as error:
         problem = _first_line(error)
-    return [Health(service="MLflow", address=without_password(address), problem=problem)]
+    return [Health(service="MLflow", address=_shown(address), problem=problem)]
 
 
 def _first_line(error: Exception) -> str:
     if isinstance(error, Mistakes):
-        return without_password(error.sentences[0])
-    return without_password(f"{type(error).__name__}: {error}".splitlines()[0])
+        return _shown(error.sentences[0])
+    return _shown(f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+def _shown(text: str) -> str:
+    """Return ``text`` without passwords, and with control characters and text-direction marks escaped."""
+    return printable(without_password(text))
 
 
 # The page and its API.
@@ -108,11 +113,15 @@ def live_app(runs: Path, token: str | None, host: str = "localhost") -> FastAPI:
 
     @app.exception_handler(Mistakes)
     def mistaken(request: Request, error: Mistakes) -> Response:
-        return PlainTextResponse(without_password(" ".join(error.sentences)), status_code=404)
+        return PlainTextResponse(_shown(" ".join(error.sentences)), status_code=404)
 
     @app.exception_handler(Failure)
     def failed(request: Request, error: Failure) -> Response:
-        return PlainTextResponse(without_password(str(error)), status_code=503)
+        return PlainTextResponse(_shown(str(error)), status_code=503)
+
+    @app.exception_handler(OSError)
+    def unreadable(request: Request, error: OSError) -> Response:
+        return PlainTextResponse(_shown(f"A record cannot be read ({error})."), status_code=503)
 
     @app.get("/api/searches", summary="Progress of all searches in the runs folder")
     def searches() -> list[SearchStatus]:

@@ -72,11 +72,22 @@ class Mosaic:
 
 @lru_cache(maxsize=1024)
 def _square(picture: bytes, side: int) -> "Image.Image":
-    """Return the central square of a picture; cached, since all maps show the same ones."""
+    """Return the central square of a thumbnail; cached, since all maps show the same ones.
+
+    Raises:
+        ValueError: it is none. Of other formats, some would run programs (EPS).
+    """
     from PIL import Image, ImageOps
 
-    with Image.open(io.BytesIO(picture)) as content:
-        return ImageOps.fit(content.convert("RGB"), (side, side), Image.Resampling.BICUBIC)
+    from search.selection import SHORT_SIDE
+
+    try:
+        with Image.open(io.BytesIO(picture), formats=("WEBP",)) as content:
+            if min(content.size) > SHORT_SIDE:
+                raise ValueError(f"a thumbnail has {content.width} × {content.height} pixels")
+            return ImageOps.fit(content.convert("RGB"), (side, side), Image.Resampling.BICUBIC)
+    except (OSError, Image.DecompressionBombError) as error:
+        raise ValueError("a thumbnail is no WebP image") from error
 
 
 @cache

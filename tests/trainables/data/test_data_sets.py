@@ -15,6 +15,7 @@ from torchvision.datasets import ImageFolder
 
 from spaces.contract.check_data import check_dataset
 from trainables.data import DATASETS, Dataset
+from trainables.data.split import make_split
 from trainables.mistakes import Mistakes
 
 
@@ -132,6 +133,37 @@ def test_glyphs_of_other_parameters_are_other_glyphs() -> None:
         other = dataclasses.replace(base, **change)
         assert other.identity() != base.identity()
         assert not np.array_equal(other.read("glyph-000/000"), base.read("glyph-000/000"))
+
+
+@pytest.mark.parametrize("classes", [12, 60, 211])
+def test_glyphs_have_nested_test_lists_of_the_published_proportions(classes: int) -> None:
+    """VehicleID's have 800, 1,600 and 2,400 classes; the images are the same with and without them."""
+    dataset = DATASETS["glyphs"](num_classes=classes, test_lists=True)
+    test = make_split(dataset.identity(), list(dataset.classes()), None, ratio=0.9, seed=0).test
+    lists = dataset.test_subsets()
+    assert list(lists) == ["small", "medium", "large"]
+    assert lists["large"] == test
+    for name, part in (("small", 1 / 3), ("medium", 2 / 3)):
+        assert lists[name] == test[: len(lists[name])]
+        assert abs(len(lists[name]) - part * len(test)) < 1
+    plain = DATASETS["glyphs"](num_classes=classes)
+    assert (plain.identity(), plain.test_subsets()) == (dataset.identity(), {})
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"num_classes": 11, "test_lists": True}, None),
+        ({"num_classes": 10, "test_lists": True}, "needs at least 6 test classes, .* of 10 leaves 5. Raise"),
+        ({"test_lists": 3}, "dataset.test_lists must be true or false; it is 3."),
+    ],
+)
+def test_test_lists_need_enough_classes(options: dict[str, int], told: str | None) -> None:
+    if told is None:
+        assert len(DATASETS["glyphs"](**options).test_subsets()["small"]) == 2
+    else:
+        with pytest.raises(Mistakes, match=told):
+            DATASETS["glyphs"](**options)
 
 
 def mean_ink(dataset: Dataset, keys: Sequence[str]) -> np.ndarray:

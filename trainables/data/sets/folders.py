@@ -60,18 +60,15 @@ def images_below(folder: Path, root: Path, seen: dict[tuple[int, int], str] | No
     """
     seen = {} if seen is None else seen
     lost = []
-    for path, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
+    for path, files in _walked(folder):
         status = os.stat(path)
         first = seen.setdefault((status.st_dev, status.st_ino), path)
         if first != path:
             raise Mistakes(
                 f"{path!r} is the folder {first!r} by another name, so its images would be read twice; remove the link."
             )
-        folders[:] = [name for name in folders if not name.startswith(".")]
         below = Path(path).relative_to(root).as_posix()
         for name in files:
-            if name.startswith("."):
-                continue
             if os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES:
                 yield f"{below}/{name}"
             elif _is_broken_link(f"{path}/{name}"):
@@ -80,12 +77,30 @@ def images_below(folder: Path, root: Path, seen: dict[tuple[int, int], str] | No
         raise Mistakes(f"{counted(len(lost), 'broken link')} in {str(folder)!r}: {listed(lost)}. Fix or remove.")
 
 
+def _walked(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield ``folder`` and those below it, each with the names of its files, without hidden ones; links are followed.
+
+    Unlike ``os.walk`` before Python 3.12, it does not recurse, so folders may be nested in any number of levels.
+    """
+    left = [str(folder)]
+    while left:
+        path, files = left.pop(), []
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    if entry.name.startswith("."):
+                        continue
+                    if entry.is_dir():
+                        left.append(entry.path)
+                    else:
+                        files.append(entry.name)
+        except OSError as error:
+            raise Mistakes(f"{error.filename!r} cannot be read: {error.strerror}. Fix or remove it.") from error
+        yield path, files
+
+
 def _is_broken_link(path: str | os.PathLike[str]) -> bool:
     return os.path.islink(path) and not os.path.exists(path)
-
-
-def _refuse(error: OSError) -> None:
-    raise Mistakes(f"{error.filename!r} cannot be read: {error.strerror}. Fix or remove it.") from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,9 @@ STROKES = 3
 POINTS = 9
 HEIGHT = 0.62  # of the glyph, as a fraction of the image height
 
+LISTS = {"small": 1, "medium": 2, "large": 3}  # thirds of the test classes
+FEWEST_WITH_LISTS = 6
+
 MINIMUM = {"num_classes": 1, "centres": 1, "images_per_class": 1, "size": 16, "seed": 0}
 
 
@@ -92,6 +95,9 @@ class Glyphs(Dataset):
     images_per_class: int = field(default=24, metadata={"about": "how many images a class, cycling through its shapes"})
     size: int = field(default=40, metadata={"about": "height and width in pixels"})
     seed: int = field(default=0, metadata={"about": "other seeds draw other signs"})
+    test_lists: bool = field(
+        default=False, metadata={"about": "score the first third and two thirds of the test classes too, as VehicleID"}
+    )
 
     def __post_init__(self) -> None:
         sentences = [
@@ -104,6 +110,13 @@ class Glyphs(Dataset):
                 f"dataset.images_per_class is {self.images_per_class}, but each of the {self.centres} "
                 "centres of a class needs an image. Lower dataset.centres or raise dataset.images_per_class."
             )
+        if type(self.test_lists) is not bool:
+            sentences.append(f"dataset.test_lists must be true or false; it is {self.test_lists!r}.")
+        elif not sentences and self.test_lists and (test := len(self._test_classes())) < FEWEST_WITH_LISTS:
+            sentences.append(
+                f"dataset.test_lists needs at least {FEWEST_WITH_LISTS} test classes, two in the smallest list; "
+                f"dataset.num_classes of {self.num_classes} leaves {test}. Raise dataset.num_classes."
+            )
         raise_if_any(sentences)
 
     def classes(self) -> dict[str, tuple[str, ...]]:
@@ -112,8 +125,20 @@ class Glyphs(Dataset):
         return {name: tuple(f"{name}/{index:03d}" for index in images) for name in names}
 
     def identity(self) -> str:
-        options = ", ".join(f"{name}={value}" for name, value in asdict(self).items())
+        options = ", ".join(f"{name}={value}" for name, value in asdict(self).items() if name != "test_lists")
         return f"glyphs drawing {DRAWING}, {options}"
+
+    def _test_classes(self) -> tuple[str, ...]:
+        """Return the second half of the classes, which is for the test."""
+        return tuple(self.classes())[self.num_classes // 2 :]
+
+    def test_subsets(self) -> dict[str, tuple[str, ...]]:
+        """Return the first third, the first two thirds and all of the test classes with ``test_lists``, else nothing.
+
+        VehicleID's lists have 800, 1,600 and 2,400 vehicles.
+        """
+        test = self._test_classes()
+        return {name: test[: len(test) * part // 3] for name, part in LISTS.items()} if self.test_lists else {}
 
     def stamp(self, key: str) -> str:
         return self.identity()

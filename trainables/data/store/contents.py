@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
-from zipfile import BadZipFile
 
 import numpy as np
 
+from trainables.arrays import read_arrays
+from trainables.files import DAMAGED
 from trainables.mistakes import Mistakes
 
 if TYPE_CHECKING:
@@ -44,10 +45,9 @@ def read_contents(path: Path) -> StoreContents:
     """
     try:
         index = json.loads((path / INDEX).read_text())
-        with np.load(path / ARRAYS) as arrays:
-            labels_N, sizes_N2 = arrays["labels_N"], arrays["sizes_N2"]
+        labels_N, sizes_N2 = read_arrays(path / ARRAYS, "labels_N", "sizes_N2").values()
         pixels = np.memmap(path / PIXELS, dtype=np.uint8, mode="r")
-    except (OSError, ValueError, KeyError, BadZipFile) as error:
+    except (OSError, *DAMAGED) as error:
         raise Mistakes(f"There is no readable image store at {str(path)!r} ({error}).") from error
     if index["format"] != FORMAT:
         raise Mistakes(f"The image store {str(path)!r} is of another version. Remove it to build it again.")

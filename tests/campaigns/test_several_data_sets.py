@@ -1,0 +1,238 @@
+"""Campaigns over several data sets: a table each, and a tournament over them."""
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scipy.stats import chi2, rankdata
+from support.finished_search import run_here
+from support.summaries import made_loss, made_row, made_summary
+from support.trees import make_tree
+
+from search.campaigns.cells import CampaignResult, measured
+from search.campaigns.comparisons import paired_columns, paired_rows, published_number, standings, wanted_pairs
+from search.campaigns.report import study
+from search.campaigns.result import campaign_family, campaign_result
+from search.campaigns.tables import campaign_tables, comparable
+from search.config.campaign import Campaign, parse_campaign
+from search.config.recipes import read_campaign, read_search
+from search.config.search_config import parse_config
+from search.report.statistics import over_seeds
+from search.report.summary import write_summary
+from search.stages import Role
+from trainables.mistakes import Mistakes
+
+LOSSES = ["pnp", "proxy_anchor", "contrastive"]
+GLYPHS = {"name": "glyphs", "num_classes": 16, "images_per_class": 6, "size": 20}
+DATA = {"first": {}, "second": {"dataset.seed": 1}, "third": {"dataset.seed": 2}}
+WRITTEN: dict[str, Any] = {
+    "name": "sets",
+    "study": "three losses on three data sets",
+    "base": {
+        "dataset": GLYPHS,
+        "training": {"epochs": 1, "batch_size": 10, "images_per_class": 5, "image_size": 16},
+        "losses": LOSSES,
+        "search": {"trials": 1},
+        "selection": {"finalists": 1, "seeds": 1},
+        "final": {"seeds": 2},
+    },
+    "vary": {"data": DATA},
+    "table": {"rows": ["loss"], "metrics": ["recall_at_1"], "roles": ["default"]},
+}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Campaign, CampaignResult]]:
+    campaign = parse_campaign(WRITTEN)
+    files = [member.config.model_dump(mode="json", by_alias=True) for member in campaign.members]
+    runs: Path = tmp_path_factory.mktemp("sets") / "runs"
+    searches = run_here(runs, files, opener=campaign.name, family=campaign_family(campaign))
+    yield campaign, campaign_result(campaign, [(search, write_summary(search)) for search in searches])
+    for search in searches:
+        search.close()
+
+
+def test_each_data_set_has_a_table(ran: tuple[Campaign, CampaignResult]) -> None:
+    campaign, result = ran
+    tables = [table for table in campaign_tables(campaign, result, []) if table.title.startswith("sets: ")]
+    assert [table.title for table in tables] == [f"sets: {campaign.config.study}, {name}" for name in DATA]
+    for table, name in zip(tables, DATA, strict=True):
+        assert table.header == ("loss", "recall_at_1")
+        assert [row[0] for row in table.rows] == LOSSES
+        means = [cell.mean or 0 for cell in result.cells if cell.coordinates["data"] == name]
+        assert [float(row[1].split()[0]) for row in table.rows] == pytest.approx(
+            [100 * mean for mean in means], abs=0.01
+        )
+        assert {row for row, _ in table.best} == {row for row, mean in enumerate(means) if mean == max(means)}
+    assert [len(table.notes) > 1 for table in tables] == [False, False, True], "what holds for all is said once"
+
+
+def test_the_tournament_is_over_the_data_sets(ran: tuple[Campaign, CampaignResult]) -> None:
+    """Ranks and Friedman's statistic by their definitions; ties enter its denominator."""
+    campaign, result = ran
+    assert result.data_axes == ("data",)
+    found = result.tournaments[Role.DEFAULT]
+    rows = [
+        [-(cell.mean or 0) for cell in result.cells if cell.coordinates["data"] == name] for name in DATA
+    ]  # in the order of LOSSES
+    ranks = [rankdata(row).tolist() for row in rows]
+    assert {entry.loss: entry.ranks for entry in found.standings} == {
+        loss: tuple(row[place] for row in ranks) for place, loss in enumerate(LOSSES)
+    }
+    assert {entry.loss: entry.wins for entry in found.standings} == {
+        loss: sum(sum(other <= row[place] for other in row) == 1 for row in rows) for place, loss in enumerate(LOSSES)
+    }
+    means = [sum(column) / 3 for column in zip(*ranks, strict=True)]
+    ties = sum(row.count(rank) ** 3 - row.count(rank) for row in ranks for rank in set(row))
+    statistic = (12 * 3 / (3 * 4) * (sum(mean**2 for mean in means) - 3 * 4**2 / 4)) / (1 - ties / (3 * (3**3 - 3)))
+    assert found.p == pytest.approx(chi2.sf(statistic, 2))
+    (table,) = [table for table in campaign_tables(campaign, result, []) if table.title.startswith("Tournament")]
+    assert table.title == "Tournament over 3 data sets, default"
+    assert table.header == ("loss", "wins", "sum of ranks", "mean", "deviation")
+
+
+def test_pairs_share_their_data_set(ran: tuple[Campaign, CampaignResult]) -> None:
+    _, result = ran
+    assert len(result.pairs) in (0, 3 * 3), "all pairs of losses in each data set"
+    for pair in result.pairs:
+        (first, second) = (result.searches[key.search]["data"] for key in (pair.first, pair.second))
+        assert first == second
+    assert sorted(result.openings.values()) == [
+        f"this test set: 1 opening by 1 search, 3 configurations scored ({name})" for name in DATA
+    ]
+
+
+def test_the_report_has_a_figure_for_each_data_set(ran: tuple[Campaign, CampaignResult]) -> None:
+    campaign, result = ran
+    figures = {figure.name: figure for figure in study(campaign.config, result).figures}
+    assert {f"bars-recall-at-1-{name}" for name in DATA} <= figures.keys()
+    assert {figures[f"bars-recall-at-1-{name}"].title for name in DATA} == {
+        f"recall_at_1, all configurations, {name}" for name in DATA
+    }
+    assert all(len(figures[f"bars-recall-at-1-{name}"].table.rows) == len(LOSSES) for name in DATA)
+    assert figures["ranks-default"].title == "Tournament over 3 data sets, default"
+    assert "rank in each of 3 data sets" in str(figures["ranks-default"].picture)
+
+
+def test_a_score_is_the_mean_over_the_other_axes() -> None:
+    """By exact fractions; a search without a number leaves no tournament."""
+    vary = {"data": DATA, "size": {"8": {"model.embedding_dim": 8}, "16": {"model.embedding_dim": 16}}}
+    campaign = parse_campaign({**WRITTEN, "vary": vary})
+    numbers = iter([0.5, 0.4, 0.3, 0.1, 0.3, 0.2, 0.6, 0.6, 0.1, 0.2, 0.4, 0.2, 0.3, 0.5, 0.1, 0.7, 0.3, 0.2])
+    table = [{loss: next(numbers) for loss in LOSSES} for _ in campaign.members]
+    summaries = [
+        made_summary(
+            {loss: made_loss(default=made_row(test={"recall_at_1": over_seeds([mean])})) for loss, mean in row.items()}
+        )
+        for row in table
+    ]
+    cells = measured(campaign, summaries)
+    found = standings(campaign, cells, Role.DEFAULT)
+    assert found is not None
+    expected: dict[str, list[float]] = {loss: [] for loss in LOSSES}
+    for first, second in zip(table[::2], table[1::2], strict=True):
+        sums = {loss: Fraction(str(first[loss])) + Fraction(str(second[loss])) for loss in LOSSES}
+        for loss in LOSSES:
+            above = sum(other > sums[loss] for other in sums.values())
+            ties = sum(other == sums[loss] for other in sums.values())
+            expected[loss].append(above + (ties + 1) / 2)
+    assert {entry.loss: list(entry.ranks) for entry in found.standings} == expected
+    assert found.settings == 3
+    assert standings(campaign, cells[:-1], Role.DEFAULT) is None
+
+
+# Recipes of labels.
+
+Shipped = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Shipped:
+    """Shipped campaigns over the papers' data sets, on small trees that are given as on the command line."""
+    above = tmp_path_factory.mktemp("trees")
+    roots = {name: make_tree(name, above / name, classes_per_half=8, images_per_class=3) for name in NAMES}
+    settings = [f"vary.data.{name}.dataset.root={root}" for name, root in roots.items()]
+    subset = [f"vary.data.{name}.dataset.subset=true" for name in NAMES]
+    return lambda name: read_campaign(Path(name), [*settings, *subset])
+
+
+NAMES = ("cub200", "cars196", "sop")
+RECIPES = {"data-sets-mpa": "mpa-{}", "data-sets-sampling": "topk-{}", "data-sets-thesis": "thesis-{}-bninception"}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_each_data_set_is_trained_by_its_recipe(name: str, shipped: Shipped) -> None:
+    campaign = parse_campaign(shipped(name))
+    position = list(campaign.config.vary).index("data")
+    assert {member.labels[position] for member in campaign.members} == set(NAMES)
+    for member in campaign.members:
+        recipe = read_search(Path(RECIPES[name].format(member.labels[position])))
+        alone = parse_config({**recipe, "dataset": member.config.dataset.model_dump(mode="json")})
+        assert recipe["dataset"]["name"] == member.labels[position] == member.config.dataset.name
+        for section in ("model", "split", "final", "objective"):
+            assert getattr(member.config, section) == getattr(alone, section), section
+        for loss in member.config.loss_names:
+            assert member.config.training_of(loss) == alone.training_of(loss)
+
+
+def test_a_root_on_the_command_line_keeps_the_rest_and_the_published_numbers(shipped: Shipped, tmp_path: Path) -> None:
+    written = read_campaign(Path("data-sets-thesis"))
+    root = make_tree("cub200", tmp_path, classes_per_half=8, images_per_class=3)
+    content = read_campaign(Path("data-sets-thesis"), [f"vary.data.cub200.dataset.root={root}"])
+    assert content["vary"]["data"]["cub200"] == {
+        "recipe": "thesis-cub200-bninception",
+        "dataset": {"root": str(root)},
+    }
+    assert {section["left_out"] for section in comparable(content, written)["published"]} == {None}
+    cub200 = next(member.config for member in parse_campaign(shipped("data-sets-thesis")).members)
+    assert cub200.dataset.source.identity(), "the recipe's dataset section with another root"
+    assert cub200.dataset.name == "cub200"
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        # Tables 4 to 6, Recall@1: ranks of three data sets
+        ("data-sets-mpa", {"mpa_ap": (2, 1, 3), "mpa": (1, 2, 5), "mpa_dw": (3, 3, 2), "soft_triple": (5, 5, 1)}),
+        # Table 1, Precision@1: the winners after the paper's own loss (section 4.6)
+        ("data-sets-sampling", {"topk_precision top-k": (1, 1, 1), "triplet distance-weighted": (2, 6, 4)}),
+        ("data-sets-sampling", {"angular none": (4, 2, 3), "triplet hard": (5, 5, 2)}),
+        # Tables 7, 9, 10 and 17 to 19, Recall@1
+        ("data-sets-thesis", {"proxy_anchor": (1, 1, 1), "soft_triple": (2, 2, 2), "npair": (11, 11, 11)}),
+    ],
+)
+def test_the_printed_tournament(name: str, first: dict[str, tuple[int, ...]], shipped: Shipped) -> None:
+    """Ranks read off the printed tables."""
+    campaign = parse_campaign(shipped(name))
+    blank = [made_summary(dict.fromkeys(member.config.loss_names, made_loss())) for member in campaign.members]
+    found = standings(campaign, measured(campaign, blank), Role.DEFAULT, published_number)
+    assert found is not None
+    assert found.settings == 3
+    assert {entry.loss: entry.ranks for entry in found.standings}.items() >= first.items()
+
+
+def test_rows_are_paired_within_a_data_set(shipped: Shipped) -> None:
+    campaign = parse_campaign(shipped("data-sets-sampling"))
+    pairs = wanted_pairs(paired_rows(campaign), paired_columns(campaign))
+    assert len(pairs) == 3 * (10 * 9 // 2)
+    assert all(first.search.rpartition("-")[2] == second.search.rpartition("-")[2] for first, second in pairs)
+
+
+@pytest.mark.parametrize(
+    ("vary", "told"),
+    [
+        ({"data": {"a": {"recipe": "mpa-cub"}}}, "the label a of data has the recipe 'mpa-cub', but the recipe of"),
+        ({"data": {"a": {"recipe": 3}}}, "the label a of data has the recipe 3, but the recipe of a label is one of"),
+        ({"data": {"a": {"recipe": ["mpa-cub200"]}}}, "the label a of data has the recipe ['mpa-cub200'], but"),
+        (
+            {"data": {"a": {"recipe": "mpa-cub200"}}, "net": {"b": {"recipe": "mpa-sop"}}},
+            "data and net both name recipes; keep those of one axis",
+        ),
+    ],
+)
+def test_a_wrong_recipe_is_a_sentence(vary: dict[str, Any], told: str) -> None:
+    with pytest.raises(Mistakes) as mistakes:
+        parse_campaign({**WRITTEN, "vary": vary})
+    assert any(told in sentence for sentence in mistakes.value.sentences), mistakes.value.sentences

@@ -1,0 +1,85 @@
+"""MLflow databases that were emptied, deleted or changed between a run and the commands that write to them."""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import small_search
+from support.commands import holdout_here, plain
+from support.finished_search import run_here
+from support.tampered import Copied
+
+
+@pytest.fixture(scope="module")
+def finished(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs folder of a finished search that MLflow shows, not to be changed."""
+    runs = tmp_path_factory.mktemp("finished") / "runs"
+    content = small_search(
+        image_folder,
+        training={"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16},
+        losses=["proxy_anchor"],
+        search={"trials": 2},
+        selection={"finalists": 1, "seeds": 1},
+        final={"seeds": 1},
+    )
+    for search in run_here(runs, [content]):
+        search.close()
+    holdout_here("sync", "small", "--runs", runs)
+    return runs
+
+
+@pytest.fixture
+def database(finished: Path, tmp_path: Path) -> Path:
+    return Copied(finished, tmp_path / "runs").runs / "mlflow.db"
+
+
+def _sql(*statements: str) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        with sqlite3.connect(path) as found:
+            for statement in statements:
+                found.execute(statement)
+        found.close()
+
+    return change
+
+
+def _rows(path: Path, table: str) -> int:
+    with sqlite3.connect(path) as found:
+        count = found.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+    found.close()
+    return int(count)
+
+
+WRITTEN_AGAIN: dict[str, Callable[[Path], object]] = {
+    "unchanged": lambda path: None,
+    "deleted": Path.unlink,
+    "empty": lambda path: path.write_bytes(b""),
+    "without runs": _sql("DELETE FROM tags", "DELETE FROM latest_metrics", "DELETE FROM metrics", "DELETE FROM runs"),
+}
+
+REFUSED: dict[str, Callable[[Path], object]] = {
+    "garbage": lambda path: path.write_bytes(b"no database" * 1000),
+    "a folder": lambda path: [path.unlink(), path.mkdir()],
+    "of another workspace": _sql("UPDATE experiments SET workspace = '/dev/zero'"),
+    "of a later version": _sql("UPDATE alembic_version SET version_num = 'ffffffffffff'"),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN_AGAIN)
+def test_register_writes_what_is_missing(name: str, database: Path) -> None:
+    WRITTEN_AGAIN[name](database)
+    said = plain(holdout_here("register", "small", "--runs", database.parent).stdout)
+    assert "models:/small@candidate is the model of proxy_anchor" in said
+    assert _rows(database, "model_versions") == 1
+    holdout_here("sync", "small", "--runs", database.parent)
+    assert _rows(database, "runs") >= 5, "trials, losses and the search"
+
+
+@pytest.mark.parametrize("command", ["register", "sync"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_mlflow_cannot_write_is_a_sentence(name: str, command: str, database: Path) -> None:
+    REFUSED[name](database)
+    done = holdout_here(command, "small", "--runs", database.parent, code=(1, 2))
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "MLflow cannot be written (" in plain(done.stderr) or "mlflow.db" in plain(done.stderr)
