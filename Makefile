@@ -1,4 +1,4 @@
-.PHONY: setup run test test-slow test-cluster test-browser test-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-ledger bench-initial-proxies bench-loss-scales bench-stack bench-gpu bench-precision bench-kmeans docs mutants pictures audit clean
+.PHONY: setup run test test-slow test-cluster test-browser test-gpu soak attack check bench-losses bench-complexity bench-rankings bench-metrics bench-input bench-features bench-embed bench-overhead bench-anytime bench-proxies bench-start bench-scale bench-slots bench-checkpoints bench-statistics bench-gallery bench-ledger bench-initial-proxies bench-loss-scales bench-stack bench-gpu bench-precision bench-kmeans docs mutants pictures audit clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -75,6 +75,9 @@ bench-kmeans: setup
 
 bench-input: setup
 	$(BIN)/python -m benchmarks.input $(IMAGES)
+
+bench-features: setup
+	$(BIN)/python -m benchmarks.features $(WEIGHTS) $(IMAGES)
 
 bench-embed: setup
 	$(BIN)/python -m benchmarks.embed $(IMAGES)

@@ -9,6 +9,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from spaces.losses import SPACES
 from spaces.search_space import SearchSpace, nearest, search_space
 from trainables.mistakes import Mistakes
+from trainables.models import ModelConfig
 from trainables.training.config import TrainingConfig
 
 TRAINING = TrainingConfig(lr=2e-3)
@@ -85,3 +86,42 @@ def test_proxies_learn_at_the_loss_s_own_rate_and_losses_without_them_not_at_all
 )
 def test_the_nearest_value_that_is_allowed(distribution: Any, value: Any, expected: Any) -> None:
     assert nearest(distribution, value) == expected
+
+
+# Settings of the network
+
+
+def of_model(wishes: dict[str, Any], model: ModelConfig | None = None) -> SearchSpace:
+    return search_space("mpa", TRAINING, {}, {"model": wishes}, model=model or ModelConfig())
+
+
+def test_settings_of_the_network_are_searched() -> None:
+    wishes = {"head": ["linear", "mlp"], "embedding_dim": {"low": 16, "high": 64}, "layer_norm": [False, True]}
+    found = of_model(wishes)
+    assert found.default.model == {"embedding_dim": 64, "layer_norm": False, "head": "linear"}
+    assert found.default.loss == search_space("mpa", TRAINING, {}).default.loss
+    assert found.parameters["model.embedding_dim"].distribution == IntDistribution(16, 64)
+    assert not of_model({}).default.model
+    shared = {"model": {"head": ["linear", "mlp"]}}
+    own = search_space("mpa", TRAINING, {"model": {"head": "mlp"}}, shared, model=ModelConfig())
+    assert own.default.model == {"head": "mlp"}
+
+
+def test_sizes_of_an_embedding_that_keeps_the_features() -> None:
+    found = of_model({"embedding_dim": [None, 128]}, ModelConfig(embedding_dim=None))
+    assert found.default.model == {"embedding_dim": None}
+
+
+@pytest.mark.parametrize(
+    ("wishes", "sentence"),
+    [
+        ({"head": ["linear", "none"]}, r"space.model allows .*head: none.*: model.head is none, which keeps"),
+        ({"embedding_dim": [0, 8]}, r"space.model allows .embedding_dim: 0.: model.embedding_dim must be"),
+        ({"pooling": ["avg", "sum"]}, r"space.model allows .pooling: sum.: model.pooling must be one of"),
+        ({"freeze": [None, "backbone"]}, r"the features of a random network"),
+        ({"backbone": ["resnet18"]}, r"space.model.backbone: there is no such hyperparameter"),
+    ],
+)
+def test_networks_that_cannot_be(wishes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(Mistakes, match=sentence):
+        of_model(wishes)

@@ -1,0 +1,226 @@
+"""Trainings on the cached features of a frozen backbone."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torchvision
+from conftest import draw_folder
+from torch.nn import functional
+
+from trainables.data.loading import load
+from trainables.data.sets.folders import Folder
+from trainables.data.store.spec import StoreSpec
+from trainables.inference.model_files import FROZEN, read_network
+from trainables.losses import LOSSES
+from trainables.mistakes import Mistakes
+from trainables.models import EmbeddingModel, ModelConfig
+from trainables.models.embedding import embed
+from trainables.spec import TrialSpec, derived_seed
+from trainables.training import inputs
+from trainables.training.config import TrainingConfig
+from trainables.training.inputs import Inputs, whole_network
+from trainables.training.stack import run_epochs
+from trainables.training.train import Training, train
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("weights") / "resnet18.pth"
+    torch.manual_seed(3)
+    torch.save(torchvision.models.resnet18().state_dict(), path)
+    return str(path)
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> StoreSpec:
+    dataset = Folder(root=str(draw_folder(tmp_path / "images", classes=6)))
+    return StoreSpec(
+        dataset=dataset, class_names=tuple(dataset.classes()), short_side=37, cache=str(tmp_path / "cache")
+    )
+
+
+@pytest.fixture
+def spec(images: StoreSpec, weights: str, tmp_path: Path) -> TrialSpec:
+    return TrialSpec(
+        loss="proxy_anchor",
+        hyperparameters={},
+        model=ModelConfig(backbone="resnet18", weights=weights, freeze="backbone", embedding_dim=8),
+        training=TrainingConfig(epochs=3, batch_size=20, images_per_class=5, image_size=32, precision="float32"),
+        images=images,
+        train_classes=images.class_names[:4],
+        validation_classes=images.class_names[4:],
+        metrics=("recall_at_1", "map_at_r"),
+        objective="map_at_r",
+        seed=7,
+        directory=str(tmp_path / "trial"),
+    )
+
+
+def whole(spec: TrialSpec) -> EmbeddingModel:
+    """The network with its pretrained weights, from images to embeddings."""
+    torch.manual_seed(spec.seed)
+    return EmbeddingModel(spec.model)
+
+
+def test_it_equals_a_training_on_images(spec: TrialSpec) -> None:
+    """A plain loop that runs the frozen network on every batch of images."""
+    training = Training(spec, CPU)
+    model = whole(spec)
+    model.head.load_state_dict(training.model.head.state_dict())
+    torch.manual_seed(0)
+    loss = LOSSES["proxy_anchor"](num_classes=4, embedding_dim=8)
+    loss.load_state_dict(training.loss.state_dict())
+    groups = [
+        {"params": [*model.head.parameters()], "lr": spec.training.lr},
+        *loss.parameter_groups(1e-2),
+    ]
+    groups[1:] = [{**group, "lr": ours["lr"]} for group, ours in zip(groups[1:], training.optimizer.param_groups[1:])]
+    optimizer = torch.optim.AdamW(groups, weight_decay=spec.training.weight_decay)
+    view = Inputs(spec.images, replace(spec.model, freeze=None), spec.training, CPU).view(spec.train_classes)
+    losses = []
+    model.train()
+    for indices_B in training.sampler.batches(1):
+        images = load(view, indices_B, "none", spec.training.frame, device=CPU)
+        value = loss(model(images), view.labels_N[indices_B])
+        optimizer.zero_grad()
+        value.backward()
+        torch.nn.utils.clip_grad_value_((*model.head.parameters(), *loss.parameters()), spec.training.clip_grad or 0)
+        optimizer.step()
+        losses.append(value.item())
+    record = training.run_epoch()
+    assert math.isclose(record["loss"], sum(losses) / len(losses), rel_tol=1e-4)
+    torch.testing.assert_close(training.model.head[0].weight, model.head[0].weight, rtol=1e-3, atol=1e-4)
+
+
+def test_a_checkpoint_and_its_backbone_are_the_whole_network(spec: TrialSpec) -> None:
+    record = list(train(spec))[-1]
+    path = next(Path(spec.directory).rglob("best.safetensors"))
+    head, description = read_network(path)
+    assert {name.partition(".")[0] for name in head} == {"head"}
+    assert path.stat().st_size < 100_000
+    digest = description["origin"][FROZEN]
+    network = EmbeddingModel(replace(spec.model, weights=None, freeze=None))
+    network.load_state_dict(whole_network(head, spec.model, digest))
+    on_features = Inputs(spec.images, spec.model, spec.training, CPU)
+    behind = on_features.network()
+    behind.load_state_dict(head)
+    frame, names = spec.training.frame, spec.validation_classes
+    cached = embed(behind, on_features.view(names), frame, batch_size=7, device=CPU, precision="float32")
+    images = Inputs(spec.images, replace(spec.model, freeze=None), spec.training, CPU).view(names)
+    direct = embed(network, images, frame, batch_size=7, device=CPU, precision="float32")
+    torch.testing.assert_close(cached, direct, rtol=1e-4, atol=1e-5)
+    assert record["epoch"] == 3
+    with pytest.raises(Mistakes, match="whose content is not that with which the model was trained"):
+        whole_network(head, spec.model, "0" * 64)
+
+
+def test_a_resumed_training_is_equal(spec: TrialSpec, tmp_path: Path) -> None:
+    undisturbed = list(train(replace(spec, directory=str(tmp_path / "other"))))
+    first = Training(spec, CPU)
+    first.run_epoch()
+    first.wait_for_checkpoints()
+    resumed = list(train(spec))
+    assert [record["loss"] for record in resumed] == [record["loss"] for record in undisturbed]
+    assert [record["metrics"] for record in resumed] == [record["metrics"] for record in undisturbed]
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of images that the backbone embedded, one entry for each view that was computed."""
+    numbers: list[int] = []
+    compute: Callable[..., torch.Tensor] = inputs.features_of
+
+    def counted(view: Any, *arguments: Any, **options: Any) -> torch.Tensor:
+        numbers.append(len(view))
+        return compute(view, *arguments, **options)
+
+    monkeypatch.setattr(inputs, "features_of", counted)
+    return numbers
+
+
+def test_features_are_computed_once_a_node(spec: TrialSpec, tmp_path: Path, computed: list[int]) -> None:
+    list(train(spec))
+    inputs._frozen.cache_clear()  # as in another process
+    list(train(replace(spec, seed=8, directory=str(tmp_path / "other"))))
+    assert len(computed) == 1
+    wider = replace(spec.model, embedding_dim=16, head="mlp")
+    list(train(replace(spec, model=wider, directory=str(tmp_path / "wider"))))
+    assert len(computed) == 1, "the head does not matter"
+    list(train(replace(spec, model=replace(spec.model, pooling="max"), directory=str(tmp_path / "max"))))
+    assert len(computed) == 2
+    views = replace(spec.training, views=3)
+    list(train(replace(spec, training=views, directory=str(tmp_path / "views"))))
+    assert len(computed) == 5
+
+
+def test_views_are_the_centre_crop_and_drawn_ones(spec: TrialSpec) -> None:
+    training = replace(spec.training, views=3)
+    view: Any = Inputs(spec.images, spec.model, training, CPU).view(spec.train_classes)
+    pixels = Inputs(spec.images, replace(spec.model, freeze=None), training, CPU)
+    network = EmbeddingModel(replace(spec.model, freeze=None, head="none", embedding_dim=None)).eval()
+    everything = pixels.view(spec.images.class_names)
+    generator = torch.Generator().manual_seed(derived_seed("view", 2))
+    rows = torch.arange(len(everything))
+    with torch.inference_mode():
+        centre = network(load(everything, rows, "none", training.frame, device=CPU))
+        drawn = torch.cat(
+            [
+                network(load(everything, part, training.augment, training.frame, device=CPU, generator=generator))
+                for part in rows.split(inputs.BATCH)
+            ]
+        )
+    table = view.table.features_VNF
+    torch.testing.assert_close(table[0], centre, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(table[2], drawn, rtol=1e-4, atol=1e-5)
+    assert not functional.cosine_similarity(table[0], table[2]).eq(1).all()
+
+
+def test_trials_with_views_differ_from_those_without(spec: TrialSpec, tmp_path: Path) -> None:
+    one = list(train(spec))
+    three = list(train(replace(spec, training=replace(spec.training, views=3), directory=str(tmp_path / "views"))))
+    assert one[0]["loss"] != three[0]["loss"]
+
+
+def test_a_stack_equals_separate_trainings(spec: TrialSpec, tmp_path: Path) -> None:
+    specs = [
+        replace(
+            spec,
+            seed=seed,
+            directory=str(tmp_path / f"stack-{seed}"),
+            training=replace(spec.training, views=2, epochs=1),
+        )
+        for seed in range(2)
+    ]
+    together = run_epochs([Training(member, CPU) for member in specs])
+    for member, record in zip(specs, together, strict=True):
+        assert not isinstance(record, Exception)
+        (alone,) = train(replace(member, directory=f"{member.directory}-alone"))
+        assert math.isclose(record["loss"], alone["loss"], rel_tol=1e-4)
+        assert record["metrics"] == pytest.approx(alone["metrics"])
+
+
+def test_the_cache_is_locked_evicted_and_computed_again(spec: TrialSpec, computed: list[int]) -> None:
+    from trainables.data.store.cache import make_room, stores_in
+    from trainables.data.store.features import INDEX
+
+    list(train(spec))
+    cache = Path(spec.images.cache)
+    tables = [store.path for store in stores_in(cache) if (store.path / "features.bin").exists()]
+    assert len(tables) == 1
+    assert (tables[0] / INDEX).is_file()
+    held = Inputs(spec.images, spec.model, spec.training, CPU)
+    make_room(cache, limit=0)
+    assert tables[0].is_dir(), "it is in use"
+    del held
+    inputs._frozen.cache_clear()
+    make_room(cache, limit=0)
+    assert not tables[0].exists()
+    list(train(replace(spec, seed=9, directory=f"{spec.directory}-9")))
+    assert len(computed) == 2
