@@ -204,15 +204,27 @@ def init(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="The file; by default NAME.yaml in the current folder."),
     ] = None,
+    backbone: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="A pretrained network to start from, such as resnet50 or timm:NAME."),
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="The file of its weights; by default those of ImageNet."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a commented search file that fits a folder of images and this machine."""
+    """Write a commented search file that fits a folder of images and this machine.
+
+    With a pretrained network the search trains a layer on its features, which are computed once.
+    """
     from dataclasses import asdict
 
     from search.config.image_facts import dataset_facts, folder_facts
     from search.config.initial_file import (
         initial_text,
         name_for,
+        pretrained,
         refuse_existing,
         sizes_for,
         this_machine,
@@ -220,12 +232,15 @@ def init(
     )
     from trainables.data.sets.glyphs import Glyphs
 
+    network = pretrained(backbone, weights)
     facts = dataset_facts(Glyphs()) if folder is None else folder_facts(folder)
     path = output or Path(f"{name_for(facts.root)}.yaml")
     refuse_existing(path)
     machine = this_machine()
-    write_initial_file(path, initial_text(facts, machine))
+    sizes = sizes_for(facts, machine, network)
+    if network is not None:
+        network.check(sizes.image_size)
+    write_initial_file(path, initial_text(facts, machine, network))
     found = "\n".join((*facts.sentences(), machine.sentence))
-    sizes = sizes_for(facts, machine)
     record = {"file": str(path), "found": asdict(facts), "machine": asdict(machine), "sizes": asdict(sizes)}
     show(record, as_json, lambda: f"{found}\nWrote {path}. Read it, then run:\n\n  holdout run {path}")

@@ -12,11 +12,13 @@ from trainables.files import write_text
 from trainables.metrics.table import KS
 from trainables.mistakes import Mistakes
 from trainables.models.backbones import BACKBONES
+from trainables.models.config import IMAGENET, ModelConfig
 from trainables.models.weights import weights_path
 from trainables.training.config import RESIZE
 
-SMALLEST_SIDE, SMALL_SIDE, LARGE_SIDE = 16, 64, 224
-"""In pixels: the minimum of the small network, its intended maximum, and the size of ImageNet's networks."""
+SMALLEST_SIDE, SMALL_SIDE, MIDDLE_SIDE, LARGE_SIDE = 16, 64, 112, 224
+"""In pixels: the minimum of the small network, its intended maximum, the size of ImageNet's networks, and half of it
+for a CPU."""
 
 BATCH, IMAGES_PER_CLASS = 120, 5
 BATCHES_AN_EPOCH = 4
@@ -48,11 +50,50 @@ def this_machine() -> Machine:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Pretrained:
+    """A pretrained network: the ``backbone``, and its ``weights``, ``imagenet`` or the path of a file."""
+
+    backbone: str
+    weights: str
+
+    def check(self, image_size: int) -> None:
+        """Build the network with these weights and embed an image.
+
+        Raises:
+            Mistakes: the network does not exist, or the weights are not its own.
+        """
+        from trainables.models.embedding import smoke_test
+
+        smoke_test(ModelConfig(backbone=self.backbone, weights=self.weights), image_size)
+
+
+def pretrained(backbone: str | None, weights: str | None) -> Pretrained | None:
+    """Return the network that a user names; ImageNet's weights if there are no others, None without a backbone.
+
+    Raises:
+        Mistakes: there are weights without a backbone.
+    """
+    if backbone is None and weights is None:
+        return None
+    if backbone is None:
+        raise Mistakes(
+            f"--weights is {weights}, and --backbone is missing: name the network that the weights belong to, such as "
+            "--backbone resnet50; `holdout backbones` lists others."
+        )
+    weights = IMAGENET if weights is None else weights
+    return Pretrained(backbone=backbone, weights=weights if weights == IMAGENET else os.path.abspath(weights))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """The numbers of a search file that depend on the images and the machine."""
+    """The numbers of a search file that depend on the images and the machine.
+
+    ``frozen`` trains only a layer behind the backbone, on cached features.
+    """
 
     backbone: str
     weights: str | None
+    frozen: bool = False
     embedding_dim: int
     image_size: int
     images_per_class: int
@@ -61,8 +102,11 @@ class Sizes:
     gpus_per_trial: float
 
 
-def sizes_for(facts: ImageFacts, machine: Machine) -> Sizes:
-    """Choose sizes that fit the images and the machine, and that the batch sampler can fill."""
+def sizes_for(facts: ImageFacts, machine: Machine, network: Pretrained | None = None) -> Sizes:
+    """Choose sizes that fit the images and the machine, and that the batch sampler can fill.
+
+    A pretrained ``network`` that the user names is frozen, so that a search takes minutes on any machine.
+    """
     images_per_class = max(2, min(IMAGES_PER_CLASS, facts.class_sizes.middle))
     most = min(BATCH // images_per_class, facts.train_classes)
     classes = max(2, min(most, facts.train_images // (BATCHES_AN_EPOCH * images_per_class)))
@@ -78,6 +122,12 @@ def sizes_for(facts: ImageFacts, machine: Machine) -> Sizes:
         epochs=min(max(math.ceil(200 / steps), 8), 30),
         gpus_per_trial=0.25 if machine.gpus else 0,  # the small network leaves room for other trials
     )
+    if network is not None:
+        side = _image_size(facts.short_side.middle, LARGE_SIDE if machine.gpus else MIDDLE_SIDE)
+        return replace(
+            sizes, backbone=network.backbone, weights=network.weights, frozen=True, embedding_dim=512, image_size=side,
+            epochs=20,
+        )  # fmt: skip
     if not machine.gpus or facts.short_side.middle <= SMALL_SIDE * RESIZE:
         return sizes
     backbone, weights = _large_backbone()
@@ -116,11 +166,15 @@ def name_for(root: str | None) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", path.name).strip("-._")[:100] or "search"
 
 
-def initial_text(facts: ImageFacts, machine: Machine) -> str:
+FROZEN = """
+  freeze: backbone      # only the layer behind it learns, on features that are computed once; null trains everything"""
+
+
+def initial_text(facts: ImageFacts, machine: Machine, network: Pretrained | None = None) -> str:
     """Return the search file for these images on this machine, with a comment on every section."""
-    sizes = sizes_for(facts, machine)
+    sizes = sizes_for(facts, machine, network)
     dataset = "name: glyphs" if facts.root is None else f"name: folder\n  root: {_quoted(facts.root)}"
-    pretrained = sizes.weights is not None
+    fine_tuned = sizes.weights is not None and not sizes.frozen
     seed = f"\n  seed: {facts.split_seed}              # the first with two images of a class in each part"
     return f"""\
 # A search for the best settings of several losses. `holdout run FILE` starts it, or resumes it if it was stopped.
@@ -142,8 +196,8 @@ split:
 # The network that turns an image into a vector of embedding_dim numbers. `holdout backbones` lists others, and where
 # their ImageNet weights are found: with them (weights: imagenet) far fewer images and epochs are enough.
 model:
-  backbone: {sizes.backbone}
-  weights: {sizes.weights or "null"}
+  backbone: {_quoted(sizes.backbone)}
+  weights: {_quoted(sizes.weights) if sizes.weights else "null"}{FROZEN * sizes.frozen}
   embedding_dim: {sizes.embedding_dim}
 
 # The training of one trial. A batch holds images_per_class images of each of batch_size / images_per_class classes.
@@ -154,8 +208,8 @@ training:
   images_per_class: {sizes.images_per_class}
   image_size: {sizes.image_size}
   augment: crop_flip
-  lr: {"1.0e-4" if pretrained else "1.0e-3"}
-  warmup_epochs: {int(pretrained)}          # epochs that train the last layer only, for a network with weights
+  lr: {"1.0e-4" if fine_tuned else "1.0e-3"}
+  warmup_epochs: {int(fine_tuned)}          # epochs that train the last layer only, for a network with weights
 
 # The losses to compare. `holdout losses` shows all of them, with their papers.
 losses: [proxy_anchor, mpa, pnp]

@@ -8,7 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torchvision
 from PIL import Image
+from support.commands import holdout_here
+from support.refusals import refused
 
 from search.config import initial_file
 from search.config.image_facts import ImageFacts, dataset_facts, folder_facts
@@ -203,3 +206,23 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "link.yaml").symlink_to(tmp_path / "nowhere")
     with pytest.raises(Mistakes, match="already exists"):
         write_initial_file(tmp_path / "link.yaml", "yours")
+
+
+def test_a_pretrained_network_is_frozen(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    torch.save(torchvision.models.resnet18().state_dict(), tmp_path / "resnet18.pth")
+    root = _draw(tmp_path / "birds", [4] * 8)
+    file, weights = tmp_path / "birds.yaml", tmp_path / "resnet18.pth"
+    holdout_here("init", root, "-o", file, "--backbone", "resnet18", "--weights", weights)
+    config = parse_config(parse_yaml(file.read_text(), "the file"))
+    assert (config.model.weights, config.model.is_frozen) == (str(weights), True)
+    assert make_plan(config, tmp_path / "runs").config.training.epochs == 20
+
+
+def test_weights_without_their_network_are_refused(tmp_path: Path) -> None:
+    torch.save(torchvision.models.resnet18().state_dict(), tmp_path / "resnet18.pth")
+    root = _draw(tmp_path / "birds", [4] * 8)
+    init = ["init", root, "-o", tmp_path / "birds.yaml", "--weights", tmp_path / "resnet18.pth"]
+    refused(tmp_path, init, "--backbone is missing")
+    refused(tmp_path, [*init, "--backbone", "densenet201"], "Give the weights of this backbone.")
+    refused(tmp_path, [*init, "--backbone", "resnet19"], "model.backbone must be one of")
