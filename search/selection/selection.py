@@ -75,7 +75,8 @@ class Selection:
 
     ``id`` distinguishes it from an equal selection of another search. ``test_metrics`` are computed in the test,
     ``family`` is the table of the test, and ``exported`` describes the exported model of a loss. ``trained_on_opened``
-    is the warning of a search that trains on images of an opened test set.
+    is the warning of a search that trains on images of an opened test set, and ``baselines`` the digest of the scores
+    of the networks without training, if the search has them.
     """
 
     id: str
@@ -92,6 +93,7 @@ class Selection:
     defaults: Mapping[str, Confirmation]
     reasons: Mapping[str, str]
     trained_on_opened: str | None = None
+    baselines: str | None = None
 
     @property
     def digest(self) -> str:
@@ -100,8 +102,9 @@ class Selection:
 
     def _content(self) -> dict[str, Any]:
         content = {**asdict(self), "family": self.family.to_json()}
-        if self.trained_on_opened is None:
-            del content["trained_on_opened"]  # so that selections of earlier versions keep their digests
+        for name in ("trained_on_opened", "baselines"):
+            if content[name] is None:
+                del content[name]  # so that selections of earlier versions keep their digests
         return content
 
     def save(self, path: Path) -> None:
