@@ -372,8 +372,8 @@ class Summary(Result):
     noise: NoiseSummary | None
     test_opened: int
     test_overlap: int | None
-    untrained: Baseline | None
-    whitened: Baseline | None
+    untrained: Baseline | None = None
+    whitened: Baseline | None = None
     losses: Mapping[str, LossSummary]
     time: TimeSummary
 
