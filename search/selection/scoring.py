@@ -207,9 +207,9 @@ Scored = tuple[dict[str, Any], dict[str, bytes]]
 def score(scoring: Scoring | BaselineScoring) -> Scored | list[Scored]:
     """Score a model, or the baselines; return the scores of each, and two files by name.
 
-    The files are the per-image results and the ranking. The ranking is a :class:`~search.selection.retrieval_file.RetrievalFile`; the scores contain the names and digests
-    of both. The files are returned because a worker may not have access to the runs folder. Embeddings are computed in
-    float32, independently of the precision of the training.
+    The files are the per-image results and the ranking, a :class:`~search.selection.retrieval_file.RetrievalFile`; the
+    scores contain the names and digests of both. They are returned because a worker may not have access to the runs
+    folder. Embeddings are computed in float32, independently of the precision of the training.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if isinstance(scoring, BaselineScoring):
