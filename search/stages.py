@@ -47,11 +47,16 @@ def trainings_of(study: str) -> str:
     return study.partition("@")[2] or Stage.SEARCH.trainings
 
 
+UNTRAINED, WHITENED = BASELINES = ("untrained", "whitened")
+"""The networks that are scored without training: the pooled features of the initial network, and these whitened."""
+
+
 class Role(StrEnum):
-    """The two configurations of a loss that are tested: the papers' default (trial 0) and the tuned one."""
+    """The role of a row: the papers' default of a loss (trial 0), its tuned configuration, or one of the baselines."""
 
     DEFAULT = "default"
     TUNED = "tuned"
+    BASELINE = "baseline"
 
 
 Rule = Literal["halving", "mean"]

@@ -107,6 +107,44 @@ class TrialSpec:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+@dataclass(frozen=True, kw_only=True)
+class UntrainedSpec:
+    """The networks that are scored without training, and the classes that validate them.
+
+    Attributes:
+        model: the network whose backbone and pooling are scored as initialised.
+        training: the settings of the trainings, for the images' size and the views of cached features.
+        images: the images of the training half.
+        divisions: training and validation classes, one pair for each fold.
+        fitted_on: the classes to whose images the whitening for the test is fitted.
+        metrics: what to score.
+        gallery_seed: if set, the half of the training images drawn with it joins the validation gallery.
+    """
+
+    model: ModelConfig
+    training: TrainingConfig
+    images: StoreSpec
+    divisions: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
+    fitted_on: tuple[str, ...]
+    metrics: tuple[str, ...]
+    gallery_seed: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidatedUntrained:
+    """The validation metrics of the initial network, without and with whitening.
+
+    ``network`` is the digest of the backbone, and ``whitening`` the content of a checkpoint: the layer to
+    ``dimensions`` dimensions behind the backbone, fitted to the classes of the test's trainings.
+    """
+
+    network: str
+    dimensions: int
+    untrained: dict[str, float]
+    whitened: dict[str, float]
+    whitening: bytes
+
+
 def derived_seed(*parts: str | int) -> int:
     """Return a seed in [0, 2³¹): the first four bytes, shifted right once, of SHA-256 of ``part/part/…``."""
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
+from typing import Any
 
 from search.config.campaign import LOSS, VALIDATION, Campaign
 from search.config.search_config import SearchConfig
 from search.report.results import ComparedCurve, LossSummary, Pair, Summary
-from search.report.rows import Result
+from search.report.rows import Result, Row
 from search.report.statistics import Tournament
 from search.report.text_table import NOTHING, TextTable, best_of
 from search.stages import Role
@@ -22,7 +23,7 @@ class Cell(Result):
     Attributes:
         coordinates: loss, label on each axis, configuration and metric.
         values: values of the trained models, from 0 to 1 except for distances; empty if nothing finished.
-        seeds: number of seeds.
+        seeds: number of seeds; 0 for a network without training.
         mean: mean of ``values``.
         std: sample deviation of ``values``.
         published: the paper's number in the same unit.
@@ -185,12 +186,26 @@ def digits(metric: str) -> int:
 def measured(campaign: Campaign, summaries: Sequence[Summary]) -> list[Cell]:
     """Return all cells, from the summaries of the campaign's searches."""
     return [
-        _cell(campaign, member.labels, loss, role, metric, summary.losses[loss])
+        cell
         for member, summary in zip(campaign.members, summaries, strict=True)
-        for loss in member.config.loss_names
-        for role in campaign.config.table.roles
-        for metric in campaign.config.table.metrics
+        for cell in (
+            *_baseline_cells(campaign, member.labels, summary),
+            *(
+                _cell(campaign, member.labels, loss, role, metric, summary.losses[loss])
+                for loss in member.config.loss_names
+                for role in campaign.config.table.roles
+                for metric in campaign.config.table.metrics
+            ),
+        )
     ]
+
+
+def _baseline_cells(campaign: Campaign, labels: Sequence[str], summary: Summary) -> Iterator[Cell]:
+    """Yield the cells of the networks without training; there are no published numbers of them."""
+    for row in summary.rows:
+        for metric in campaign.config.table.metrics if row.role is Role.BASELINE else ():
+            coordinates = _coordinates(campaign, labels, row.loss, row.role, metric)
+            yield Cell(coordinates=coordinates, published=None, **_measured(row, metric))
 
 
 def all_coordinates(campaign: Campaign) -> list[dict[str, str]]:
@@ -214,16 +229,19 @@ def _coordinates(campaign: Campaign, labels: Sequence[str], loss: str, role: Rol
 
 
 def _cell(campaign: Campaign, labels: Sequence[str], loss: str, role: Role, metric: str, entry: LossSummary) -> Cell:
-    row = entry.default if role is Role.DEFAULT else entry.tuned
-    found = row.confirmed if metric == VALIDATION else (row.test or {}).get(metric)
     return Cell(
         coordinates=_coordinates(campaign, labels, loss, role, metric),
-        values=found.values if found else (),
-        seeds=found.seeds if found else 0,
-        mean=found.mean if found else None,
-        std=found.std if found else None,
+        **_measured(entry.default if role is Role.DEFAULT else entry.tuned, metric),
         published=next(_published(campaign, " ".join((loss, *labels)), role, metric), None),
     )
+
+
+def _measured(row: Row, metric: str) -> dict[str, Any]:
+    """Return the fields of a cell that ``row`` determines."""
+    found = row.confirmed if metric == VALIDATION else (row.test or {}).get(metric)
+    if found is None:
+        return {"values": (), "seeds": 0, "mean": None, "std": None}
+    return {"values": found.values, "seeds": found.seeds, "mean": found.mean, "std": found.std}
 
 
 def _published(campaign: Campaign, key: str, role: Role, metric: str) -> Iterator[float]:
@@ -330,12 +348,13 @@ def campaign_table(
 ) -> TextTable:
     """Return ``cells`` in rows and columns, with the paper's numbers in brackets; None: the campaign file's rows."""
     rows = campaign.config.table.rows if rows is None else rows
-    columns = columns_of(campaign, [cell.coordinates for cell in cells], rows)
-    values = {key: list(dict.fromkeys(cell.coordinates[key] for cell in cells)) for key in (*rows, *columns)}
-    found = {tuple(cell.coordinates[key] for key in (*rows, *columns)): cell for cell in cells}
+    placed = [(place, cell) for cell in cells for place in _places(campaign, cell)]
+    columns = columns_of(campaign, [place for place, _ in placed], rows)
+    values = {key: list(dict.fromkeys(place[key] for place, _ in placed)) for key in (*rows, *columns)}
+    found = {tuple(place[key] for key in (*rows, *columns)): cell for place, cell in placed}
     across = list(product(*(values[key] for key in columns)))
     others = [key for key in cells[0].coordinates if key not in (*rows, *columns)]
-    fixed = {key: {cell.coordinates[key] for cell in cells} for key in others}
+    fixed = {key: {place[key] for place, _ in placed} for key in others}
     down = [
         row for row in product(*(values[key] for key in rows)) if any((*row, *column) in found for column in across)
     ]
@@ -348,6 +367,16 @@ def campaign_table(
         notes=(*((same,) if same else ()), *notes),
         best=frozenset(_best(found, down, across, len(rows)) if _has_a_best(campaign, rows) else ()),
     )
+
+
+def _places(campaign: Campaign, cell: Cell) -> list[Mapping[str, str]]:
+    """Return the coordinates at which the table shows a cell.
+
+    A network without training has no configuration; its number stands in the column of each.
+    """
+    if cell.coordinates[ROLE] != Role.BASELINE:
+        return [cell.coordinates]
+    return [{**cell.coordinates, ROLE: role.value} for role in campaign.config.table.roles]
 
 
 def _has_a_best(campaign: Campaign, rows: Sequence[str]) -> bool:

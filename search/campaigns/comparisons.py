@@ -32,14 +32,17 @@ from search.report.pairs import METHOD, Comparable, comparable_rows, pairs_of
 from search.report.results import LossSummary, Summary
 from search.report.rows import Row, RowKey, mean_of
 from search.report.statistics import LEVEL, Estimate, Tournament, holm, tournament
-from search.stages import Role
+from search.stages import BASELINES, UNTRAINED, Role
 
 Coordinates = Mapping[RowKey, Mapping[str, str]]
 """The loss and the labels of each row to compare."""
 
 # Pairs and trends on the test classes.
 
-PAIRED = f"all pairs of rows of a column; {METHOD} the pairs of one test set"
+PAIRED = (
+    "all pairs of rows of a column, and each row with the untrained network of its search if there is one; "
+    f"{METHOD} the pairs of one test set"
+)
 
 
 def comparisons(
@@ -59,10 +62,12 @@ def comparisons(
         sharing = [result for result, its in zip(results, image_sets, strict=True) if its == image_set]
         folders = [search.plan.folder for search, _ in sharing]
         rows = [row for _, summary in sharing for row in summary.rows]
-        tested, missing = comparable_rows(folders, rows, tested_metrics(campaign), coordinates)
+        baselines = baseline_rows(campaign)
+        keys = (*coordinates, *(key for key in baselines if key.loss == UNTRAINED))
+        tested, missing = comparable_rows(folders, rows, tested_metrics(campaign), keys)
         left_out += missing
         if tested:
-            pairs += differences(tested, coordinates, row_axes(campaign), columns)
+            pairs += differences(tested, {**coordinates, **baselines}, row_axes(campaign), columns)
             found += trends(tested, coordinates, numbers)
     return pairs, found, left_out
 
@@ -95,6 +100,19 @@ def rows_of_role(campaign: Campaign, role: Role) -> Coordinates:
     }
 
 
+def baseline_rows(campaign: Campaign) -> Coordinates:
+    """Return the rows of the networks without training, in searches from pretrained weights."""
+    return {
+        RowKey(search=member.config.name, loss=name, role=Role.BASELINE): {
+            LOSS: name,
+            **dict(zip(campaign.config.vary, member.labels, strict=True)),
+        }
+        for member in campaign.members
+        if member.config.model.is_pretrained
+        for name in BASELINES
+    }
+
+
 def differences(
     tested: Comparable, coordinates: Coordinates, rows: Sequence[str], columns: Sequence[str]
 ) -> list[CampaignPair]:
@@ -107,11 +125,14 @@ def differences(
 
 
 def wanted_pairs(coordinates: Coordinates, columns: Sequence[str]) -> list[tuple[RowKey, RowKey]]:
-    """Return all pairs of rows of a column."""
+    """Return all pairs of rows of a column, and of each row with the untrained network of its search."""
     by_column: dict[tuple[str, ...], list[RowKey]] = {}
-    for key, found in coordinates.items():
+    configured = {key: found for key, found in coordinates.items() if key.role is not Role.BASELINE}
+    for key, found in configured.items():
         by_column.setdefault(tuple(found[axis] for axis in columns), []).append(key)
-    return [pair for keys in by_column.values() for pair in itertools.combinations(keys, 2)]
+    pairs = [pair for keys in by_column.values() for pair in itertools.combinations(keys, 2)]
+    untrained = {key.search: key for key in coordinates if key.role is Role.BASELINE and key.loss == UNTRAINED}
+    return [*pairs, *((key, untrained[key.search]) for key in configured if key.search in untrained)]
 
 
 MIN_LABELS = 3

@@ -318,7 +318,8 @@ def _legend(shown: Sequence[Cell], metric: str, scale: float) -> str:
     roles = {cell.coordinates[ROLE] for cell in shown}
     parts = [f"{metric}{' in percent' if scale > 1 else ''}", "line: deviation over seeds"]
     if len(roles) > 1:
-        parts.append("filled: tuned, hatched: default")
+        others = "default or without training" if Role.BASELINE in roles else "default"
+        parts.append(f"filled: tuned, hatched: {others}")
     if any(cell.published is not None for cell in shown):
         parts.append("diamond: published")
     return "; ".join(parts)

@@ -12,6 +12,7 @@ from search.campaigns.cells import (
     sweeps,
 )
 from search.campaigns.comparisons import (
+    baseline_rows,
     campaign_curves,
     comparisons,
     optimism,
@@ -70,10 +71,12 @@ def fold_models(campaign: Campaign, search: OpenedSearch) -> Iterator[FoldModel]
 
 def campaign_family(campaign: Campaign) -> Family:
     """Return the rows, pairs and metrics of the table, which are frozen with the choices."""
-    pairs = wanted_pairs(paired_rows(campaign), paired_columns(campaign))
+    baselines = baseline_rows(campaign)
+    pairs = wanted_pairs({**paired_rows(campaign), **baselines}, paired_columns(campaign))
+    rows = {row for role in campaign.config.table.roles for row in rows_of_role(campaign, role)}
     return Family(
         metrics=frozenset(tested_metrics(campaign)),
-        rows=frozenset(row for role in campaign.config.table.roles for row in rows_of_role(campaign, role)),
+        rows=frozenset(rows | baselines.keys()),
         pairs=frozenset(map(frozenset, pairs)),
     )
 

@@ -33,7 +33,16 @@ from search.config.campaign import (
 )
 from search.config.search_config import differences, validate_config
 from search.report.anytime import anytime_table
-from search.report.formats import NO_DIFFERENCE, RANKS, RANKS_BESIDE, parameters, ranks_beside, verdict
+from search.report.formats import (
+    NO_DIFFERENCE,
+    RANKS,
+    RANKS_BESIDE,
+    is_against_baseline,
+    parameters,
+    ranks_beside,
+    training_sentence,
+    verdict,
+)
 from search.report.statistics import LEVEL, Tournament
 from search.report.text_table import NOTHING, TextTable
 from search.stages import Role
@@ -189,11 +198,18 @@ def _notes(campaign: Campaign, result: CampaignResult, settings: Sequence[str]) 
         yield from published.notes
     if settings:
         yield f"set: {', '.join(settings)}"
+    yield from training_told(result)
     yield from optimism_sentences(result.optimism)
     spent = result.epochs
     yield f"epochs: {spent.search:,} searching, {spent.confirm:,} confirming, {spent.final:,} for the test"
     yield from result.openings.values()
     yield from result.warnings
+
+
+def training_told(result: CampaignResult) -> Iterator[str]:
+    """Yield for each row tested against the untrained network whether training helped."""
+    for pair in filter(is_against_baseline, result.pairs):
+        yield training_sentence(pair, pair.names[0])
 
 
 def _chosen(campaign: Campaign, result: CampaignResult) -> TextTable:

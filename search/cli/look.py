@@ -77,6 +77,8 @@ def _status_table(found: list[dict[str, Any]], location: str) -> "TextTable":
     for entry in found:
         unfinished = entry["state"] not in ("tested", "unreadable")
         state = f"{entry['state']}, stopped" if unfinished and not entry["driver"] else entry["state"]
+        for baseline, value in entry["baselines"].items():
+            rows.append((entry["name"], state, baseline, *[NOTHING] * 5, f"{value:.4f}"))
         for row in entry["studies"]:
             best = NOTHING if row["best"] is None else f"{row['best']:.4f}"
             numbers = [str(row[key]) for key in ("running", "complete", "pruned", "failed", "planned")]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
@@ -65,12 +65,16 @@ def _check_label(axis: str, label: str, settings: Mapping[str, Any]) -> None:
         )
 
 
+ConfiguredRole = Literal[Role.DEFAULT, Role.TUNED]
+"""The roles of a loss's configurations."""
+
+
 class TableSection(ConfigSection):
     """The shape of the table: ``rows`` are axes or ``loss``; the other axes make the columns, the metrics last."""
 
     rows: Names
     metrics: Names = ("recall_at_1",)
-    roles: tuple[Role, ...] = Field(default=(Role.DEFAULT, Role.TUNED), min_length=1)
+    roles: tuple[ConfiguredRole, ...] = Field(default=(Role.DEFAULT, Role.TUNED), min_length=1)
 
     @field_validator("rows")
     @classmethod
@@ -113,7 +117,7 @@ class PublishedSection(Printed):
     whether the paper trained on all training classes or left some out for validation.
     """
 
-    role: Role
+    role: ConfiguredRole
     train_on: TrainOn = "all"
     metrics: Names
     cells: dict[str, tuple[float, ...]]

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import cached_property, partial
 from typing import Annotated, Any, Literal
@@ -24,7 +24,7 @@ from search.config.parts import build_dataset
 from search.config.tables import AUTO, PRUNERS, SAMPLERS, known_engine
 from search.config.validation import Validation, validate
 from search.secrets import without_a_password
-from search.stages import Rule
+from search.stages import BASELINES, Rule
 from trainables.data import Dataset
 from trainables.losses import LOSSES, LossPart, loss_part
 from trainables.mistakes import Mistakes, suggestion
@@ -145,6 +145,13 @@ def _loss(entry: Any) -> LossPart:
     return loss_part(entry)
 
 
+_TAKEN: Mapping[str, Collection[str]] = {
+    "a built-in loss": LOSSES,
+    "a section of space": NOT_LOSSES,
+    "a network without training in the results": BASELINES,
+}
+
+
 def _well_named(loss: LossPart) -> LossPart:
     """Return a user-defined loss; raise if its name cannot be used."""
     try:
@@ -154,12 +161,12 @@ def _well_named(loss: LossPart) -> LossPart:
             f"{loss.path} would be called {loss.name!r}, which cannot name a folder; give it another name, as in "
             f"{{name: mine, part: '{loss.path}'}}."
         ) from None
-    if loss.name in LOSSES or loss.name in NOT_LOSSES:
-        taken = "a built-in loss" if loss.name in LOSSES else "a section of space"
-        raise Mistakes(
-            f"{loss.path} would be called {loss.name}, which is the name of {taken}; give it another one, as in "
-            f"{{name: my_{loss.name}, part: '{loss.path}'}}."
-        )
+    for taken, names in _TAKEN.items():
+        if loss.name in names:
+            raise Mistakes(
+                f"{loss.path} would be called {loss.name}, which is the name of {taken}; give it another one, as in "
+                f"{{name: my_{loss.name}, part: '{loss.path}'}}."
+            )
     return loss
 
 

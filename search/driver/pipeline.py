@@ -16,6 +16,7 @@ from search.driver.listeners import CheckpointCleanup, GpuMemoryCheck, MlflowUpd
 from search.driver.progress import Progress
 from search.driver.progress_view import phase
 from search.driver.sealed_test import (
+    AnyScoring,
     SealedImagesCheck,
     catch_up,
     note_opened_images,
@@ -38,6 +39,7 @@ from search.driver.stages import (
 )
 from search.driver.start_up import Phases, get_ready, hold
 from search.driver.synchronise import behind, make_projection, synchronise, try_to_write, where_to_look
+from search.driver.untrained import validate_baselines, without_baselines
 from search.engines.base import Engine, make_engine
 from search.plan.plan import Plan
 from search.plan.runs import folder_if_needed
@@ -46,7 +48,7 @@ from search.plan.stored import StoredSearch
 from search.report.formats import noise_text
 from search.report.models import write_model_folders
 from search.report.summary import write_summary
-from search.selection import Family, Scoring
+from search.selection import Family, validate_untrained
 from search.stages import Stage, search_of
 from search.study import QueuedStage, RunningTrial, TrialListener, TrialQueue, left_to_chance
 from search.tracking import Projection, Tracker
@@ -160,6 +162,9 @@ def _carry_out(
     started: float,
     listeners: Sequence[TrialListener],
 ) -> list[Outcome]:
+    if missing := without_baselines(searches):
+        with phase(console, "Scoring the untrained network …"):
+            validate_baselines(missing, partial(engine.map, validate_untrained))
     _print_rungs(searches, console)
     if Stage.SEARCH in left:
         _print_chance(searches, console, concurrent)
@@ -242,7 +247,7 @@ def draw_report(write: Callable[[], Path], name: str, console: Console) -> None:
             logger.warning("The report was not drawn (%s); retry with `holdout report %s`.", type(error).__name__, name)
 
 
-def _score_on_workers(engine: Engine, tasks: Sequence[Scoring]) -> list[Any]:
+def _score_on_workers(engine: Engine, tasks: Sequence[AnyScoring]) -> list[Any]:
     from search.selection import score  # imports torch
 
     return engine.map(score, tasks)

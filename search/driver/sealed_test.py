@@ -17,10 +17,22 @@ from rich.console import Console
 
 from search.driver.progress_view import StoreProgress
 from search.driver.stages import frozen_selection
+from search.driver.untrained import baseline_scorings, test_gallery
 from search.plan.plan import Plan, best_checkpoint, training_of
 from search.plan.runs import RunFolder, stored_split
 from search.plan.search import OpenedSearch
-from search.selection import ImageSet, Ledger, Opening, Scoring, SealedTest, Selection, images_in, study_digest
+from search.selection import (
+    BaselineScoring,
+    ImageSet,
+    Ledger,
+    Opening,
+    Scoring,
+    SealedTest,
+    Selection,
+    frozen_baselines,
+    images_in,
+    study_digest,
+)
 from search.stages import Stage, short_study_name, study_name
 from trainables.data import Dataset
 from trainables.data.store.spec import StoreSpec
@@ -29,6 +41,8 @@ from trainables.mistakes import Mistakes, listed, raise_if_any
 from trainables.spec import TrialSpec
 
 logger = logging.getLogger(__name__)
+
+AnyScoring = Scoring | BaselineScoring
 
 RESUMABLE = "The trainings are kept and this opening counts once; repair the images and run the same command again."
 CHECK_S = 600
@@ -71,7 +85,7 @@ def score_test(
     *,
     opener: str,
     reason: str | None,
-    score_all: Callable[[Sequence[Scoring]], list[Any]],
+    score_all: Callable[[Sequence[AnyScoring]], list[Any]],
 ) -> None:
     """Open the test classes once for all ``searches`` and write the scores of each search to its ``test.json``.
 
@@ -81,7 +95,7 @@ def score_test(
 
     Raises:
         Mistakes: test images cannot be read, trained models are missing or are not those of the frozen choice, or a
-            study was changed after the choice.
+            study or the baselines were changed after the choice.
     """
     candidates = [_candidate(search) for search in searches]
     openings = _openings(candidates, opener, reason)
@@ -106,6 +120,7 @@ def _candidate(search: OpenedSearch) -> _Candidate:
             if not _is_frozen(selection, loss, trial)
         ]
     )
+    frozen_baselines(plan.folder.baselines, plan.folder.whitened, selection.baselines)  # raises before the opening
     return _Candidate(
         search=search,
         selection=selection,
@@ -188,7 +203,7 @@ def _openings(candidates: Sequence[_Candidate], opener: str, reason: str | None)
 
 
 def _score(
-    candidate: _Candidate, opening: Opening, console: Console, score_all: Callable[[Sequence[Scoring]], list[Any]]
+    candidate: _Candidate, opening: Opening, console: Console, score_all: Callable[[Sequence[AnyScoring]], list[Any]]
 ) -> None:
     plan = candidate.search.plan
     images = sealed(plan).images(candidate.selection, opening)
@@ -206,7 +221,7 @@ def _score_held(
     opening: Opening,
     images: StoreSpec,
     store: Path,
-    score_all: Callable[[Sequence[Scoring]], list[Any]],
+    score_all: Callable[[Sequence[AnyScoring]], list[Any]],
 ) -> None:
     plan = candidate.search.plan
     ledger = Ledger(plan.folder.openings)
@@ -215,35 +230,38 @@ def _score_held(
     opening = ledger.read(opening, found)
     if known := ledger.before(opening):
         logger.warning("%s: %s.", plan.config.name, known)
-    scored = score_all(
-        [
-            Scoring(
-                loss=loss,
-                source_trial=trial.user_attrs["source_trial"],
-                seed=trial.user_attrs["seed"],
-                fold=trial.user_attrs.get("fold"),
-                spec=spec,
-                checkpoint=checkpoint,
-                images=images,
-                metrics=candidate.selection.test_metrics,
-                # Test galleries as small as validation's; a gallery of training images has no number of classes.
-                gallery=plan.split.gallery if plan.config.metrics.gallery == "validation" else None,
-                per_image=f"{short_study_name(loss, Stage.TEST)}-{trial.number}.npz",
-            )
-            for loss, trial, spec, checkpoint in candidate.models
-        ]
-    )
+    scorings: list[AnyScoring] = [
+        Scoring(
+            loss=loss,
+            source_trial=trial.user_attrs["source_trial"],
+            seed=trial.user_attrs["seed"],
+            fold=trial.user_attrs.get("fold"),
+            spec=spec,
+            checkpoint=checkpoint,
+            images=images,
+            metrics=candidate.selection.test_metrics,
+            gallery=test_gallery(plan),
+            per_image=f"{short_study_name(loss, Stage.TEST)}-{trial.number}.npz",
+        )
+        for loss, trial, spec, checkpoint in candidate.models
+    ]
+    results = score_all([*scorings, *baseline_scorings(plan, candidate.selection, images)])
+    scored, baselines = results[: len(scorings)], [*chain.from_iterable(results[len(scorings) :])]
     from search.selection import NAME, thumbnails_of
 
     thumbnails = thumbnails_of(store, candidate.selection, scored).to_bytes()
     folder = plan.folder.path / "test" / opening.id
-    for name, content in [*chain.from_iterable(files.items() for _, files in scored), (NAME, thumbnails)]:
+    for name, content in [
+        *chain.from_iterable(files.items() for _, files in (*scored, *baselines)),
+        (NAME, thumbnails),
+    ]:
         write_whole(folder / name, methodcaller("write", content))
     record = {
         **opening.entry,
         "finished": time.time(),
         "overlap": overlap,
         "scores": [scores for scores, _ in scored],
+        **({"baselines": [scores for scores, _ in baselines]} if baselines else {}),
         "thumbnails_sha256": hashlib.sha256(thumbnails).hexdigest(),
     }
     record["digest"] = scores_digest(record)

@@ -13,6 +13,7 @@ from search.report.rows import Row
 from search.report.summary import Summary, write_summary
 from search.selection import (
     EXPORTED,
+    Baselines,
     Confirmation,
     Family,
     Selection,
@@ -23,7 +24,7 @@ from search.selection import (
     rule_in_words,
     study_digest,
 )
-from search.stages import Role, Stage, study_name
+from search.stages import BASELINES, Role, Stage, study_name
 from search.study import Budget, LossStudy, QueuedStage, QueuedStudy, to_audit
 from spaces.space import Value
 from trainables.metrics.table import all_metrics, metric_name
@@ -215,6 +216,7 @@ def selection_of(search: OpenedSearch, family: Family | None = None) -> Selectio
             f"No trial of {', '.join(plan.config.loss_names)} could be confirmed; `holdout status {plan.config.name}` "
             "counts the failed trials and MLflow shows their errors."
         )
+    baselines = Baselines.load(plan.folder.baselines)
     test_metrics = plan.config.test_metrics
     names = all_metrics() if isinstance(test_metrics, str) else test_metrics
     return Selection(
@@ -222,7 +224,7 @@ def selection_of(search: OpenedSearch, family: Family | None = None) -> Selectio
         search=plan.config.name,
         objective=plan.config.objective,
         test_metrics=tuple(names),
-        family=family or _own_family(search, tuple(map(metric_name, names)), chosen),
+        family=family or _own_family(search, tuple(map(metric_name, names)), chosen, baselines is not None),
         split_digest=plan.split.digest,
         test_digest=plan.split.test_digest,
         studies=_study_digests(search),
@@ -232,6 +234,7 @@ def selection_of(search: OpenedSearch, family: Family | None = None) -> Selectio
         defaults=defaults,
         reasons=reasons,
         trained_on_opened=plan.folder.trained_on_opened_told(),
+        baselines=baselines.digest if baselines else None,
     )
 
 
@@ -246,11 +249,17 @@ def _study_digests(search: OpenedSearch) -> dict[str, str]:
     }
 
 
-def _own_family(search: OpenedSearch, computed: Sequence[str], chosen: Mapping[str, Confirmation]) -> Family:
+def _own_family(
+    search: OpenedSearch, computed: Sequence[str], chosen: Mapping[str, Confirmation], has_baselines: bool
+) -> Family:
+    baselines = BASELINES if has_baselines else ()
     rows = [
-        Row(search=search.name, loss=loss, role=role, number=number)
-        for loss, entry in chosen.items()
-        for role, number in ((Role.DEFAULT, 0), (Role.TUNED, entry.number))
+        *(Row(search=search.name, loss=name, role=Role.BASELINE, number=None) for name in baselines),
+        *(
+            Row(search=search.name, loss=loss, role=role, number=number)
+            for loss, entry in chosen.items()
+            for role, number in ((Role.DEFAULT, 0), (Role.TUNED, entry.number))
+        ),
     ]
     return family_of(rows, shown_metrics(search.config.objective, computed))
 

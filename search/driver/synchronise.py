@@ -12,15 +12,22 @@ from search.config.search_config import settled_entries
 from search.driver.stages import Outcome
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of
-from search.report.comparison_tables import as_csv, text_tables
-from search.report.formats import NO_DIFFERENCE, interval, parameters, verdict
+from search.report.comparison_tables import as_csv, baselines_told, text_tables
+from search.report.formats import (
+    NO_DIFFERENCE,
+    interval,
+    is_against_baseline,
+    parameters,
+    training_sentence,
+    verdict,
+)
 from search.report.models import champion
 from search.report.results import Comparison, LossSummary, Pair
 from search.report.rows import COLUMNS, Column, Output, Row, SeedStatistics, mean_of
-from search.report.text_table import TextTable, as_markdown, rows_as_markdown
+from search.report.text_table import NOTHING, TextTable, as_markdown, rows_as_markdown
 from search.secrets import expand, without_password
 from search.selection import Selection
-from search.stages import Stage
+from search.stages import Role, Stage
 from search.tracking import (
     LOSS,
     SEARCH,
@@ -97,6 +104,8 @@ def synchronise(outcome: Outcome, projection: Projection) -> int:
         if of_loss:
             projection.sum_up_loss(loss, loss_run(comparison, loss), *_span(of_loss))
         everything += of_loss
+    for name in outcome.summary.baselines if everything else ():
+        projection.sum_up_baseline(name, baseline_run(comparison, name), *_span(everything))
     if everything:
         run = search_run(comparison, search.plan.folder, _description(search.plan))
         projection.sum_up_search(run, *_span(everything))
@@ -230,7 +239,10 @@ def search_run(comparison: Comparison, folder: RunFolder, description: str) -> S
 
 
 def _losses(comparison: Comparison) -> TextTable:
-    """Return the objective of each loss, and of its default in the last column: narrow enough for a description."""
+    """Return the objective of the baselines, of each loss, and of its default in the last column.
+
+    It is narrow enough for a description.
+    """
     (summary,) = comparison.searches
     objective = comparison.objective
     headers = [column.header.format(gallery=comparison.split.gallery) for column in SHOWN]
@@ -241,9 +253,16 @@ def _losses(comparison: Comparison) -> TextTable:
     return TextTable(
         title="",
         header=(objective, *headers, f"{headers[-1]} of default"),
-        rows=tuple(
-            (loss, *(mean(column, entry.tuned) for column in SHOWN), mean(SHOWN[-1], entry.default))
-            for loss, entry in summary.losses.items()
+        rows=(
+            *(
+                (row.loss, *(mean(column, row) for column in SHOWN), NOTHING)
+                for row in comparison.rows
+                if row.role is Role.BASELINE
+            ),
+            *(
+                (loss, *(mean(column, entry.tuned) for column in SHOWN), mean(SHOWN[-1], entry.default))
+                for loss, entry in summary.losses.items()
+            ),
         ),
         labels=1,
     )
@@ -261,11 +280,26 @@ def loss_run(comparison: Comparison, loss: str) -> SummaryRun:
         for pair in comparison.pairs
         if loss in (pair.first.loss, pair.second.loss)
     }
+    training = [
+        f"{training_sentence(pair, loss)}."
+        for pair in filter(is_against_baseline, comparison.pairs)
+        if pair.first.loss == loss
+    ]
     return SummaryRun(
-        description="\n\n".join(_sentences(entry)),
+        description="\n\n".join((*_sentences(entry), *training)),
         tags={"holdout.openings": comparison.openings, **pairs},
         metrics=_metrics(comparison, entry),
         params=_chosen_params(entry),
+    )
+
+
+def baseline_run(comparison: Comparison, name: str) -> SummaryRun:
+    """Return the run of a network without training, from the ``comparison`` of its search alone."""
+    (row,) = [row for row in comparison.rows if row.role is Role.BASELINE and row.loss == name]
+    return SummaryRun(
+        description="\n\n".join(f"{sentence}." for sentence in baselines_told(comparison)),
+        tags={"holdout.openings": comparison.openings},
+        metrics=_row_metrics(comparison, row),
     )
 
 
@@ -283,16 +317,24 @@ def _pair_tag(pair: Pair) -> str:
 def _metrics(comparison: Comparison, entry: LossSummary) -> dict[str, float]:
     """Return the metrics by stage; MLflow groups its charts by the part before the slash."""
     objective = comparison.objective
+    defaults: dict[str, float | None] = {}
+    for column in SHOWN:
+        name = column.key if column.metrics == "none" else f"{column.key}_{objective}"
+        defaults[f"default/{name}"] = mean_of(column.entry(entry.default, objective))
+    known = {name: value for name, value in defaults.items() if value is not None}
+    return _row_metrics(comparison, entry.tuned) | known | {f"trials/{state}": count for state, count in entry.trials}
+
+
+def _row_metrics(comparison: Comparison, row: Row) -> dict[str, float]:
+    """Return the metrics of a row by stage."""
+    objective = comparison.objective
     found: dict[str, float | None] = {}
     for column in SHOWN:
         for metric in column.metric_names(objective, comparison.test_metrics):
-            value = column.entry(entry.tuned, metric)
+            value = column.entry(row, metric)
             found[f"{column.key}/{metric}".rstrip("/")] = mean_of(value)
             if metric == objective and isinstance(value, SeedStatistics):
                 found[f"{column.key}/{metric}_std"] = value.std
-        name = column.key if column.metrics == "none" else f"{column.key}_{objective}"
-        found[f"default/{name}"] = mean_of(column.entry(entry.default, objective))
-    found |= {f"trials/{state}": count for state, count in entry.trials}
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -75,6 +75,16 @@ class RunFolder:
         return self.path / "selection.json"
 
     @property
+    def baselines(self) -> Path:
+        """The scores of the networks without training; missing if nothing was pretrained."""
+        return self.path / "baselines.json"
+
+    @property
+    def whitened(self) -> Path:
+        """The whitening of the initial network's features, as a checkpoint of the layers behind its backbone."""
+        return self.path / "whitened.safetensors"
+
+    @property
     def test(self) -> Path:
         """The test results."""
         return self.path / "test.json"

@@ -4,7 +4,7 @@ import csv
 import io
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from search.study import Pruner, Tally, read_storage, stored_attributes, stored_
 from search.trials import record_keys
 from search.trust import ADDRESSES, CHECKPOINTS, STORAGE, addresses_in, check_address
 from spaces.space import Value
-from trainables.files import reading
+from trainables.files import read_json, reading
+from trainables.metrics.table import metric_name
 from trainables.mistakes import Mistakes, printable, suggestion
 
 
@@ -232,13 +233,17 @@ class StudyStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchStatus:
-    """A search's studies; ``driver`` describes the process that runs it, ``problem`` says what cannot be read."""
+    """A search's studies; ``driver`` describes the process that runs it, ``problem`` says what cannot be read.
+
+    ``baselines`` are the objectives of the networks without training on the validation classes.
+    """
 
     name: str
     state: str
     driver: str | None
     studies: tuple[StudyStatus, ...]
     problem: str | None = None
+    baselines: Mapping[str, float] = field(default_factory=dict)
 
 
 def status_of(search: StoredSearch) -> SearchStatus:
@@ -253,6 +258,7 @@ def status_of(search: StoredSearch) -> SearchStatus:
             for loss in search.losses
             if (tally := search.tally(loss, stage)).trials
         )
+        baselines = _baselines(search)
     except Mistakes as error:
         problem = without_password(error.sentences[0])
         return SearchStatus(name=search.name, state="unreadable", driver=None, studies=(), problem=problem)
@@ -260,7 +266,21 @@ def status_of(search: StoredSearch) -> SearchStatus:
         reason = without_password(f"{type(error).__name__}: {error}".splitlines()[0])
         problem = f"this version of Holdout cannot read it ({reason})"
         return SearchStatus(name=search.name, state="unreadable", driver=None, studies=(), problem=problem)
-    return SearchStatus(name=search.name, state=_state(search, studies), driver=search.folder.driver(), studies=studies)
+    return SearchStatus(
+        name=search.name,
+        state=_state(search, studies),
+        driver=search.folder.driver(),
+        studies=studies,
+        baselines=baselines,
+    )
+
+
+def _baselines(search: StoredSearch) -> dict[str, float]:
+    if not search.folder.baselines.exists():
+        return {}
+    with reading(search.folder.baselines):
+        objective, stored = search.config["search"]["objective"], read_json(search.folder.baselines)
+        return {name: float(values[metric_name(objective)]) for name, values in stored["validation"].items()}
 
 
 def _study_status(search: StoredSearch, loss: str, stage: Stage, tally: Tally) -> StudyStatus:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from search.plan.runs import RunFolder, stored_split
 from search.report.anytime import compared_curves
-from search.report.pairs import comparable_rows, default_and_tuned, pairs_of
+from search.report.pairs import comparable_rows, pairs_of, tested_pairs
 from search.report.results import Comparison, SearchCurve, Summary, scored_openings
 from search.report.rows import Row, RowKey
 from search.selection import Family, Ledger, Opening, Selection
@@ -28,7 +28,7 @@ def compare(folders: Sequence[RunFolder], summaries: Sequence[Summary]) -> Compa
     objective = summaries[0].objective
     computed = {name for row in rows for name in row.test or {}}
     metrics = shown_metrics(objective, computed)
-    wanted = list(default_and_tuned(rows))
+    wanted = list(tested_pairs(rows))
     tested, left_out = comparable_rows(folders, rows, metrics, itertools.chain.from_iterable(wanted))
     return Comparison(
         objective=objective,
@@ -155,7 +155,7 @@ def family_of(rows: Sequence[Row], metrics: Sequence[str]) -> Family:
     return Family(
         metrics=frozenset(metrics),
         rows=frozenset(row.key for row in rows),
-        pairs=frozenset(map(frozenset, default_and_tuned(rows))),
+        pairs=frozenset(map(frozenset, tested_pairs(rows))),
     )
 
 

@@ -14,13 +14,14 @@ from search.report.formats import (
     pair_name,
     parameters,
     shown_rows,
+    training_sentences,
     verdict,
 )
 from search.report.pairs import METHOD
 from search.report.results import Comparison, LossSummary, Pair
 from search.report.rows import COLUMNS, Column, Entry, Output, Row, SeedStatistics, mean_of
 from search.report.text_table import TextTable, best_of
-from search.stages import Role
+from search.stages import UNTRAINED, WHITENED, Role
 
 # The columns of the result table that an output shows.
 
@@ -161,7 +162,9 @@ def _losses(comparison: Comparison) -> TextTable:
 
 
 def _title(comparison: Comparison) -> str:
-    return f"{', '.join(summary.name for summary in comparison.searches)}: losses, default and tuned"
+    baselines = any(summary.baselines for summary in comparison.searches)
+    names = ", ".join(summary.name for summary in comparison.searches)
+    return f"{names}: {'networks without training, and ' * baselines}losses, default and tuned"
 
 
 def _notes(comparison: Comparison) -> Iterator[str]:
@@ -175,6 +178,8 @@ def _notes(comparison: Comparison) -> Iterator[str]:
                 losses_with.setdefault(sentence, []).append(name)
     for sentence, names in losses_with.items():
         yield f"{', '.join(names)}: {sentence}"
+    yield from training_sentences(comparison)
+    yield from baselines_told(comparison)
     for summary in comparison.searches:
         if summary.noise:
             yield noise_text(summary.noise, comparison.objective)
@@ -190,6 +195,16 @@ def _notes(comparison: Comparison) -> Iterator[str]:
         f"(Student's t{' over the seeds, each the mean of its folds' if split.folds else ''}, on the logit scale for "
         "metrics between 0 and 1)"
     )
+
+
+def baselines_told(comparison: Comparison) -> Iterator[str]:
+    """Yield what the rows without training are, if there are any."""
+    if any(summary.baselines for summary in comparison.searches):
+        yield (
+            f"{UNTRAINED}: the pooled features of the initial weights, without a head; {WHITENED}: the same after a "
+            "principal component analysis with whitening to the size of the embeddings, fitted to the training "
+            "classes; neither has seeds, and both are validated on the search's own split"
+        )
 
 
 def sentences_of(entry: LossSummary) -> list[str]:
@@ -319,6 +334,7 @@ def _headline_notes(comparison: Comparison) -> TextTable:
     notes = [f"mean ± sample deviation over seeds{folds}; confirmed: on the validation classes, with fresh seeds"]
     if any(row.test_small for row in comparison.rows):
         notes[0] += f"; test, {split.gallery} classes: on {split.gallery}-class galleries like validation"
+    notes += [*training_sentences(comparison), *baselines_told(comparison)]
     notes += [split_sentence(comparison), *([split.luck] if split.luck else []), *comparison.warnings]
     for summary in comparison.searches:
         for loss, entry in summary.losses.items():

@@ -244,9 +244,13 @@ def noise_summary(plan: Plan, trials: Sequence[FrozenTrial]) -> NoiseSummary | N
 
 
 def _detectable(std: float | None, plan: Plan) -> Detectable:
-    """Return the detectable difference for this search's table: each loss against its default and the tuned losses."""
+    """Return the detectable difference for this search's table.
+
+    Its pairs are each tuned loss against its default, the other tuned losses and, where there is one, the untrained
+    network.
+    """
     losses, seeds = len(plan.config.loss_names), plan.config.final.seeds
-    pairs = losses + losses * (losses - 1) // 2
+    pairs = losses * (1 + plan.config.model.is_pretrained) + losses * (losses - 1) // 2
     difference = None
     if std is not None:
         difference = minimum_detectable_difference(std, seeds=seeds, rows=2 * losses, pairs=pairs)

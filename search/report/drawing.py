@@ -283,14 +283,16 @@ def rounded(value: float) -> float:
 
 
 def row_label(comparison: Comparison, row: Row) -> str:
-    """Return the row's loss and role, such as "mpa, tuned"."""
-    role = "default" if row.role is Role.DEFAULT else "tuned"
-    return f"{loss_label(comparison, row.search, row.loss)}, {role}"
+    """Return the row's loss and role, such as "mpa, tuned", or the name of a baseline."""
+    label = loss_label(comparison, row.search, row.loss)
+    return label if row.role is Role.BASELINE else f"{label}, {row.role}"
 
 
 def loss_styles(comparison: Comparison) -> tuple[dict[str, str], dict[str, str]]:
     """Return the colours and the marks of all losses by label, the same in every figure of the comparison."""
-    labels = [loss_label(comparison, row.search, row.loss) for row in comparison.rows]
+    # baselines last, so that a loss has its colour with and without them
+    rows = sorted(comparison.rows, key=lambda row: row.role is Role.BASELINE)
+    labels = [loss_label(comparison, row.search, row.loss) for row in rows]
     return colours_of(labels), marks_of(labels)
 
 

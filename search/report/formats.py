@@ -1,6 +1,6 @@
 """Numbers, verdicts, and names of rows and pairs as text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from search.report.results import Comparison, NoiseSummary, Pair
 from search.report.rows import Row
@@ -49,7 +49,7 @@ def loss_label(comparison: Comparison, search: str | None, loss: str) -> str:
 
 
 def shown_rows(comparison: Comparison) -> list[Row]:
-    """Return the default and the tuned row of each loss; only the tuned one if both are the same configuration."""
+    """Return the baselines, and the default and the tuned row of each loss; only the latter if both are the same."""
     same = {(row.search, row.loss) for row in comparison.rows if row.role is Role.TUNED and row.number == 0}
     return [row for row in comparison.rows if row.role is Role.TUNED or (row.search, row.loss) not in same]
 
@@ -59,6 +59,30 @@ def pair_name(comparison: Comparison, pair: Pair) -> str:
     first, second = pair.first, pair.second
     other = "its default" if second.role is Role.DEFAULT else loss_label(comparison, second.search, second.loss)
     return f"{loss_label(comparison, first.search, first.loss)} − {other}"
+
+
+def is_against_baseline(pair: Pair) -> bool:
+    """Return True if the second row of a pair is a network without training."""
+    return pair.second.role is Role.BASELINE
+
+
+def training_sentences(comparison: Comparison) -> Iterator[str]:
+    """Yield for each tuned loss the sentence on whether training helped; none without an untrained network's test."""
+    for pair in filter(is_against_baseline, comparison.pairs):
+        yield training_sentence(pair, loss_label(comparison, pair.first.search, pair.first.loss))
+
+
+def training_sentence(pair: Pair, label: str) -> str:
+    """Return whether training helped the loss called ``label``, from its pair with the untrained network."""
+    p = f"p = {pair.p_holm:.4f}" if pair.p_holm >= SMALLEST_P else f"p < {SMALLEST_P}"
+    change = f"{pair.metric} {pair.difference:+.4f}"
+    if not pair.differ:
+        return f"{label}: {NO_DIFFERENCE} from the untrained network ({change}, {p})"
+    verb, word = ("helped", "over") if pair.difference > 0 else ("hurt", "against")
+    return f"{label}: training {verb}, {change} {word} the untrained network ({p})"
+
+
+SMALLEST_P = 0.0001
 
 
 def verdict(pair: Pair) -> str:

@@ -1,6 +1,6 @@
 """The chosen models as folders, with their model cards."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,8 @@ from search import __version__
 from search.plan.plan import best_checkpoint
 from search.plan.stored import StoredSearch
 from search.report.comparison import compare
-from search.report.formats import interval, parameters
+from search.report.comparison_tables import baselines_told
+from search.report.formats import interval, is_against_baseline, parameters, training_sentence
 from search.report.results import Comparison, LossSummary, Pair, ScoredModel, scored_openings, stored_summary
 from search.report.rows import Row, RowKey, SeedStatistics, mean_of
 from search.report.text_table import NOTHING, TextTable, rows_as_markdown
@@ -64,6 +65,7 @@ def model_card(
         weights=_weights(spec),
         trials=_trials(entry),
         confirmed=_confirmed(comparison, entry),
+        training=[f"{sentence}." for sentence in (*_training(comparison, loss), *baselines_told(comparison))],
         scores=rows_as_markdown(_scores(comparison, entry, scored)) if scored and entry.test else "",
     )
 
@@ -121,16 +123,30 @@ def _confirmed(comparison: Comparison, entry: LossSummary) -> str:
 
 
 def _scores(comparison: Comparison, entry: LossSummary, scored: ScoredModel) -> TextTable:
-    default = entry.default.test or {}
+    others = {"papers' default, mean": entry.default.test or {}}
+    for name, baseline in comparison.searches[0].baselines.items():
+        others[name] = baseline.test or {}
     return TextTable(
         title="",
-        header=("metric", "mean over seeds", "95 % interval", "this model", "papers' default, mean"),
+        header=("metric", "mean over seeds", "95 % interval", "this model", *others),
         rows=tuple(
-            (name, *_cells(entry.test or {}, name), f"{scored.metrics[name]:.4f}", _cells(default, name)[0])
+            (
+                name,
+                *_cells(entry.test or {}, name),
+                f"{scored.metrics[name]:.4f}",
+                *(_cells(test, name)[0] for test in others.values()),
+            )
             for name in comparison.test_metrics
         ),
         labels=1,
     )
+
+
+def _training(comparison: Comparison, loss: str) -> Iterator[str]:
+    """Yield the sentence on whether training with ``loss`` helped; none without an untrained network's test."""
+    for pair in filter(is_against_baseline, comparison.pairs):
+        if pair.first.loss == loss:
+            yield training_sentence(pair, loss)
 
 
 def _cells(test: Mapping[str, SeedStatistics], name: str) -> tuple[str, str]:

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search.plan.runs import RunFolder
-from search.report.results import Pair, ScoredModel, scored_openings
+from search.report.results import Pair, ScoredBaseline, ScoredModel, ScoredOpening, scored_openings
 from search.report.rows import Row, RowKey
 from search.report.statistics import LEVEL, MIN_CLASSES, ScoredRows, holm
-from search.stages import Role
+from search.stages import UNTRAINED, Role
 from trainables.arrays import array_names, read_arrays
 from trainables.files import reading
 
@@ -22,15 +22,15 @@ from trainables.files import reading
 
 @dataclass(frozen=True, kw_only=True)
 class ClassScores:
-    """The scores of one training, summed and counted by class.
+    """The scores of one training, or of a baseline (without trial and seed), summed and counted by class.
 
     ``images`` is the digest of the images' names and classes. With folds, the sums are the mean over the models of a
     seed's folds: they share the seed and the test classes, so they are one draw.
     """
 
     loss: str
-    source_trial: int
-    seed: int
+    source_trial: int | None
+    seed: int | None
     sums_C: NDArray[np.float64]
     counts_C: NDArray[np.int64]
     images: str
@@ -44,15 +44,28 @@ def class_scores(folder: RunFolder, metric: str) -> list[ClassScores]:
     Raises:
         FileNotFoundError: the per-image results are missing.
     """
-    models: dict[tuple[str, int, int], list[ClassScores]] = {}
+    models: dict[tuple[str, int | None, int | None], list[ClassScores]] = {}
     for model, path in _models(folder):
-        entry = _class_scores(model, path, metric)
+        entry = _class_scores(model.loss, model.source_trial, model.seed, path, metric)
         models.setdefault((entry.loss, entry.source_trial, entry.seed), []).append(entry)
     folds = max(map(len, models.values()), default=0)
     return [
         replace(of_seed[0], sums_C=np.mean([entry.sums_C for entry in of_seed], axis=0))
         for of_seed in models.values()
         if len(of_seed) == folds
+    ]
+
+
+def baseline_scores(folder: RunFolder, metric: str) -> list[ClassScores]:
+    """Return the scores of the networks without training; none while sealed, or if nothing was pretrained.
+
+    Raises:
+        FileNotFoundError: the per-image results are missing.
+    """
+    return [
+        _class_scores(entry.name, None, None, _path(folder, opening, entry), metric)
+        for opening in scored_openings(folder.test)[:1]
+        for entry in opening.baselines
     ]
 
 
@@ -69,13 +82,17 @@ def per_image_metrics(folders: Iterable[RunFolder]) -> set[str]:
 def _models(folder: RunFolder) -> list[tuple[ScoredModel, Path]]:
     """Return the models of the first opening, each with the file of its per-image results."""
     return [
-        (model, folder.path / "test" / opening.id / model.per_image)
+        (model, _path(folder, opening, model))
         for opening in scored_openings(folder.test)[:1]
         for model in opening.scores
     ]
 
 
-def _class_scores(model: ScoredModel, path: Path, metric: str) -> ClassScores:
+def _path(folder: RunFolder, opening: ScoredOpening, model: ScoredModel | ScoredBaseline) -> Path:
+    return folder.path / "test" / opening.id / model.per_image
+
+
+def _class_scores(loss: str, source_trial: int | None, seed: int | None, path: Path, metric: str) -> ClassScores:
     with reading(path):
         labels_N, keys_N, scores_N = read_arrays(path, "labels", "keys", metric).values()
         of_N = ~np.isnan(scores_N)  # a metric on a part of the test classes only scores their images
@@ -84,9 +101,9 @@ def _class_scores(model: ScoredModel, path: Path, metric: str) -> ClassScores:
         labels_N, keys_N, scores_N = labels_N[of_N], keys_N[of_N], scores_N[of_N]
         classes_N = np.unique(labels_N, return_inverse=True)[1]
         return ClassScores(
-            loss=model.loss,
-            source_trial=model.source_trial,
-            seed=model.seed,
+            loss=loss,
+            source_trial=source_trial,
+            seed=seed,
             sums_C=np.bincount(classes_N, weights=scores_N).astype(np.float64),
             counts_C=np.bincount(classes_N),
             images=hashlib.sha256(labels_N.tobytes() + "\n".join(keys_N.tolist()).encode()).hexdigest(),
@@ -98,7 +115,7 @@ def _class_scores(model: ScoredModel, path: Path, metric: str) -> ClassScores:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparable:
-    """Rows that were tested by ``metric`` on the same images, and their numbers of ``seeds``."""
+    """Rows that were tested by ``metric`` on the same images, and their numbers of ``seeds`` (0 for a baseline)."""
 
     metric: str
     rows: ScoredRows[RowKey]
@@ -126,7 +143,11 @@ def comparable_rows(
         if metric is None:
             lacking = f"no per-image scores of {' or '.join(metrics)}"
             return None, [f"no pairs: {lacking if metrics else 'the table has no test metric'}"]
-        scores = [(folder.name, entry) for folder in opened for entry in class_scores(folder, metric)]
+        scores = [
+            (folder.name, entry)
+            for folder in opened
+            for entry in (*class_scores(folder, metric), *baseline_scores(folder, metric))
+        ]
     except FileNotFoundError as error:
         return None, [f"no pairs: the per-image results {error.filename} are missing"]
     by_row = {
@@ -154,15 +175,17 @@ def _on_the_same_images(
     for key, models in by_row.items():
         if any(model.images != some.images for model in models):
             left_out.append(f"{' '.join(key)} was not tested on the same images as {' '.join(some_key)}")
-        elif len(models) == 1:
+        elif len(models) == 1 and key.role is not Role.BASELINE:
             left_out.append(f"{' '.join(key)} has only one seed (final.seeds), so its noise is unknown")
         else:
             kept[key] = models
-    if not kept:
+    trained = {key: models for key, models in kept.items() if key.role is not Role.BASELINE}
+    if not trained:
         return None, left_out
-    sums = {key: np.stack([model.sums_C for model in models]) for key, models in kept.items()}
-    seeds = {key: len(models) for key, models in kept.items()}
-    return Comparable(metric=metric, rows=ScoredRows(sums, some.counts_C), seeds=seeds), left_out
+    sums = {key: np.stack([model.sums_C for model in models]) for key, models in trained.items()}
+    fixed = {key: models[0].sums_C for key, models in kept.items() if key not in trained}
+    seeds = {key: len(trained.get(key, ())) for key in kept}
+    return Comparable(metric=metric, rows=ScoredRows(sums, some.counts_C, fixed), seeds=seeds), left_out
 
 
 # The differences of pairs.
@@ -183,7 +206,7 @@ def pairs_of(tested: Comparable, wanted: Sequence[tuple[RowKey, RowKey]]) -> lis
             first=first,
             second=second,
             metric=tested.metric,
-            seeds=min(tested.seeds[first], tested.seeds[second]),
+            seeds=min(filter(None, (tested.seeds[first], tested.seeds[second]))),
             difference=estimate.value,
             ci95=estimate.ci95,
             p=estimate.p,
@@ -194,10 +217,14 @@ def pairs_of(tested: Comparable, wanted: Sequence[tuple[RowKey, RowKey]]) -> lis
     ]
 
 
-def default_and_tuned(rows: Sequence[Row]) -> Iterator[tuple[RowKey, RowKey]]:
-    """Yield each loss tuned against its default, and the tuned losses against each other."""
+def tested_pairs(rows: Sequence[Row]) -> Iterator[tuple[RowKey, RowKey]]:
+    """Yield each tuned loss against its default, the untrained network, and the other tuned losses."""
     tuned = [row for row in rows if row.role is Role.TUNED]
+    untrained = {row.search: row.key for row in rows if row.role is Role.BASELINE and row.loss == UNTRAINED}
     for row in tuned:
         if row.number != 0:
             yield row.key, row.key._replace(role=Role.DEFAULT)
+    for row in tuned:
+        if row.search in untrained:
+            yield row.key, untrained[row.search]
     yield from itertools.combinations((row.key for row in tuned), 2)

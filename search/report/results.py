@@ -9,9 +9,10 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, Valid
 
 from search.plan.runs import RunFolder, refuse_renamed
 from search.report.rows import Result, Row, RowKey, SeedStatistics
-from search.stages import Role
+from search.stages import UNTRAINED, WHITENED, Role
 from spaces.space import Value
 from trainables.files import reading
+from trainables.metrics.table import metric_name
 from trainables.mistakes import Mistakes
 
 # Parts of a summary.
@@ -310,6 +311,20 @@ class SplitSummary(Result):
         )
 
 
+class Baseline(Result):
+    """A network without training.
+
+    Attributes:
+        validation: each metric on the validation classes; with folds, the mean over folds.
+        test: each metric on the test classes; None while they are sealed.
+        test_small: objective on test galleries with as many classes as a validation gallery.
+    """
+
+    validation: Mapping[str, float]
+    test: Mapping[str, SeedStatistics] | None = None
+    test_small: SeedStatistics | None = None
+
+
 class TimeSummary(Result):
     """Durations in seconds.
 
@@ -330,7 +345,7 @@ class TimeSummary(Result):
 
 # The summary of a search: ``summary.json``.
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """Changes whenever the keys of the file or their meaning change."""
 
 
@@ -344,25 +359,51 @@ class Summary(Result):
         noise: result of the noise stage; None before it.
         test_opened: number of times the test classes were opened for this search.
         test_overlap: number of test images that are training or validation images, too; None before the test.
+        untrained: result of the initial network's pooled features; None if nothing was pretrained.
+        whitened: result of these features after whitening; None if nothing was pretrained.
         losses: results by loss.
         time: durations.
     """
 
-    format: Literal[3] = FORMAT
+    format: Literal[4] = FORMAT
     name: str
     split: SplitSummary
     objective: str
     noise: NoiseSummary | None
     test_opened: int
     test_overlap: int | None
+    untrained: Baseline | None = None
+    whitened: Baseline | None = None
     losses: Mapping[str, LossSummary]
     time: TimeSummary
 
     @property
     def rows(self) -> Iterator[Row]:
-        """The default and the tuned row of each loss."""
+        """The rows of the baselines, if there are any, then the default and the tuned row of each loss."""
+        for name, baseline in self.baselines.items():
+            yield self._baseline_row(name, baseline)
         for entry in self.losses.values():
             yield from (entry.default, entry.tuned)
+
+    @property
+    def baselines(self) -> Mapping[str, Baseline]:
+        """The networks without training by name."""
+        found = {UNTRAINED: self.untrained, WHITENED: self.whitened}
+        return {name: baseline for name, baseline in found.items() if baseline}
+
+    def _baseline_row(self, name: str, baseline: Baseline) -> Row:
+        value = baseline.validation[metric_name(self.objective)]
+        is_chosen = any(entry.chosen for entry in self.losses.values())
+        return Row(
+            search=self.name,
+            loss=name,
+            role=Role.BASELINE,
+            number=None,
+            search_value=value,
+            confirmed=SeedStatistics.fixed(value) if is_chosen else None,
+            test=baseline.test,
+            test_small=baseline.test_small,
+        )
 
     @classmethod
     def load(cls, path: Path) -> "Summary":
@@ -421,7 +462,7 @@ class Pair(Result):
         first: name of a row.
         second: name of another row.
         metric: the metric; ``difference`` and ``ci95`` are in its unit.
-        seeds: smaller number of seeds of the two rows.
+        seeds: smaller number of seeds of the two rows; a baseline has none.
         difference: difference of the means.
         ci95: its 95 % interval.
         p: two-sided p-value, against other test classes and other seeds.
@@ -483,7 +524,7 @@ class Comparison(Result):
         openings: a sentence on the openings of the test classes.
         warnings: sentences on training with images of an opened test set, and on choices after the opening.
         test_metrics: the metrics of the test that are shown; none while the test is sealed.
-        rows: the default and the tuned row of each loss of each search.
+        rows: the baselines of each search, and the default and the tuned row of each of its losses.
         pairs: the differences of rows.
         left_out: sentences on rows that could not be paired.
         anytime: the anytime curves.
@@ -533,6 +574,15 @@ class ScoredModel(_Stored):
     per_image: str
 
 
+class ScoredBaseline(_Stored):
+    """A network without training on the test classes; the attributes are those of a :class:`ScoredModel`."""
+
+    name: str
+    metrics: Mapping[str, float]
+    in_small_galleries: float | None
+    per_image: str
+
+
 class ScoredOpening(_Stored):
     """One opening: its ``id`` in the ledger, when it ``finished`` (seconds since 1970), and the models' scores.
 
@@ -543,6 +593,7 @@ class ScoredOpening(_Stored):
     finished: float
     overlap: int
     scores: tuple[ScoredModel, ...]
+    baselines: tuple[ScoredBaseline, ...] = ()
 
 
 class _TestFile(_Stored):

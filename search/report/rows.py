@@ -33,7 +33,7 @@ class SeedStatistics(Result):
     Attributes:
         mean: mean of ``values``.
         std: sample deviation of ``values``; None with one value.
-        seeds: number of seeds.
+        seeds: number of seeds; 0 for a network without training, which has one value.
         values: one number per trained model; a seed has several if folds are trained.
         ci95: 95 % interval of the mean, for test scores; None with one seed.
         estimate: expected value with other fresh seeds, for confirmed values: the mean shrunk towards that of all
@@ -61,6 +61,11 @@ class SeedStatistics(Result):
             values=tuple(values),
             **given,
         )
+
+    @classmethod
+    def fixed(cls, value: float) -> "SeedStatistics":
+        """Return the one value of a network without training."""
+        return cls(mean=value, std=None, seeds=0, values=(value,))
 
     @model_serializer(mode="wrap")
     def _given_alone(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -124,15 +129,16 @@ class RowKey(NamedTuple):
 
 
 class Row(Result):
-    """One configuration of a loss, default or tuned, from the search to the test classes.
+    """One configuration of a loss, default or tuned, from the search to the test classes, or a baseline.
 
     The default is the papers' (the nearest allowed values if the space excludes them). The tuned configuration is the
-    chosen one; before the choice, the best of the search. A value that is not measured yet is None.
+    chosen one; before the choice, the best of the search. A value that is not measured yet is None. A baseline is a
+    network without training: it has the same value in the search and with fresh seeds, and no interval over seeds.
 
     Attributes:
         search: name of the search.
-        loss: name of the loss.
-        role: default or tuned.
+        loss: name of the loss, or of the baseline (``BASELINES``).
+        role: default, tuned or baseline.
         number: number of the configuration's first trial; None if no trial finished.
         params: hyperparameters; None if no trial finished.
         search_value: objective in the search, the mean of equal trials.
@@ -168,6 +174,8 @@ class Row(Result):
     @property
     def name(self) -> str:
         """The number of the trial and the role, as tables show it."""
+        if self.role is Role.BASELINE:
+            return "no training"
         if self.number is None:
             return "none finished"
         clipped = " clipped" * self.clipped

@@ -51,12 +51,18 @@ class Estimate:
 class ScoredRows(Generic[Key]):
     """Scores of rows that were tested on the same classes, with at least two seeds each.
 
+    A network without training has one value per class: other seeds would not change it, other classes would. It adds
+    nothing to the variances that the trained rows lend each other, so their differences do not depend on it.
+
     Args:
         sums: for each row, the sum of the query scores of each test class, [S, C].
         counts_C: number of queries of each test class, of which there are at least ``MIN_CLASSES``.
+        fixed: the sums of rows without training, [C].
     """
 
-    def __init__(self, sums: Mapping[Key, Floats], counts_C: NDArray[np.int64]) -> None:
+    def __init__(
+        self, sums: Mapping[Key, Floats], counts_C: NDArray[np.int64], fixed: Mapping[Key, Floats] | None = None
+    ) -> None:
         assert len(counts_C) >= MIN_CLASSES
         assert all(len(of_row) > 1 for of_row in sums.values())
         self._share_C = counts_C / counts_C.sum()
@@ -73,12 +79,17 @@ class ScoredRows(Generic[Key]):
             seeds[row] = len(sums_SC)
             variances[row] = float(means_S.var(ddof=1))
             residuals[row] = self._unbias * float(((self._share_C * rest_SC) ** 2).sum()) / (len(sums_SC) - 1)
-        self._deviations = deviations
+        self._trained = len(sums)
         self._residual = {row: residuals[row] / seeds[row] for row in sums}
-        self._total_freedom = sum(seeds.values()) - len(seeds) - 1
+        self._total_freedom = sum(seeds.values()) - len(seeds) - (len(seeds) > 1)
         self._lend_seeds(seeds, variances)
         spread_C = np.var(list(deviations.values()), axis=0, ddof=1) if len(sums) > 1 else np.zeros(len(counts_C))
         self._typical_class_variance = self._unbias * float((self._share_C**2 * spread_C).sum())
+        for row, sums_C in (fixed or {}).items():
+            by_class_C = sums_C / counts_C
+            self._means[row] = float(by_class_C @ self._share_C)
+            deviations[row] = by_class_C - self._means[row]
+        self._deviations = deviations
 
     def _lend_seeds(self, seeds: Mapping[Key, int], variances: Mapping[Key, float]) -> None:
         """Compute the variance of each row's mean over its seeds, and its degrees of freedom."""
@@ -100,9 +111,10 @@ class ScoredRows(Generic[Key]):
 
         value = sum(weight * self._means[row] for row, weight in weights.items())
         classes, class_freedom = self._of_classes(weights)
-        by_row = {row: weight**2 * self._seed_variance[row] for row, weight in weights.items()}
+        trained = {row: weight for row, weight in weights.items() if row in self._seed_variance}
+        by_row = {row: weight**2 * self._seed_variance[row] for row, weight in trained.items()}
         seeds = sum(by_row.values())
-        both = sum(weight**2 * self._residual[row] for row, weight in weights.items())
+        both = sum(weight**2 * self._residual[row] for row, weight in trained.items())
         variance = max(classes, seeds, classes + seeds - both)
         if variance == 0:
             return Estimate(value=value, ci95=(value, value), p=float(value == 0))
@@ -117,11 +129,11 @@ class ScoredRows(Generic[Key]):
         """Return the variance of a contrast over other classes, and its degrees of freedom."""
         deviations_C = sum(weight * self._deviations[row] for row, weight in weights.items())
         own = self._unbias * float(((self._share_C * deviations_C) ** 2).sum())
-        if len(self._means) == 2:
+        if self._trained <= 2:
             return own, self._class_freedom
         typical = self._typical_class_variance * sum(weight**2 for weight in weights.values())
         variance, freedom = shrunk(own, self._class_freedom, typical, CLASSES_LENT)
-        return float(variance), min(float(freedom), (len(self._means) - 1) * self._class_freedom)
+        return float(variance), min(float(freedom), (self._trained - 1) * self._class_freedom)
 
 
 def shrunk(

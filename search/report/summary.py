@@ -9,14 +9,16 @@ from pathlib import Path
 from optuna.trial import FrozenTrial, TrialState
 
 from search.plan.plan import Plan
-from search.plan.runs import refuse_renamed
+from search.plan.runs import RunFolder, refuse_renamed
 from search.plan.search import OpenedSearch, search_so_far
 from search.plan.stored import StoredSearch
 from search.report.anytime import incumbents
 from search.report.diagnostics import diagnose, noise_summary, pruning_audit
 from search.report.results import (
+    Baseline,
     BestTrial,
     LossSummary,
+    ScoredBaseline,
     ScoredModel,
     ScoredOpening,
     SplitAgreement,
@@ -28,8 +30,8 @@ from search.report.results import (
 )
 from search.report.rows import Row, SeedOutcomes, SeedStatistics
 from search.report.statistics import over_seeds
-from search.selection import Confirmation, Ledger, Selection, best_on_splits, confirmations, finalists
-from search.stages import Role, Stage
+from search.selection import Baselines, Confirmation, Ledger, Selection, best_on_splits, confirmations, finalists
+from search.stages import BASELINES, UNTRAINED, WHITENED, Role, Stage
 from search.trials import by_params, epochs_of, mean_value
 from spaces.space import Value
 from trainables.files import write_text
@@ -94,6 +96,7 @@ def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
     trials: dict[str, Trials] = {
         loss: {stage: search.trials(loss, stage) for stage in Stage} for loss in config.loss_names
     }
+    baselines = _baselines(folder, test)
     return Summary(
         name=config.name,
         split=SplitSummary(
@@ -111,11 +114,33 @@ def summarise(search: OpenedSearch, stored: Summary | None = None) -> Summary:
         noise=noise_summary(search.plan, trials[config.noise_loss][Stage.NOISE]),
         test_opened=len(Ledger(folder.openings).of_selection(selection.digest)) if selection else 0,
         test_overlap=test[0].overlap if test else None,
+        untrained=baselines.get(UNTRAINED),
+        whitened=baselines.get(WHITENED),
         losses={
             loss: _loss_summary(plan, loss, of_loss, selection, test, stored.losses.get(loss) if stored else None)
             for loss, of_loss in trials.items()
         },
         time=_time_summary(list(trials.values()), search.sessions, search.slots, test),
+    )
+
+
+def _baselines(folder: RunFolder, test: Sequence[ScoredOpening]) -> dict[str, Baseline]:
+    """Return the result of each network without training; none if nothing was pretrained."""
+    stored = Baselines.load(folder.baselines)
+    if stored is None:
+        return {}
+    scored = {entry.name: entry for opening in test[:1] for entry in opening.baselines}
+    return {name: _baseline(stored.validation[name], scored.get(name)) for name in BASELINES}
+
+
+def _baseline(validation: Mapping[str, float], scored: ScoredBaseline | None) -> Baseline:
+    if scored is None:
+        return Baseline(validation=validation)
+    small = scored.in_small_galleries
+    return Baseline(
+        validation=validation,
+        test={name: SeedStatistics.fixed(value) for name, value in scored.metrics.items()},
+        test_small=None if small is None else SeedStatistics.fixed(small),
     )
 
 

@@ -5,14 +5,16 @@ Shapes: N test images, D embedding, Q queries, K ranks, R positives of a query, 
 
 import hashlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from search.selection.baselines import BaselineScoring, baseline_entry
 from search.selection.retrieval_file import (
     EDGES,
     FOLDER,
@@ -25,15 +27,17 @@ from search.selection.retrieval_file import (
     map_images,
     sampled_queries,
 )
-from trainables.data.store.view import superclasses_for
+from search.stages import UNTRAINED, WHITENED
+from trainables.data.store.view import StoreView, superclasses_for
 from trainables.files import as_path
-from trainables.inference.model_files import FROZEN, read_network
+from trainables.inference.model_files import FROZEN, parsed_tensors, read_network
 from trainables.metrics import evaluate, metric_name
 from trainables.metrics.evaluation import from_parts, metric_parts
 from trainables.metrics.ranking import Gallery, full_float32
 from trainables.metrics.table import is_retrieval, split_subset
 from trainables.models.embedding import embed
-from trainables.training.inputs import Inputs, raise_if_other
+from trainables.training.inputs import Inputs, of_backbone, raise_if_other
+from trainables.training.untrained import whitened
 
 # Neighbours, curves and a few embeddings.
 
@@ -196,14 +200,20 @@ def gathered_parts(kept: Mapping[str, torch.Tensor], subset: str | None, of_N: t
     return parts
 
 
-def score(scoring: Scoring) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Score a model; return its scores and two files by name: the per-image results and the ranking.
+Scored = tuple[dict[str, Any], dict[str, bytes]]
+"""The scores of a model, and its files by name."""
 
-    The ranking is a :class:`~search.selection.retrieval_file.RetrievalFile`; the scores contain the names and digests
-    of both. The files are returned because a worker may not have access to the runs folder. Embeddings are computed in
-    float32, independently of the precision of the training.
+
+def score(scoring: Scoring | BaselineScoring) -> Scored | list[Scored]:
+    """Score a model, or the baselines; return the scores of each, and two files by name.
+
+    The files are the per-image results and the ranking, a :class:`~search.selection.retrieval_file.RetrievalFile`; the
+    scores contain the names and digests of both. They are returned because a worker may not have access to the runs
+    folder. Embeddings are computed in float32, independently of the precision of the training.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if isinstance(scoring, BaselineScoring):
+        return list(_baseline_scores(scoring, device))
     spec = scoring.spec
     inputs = Inputs(scoring.images, spec.model, replace(spec.training, views=1), device)
     view = inputs.view(scoring.images.class_names)
@@ -217,9 +227,42 @@ def score(scoring: Scoring) -> tuple[dict[str, Any], dict[str, bytes]]:
     embeddings_ND = embed(
         model, view, training.frame, batch_size=training.embedding_batch, device=device, precision="float32"
     )
+    entry = {
+        "loss": scoring.loss,
+        "source_trial": scoring.source_trial,
+        "seed": scoring.seed,
+        "fold": scoring.fold,
+        "model_sha256": hashlib.sha256(checkpoint.read_bytes()).hexdigest(),
+        "per_image": scoring.per_image,
+    }
+    return _scored(entry, embeddings_ND, view, scoring, spec.objective)
+
+
+def _baseline_scores(scoring: BaselineScoring, device: torch.device) -> Iterator[Scored]:
+    """Yield the scores of the initial network's features, and of these whitened."""
+    spec = scoring.spec
+    raise_if_other(of_backbone(spec.model), scoring.network)
+    inputs = Inputs(scoring.images, spec.model, replace(spec.training, views=1), device)
+    view = inputs.view(scoring.images.class_names)
+    features_NF = inputs.features()[view.rows_N.to(device)]
+    layer, _ = parsed_tensors(scoring.whitening, Path(f"{WHITENED}.safetensors"))
+    digest = hashlib.sha256(scoring.whitening).hexdigest()
+    for name, embeddings_ND in ((UNTRAINED, features_NF), (WHITENED, whitened(features_NF, layer))):
+        entry = baseline_entry(name, scoring.network, digest)
+        yield _scored(entry, embeddings_ND, view, scoring, scoring.objective)
+
+
+def _scored(
+    entry: Mapping[str, Any],
+    embeddings_ND: torch.Tensor,
+    view: StoreView,
+    scoring: Scoring | BaselineScoring,
+    objective: str,
+) -> Scored:
+    """Return ``entry`` with the scores of the embeddings of ``view``, and the files of their per-image results."""
     labels_N = view.labels_N
     names = scoring.metrics
-    superclasses_N = superclasses_for((*names, spec.objective), scoring.images.dataset, view)
+    superclasses_N = superclasses_for((*names, objective), scoring.images.dataset, view)
     parts: dict[str, torch.Tensor] = {}
     metrics: dict[str, float] = {}
     test_subsets = scoring.images.dataset.test_subsets()
@@ -234,21 +277,14 @@ def score(scoring: Scoring) -> tuple[dict[str, Any], dict[str, bytes]]:
     content = io.BytesIO()
     np.savez_compressed(content, labels=labels_N.numpy(), keys=np.array(view.image_keys), **parts)  # type: ignore[arg-type]
     retrieval = retrieval_of(embeddings_ND, labels_N, view.image_keys, view.class_names)
-    files = {scoring.per_image: content.getvalue(), f"{FOLDER}/{scoring.per_image}": retrieval.to_bytes()}
+    files = {entry["per_image"]: content.getvalue(), f"{FOLDER}/{entry['per_image']}": retrieval.to_bytes()}
     digests = [hashlib.sha256(file).hexdigest() for file in files.values()]
     scores = {
-        "loss": scoring.loss,
-        "source_trial": scoring.source_trial,
-        "seed": scoring.seed,
-        "fold": scoring.fold,
+        **entry,
         "metrics": {name: metrics[name] for name in map(metric_name, names)},
-        "model_sha256": hashlib.sha256(checkpoint.read_bytes()).hexdigest(),
-        "in_small_galleries": in_small_galleries(
-            embeddings_ND, labels_N, spec.objective, scoring.gallery, superclasses_N
-        )
+        "in_small_galleries": in_small_galleries(embeddings_ND, labels_N, objective, scoring.gallery, superclasses_N)
         if scoring.gallery
         else None,
-        "per_image": scoring.per_image,
         "sha256": digests[0],
         "retrieval_sha256": digests[1],
     }

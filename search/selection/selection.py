@@ -75,7 +75,8 @@ class Selection:
 
     ``id`` distinguishes it from an equal selection of another search. ``test_metrics`` are computed in the test,
     ``family`` is the table of the test, and ``exported`` describes the exported model of a loss. ``trained_on_opened``
-    is the warning of a search that trains on images of an opened test set, None if there were none.
+    is the warning of a search that trains on images of an opened test set, None if there were none, and ``baselines``
+    the digest of the scores of the networks without training, None if the search has none.
     """
 
     id: str
@@ -92,6 +93,7 @@ class Selection:
     defaults: Mapping[str, Confirmation]
     reasons: Mapping[str, str]
     trained_on_opened: str | None
+    baselines: str | None
 
     @property
     def digest(self) -> str:

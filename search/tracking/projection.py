@@ -109,6 +109,8 @@ BATCH = 1000
 """MLflow's maximum number of metrics in one log_batch call, and of runs in one page."""
 OF_TRIALS = ("dataset.", "split.", "model.", "training.")
 """The settings that are parameters of each trial's run."""
+OF_BASELINES = ("dataset.", "split.", "model.")
+"""The settings that are parameters of the run of a network without training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,13 +211,17 @@ class Projection:
         return runs[key]
 
     def _loss_run(self, loss: str, start: int | None) -> str:
+        return self._row_run(loss, self._settings_of_loss(loss), start)
+
+    def _row_run(self, name: str, settings: Mapping[str, Value], start: int | None) -> str:
+        """Return the run of a loss or a baseline."""
         runs = self._runs().summaries
-        key = ("loss", loss)
+        key = ("loss", name)
         if key not in runs:
             above = self._search_run(start)
-            tags = {**self._tags("loss"), LOSS: loss, NAME: self._short(f"{self._search.name}/{loss}")}
+            tags = {**self._tags("loss"), LOSS: name, NAME: self._short(f"{self._search.name}/{name}")}
             run_id = self._create(tags, start, above)
-            self._begin(run_id, self._settings_of_loss(loss))
+            self._begin(run_id, settings)
             runs[key] = run_id
         return runs[key]
 
@@ -249,6 +255,13 @@ class Projection:
         """Update the run of a loss; ``start`` and ``end`` (None while it runs) are in milliseconds since 1970."""
         run_id = self._loss_run(loss, start)
         self._begin(run_id, self._settings_of_loss(loss))  # a process may have died right after creating the run
+        self._sum_up(run_id, wanted, end)
+
+    def sum_up_baseline(self, name: str, wanted: SummaryRun, start: int | None, end: int | None) -> None:
+        """Update the run of a network without training, which stands beside those of the losses."""
+        settings = {key: value for key, value in self._search.settings.items() if key.startswith(OF_BASELINES)}
+        run_id = self._row_run(name, {"loss": name, **settings}, start)
+        self._begin(run_id, {"loss": name, **settings})
         self._sum_up(run_id, wanted, end)
 
     def log_model(self, loss: str, wanted: DescribedModel) -> str:

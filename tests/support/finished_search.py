@@ -13,12 +13,14 @@ from search.config.search_config import parse_config
 from search.driver.listeners import CheckpointCleanup
 from search.driver.pipeline import stage_by_stage
 from search.driver.sealed_test import note_opened_images, score_test, with_training_images
+from search.driver.untrained import validate_baselines, without_baselines
 from search.plan.make_plan import make_plan
 from search.plan.search import OpenedSearch, open_search
 from search.plan.stored import StoredSearch
 from search.report.comparison import compare
 from search.report.models import write_model_folders
 from search.report.summary import write_summary
+from search.selection.baselines import validate_untrained
 from search.selection.scoring import score
 from search.selection.selection import Family
 from search.stages import Stage
@@ -52,6 +54,7 @@ def run_here(
         note_opened_images(search.plan)
         remember(search.plan.folder.path, search.config.model_dump(mode="json"))
         search.begin_session(time.time(), SLOTS)
+    validate_baselines(without_baselines(searches), lambda specs: [*map(validate_untrained, specs)])
     cleanup = CheckpointCleanup(searches[0])
     if not _train(TrialQueue(stage_by_stage(searches, stages, console, None, family), [cleanup]), epochs):
         return searches

@@ -135,4 +135,5 @@ def frozen_selection(name: str, losses: list[str]) -> Selection:
         defaults={},
         reasons={},
         trained_on_opened=None,
+        baselines=None,
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainables.mistakes import raise_if_any
-from trainables.models.backbones import BACKBONES, backbone, backbone_problems
+from trainables.models.backbones import BACKBONES, backbone, backbone_problems, on_features
 from trainables.parts import PartRow, PartTable, is_own
 
 if TYPE_CHECKING:
@@ -160,6 +160,11 @@ class ModelConfig:
     def is_frozen(self) -> bool:
         """True if only the head learns."""
         return self.freeze == BACKBONE
+
+    @property
+    def is_pretrained(self) -> bool:
+        """True if the features before any training are worth scoring: those of given weights, or given themselves."""
+        return self.weights is not None or self.is_frozen or on_features(self.backbone)
 
     @property
     def dimensions(self) -> int:

@@ -34,13 +34,13 @@ class Inputs:
     """
 
     def __init__(self, images: StoreSpec, model: ModelConfig, training: TrainingConfig, device: torch.device) -> None:
-        self._model, self._device = model, device
+        self._model, self._frame, self._device = model, training.frame, device
         self._store = on_device(_opened(images), device)
         self._frozen: _Frozen | None = None
         if model.is_frozen:
             augmentation = training.augment if training.views > 1 else "none"
             self._frozen = _frozen(
-                self._store, _of_backbone(model), training.frame, augmentation, training.views, device
+                self._store, of_backbone(model), training.frame, augmentation, training.views, device
             )
 
     @property
@@ -52,6 +52,13 @@ class Inputs:
         """Return the images, or their features, of some classes."""
         view = self._store.subset(class_names)
         return FeatureView(**vars(view), table=self._frozen.table) if self._frozen else view
+
+    def features(self) -> Tensor:
+        """Return the pooled features of all images of the store before any training, float32 [N, F]; rows as stored."""
+        if self._frozen:
+            return self._frozen.table.features_VNF[0]
+        everything = self._store.subset(self._store.class_names)
+        return features_of(everything, of_backbone(self._model), self._frame, self._device)
 
     def network(self, *, pretrained: bool = True) -> EmbeddingModel:
         """Build the network on the device, with its initial weights if it is ``pretrained``."""
@@ -67,7 +74,7 @@ def layers_behind(model: ModelConfig, features: int) -> ModelConfig:
     return replace(model, backbone=f"{FEATURES}:{features}", weights=None, freeze=None, pooling="avg", freeze_bn=False)
 
 
-def _of_backbone(model: ModelConfig) -> ModelConfig:
+def of_backbone(model: ModelConfig) -> ModelConfig:
     """Return the network of the backbone and pooling of ``model`` alone; searches that differ in the head share it."""
     return ModelConfig(
         backbone=model.backbone, weights=model.weights, pooling=model.pooling, head="none", embedding_dim=None
@@ -133,7 +140,7 @@ def untrained(model: ModelConfig) -> EmbeddingModel:
 def backbone_digest(model: ModelConfig) -> str:
     """Return the SHA-256 (hex) of a backbone, its weights and its pooling."""
     digest = hashlib.sha256(f"{model.backbone} {model.pooling}".encode())
-    for name, tensor in sorted(untrained(_of_backbone(model)).state_dict().items()):
+    for name, tensor in sorted(untrained(of_backbone(model)).state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         digest.update(tensor.cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
@@ -151,7 +158,7 @@ def whole_network(head: dict[str, Tensor], model: ModelConfig, digest: str) -> d
         Mistakes: the weights of the backbone are missing, or are others now.
     """
     raise_if_other(model, digest)
-    state = dict(untrained(_of_backbone(model)).state_dict())
+    state = dict(untrained(of_backbone(model)).state_dict())
     return {**state, **head}
 
 

@@ -20,8 +20,8 @@ from search.driver.verify.records import Check, Records, as_json, check, differi
 from search.driver.verify.stages import decoded_anew
 from search.plan.plan import best_checkpoint, training_of
 from search.plan.runs import RunFolder
-from search.selection import ImageSet, Ledger, Opening, Selection, images_in
-from search.stages import Stage, short_study_name
+from search.selection import Baselines, ImageSet, Ledger, Opening, Selection, baseline_entry, images_in
+from search.stages import BASELINES, Stage, short_study_name
 from trainables.arrays import read_arrays
 from trainables.data.store.spec import StoreSpec
 from trainables.files import as_path
@@ -103,6 +103,8 @@ def check_scores(records: Records, selection: Selection, training: ImageSet) -> 
         )
         yield check(f"{what}: the trainings that were scored", _training_problems(what, records, selection, record))
         yield check(f"{what}: its models", _model_problems(what, records, selection, record))
+        if selection.baselines is not None or record.get("baselines"):
+            yield check(f"{what}: the networks without training", _baseline_problems(what, plan.folder, record))
         folder = plan.folder.path / "test" / record["id"]
         yield check(
             f"{what}: its metrics, from the per-image results",
@@ -171,6 +173,19 @@ def _model_problems(what: str, records: Records, selection: Selection, record: M
             yield from differing(f"{what} {name['per_image']} model_sha256", model["model_sha256"], found)
 
 
+def _baseline_problems(what: str, folder: RunFolder, record: Mapping[str, Any]) -> Iterator[str]:
+    """Check that exactly the baselines that were validated and frozen with the choice were scored."""
+    frozen = Baselines.load(folder.baselines)
+    wanted = [baseline_entry(name, frozen.network, frozen.whitening_sha256) for name in BASELINES] if frozen else []
+    stored = [{key: entry.get(key) for key in wanted[0]} if wanted else entry for entry in record.get("baselines", [])]
+    yield from differing(f"{what} baselines", stored, wanted)
+
+
+def _all_scores(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the entries of an opening that have scores: models and networks without training."""
+    return [*record["scores"], *record.get("baselines", [])]
+
+
 def _metric_problems(
     what: str, records: Records, names: Sequence[str], record: Mapping[str, Any], folder: Path
 ) -> Iterator[str]:
@@ -183,7 +198,7 @@ def _metric_problems(
     keys, labels = _test_images(records)
     superclasses = _test_superclasses(records, labels) if superclass_metrics(names) else None
     class_names, test_subsets = records.plan.split.test, records.plan.config.dataset.source.test_subsets()
-    for model in record["scores"]:
+    for model in _all_scores(record):
         file, of_model = folder / model["per_image"], f"{what} {model['per_image']}"
         if not file.is_file():
             yield f"{of_model}: the file is missing."
@@ -237,7 +252,7 @@ def _retrieval_problems(
     """
     from search.selection import FOLDER, NAME, RetrievalFile
 
-    for model in record["scores"]:
+    for model in _all_scores(record):
         file, of_model = folder / FOLDER / model["per_image"], f"{what} {FOLDER}/{model['per_image']}"
         if not file.is_file():
             yield f"{of_model}: the file is missing."

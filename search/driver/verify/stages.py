@@ -15,11 +15,12 @@ from search.driver.verify.records import Check, Records, as_json, check, differi
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, campaign_of
 from search.plan.search import OpenedSearch
-from search.selection import ImageSet, Ledger, Selection, images_in
+from search.selection import ImageSet, Ledger, Selection, frozen_baselines, images_in
 from search.stages import Stage
 from search.study import QueuedStage, StorageCopy
 from trainables.data.store.spec import StoreSpec
 from trainables.files import read_json, reading
+from trainables.mistakes import Mistakes
 
 
 def check_split(plan: Plan) -> Iterator[Check]:
@@ -71,6 +72,18 @@ def check_warning(folder: RunFolder, selection: Selection) -> Check:
     """Check that the warning about training images of an opened test set is the one in the frozen selection."""
     name, told = folder.trained_on_opened.name, folder.trained_on_opened_told()
     return check(f"{name}: its copy in selection.json", differing(name, told, selection.trained_on_opened))
+
+
+def check_baselines(folder: RunFolder, selection: Selection) -> Iterator[Check]:
+    """Check the scores of the networks without training, and the whitening, by the digests frozen with the choice."""
+    if selection.baselines is None:
+        return
+    problem = None
+    try:
+        frozen_baselines(folder.baselines, folder.whitened, selection.baselines)
+    except Mistakes as mistakes:
+        problem = mistakes.sentences[0]
+    yield Check(f"{folder.baselines.name}: its digest, from selection.json", problem)
 
 
 def check_noise_trials(records: Records) -> Iterator[Check]:

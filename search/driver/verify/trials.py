@@ -17,7 +17,7 @@ from search.study import pruning_sentence
 from search.trials import TrialValue, by_fold, epochs_of, params_of, record_key, record_keys
 from spaces.space import Params
 from trainables.files import as_path
-from trainables.inference.model_files import is_whole
+from trainables.inference.model_files import frozen_backbone, is_whole
 from trainables.metrics import metric_name
 from trainables.spec import EpochRecord, TrialSpec, derived_seed
 
@@ -96,7 +96,8 @@ def check_files(records: Records) -> Iterator[Check]:
 
 
 def _file_problems(records: Records, loss: str, stage: Stage, trial: FrozenTrial) -> Iterator[str]:
-    from trainables.training.train import origin_of  # imports torch
+    from trainables.training.inputs import backbone_digest  # imports torch
+    from trainables.training.train import origin_of
 
     spec = training_of(records.plan, loss, stage, trial)
     removable = stage is Stage.SEARCH and records.plan.config.checkpoints.max_gb is not None
@@ -104,7 +105,8 @@ def _file_problems(records: Records, loss: str, stage: Stage, trial: FrozenTrial
         training = spec.of_fold(of_fold[0]["fold"]) if spec.folds else spec
         path = as_path(training.directory) / "trial.json"
         stored = json.loads(path.read_bytes()) if path.is_file() else None
-        yield from differing(str(path), stored, as_json(origin_of(training)))
+        digest = backbone_digest(training.model) if training.model.is_frozen else None
+        yield from differing(str(path), stored, as_json({**origin_of(training), **frozen_backbone(digest)}))
         kept = [record["checkpoint"] for record in of_fold if record["checkpoint"]]
         best = as_path(spec.directory) / kept[-1] if kept else None
         if best is None or (removable and not best.is_file()):

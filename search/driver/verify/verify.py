@@ -14,6 +14,7 @@ from search.driver.verify.records import Check, Records, as_json, check, differi
 from search.driver.verify.scores import check_ledger, check_scores
 from search.driver.verify.stages import (
     check_audited_trials,
+    check_baselines,
     check_choice,
     check_confirmations,
     check_final_trainings,
@@ -84,6 +85,7 @@ def _checks_without_code(folder: RunFolder) -> Iterator[Check]:
         return
     yield Check(f"selection.json: its digest {selection.digest[:12]}")
     yield check_warning(folder, selection)
+    yield from check_baselines(folder, selection)
     yield check("the studies: their digests, from selection.json", _study_problems(folder, selection))
     yield check("the ledger: no line was changed, removed or moved", Ledger(folder.openings).broken_links())
     for record in json.loads(folder.test.read_text())["openings"] if folder.test.exists() else ():
@@ -132,6 +134,8 @@ def _checks(folder: RunFolder) -> Iterator[Check]:
     yield from check_audited_trials(records)
     yield from check_confirmations(records)
     selection = stored_selection(folder)
+    if selection is not None:
+        yield from check_baselines(folder, selection)
     yield from check_choice(records)
     if selection is not None:
         yield from _after_the_choice(records, selection, training)

@@ -6,8 +6,9 @@ from pathlib import Path
 from search import __version__
 from search.plan.runs import RunFolder, stored_split
 from search.plan.stored import StoredSearch
+from search.report.comparison_tables import baselines_told
 from search.report.drawing import Section, counted
-from search.report.formats import loss_label
+from search.report.formats import is_against_baseline, loss_label, training_sentences
 from search.report.results import Comparison, Pair, scored_openings
 from search.report.rows import Row
 from search.report.text_table import TextTable
@@ -28,6 +29,8 @@ def answer(comparison: Comparison, folders: Sequence[RunFolder]) -> Section:
         sentences=(
             *_best(comparison, [row for row in tuned if row.test]),
             *(_of_loss(comparison, row) for row in tuned),
+            *(f"{sentence}." for sentence in training_sentences(comparison)),
+            *(f"{sentence[0].upper()}{sentence[1:]}." for sentence in baselines_told(comparison)),
             *_incomplete(comparison),
             *_setting(comparison),
         ),
@@ -118,7 +121,8 @@ def _worse(row: Row, pairs: Sequence[Pair]) -> list[Pair]:
 
 def _others(comparison: Comparison, row: Row) -> list[Pair]:
     """Return the pairs of ``row`` with other losses."""
-    return [pair for pair in comparison.pairs if row.key in (pair.first, pair.second) and not _is_own(pair, row)]
+    of_row = [pair for pair in comparison.pairs if row.key in (pair.first, pair.second)]
+    return [pair for pair in of_row if not _is_own(pair, row) and not is_against_baseline(pair)]
 
 
 def _names(comparison: Comparison, pairs: Sequence[Pair], row: Row) -> str:

@@ -101,7 +101,7 @@ def _finding(
 ) -> str:
     by_role = {
         role: [right for entry, right in zip(test.configurations, rights, strict=True) if entry.row.role is role]
-        for role in Role
+        for role in (Role.DEFAULT, Role.TUNED)
     }
     means = [f"{np.mean(found):.1f} of {ranks} for {role} models" for role, found in by_role.items() if found]
     which = "largest change" if kind is Kind.CHANGED else f"{kind} value"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def dots(comparison: Comparison, metric: str) -> Figure | None:
-    """Draw each row's ``metric`` on the test classes, defaults hollow and tuned filled; None while sealed."""
+    """Draw each row's ``metric`` on the test classes, tuned rows filled and others hollow; None while sealed."""
     tested = [(row, row.test[metric]) for row in comparison.rows if row.test and metric in row.test]
     if not tested:
         return None
@@ -89,7 +89,10 @@ def _finding(comparison: Comparison, tested: list[tuple[Row, SeedStatistics]], m
 
 
 def pair_matrix(comparison: Comparison) -> Figure | None:
-    """Draw the tuned losses against each other, and against their defaults on the diagonal; None without a pair."""
+    """Draw the tuned losses against each other and the untrained network, and against their defaults on the diagonal.
+
+    None without a pair.
+    """
     pairs = comparison.pairs
     if not pairs:
         return None
@@ -220,6 +223,8 @@ def _way_down_finding(comparison: Comparison, values: Sequence[Sequence[float | 
 
 # The section.
 
+_TITLE = "Default and tuned"
+
 
 def outcome(comparison: Comparison) -> Section:
     """Return test metrics with intervals, the objective from the search to the test, and the differences of pairs."""
@@ -235,7 +240,7 @@ def outcome(comparison: Comparison) -> Section:
         missing.append(f"Pairs: {'; '.join(comparison.left_out) or 'there is only one row'}.")
     return Section(
         name="comparison",
-        title="Default and tuned",
+        title="Untrained, default and tuned" if any(row.role is Role.BASELINE for row in comparison.rows) else _TITLE,
         figures=tuple(figure for figure in figures if figure),
         missing=tuple(missing),
     )

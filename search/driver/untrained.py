@@ -1,0 +1,79 @@
+"""The baselines of a search: networks that are scored without training, before the search and in the test."""
+
+from collections.abc import Callable, Sequence
+
+from search.plan.plan import Plan
+from search.plan.search import OpenedSearch
+from search.selection import BaselineScoring, Selection, frozen_baselines, save_baselines
+from search.stages import Stage
+from trainables.data.store.spec import StoreSpec
+from trainables.spec import UntrainedSpec, ValidatedUntrained
+
+
+def without_baselines(searches: Sequence[OpenedSearch]) -> list[OpenedSearch]:
+    """Return the searches from pretrained weights whose baselines are not validated yet, and not chosen without."""
+    return [
+        search
+        for search in searches
+        if search.config.model.is_pretrained
+        and not search.plan.folder.baselines.exists()
+        and not search.is_done(Stage.SELECT)
+    ]
+
+
+def validate_baselines(
+    searches: Sequence[OpenedSearch], validate_all: Callable[[Sequence[UntrainedSpec]], Sequence[ValidatedUntrained]]
+) -> None:
+    """Validate the baselines of ``searches`` with ``validate_all``, once for equal ones, and write their files."""
+    specs = [untrained_spec(search.plan) for search in searches]
+    unequal: list[UntrainedSpec] = []
+    for spec in specs:
+        if spec not in unequal:
+            unequal.append(spec)
+    found = validate_all(unequal)
+    for search, spec in zip(searches, specs, strict=True):
+        folder = search.plan.folder
+        save_baselines(folder.baselines, folder.whitened, found[unequal.index(spec)])
+
+
+def untrained_spec(plan: Plan) -> UntrainedSpec:
+    """Return the networks without training of a search, with the classes that validate its trials."""
+    config, split = plan.config, plan.split
+    on_all = config.final.train_on == "all"
+    return UntrainedSpec(
+        model=config.model,
+        training=config.training,
+        images=plan.images,
+        divisions=tuple(split.divisions),
+        fitted_on=(*split.train, *split.validation) if on_all else split.train,
+        metrics=plan.metrics,
+        gallery_seed=split.seed if config.metrics.gallery == "training_half" else None,
+    )
+
+
+def baseline_scorings(plan: Plan, selection: Selection, images: StoreSpec) -> list[BaselineScoring]:
+    """Return the request to score the baselines in a test on ``images``; none if the selection froze none.
+
+    Raises:
+        Mistakes: their files are not those that were frozen with the choice.
+    """
+    frozen = frozen_baselines(plan.folder.baselines, plan.folder.whitened, selection.baselines)
+    if frozen is None:
+        return []
+    baselines, whitening = frozen
+    return [
+        BaselineScoring(
+            spec=untrained_spec(plan),
+            network=baselines.network,
+            whitening=whitening,
+            images=images,
+            metrics=selection.test_metrics,
+            objective=plan.config.search.objective,
+            gallery=test_gallery(plan),
+        )
+    ]
+
+
+def test_gallery(plan: Plan) -> int | None:
+    """Return the classes of test galleries as small as validation's; None if training images join the latter."""
+    return plan.split.gallery if plan.config.metrics.gallery == "validation" else None

@@ -1,0 +1,333 @@
+"""The networks without training, against bare torchvision, float64 loops and scikit-learn."""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from conftest import small_search
+from numpy.typing import NDArray
+from PIL import Image
+from sklearn.decomposition import PCA
+from support.commands import holdout_here, plain
+from support.finished_search import run_here
+from support.tampered import Copied
+
+from search.plan.runs import RunFolder, stored_split
+from search.report.comparison import compare
+from search.report.comparison_tables import as_csv, headline_tables, text_tables
+from search.report.results import Summary, stored_summary
+from search.report.rows import RowKey
+from search.selection import Selection
+from search.stages import Role
+from trainables.inference.model_files import EmbedderSpec, read_tensors
+from trainables.models import ModelConfig
+from trainables.models.embedding import EmbeddingModel
+from trainables.training.inputs import whole_network
+
+Floats = NDArray[np.float64]
+TRAINING = {"epochs": 1, "batch_size": 20, "images_per_class": 5, "image_size": 16, "resize_size": 20}
+MEAN, SCALE = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the weights of a torchvision ResNet-18 that nobody trained."""
+    path = tmp_path_factory.mktemp("weights") / "resnet18.pth"
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        torch.save(torchvision.models.resnet18(weights=None).state_dict(), path)
+    return path
+
+
+def search_file(images: Path, weights: Path, **changes: Any) -> dict[str, Any]:
+    return small_search(
+        images,
+        **{
+            "model": {"backbone": "resnet18", "weights": str(weights), "freeze": "backbone", "embedding_dim": 8},
+            "training": TRAINING,
+            "losses": ["pnp", "proxy_anchor"],
+            "search": {"trials": 2},
+            "metrics": {"test": ["map_at_r", "recall_at_1", "nmi"]},
+            **changes,
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(image_folder: Path, weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs folder of a finished search with a frozen backbone; tests must not change it."""
+    runs = tmp_path_factory.mktemp("untrained") / "runs"
+    for search in run_here(runs, [search_file(image_folder, weights)]):
+        search.close()
+    return runs
+
+
+# The independent path: pixels cut with Pillow, torchvision's own network, cosine neighbours by float64 loops.
+
+
+def features(images: Path, names: Sequence[str], weights: Path) -> tuple[Floats, list[str]]:
+    network = torchvision.models.resnet18(weights=None)
+    network.load_state_dict(torch.load(weights))
+    network.fc = torch.nn.Identity()
+    network.eval()
+    found, labels = [], []
+    for name in names:
+        for path in sorted((images / name).iterdir()):
+            pixels = np.asarray(Image.open(path).convert("RGB"), dtype=np.float64)[2:18, 2:18] / 255
+            batch = torch.tensor(((pixels - MEAN) / SCALE).transpose(2, 0, 1)[None], dtype=torch.float32)
+            with torch.no_grad():
+                found.append(network(batch)[0].double().numpy())
+            labels.append(name)
+    return np.array(found), labels
+
+
+def retrieval(embeddings: Floats, labels: Sequence[str], queries: int | None = None) -> dict[str, float]:
+    """Return Recall@1 and MAP@R of the first ``queries`` images among all."""
+    recall, precision = [], []
+    for query in range(len(labels) if queries is None else queries):
+        near = []
+        for other in range(len(labels)):
+            if other != query:
+                product = sum(a * b for a, b in zip(embeddings[query], embeddings[other], strict=True))
+                lengths = math.hypot(*embeddings[query]) * math.hypot(*embeddings[other])
+                near.append((-product / lengths, labels[other] == labels[query]))
+        relevant = [hit for _, hit in sorted(near)]
+        positives = sum(relevant)
+        hits = [sum(relevant[: rank + 1]) / (rank + 1) for rank in range(positives) if relevant[rank]]
+        recall.append(float(relevant[0]))
+        precision.append(sum(hits) / positives)
+    return {"recall_at_1": float(np.mean(recall)), "map_at_r": float(np.mean(precision))}
+
+
+def whitened(images: Path, names: Sequence[str], weights: Path, dimensions: int) -> PCA:
+    return PCA(dimensions, whiten=True, svd_solver="full").fit(features(images, names, weights)[0])
+
+
+def agree(found: Mapping[str, float], expected: Mapping[str, float]) -> None:
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, abs=1e-9), name
+
+
+def means(test: Any) -> dict[str, float]:
+    return {name: entry.mean for name, entry in test.items()}
+
+
+def test_the_untrained_network_is_torchvisions(runs: Path, image_folder: Path, weights: Path) -> None:
+    folder = RunFolder(runs, "small")
+    split, summary = stored_split(folder), stored_summary(folder)
+    assert summary.untrained is not None
+    agree(summary.untrained.validation, retrieval(*features(image_folder, split.validation, weights)))
+    assert summary.untrained.test is not None
+    agree(means(summary.untrained.test), retrieval(*features(image_folder, split.test, weights)))
+    assert set(summary.untrained.test) == {"map_at_r", "recall_at_1", "nmi"}
+
+
+def test_the_whitened_features_are_scikit_learns(runs: Path, image_folder: Path, weights: Path) -> None:
+    folder = RunFolder(runs, "small")
+    split, summary = stored_split(folder), stored_summary(folder)
+    fitted = whitened(image_folder, split.train, weights, 8)
+    assert summary.whitened is not None
+    assert summary.whitened.test is not None
+    for values, names in (
+        (summary.whitened.validation, split.validation),
+        (means(summary.whitened.test), split.test),
+    ):
+        raw, labels = features(image_folder, names, weights)
+        agree(values, retrieval(fitted.transform(raw), labels))
+
+
+def test_the_whitening_is_the_head_of_a_whole_network(runs: Path, image_folder: Path, weights: Path) -> None:
+    folder = RunFolder(runs, "small")
+    split = stored_split(folder)
+    raw, _ = features(image_folder, split.test[:1], weights)
+    expected = whitened(image_folder, split.train, weights, 8).transform(raw)
+    head, description = read_tensors(folder.whitened)
+    spec = EmbedderSpec.from_json(description, folder.whitened)
+    trained = ModelConfig(backbone="resnet18", weights=str(weights))
+    network = EmbeddingModel(spec.model)
+    network.load_state_dict(whole_network(head, trained, spec.origin["frozen_backbone"]))
+    cut = [
+        np.asarray(Image.open(path).convert("RGB"))[2:18, 2:18]
+        for path in sorted((image_folder / split.test[0]).iterdir())
+    ]
+    with torch.no_grad():
+        found = network.eval()(torch.tensor(np.array(cut)).permute(0, 3, 1, 2) / 255).double().numpy()
+    np.testing.assert_allclose(found @ found.T, expected @ expected.T, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"split": {"folds": 2}},
+        {"metrics": {"gallery": "training_half", "test": ["map_at_r", "recall_at_1"]}},
+        {"final": {"seeds": 2, "train_on": "all"}},
+    ],
+)
+def test_a_fine_tuned_search_has_baselines_on_every_split(
+    changes: dict[str, Any], image_folder: Path, weights: Path, tmp_path: Path
+) -> None:
+    model = {"backbone": "resnet18", "weights": str(weights), "embedding_dim": None}
+    file = search_file(image_folder, weights, model=model, losses=["pnp"], search={"trials": 1}, **changes)
+    (search,) = run_here(tmp_path / "runs", [file])
+    split, summary = search.plan.split, Summary.load(search.plan.folder.summary)
+    search.close()
+    plain_values, white_values = [], []
+    for train, validation in split.divisions:
+        raw, labels = features(image_folder, validation, weights)
+        queries, fitted = len(labels), rank(image_folder, train, weights)
+        if "metrics" in changes:
+            half, of_half = half_of(image_folder, train, weights, split.seed)
+            raw, labels = np.concatenate((raw, half)), [*labels, *of_half]
+        plain_values.append(retrieval(raw, labels, queries))
+        white_values.append(retrieval(fitted.transform(raw), labels, queries))
+    for found, values in ((summary.untrained, plain_values), (summary.whitened, white_values)):
+        assert found is not None
+        agree(found.validation, {name: np.mean([of[name] for of in values]) for name in values[0]})
+    tested, labels = features(image_folder, split.test, weights)
+    assert summary.whitened is not None
+    assert summary.whitened.test is not None
+    on_all = (*split.train, *split.validation) if "final" in changes else split.train
+    fitted = rank(image_folder, on_all, weights)
+    agree(means(summary.whitened.test), retrieval(fitted.transform(tested), labels))
+
+
+def rank(images: Path, names: Sequence[str], weights: Path) -> PCA:
+    """Return the whitening with the most components that the images allow."""
+    raw, _ = features(images, names, weights)
+    spread = np.linalg.svd(raw - raw.mean(0), compute_uv=False)
+    return whitened(images, names, weights, int((spread > spread[0] * 512 * 2**-23).sum()))
+
+
+def half_of(images: Path, names: Sequence[str], weights: Path, seed: int) -> tuple[Floats, list[str]]:
+    raw, labels = features(images, names, weights)
+    paths = [f"{name}/{path.name}" for name in names for path in sorted((images / name).iterdir())]
+    order = {path: hashlib.sha256(f"{seed}:{path}".encode()).digest() for path in paths}
+    kept = {
+        path
+        for name in names
+        for path in sorted((path for path in paths if path.startswith(f"{name}/")), key=order.__getitem__)[:5]
+    }
+    chosen = [place for place, path in enumerate(paths) if path in kept]
+    return raw[chosen], [labels[place] for place in chosen]
+
+
+# The rows.
+
+
+def test_the_baselines_are_the_first_rows_everywhere(runs: Path) -> None:
+    folder = RunFolder(runs, "small")
+    comparison = compare([folder], [stored_summary(folder)])
+    assert [row.key for row in comparison.rows[:2]] == [
+        RowKey("small", "untrained", Role.BASELINE),
+        RowKey("small", "whitened", Role.BASELINE),
+    ]
+    for tables in (text_tables(comparison), headline_tables(comparison)):
+        first, second, *_ = tables[0].rows
+        assert (first[:2], second[:2]) == (("untrained", "no training"), ("whitened", "no training"))
+        assert "±" not in "".join((*first, *second))
+    lines = as_csv(comparison).splitlines()
+    assert [line for line in lines if line.startswith("small,untrained,baseline,,,,,recall_at_1,test,")]
+
+
+def test_each_tuned_loss_is_tested_against_the_untrained_network(runs: Path) -> None:
+    folder = RunFolder(runs, "small")
+    comparison = compare([folder], [stored_summary(folder)])
+    against = [pair for pair in comparison.pairs if pair.second.role is Role.BASELINE]
+    assert [(pair.first.loss, pair.second.loss) for pair in against] == [
+        ("pnp", "untrained"),
+        ("proxy_anchor", "untrained"),
+    ]
+    values = {row.key: row.test["map_at_r"].mean for row in comparison.rows if row.test}
+    for pair in against:
+        assert pair.difference == pytest.approx(values[pair.first] - values[pair.second])
+        assert pair.seeds == 2
+    frozen = Selection.load(folder.selection).family
+    assert {frozenset((pair.first, pair.second)) for pair in comparison.pairs} == frozen.pairs
+    assert not [warning for warning in comparison.warnings if "chosen after" in warning]
+    notes = " ".join(note for table in text_tables(comparison) for note in table.notes)
+    for loss in ("pnp", "proxy_anchor"):
+        assert f"{loss}: training " in notes or f"{loss}: no significant difference from the untrained" in notes
+
+
+def test_commands_show_the_baselines(runs: Path) -> None:
+    assert "untrained" in plain(holdout_here("compare", "small", "--runs", runs).stdout)
+    page = holdout_here("report", "small", "--runs", runs)
+    text = Path(page.stdout.strip()).read_text()
+    assert text.index("untrained") > 0
+    assert "Untrained, default and tuned" in text
+    card = (RunFolder(runs, "small").model("pnp") / "README.md").read_text()
+    assert "untrained network" in card
+
+
+def test_without_weights_nothing_is_untrained(image_folder: Path, tmp_path: Path) -> None:
+    file = small_search(image_folder, losses=["pnp"], search={"trials": 1}, training=TRAINING)
+    (search,) = run_here(tmp_path / "runs", [file])
+    folder = search.plan.folder
+    search.close()
+    content = json.loads(folder.summary.read_text())
+    assert content["untrained"] is None
+    assert content["whitened"] is None
+    assert not folder.baselines.exists()
+    assert "baselines" not in json.loads(folder.selection.read_text())
+    assert all(row.role is not Role.BASELINE for row in Summary.load(folder.summary).rows)
+
+
+# Records.
+
+
+def verified(copied: Copied, code: int) -> str:
+    done = holdout_here("verify", "small", "--runs", copied.runs, code=code)
+    return done.stdout + plain(done.stderr)
+
+
+def test_verify_passes_and_names_the_baselines(runs: Path, tmp_path: Path) -> None:
+    text = verified(Copied(runs, tmp_path / "runs"), 0)
+    assert "ok  baselines.json" in text
+    assert "the networks without training" in text
+
+
+def _scored(record: Any) -> Any:
+    return record["openings"][0]["baselines"][0]
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (
+            lambda copied: copied.json("baselines.json", lambda it: it["validation"]["untrained"].update(map_at_r=0.9)),
+            "baselines.json was changed",
+        ),
+        (lambda copied: (copied.path / "baselines.json").unlink(), "baselines.json is missing"),
+        (lambda copied: (copied.path / "whitened.safetensors").write_bytes(b"other"), "whitened.safetensors was"),
+        (
+            lambda copied: copied.json("test.json", lambda it: _scored(it)["metrics"].update(map_at_r=0.99)),
+            "untrained@baseline.npz map_at_r: 0.99 is stored",
+        ),
+        (lambda copied: copied.json("test.json", lambda it: it["openings"][0].pop("baselines")), "baselines: "),
+        (
+            lambda copied: copied.json("test.json", lambda it: _scored(it)["metrics"].update(nmi=0.123)),
+            "untrained@baseline.npz nmi: 0.123 is stored",
+        ),
+        (
+            lambda copied: copied.arrays(
+                lambda it: it.update(map_at_r=it["map_at_r"] * 0.5), next(copied.path.glob("test/*/untrained@*.npz"))
+            ),
+            "untrained@baseline.npz map_at_r: ",
+        ),
+        (
+            lambda copied: copied.json("summary.json", lambda it: it["untrained"]["validation"].update(map_at_r=0.99)),
+            "summary.json untrained validation map_at_r: 0.99 is stored",
+        ),
+    ],
+)
+def test_verify_finds_a_changed_baseline(change: Any, found: str, runs: Path, tmp_path: Path) -> None:
+    copied = Copied(runs, tmp_path / "runs")
+    change(copied)
+    assert found in verified(copied, 1)

@@ -1,0 +1,134 @@
+"""Scores of networks that are not trained: the features of pretrained weights as they are, and whitened.
+
+Shapes: N images, F features, D dimensions of the whitened features.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainables.data.store.view import StoreView, superclasses_for, training_half
+from trainables.inference.model_files import EmbedderSpec, frozen_backbone, tensors_bytes
+from trainables.metrics.evaluation import evaluate
+from trainables.metrics.ranking import full_float32
+from trainables.mistakes import Mistakes
+from trainables.models.config import ModelConfig
+from trainables.spec import UntrainedSpec, ValidatedUntrained
+from trainables.training.inputs import Inputs, backbone_digest, of_backbone
+
+WEIGHT, BIAS = "head.0.weight", "head.0.bias"
+"""The names of the whitening's tensors in an :class:`EmbeddingModel` with the head ``linear``."""
+
+
+def validate(spec: UntrainedSpec) -> ValidatedUntrained:
+    """Score the initial network on the validation classes of ``spec``; values are means over folds.
+
+    Raises:
+        Mistakes: its features are not finite, or equal for all images.
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    inputs = Inputs(spec.images, spec.model, spec.training, device)
+    features_NF = inputs.features()
+    if not torch.isfinite(features_NF).all():
+        raise Mistakes(
+            f"The features of {spec.model.backbone} with the weights {spec.model.weights!r} are not finite before any "
+            "training; give other weights."
+        )
+    plain, white = [], []
+    for train, validation in spec.divisions:
+        train_view, view = inputs.view(train), inputs.view(validation)
+        half = None if spec.gallery_seed is None else training_half(train_view, spec.gallery_seed)
+        layer = whitening(features_NF[_rows(train_view, device)], spec.model.embedding_dim)
+        plain.append(_metrics(spec, features_NF, view, half))
+        white.append(_metrics(spec, whitened(features_NF, layer), view, half))
+    layer = whitening(features_NF[_rows(inputs.view(spec.fitted_on), device)], spec.model.embedding_dim)
+    network, dimensions = backbone_digest(of_backbone(spec.model)), len(layer[BIAS])
+    return ValidatedUntrained(
+        network=network,
+        dimensions=dimensions,
+        untrained=_means(plain),
+        whitened=_means(white),
+        whitening=tensors_bytes(layer, _embedder(spec, network, dimensions).to_json()),
+    )
+
+
+def _rows(view: StoreView, device: torch.device) -> Tensor:
+    return view.rows_N.to(device)
+
+
+def _metrics(spec: UntrainedSpec, embeddings_ND: Tensor, view: StoreView, half: StoreView | None) -> dict[str, float]:
+    """Return the metrics of the queries ``view``, in a gallery with ``half`` of the training images if it is given."""
+    views = [view] if half is None else [view, half]
+    labels_N = view.labels_N if half is None else torch.cat((view.labels_N, half.labels_N + len(view.class_names)))
+    gallery_ND = torch.cat([embeddings_ND[_rows(part, embeddings_ND.device)] for part in views])
+    superclasses_N = superclasses_for(spec.metrics, spec.images.dataset, view)
+    return evaluate(gallery_ND, labels_N, spec.metrics, queries=len(view), superclasses_N=superclasses_N)
+
+
+def _means(by_fold: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {name: fmean(values[name] for values in by_fold) for name in by_fold[0]}
+
+
+# Whitening.
+
+
+def whitening(features_NF: Tensor, most: int | None) -> dict[str, Tensor]:
+    """Fit a principal component analysis with whitening to features, as the linear layer x ↦ Λ^(−1/2) Vᵀ (x − μ).
+
+    V holds the eigenvectors of the covariance with the ``most`` largest eigenvalues Λ (None: all), computed in float64.
+    Directions whose variance is within the rounding errors of float32 features are left out.
+
+    Returns:
+        the weight [D, F] and the bias [D] of the layer, by their names in the network.
+
+    Raises:
+        Mistakes: the features do not vary.
+    """
+    exact_NF = features_NF.double()
+    mean_F = exact_NF.mean(0)
+    centred_NF = exact_NF - mean_F
+    values_F, vectors_FF = torch.linalg.eigh(centred_NF.T @ centred_NF / max(len(centred_NF) - 1, 1))
+    floor = values_F[-1] * (features_NF.shape[1] * torch.finfo(torch.float32).eps) ** 2
+    rank = min(int((values_F > floor).sum()), len(features_NF) - 1)
+    if rank < 1 or values_F[-1] <= 0:
+        raise Mistakes(
+            "The features of the initial network are equal for all training images, so they cannot be told apart; give "
+            "other model.weights."
+        )
+    size = rank if most is None else min(most, rank)
+    scale_D, vectors_FD = values_F[-size:].flip(0).sqrt(), vectors_FF[:, -size:].flip(1)
+    weight_DF = (vectors_FD / scale_D).T
+    return {WEIGHT: weight_DF.float().contiguous(), BIAS: (-(weight_DF @ mean_F)).float()}
+
+
+def whitened(features_NF: Tensor, layer: dict[str, Tensor]) -> Tensor:
+    """Return whitened features [N, D] by the tensors of :func:`whitening`."""
+    with full_float32():
+        return torch.nn.functional.linear(
+            features_NF, layer[WEIGHT].to(features_NF.device), layer[BIAS].to(features_NF.device)
+        )
+
+
+def whitened_model(model: ModelConfig, dimensions: int) -> ModelConfig:
+    """Return the network of the backbone and pooling of ``model`` whose head is a whitening to ``dimensions``."""
+    return replace(of_backbone(model), head="linear", embedding_dim=dimensions)
+
+
+def _embedder(spec: UntrainedSpec, network: str, dimensions: int) -> EmbedderSpec:
+    origin: dict[str, Any] = {
+        "loss": None,
+        "initial_weights": spec.model.weights,
+        "classes": {"train": len(spec.fitted_on), "validation": 0},
+        **frozen_backbone(network),
+    }
+    return EmbedderSpec(
+        model=replace(whitened_model(spec.model, dimensions), weights=None),
+        decoded_side=spec.images.short_side,
+        frame=spec.training.frame,
+        batch_size=spec.training.embedding_batch,
+        origin=origin,
+    )
