@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ import pytest
 import torch
 import torchvision
 from conftest import small_search
+from mlflow import MlflowClient
 from numpy.typing import NDArray
 from PIL import Image
 from sklearn.decomposition import PCA
-from support.commands import holdout_here, plain
+from support.commands import holdout, holdout_here, kill_when, plain, write_search
 from support.finished_search import run_here
 from support.tampered import Copied
 
@@ -331,3 +333,89 @@ def test_verify_finds_a_changed_baseline(change: Any, found: str, runs: Path, tm
     copied = Copied(runs, tmp_path / "runs")
     change(copied)
     assert found in verified(copied, 1)
+
+
+# The order of things: validated once, before the search, and tested in the opening of the models.
+
+
+def run_file(path: Path, images: Path, weights: Path, **changes: Any) -> Path:
+    engine = {"engine": "local", "cpus_per_trial": 1}
+    return write_search(path, search_file(images, weights, losses=["pnp"], resources=engine, **changes))
+
+
+def test_a_killed_search_keeps_its_baselines(image_folder: Path, weights: Path, tmp_path: Path) -> None:
+    runs, folder = tmp_path / "runs", RunFolder(tmp_path / "runs", "small")
+    file = run_file(tmp_path / "search.yaml", image_folder, weights)
+    kill_when(folder.baselines.exists, "run", file, "--runs", runs)
+    assert not folder.selection.exists()
+    before, whitening = folder.baselines.stat(), folder.whitened.stat()
+    held_by = folder.baselines.read_bytes()
+    holdout("run", file, "--runs", runs)
+    after = folder.baselines.stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert folder.whitened.stat().st_ino == whitening.st_ino
+    assert folder.baselines.read_bytes() == held_by
+    assert stored_summary(folder).untrained is not None
+    holdout_here("verify", "small", "--runs", runs)
+    _mlflow_has_the_rows(runs, stored_summary(folder))
+
+
+def _mlflow_has_the_rows(runs: Path, summary: Summary) -> None:
+    client = MlflowClient(tracking_uri=f"sqlite:///{runs / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("small")
+    assert experiment is not None
+    found = client.search_runs([experiment.experiment_id], "tags.`holdout.kind` = 'loss'")
+    by_loss = {run.data.tags["holdout.loss"]: run for run in found}
+    assert by_loss.keys() == {"untrained", "whitened", "pnp"}
+    for name, baseline in summary.baselines.items():
+        assert baseline.test is not None
+        run = by_loss[name]
+        assert run.info.status == "FINISHED"
+        assert run.data.metrics["search/map_at_r"] == baseline.validation["map_at_r"]
+        assert run.data.metrics["test/map_at_r"] == baseline.test["map_at_r"].mean
+        assert run.data.params["model.backbone"] == "resnet18"
+    tags = by_loss["pnp"].data.tags
+    assert "holdout.pair.pnp.tuned.untrained.baseline" in tags
+
+
+def test_nothing_of_the_test_classes_is_read_before_the_choice(
+    image_folder: Path, weights: Path, tmp_path: Path
+) -> None:
+    """The images of the test classes cannot be decoded until the choice is frozen."""
+    images, hidden, runs = tmp_path / "images", tmp_path / "hidden", tmp_path / "runs"
+    shutil.copytree(image_folder, images)
+    file = run_file(tmp_path / "search.yaml", images, weights, stages=["search", "select"])
+    folder = RunFolder(runs, "small")
+    shutil.copytree(images, hidden)
+    for name in sorted(path.name for path in images.iterdir())[8:]:
+        for path in (images / name).iterdir():
+            path.write_bytes(b"sealed")
+    holdout("run", file, "--runs", runs)
+    assert folder.selection.exists()
+    summary = stored_summary(folder)
+    assert summary.untrained is not None
+    assert summary.untrained.test is None
+    (first, *_) = compare([folder], [summary]).rows
+    assert (first.search_value, first.test) == (summary.untrained.validation["map_at_r"], None)
+    assert Selection.load(folder.selection).baselines is not None
+    shutil.rmtree(images)
+    hidden.rename(images)
+    holdout("test", "small", "--runs", runs)
+    tested = stored_summary(folder).untrained
+    assert tested is not None
+    assert tested.test is not None
+    agree(means(tested.test), retrieval(*features(images, stored_split(folder).test, weights)))
+
+
+def test_changed_baselines_are_refused_before_the_opening(image_folder: Path, weights: Path, tmp_path: Path) -> None:
+    runs, folder = tmp_path / "runs", RunFolder(tmp_path / "runs", "small")
+    file = search_file(image_folder, weights, losses=["pnp"], stages=["search", "select"])
+    (search,) = run_here(runs, [file])
+    search.close()
+    path = write_search(tmp_path / "search.yaml", {**file, "stages": ["search", "select", "test"]})
+    content = json.loads(folder.baselines.read_text())
+    content["validation"]["untrained"]["map_at_r"] = 0.99
+    folder.baselines.write_text(json.dumps(content))
+    done = holdout("run", path, "--runs", runs, code=2)
+    assert "baselines.json was changed (its digest does not match) since the choice was frozen" in plain(done.stderr)
+    assert not folder.openings.exists()

@@ -90,6 +90,54 @@ def test_agreement_with_plain_loops() -> None:
         assert found.ci95 == pytest.approx((found.value - half, found.value + half))
 
 
+@pytest.mark.parametrize("trained", [1, 2, 3])
+def test_a_row_without_seeds_agrees_with_plain_loops(trained: int) -> None:
+    generator = np.random.default_rng(1)
+    counts = generator.integers(1, 9, 7)
+    scores = {row: generator.random((3, 7)) + generator.random((3, 1)) for row in "abc"[:trained]}
+    fixed = generator.random(7)
+    tested = ScoredRows({row: found * counts for row, found in scores.items()}, counts, {"u": fixed * counts})
+    found = tested.contrast({"a": 1, "u": -1})
+    share = counts / counts.sum()
+    means = {row: [sum(x * w for x, w in zip(seed, share)) for seed in table] for row, table in scores.items()}
+    by_class = {row: [sum(column) / 3 for column in zip(*table)] for row, table in scores.items()}
+    mean = {row: sum(values) / 3 for row, values in means.items()}
+    value = mean["a"] - sum(x * w for x, w in zip(fixed, share))
+    unbias, class_freedom = _of_weighted_classes(share)
+
+    def over_classes(one: list[float], other: list[float], change: float) -> float:
+        return unbias * sum((w * (x - y - change)) ** 2 for x, y, w in zip(one, other, share))
+
+    classes, freedom = over_classes(by_class["a"], fixed.tolist(), value), class_freedom
+    if trained > 2:
+        pairs = [
+            over_classes(by_class[one], by_class[other], mean[one] - mean[other])
+            for one, other in itertools.combinations(scores, 2)
+        ]
+        classes, freedom = lent(classes, class_freedom, sum(pairs) / len(pairs), 8)
+        freedom = min(freedom, (trained - 1) * class_freedom)
+    typical = sum(variance(values) for values in means.values()) / trained
+    seeds, seed_freedom = lent(variance(means["a"]), 2, typical, 4)
+    seeds, seed_freedom = seeds / 3, min(seed_freedom, 2 * trained - (trained > 1))
+    rest = 0.0
+    for seed, model in zip(scores["a"], means["a"]):
+        for x, of_class, w in zip(seed, by_class["a"], share):
+            rest += unbias * (w * (x - of_class - model + mean["a"])) ** 2 / 2 / 3
+    error = math.sqrt(max(classes, seeds, classes + seeds - rest))
+    total = (classes + seeds) ** 2 / (classes**2 / freedom + seeds**2 / seed_freedom)
+    assert found.value == pytest.approx(value)
+    assert found.p == pytest.approx(2 * t.sf(abs(value) / error, total))
+
+
+def test_a_row_without_seeds_changes_no_other_pair() -> None:
+    generator = np.random.default_rng(2)
+    counts = generator.integers(1, 9, 7)
+    sums = {row: generator.random((3, 7)) * counts for row in "abc"}
+    alone, beside = ScoredRows(sums, counts), ScoredRows(sums, counts, {"u": 9 * generator.random(7) * counts})
+    for first, second in itertools.combinations(sums, 2):
+        assert alone.contrast({first: 1, second: -1}) == beside.contrast({first: 1, second: -1})
+
+
 @given(st.lists(st.integers(1, 1000), min_size=5, max_size=40))
 def test_classes_of_equal_variance_have_the_degrees_of_freedom_of_their_quadratic_form(counts: list[int]) -> None:
     share_C = np.array(counts) / sum(counts)
