@@ -59,7 +59,7 @@ def selection(**changes: Any) -> Selection:
         "split_digest": "a", "test_digest": "b", "studies": {"s/mpa": "c"},
         "rule": RULES["mean"], "exported": "the first",
         "chosen": {"mpa": confirmation(3, 0.5, 0.7)}, "defaults": {"mpa": confirmation(0, 0.4)},
-        "reasons": {"mpa": "best"}, "trained_on_opened": None,
+        "reasons": {"mpa": "best"}, "trained_on_opened": None, "baselines": None,
     }  # fmt: skip
     return Selection(**{**content, **changes})
 
