@@ -23,7 +23,7 @@ from search.report.statistics import ScoredRows
 Floats = NDArray[np.float64]
 Test = Callable[[Floats, Floats], Floats]
 
-TABLES, POWER_TABLES = 2000, 4000
+TABLES, POWER_TABLES, UNTRAINED_TABLES = 2000, 4000, 2000
 LEVEL = 0.05
 SHARES = {"seeds": (1.0, 0.2, 0.35), "classes": (0.2, 1.0, 0.35), "both": (0.7, 0.5, 0.5)}
 """The standard deviations of a mean of one seed due to seeds, classes and their interaction."""
@@ -190,6 +190,20 @@ def compare_with_the_code(generator: np.random.Generator) -> None:
             assert np.allclose(found, expected), (found, expected)
 
 
+def untrained_error(design: Design, count: int, generator: np.random.Generator) -> float:
+    """Return the share of tables in which some row wrongly differs from one without training, by the product's code."""
+    counts_C = design.counts_C.astype(np.int64)
+    deviation = SHARES[design.shares][1] * design.classes**0.5
+    wrong = 0
+    for table in design.tables(count, generator):
+        fixed_C = deviation * generator.standard_normal(design.classes)
+        sums = {row: scores * counts_C for row, scores in enumerate(table)}
+        tested = ScoredRows(sums, counts_C, {-1: fixed_C * counts_C})
+        found = [[tested.contrast({row: 1, -1: -1}).p for row in sums]]
+        wrong += bool((holm(np.array(found)) <= LEVEL).any())
+    return wrong / count
+
+
 def main() -> None:
     """Print the largest error of each null hypothesis over classes and shares of noise, and the power."""
     generator = np.random.default_rng(0)
@@ -207,12 +221,24 @@ def main() -> None:
                 for name, test in TESTS.items():
                     worst[name] = max(worst[name], family_wise_error(test, design, tables))
             console.print(layout.format(rows, seeds, title, *(f"{share:.3f}" for share in worst.values())))
+    print_untrained(console, generator)
     console.print("Pairs found whose difference is 4 deviations of a training (48 classes, noise of the seeds):")
     for rows, seeds in SIZES:
         design = Design(rows=rows, seeds=seeds, classes=48, shift=4.0)
         tables = design.tables(POWER_TABLES, generator)
         found = (f"{power(test, design, tables):.3f}" for test in TESTS.values())
         console.print(layout.format(rows, seeds, "", *found))
+
+
+def print_untrained(console: Console, generator: np.random.Generator) -> None:
+    """Print the largest error of tables of equal rows against a network without training."""
+    console.print("Some row wrongly different from an equal network without training, largest share (ours):")
+    for rows, seeds in itertools.product((1, 2, 4), (2, 3, 5)):
+        found = [
+            untrained_error(Design(rows=rows, seeds=seeds, classes=classes, shares=shares), UNTRAINED_TABLES, generator)
+            for classes, shares in itertools.product((5, 20, 100), SHARES)
+        ]
+        console.print(f"{rows:>5} {seeds:>6}  {max(found):.3f}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from search.plan.plan import Plan
 from search.plan.work import planned_budgets
 from search.secrets import without_password
 from search.selection import MOST_NEIGHBOURS
-from search.stages import Stage
+from search.stages import BASELINES, Stage
 from trainables.data.store.build import StoreSize, expected_size
 from trainables.data.store.cache import is_used, limit_of, stores_in
 from trainables.data.store.spec import StoreSpec
@@ -152,6 +152,8 @@ def _written(plan: Plan, slots: int) -> Iterator[Need]:
         expected=max(0, round(expected) - written),
         least=max(0, round(least) - written),
     )
+    if config.model.is_pretrained and Stage.TEST in config.stages:
+        trained += len(BASELINES)
     held_out = plan.split.test if Stage.TEST in config.stages else ()
     classes = config.dataset.source.classes()
     rows = (

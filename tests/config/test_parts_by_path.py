@@ -159,6 +159,7 @@ LOSSES: list[tuple[list[Any], str]] = [
     (["LAB.parts:Misnamed"], "losses: LAB.parts:Misnamed would be called 'a/b', which cannot name a folder"),
     ([{"name": "mpa", "part": "LAB.parts:CircleLoss"}], "would be called mpa, which is the name of a built-in loss"),
     ([{"name": "training", "part": "LAB.parts:CircleLoss"}], "which is the name of a section of space"),
+    ([{"name": "untrained", "part": "LAB.parts:CircleLoss"}], "which is the name of a network without training"),
     ([{"name": "a b", "part": "LAB.parts:CircleLoss"}], "would be called 'a b', which cannot name a folder"),
     ([{"name": "circle", "part": "LAB.parts:Circle"}], "LAB.parts has no Circle"),
     ([{"name": "circle"}], "losses: a loss of your own has the keys name and part"),

@@ -1,0 +1,102 @@
+"""The networks without training in a campaign's table, pairs and sentences."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torchvision
+from support.commands import holdout_here
+from support.finished_search import run_here
+
+from search.campaigns.cells import CampaignResult
+from search.campaigns.result import campaign_family, campaign_result
+from search.campaigns.tables import campaign_csv, campaign_tables
+from search.config.campaign import Campaign, parse_campaign
+from search.plan.runs import CampaignFolder
+from search.report.results import Summary
+from search.report.summary import write_summary
+from search.stages import Role
+from trainables.mistakes import Mistakes
+
+CONTENT: dict[str, Any] = {
+    "name": "sizes",
+    "study": "from one network",
+    "base": {
+        "dataset": {"name": "glyphs", "num_classes": 16, "images_per_class": 6, "size": 20},
+        "model": {"backbone": "resnet18", "freeze": "backbone"},
+        "training": {"epochs": 1, "batch_size": 10, "images_per_class": 5, "image_size": 16},
+        "losses": ["pnp", "proxy_anchor"],
+        "search": {"trials": 1},
+        "selection": {"finalists": 1, "seeds": 2},
+        "final": {"seeds": 2},
+    },
+    "vary": {"size": {"4": {"model.embedding_dim": 4}, "8": {"model.embedding_dim": 8}}},
+    "table": {"rows": ["loss"], "metrics": ["validation", "recall_at_1"]},
+}
+Finished = tuple[Path, Campaign, CampaignResult, list[Summary]]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A finished campaign from the weights of a random ResNet-18."""
+    runs = tmp_path_factory.mktemp("campaign") / "runs"
+    weights = runs.parent / "resnet18.pth"
+    with torch.random.fork_rng():
+        torch.manual_seed(4)
+        torch.save(torchvision.models.resnet18(weights=None).state_dict(), weights)
+    base = {**CONTENT["base"], "model": {**CONTENT["base"]["model"], "weights": str(weights)}}
+    campaign = parse_campaign({**CONTENT, "base": base})
+    folder = CampaignFolder(runs, campaign.name)
+    folder.begin(campaign.config)
+    files = [member.config.model_dump(mode="json", by_alias=True) for member in campaign.members]
+    searches = run_here(runs, files, opener=campaign.name, family=campaign_family(campaign))
+    summaries = [write_summary(search) for search in searches]
+    result = campaign_result(campaign, list(zip(searches, summaries, strict=True)))
+    folder.end(result.model_dump(mode="json"))
+    for search in searches:
+        search.close()
+    return runs, campaign, result, summaries
+
+
+def test_the_table_begins_with_the_networks_without_training(finished: Finished) -> None:
+    _, campaign, result, summaries = finished
+    table = campaign_tables(campaign, result, [])[0]
+    assert [row[0] for row in table.rows] == ["untrained", "whitened", "pnp", "proxy_anchor"]
+    for summary in summaries:
+        assert summary.untrained is not None
+        assert summary.untrained.test is not None
+        column = summaries.index(summary) * (len(table.header) - 1) // 2 + 1
+        values = {summary.untrained.validation["map_at_r"], summary.untrained.test["recall_at_1"].mean}
+        cells = set(table.rows[0][column : column + (len(table.header) - 1) // 2])
+        assert cells == {f"{100 * value:.2f}" for value in values}
+    assert "untrained,4,baseline,recall_at_1," in campaign_csv(result)
+
+
+def test_each_tuned_loss_is_paired_with_the_untrained_network_of_its_search(finished: Finished) -> None:
+    _, _, result, _ = finished
+    against = [pair for pair in result.pairs if pair.second.role is Role.BASELINE]
+    assert {(pair.first.search, pair.first.loss, pair.second.search, pair.second.loss) for pair in against} == {
+        (search, loss, search, "untrained") for search in ("sizes-4", "sizes-8") for loss in ("pnp", "proxy_anchor")
+    }
+    assert all(pair.names[1].startswith("untrained") for pair in against)
+    assert not [warning for warning in result.warnings if "chosen after" in warning]
+
+
+def test_a_sentence_for_each_row_says_whether_training_helped(finished: Finished) -> None:
+    _, campaign, result, _ = finished
+    notes = campaign_tables(campaign, result, [])[0].notes
+    told = [note for note in notes if "the untrained network (" in note or "from the untrained network" in note]
+    assert len(told) == 4
+
+
+def test_a_campaign_from_weights_is_verified_and_drawn(finished: Finished) -> None:
+    runs, *_ = finished
+    holdout_here("verify", "sizes", "--runs", runs)
+    page = Path(holdout_here("report", "sizes", "--runs", runs).stdout.strip())
+    assert "untrained" in page.read_text()
+
+
+def test_a_table_has_no_role_baseline() -> None:
+    with pytest.raises(Mistakes, match="roles"):
+        parse_campaign({**CONTENT, "table": {**CONTENT["table"], "roles": ["baseline"]}})
