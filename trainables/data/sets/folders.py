@@ -90,7 +90,8 @@ def _walked(folder: Path) -> Iterator[tuple[str, list[str]]]:
                 for entry in entries:
                     if entry.name.startswith("."):
                         continue
-                    if entry.is_dir():
+                    # `os.path.isdir` is False for a link to itself, where `DirEntry.is_dir` raises.
+                    if os.path.isdir(entry.path):
                         left.append(entry.path)
                     else:
                         files.append(entry.name)
