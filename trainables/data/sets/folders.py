@@ -1,5 +1,6 @@
 """Data sets stored as folders of images: the base class, and one sub-folder per class."""
 
+import errno
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
@@ -90,14 +91,22 @@ def _walked(folder: Path) -> Iterator[tuple[str, list[str]]]:
                 for entry in entries:
                     if entry.name.startswith("."):
                         continue
-                    # `os.path.isdir` is False for a link to itself, where `DirEntry.is_dir` raises.
-                    if os.path.isdir(entry.path):
+                    if _is_folder(entry):
                         left.append(entry.path)
                     else:
                         files.append(entry.name)
         except OSError as error:
             raise Mistakes(f"{error.filename!r} cannot be read: {error.strerror}. Fix or remove it.") from error
         yield path, files
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link to itself, which is reported with the other broken links
+            return False
+        raise
 
 
 def _is_broken_link(path: str | os.PathLike[str]) -> bool:
