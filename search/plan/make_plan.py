@@ -15,7 +15,7 @@ from search.plan.checks.data import (
     check_store_size,
     split_of,
 )
-from search.plan.checks.parts import check_network, check_noise, check_parts, check_spaces, check_stack
+from search.plan.checks.parts import check_memory, check_network, check_noise, check_parts, check_spaces, check_stack
 from search.plan.checks.services import check_addresses, check_machine, check_origin, check_runs_folder
 from search.plan.plan import Plan
 from search.plan.runs import RunFolder, existing_run, stored_config, stored_split, trusted_config
@@ -87,6 +87,7 @@ def make_plan(
     check_noise(found, config, spaces)
     check_machine(found, config)
     check_parts(found, config)
+    check_memory(found, config)
     check_stack(found, config)
     if not resumed:
         check_addresses(found, config)

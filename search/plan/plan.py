@@ -113,6 +113,8 @@ def training_of(plan: Plan, loss: str, stage: Stage, trial: FrozenTrial) -> Tria
         epochs = trial.user_attrs["epochs"]
         warmup = training.get("warmup_epochs", settings.warmup_epochs)
         training |= {"epochs": epochs, "warmup_epochs": min(warmup, epochs)}
+        if training.get("memory_warmup_epochs", settings.memory_warmup_epochs) >= epochs:
+            training["cross_batch_memory"] = 0.0  # the best epoch was one without it
     spec = TrialSpec(
         loss=config.loss(loss).key,
         hyperparameters=params.loss,

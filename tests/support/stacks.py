@@ -72,9 +72,11 @@ def records_of(results: Sequence[EpochRecord | Exception]) -> list[EpochRecord]:
 
 
 def assert_same(training: Training, reference: Training, tolerance: float = 1e-9) -> None:
-    """Assert equal weights, running statistics, optimizer state, learning rates and records."""
+    """Assert equal weights, running statistics, memories, optimizer state, learning rates and records."""
     for module, other in ((training.model, reference.model), (training.loss, reference.loss)):
         torch.testing.assert_close(module.state_dict(), other.state_dict(), rtol=tolerance, atol=tolerance)
+        buffers, others = dict(module.named_buffers()), dict(other.named_buffers())
+        torch.testing.assert_close(buffers, others, rtol=tolerance, atol=tolerance)
     torch.testing.assert_close(
         training.optimizer.state_dict(), reference.optimizer.state_dict(), rtol=tolerance, atol=tolerance
     )

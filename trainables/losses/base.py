@@ -55,10 +55,13 @@ class Loss(nn.Module, ABC):
     ``static_shapes`` is True if in ``compute`` no shape depends on the values of a batch, nothing is drawn at random,
     and attributes of type float may be 0-dim tensors. The losses of several trainings can then be computed as one
     (:mod:`trainables.training.stack`).
+
+    ``of_pairs`` is True if the loss can compare a batch with a memory (:class:`trainables.losses.memory.PairLoss`).
     """
 
     used: Used | None = None
     static_shapes: bool = False
+    of_pairs: bool = False
 
     def forward(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
         """Return the loss of raw embeddings of any floating type and integer labels in [0, C), in any order."""

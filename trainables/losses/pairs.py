@@ -1,6 +1,9 @@
 """Losses over pairs and triplets of a batch; equations and defaults are in their rows of ``LOSSES``.
 
-Shapes: B batch, D embedding, A anchors, T triplets, P positive pairs.
+Each class computes ``over``, the loss of anchors against samples, which are the batch itself or a memory of earlier
+batches (:mod:`trainables.losses.memory`).
+
+Shapes: B batch, D embedding, A anchors, M samples, T triplets, P positive pairs.
 """
 
 import math
@@ -12,25 +15,23 @@ from torch.nn.functional import softplus
 
 from trainables.losses.base import (
     REDUCTIONS,
-    Loss,
     Reduction,
     Used,
     choice,
-    cosines,
     declared,
     log1p_sum_exp,
     masked_logsumexp,
     real,
     reduced,
-    same_and_different,
     sizes,
 )
+from trainables.losses.memory import PairLoss, Pairs
 from trainables.losses.mining import MINERS, informative_pairs, top_k
 from trainables.mistakes import raise_if_any
 
 
 @declared("contrastive")
-class Contrastive(Loss):
+class Contrastive(PairLoss):
     """S_ij is the cosine similarity, and so is the margin; the default margin is from Psomas, Table 4."""
 
     static_shapes = True
@@ -46,17 +47,16 @@ class Contrastive(Loss):
         super().__init__()
         self.margin, self.reduction = margin, reduction
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        similarities_BB = cosines(embeddings_BD)
-        same_BB = labels_B[:, None] == labels_B[None, :]
-        terms_BB = torch.where(same_BB, -similarities_BB, (similarities_BB - self.margin).relu())
-        pairs = len(labels_B) * (len(labels_B) - 1) // 2
-        self.used = Used("pairs", pairs)
-        return reduced(terms_BB.triu(1).sum(), pairs, self.reduction)
+    def over(self, pairs: Pairs) -> torch.Tensor:
+        same_AM, different_AM = pairs.once()
+        count = (same_AM | different_AM).sum()
+        self.used = Used("pairs", count)
+        push_AM = torch.where(different_AM, (pairs.similarities_AM - self.margin).relu(), 0)
+        return reduced(torch.where(same_AM, -pairs.similarities_AM, push_AM).sum(), count, self.reduction)
 
 
 @declared("triplet")
-class Triplet(Loss):
+class Triplet(PairLoss):
     """``mining`` selects the triplets; ``reduction="mean"`` divides by their number, zero terms included."""
 
     def __init__(
@@ -80,8 +80,8 @@ class Triplet(Loss):
         self.margin, self.reduction = margin, reduction
         self._mine = MINERS[mining](embedding_dim)
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        terms_T = self.terms(cosines(embeddings_BD), *same_and_different(labels_B))
+    def over(self, pairs: Pairs) -> torch.Tensor:
+        terms_T = self.terms(pairs.similarities_AM, pairs.same_AM, pairs.different_AM)
         self.used = Used("triplets", len(terms_T))
         return reduced(terms_T.sum(), len(terms_T), self.reduction)
 
@@ -96,7 +96,7 @@ MARGIN_MINING = ("distance_weighted", "all", "top_k")
 
 
 @declared("margin")
-class Margin(Loss):
+class Margin(PairLoss):
     """D = √(2 − 2S) (``distance="euclidean"``), or −S compared with −beta (``distance="similarity"``).
 
     Mining "all" sums every pair i < j. "distance_weighted" sums each anchor with each positive and with a negative
@@ -138,32 +138,31 @@ class Margin(Loss):
         """Return one group: beta, with its own learning rate and no weight decay, which would pull it to 0."""
         return [{"params": [self.beta], "lr": self.beta_lr, "weight_decay": 0.0}]
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        similarities_BB = cosines(embeddings_BD)
-        same_BB, different_BB = same_and_different(labels_B)
-        beyond_BB = self._beyond(similarities_BB)
+    def over(self, pairs: Pairs) -> torch.Tensor:
+        beyond_AM = self._beyond(pairs.similarities_AM)
         if self.mining == "all":
-            pairs = len(labels_B) * (len(labels_B) - 1) // 2
-            self.used = Used("pairs", pairs)
-            terms_BB = (self.margin + torch.where(same_BB, beyond_BB, -beyond_BB)).relu()
-            return reduced(terms_BB.triu(1).sum(), pairs, self.reduction)
-        anchor_T, positive_T, negative_T = self._mine(similarities_BB.detach(), same_BB, different_BB)
+            same_AM, different_AM = pairs.once()
+            count = (same_AM | different_AM).sum()
+            self.used = Used("pairs", count)
+            terms_AM = (self.margin + torch.where(same_AM, beyond_AM, -beyond_AM)).relu()
+            return reduced(torch.where(same_AM | different_AM, terms_AM, 0).sum(), count, self.reduction)
+        anchor_T, positive_T, negative_T = self._mine(pairs.similarities_AM.detach(), pairs.same_AM, pairs.different_AM)
         self.used = Used("triplets", len(anchor_T))
-        pull_T = (self.margin + beyond_BB[anchor_T, positive_T]).relu()
-        push_T = (self.margin - beyond_BB[anchor_T, negative_T]).relu()
+        pull_T = (self.margin + beyond_AM[anchor_T, positive_T]).relu()
+        push_T = (self.margin - beyond_AM[anchor_T, negative_T]).relu()
         return reduced((pull_T + push_T).sum(), 2 * len(anchor_T), self.reduction)
 
-    def _beyond(self, similarities_BB: torch.Tensor) -> torch.Tensor:
+    def _beyond(self, similarities_AM: torch.Tensor) -> torch.Tensor:
         """Return the signed distance of each pair from the boundary, negative inside it."""
         if self.distance == "similarity":
-            return self.beta - similarities_BB
+            return self.beta - similarities_AM
         # for equal embeddings: the root has no gradient at 0, and rounding may be negative
-        floor = torch.finfo(similarities_BB.dtype).eps
-        return (2 - 2 * similarities_BB).clamp(min=floor).sqrt() - self.beta
+        floor = torch.finfo(similarities_AM.dtype).eps
+        return (2 - 2 * similarities_AM).clamp(min=floor).sqrt() - self.beta
 
 
 @declared("npair")
-class NPair(Loss):
+class NPair(PairLoss):
     """The last term limits the lengths of embeddings before normalisation.
 
     An anchor without a positive or without a negative gives 0. The default is from Psomas, Table 4.
@@ -177,12 +176,13 @@ class NPair(Loss):
         self.l2 = l2
 
     def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        similarities_BB = cosines(embeddings_BD)
-        same_BB, different_BB = same_and_different(labels_B)
+        return super().compute(embeddings_BD, labels_B) + self.l2 * embeddings_BD.square().sum(1).mean()
+
+    def over(self, pairs: Pairs) -> torch.Tensor:
         # the double sum is a sum over positives times a sum over negatives
-        logits_B = masked_logsumexp(-similarities_BB, same_BB, 1) + masked_logsumexp(similarities_BB, different_BB, 1)
-        lengths = embeddings_BD.square().sum(1).mean()
-        return softplus(logits_B, threshold=40).mean() + self.l2 * lengths
+        positives_A = masked_logsumexp(-pairs.similarities_AM, pairs.same_AM, 1)
+        negatives_A = masked_logsumexp(pairs.similarities_AM, pairs.different_AM, 1)
+        return softplus(positives_A + negatives_A, threshold=40).mean()
 
 
 LIFTED_MINING = ("all", "hard")
@@ -190,7 +190,7 @@ EPSILON = 0.1
 
 
 @declared("lifted_structure")
-class LiftedStructure(Loss):
+class LiftedStructure(PairLoss):
     """An anchor without a positive or without a negative gives 0; ``reduction="mean"`` divides by all anchors.
 
     Mining "all" sums every pair, as eq. 2.21; "hard" only the informative ones (:func:`informative_pairs`, epsilon
@@ -230,20 +230,19 @@ class LiftedStructure(Loss):
         self.margin, self.mining, self.reduction = margin, mining, reduction
         self.pos_scale, self.neg_scale = pos_scale, neg_scale
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        similarities_BB = cosines(embeddings_BD)
-        same_BB, different_BB = same_and_different(labels_B)
+    def over(self, pairs: Pairs) -> torch.Tensor:
+        similarities_AM, same_AM, different_AM = pairs.similarities_AM, pairs.same_AM, pairs.different_AM
         if self.mining == "hard":
-            same_BB, different_BB = informative_pairs(similarities_BB, same_BB, different_BB, EPSILON)
-        both_B1 = same_BB.any(1, keepdim=True) & different_BB.any(1, keepdim=True)
-        self.used = Used("pairs", (both_B1 & (same_BB | different_BB)).sum())
-        pull_B = masked_logsumexp(self.pos_scale * (self.margin - similarities_BB), same_BB, 1) / self.pos_scale
-        push_B = masked_logsumexp(self.neg_scale * similarities_BB, different_BB, 1) / self.neg_scale
-        return reduced((pull_B + push_B).relu().sum(), len(labels_B), self.reduction)
+            same_AM, different_AM = informative_pairs(similarities_AM, same_AM, different_AM, EPSILON)
+        both_A1 = same_AM.any(1, keepdim=True) & different_AM.any(1, keepdim=True)
+        self.used = Used("pairs", (both_A1 & (same_AM | different_AM)).sum())
+        pull_A = masked_logsumexp(self.pos_scale * (self.margin - similarities_AM), same_AM, 1) / self.pos_scale
+        push_A = masked_logsumexp(self.neg_scale * similarities_AM, different_AM, 1) / self.neg_scale
+        return reduced((pull_A + push_A).relu().sum(), len(similarities_AM), self.reduction)
 
 
 @declared("multi_similarity")
-class MultiSimilarity(Loss):
+class MultiSimilarity(PairLoss):
     """α is ``pos_scale`` and β ``neg_scale``.
 
     With an ``epsilon`` only informative pairs are summed (:func:`informative_pairs`); with None all pairs. Defaults are
@@ -274,23 +273,22 @@ class MultiSimilarity(Loss):
         super().__init__()
         self.margin, self.pos_scale, self.neg_scale, self.epsilon = margin, pos_scale, neg_scale, epsilon
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        similarities_BB = cosines(embeddings_BD)
-        same_BB, different_BB = same_and_different(labels_B)
+    def over(self, pairs: Pairs) -> torch.Tensor:
+        same_AM, different_AM = pairs.same_AM, pairs.different_AM
         if self.epsilon is not None:
-            same_BB, different_BB = informative_pairs(similarities_BB, same_BB, different_BB, self.epsilon)
-        self.used = Used("pairs", (same_BB | different_BB).sum())
-        above_BB = similarities_BB - self.margin
-        pull_B = log1p_sum_exp((-self.pos_scale * above_BB).masked_fill(~same_BB, -torch.inf), 1)
-        push_B = log1p_sum_exp((self.neg_scale * above_BB).masked_fill(~different_BB, -torch.inf), 1)
-        return (pull_B / self.pos_scale + push_B / self.neg_scale).mean()
+            same_AM, different_AM = informative_pairs(pairs.similarities_AM, same_AM, different_AM, self.epsilon)
+        self.used = Used("pairs", (same_AM | different_AM).sum())
+        above_AM = pairs.similarities_AM - self.margin
+        pull_A = log1p_sum_exp((-self.pos_scale * above_AM).masked_fill(~same_AM, -torch.inf), 1)
+        push_A = log1p_sum_exp((self.neg_scale * above_AM).masked_fill(~different_AM, -torch.inf), 1)
+        return (pull_A / self.pos_scale + push_A / self.neg_scale).mean()
 
 
 ANGULAR_MINING = ("all", "top_k")
 
 
 @declared("angular")
-class Angular(Loss):
+class Angular(PairLoss):
     """The angle is in degrees. The mean is over all positive pairs of the batch, N are the samples of other classes.
 
     With mining "top_k" the pairs are each anchor's misplaced positives, and N its misplaced negatives
@@ -308,19 +306,18 @@ class Angular(Loss):
         super().__init__()
         self.angle, self.mining = angle, mining
 
-    def compute(self, embeddings_BD: torch.Tensor, labels_B: torch.Tensor) -> torch.Tensor:
-        similarities_BB = cosines(embeddings_BD)
-        same_BB, different_BB = same_and_different(labels_B)
+    def over(self, pairs: Pairs) -> torch.Tensor:
+        different_AM = pairs.different_AM
         if self.mining == "top_k":
-            anchor_P, positive_P, negative_P = top_k(similarities_BB.detach(), same_BB, different_BB)
-            different_BB = torch.zeros_like(different_BB)
-            different_BB[anchor_P, negative_P] = True
+            anchor_P, positive_P, negative_P = top_k(pairs.similarities_AM.detach(), pairs.same_AM, different_AM)
+            different_AM = torch.zeros_like(different_AM)
+            different_AM[anchor_P, negative_P] = True
             self.used = Used("pairs", len(anchor_P))
         else:  # each pair once: the term is symmetric
-            anchor_P, positive_P = same_BB.triu(1).nonzero(as_tuple=True)
+            anchor_P, positive_P = pairs.once()[0].nonzero(as_tuple=True)
         square = math.tan(math.radians(self.angle)) ** 2
-        both_PB = similarities_BB.index_select(0, anchor_P) + similarities_BB.index_select(0, positive_P)
-        pair_P1 = similarities_BB[anchor_P, positive_P][:, None]
-        logits_PB = 4 * square * both_PB - 2 * (1 + square) * pair_P1
-        terms_P = log1p_sum_exp(logits_PB.masked_fill(~different_BB[anchor_P], -torch.inf), 1)
+        both_PM = pairs.similarities_AM.index_select(0, anchor_P) + pairs.of_samples(positive_P)
+        pair_P1 = pairs.similarities_AM[anchor_P, positive_P][:, None]
+        logits_PM = 4 * square * both_PM - 2 * (1 + square) * pair_P1
+        terms_P = log1p_sum_exp(logits_PM.masked_fill(~different_AM[anchor_P], -torch.inf), 1)
         return terms_P.sum() / max(len(terms_P), 1)

@@ -76,7 +76,9 @@ class TrainingConfig:
     it. This holds for training, except that ``resized_crop_flip`` crops from the whole image, and for evaluation.
     ``views`` is the number of fixed views of an image on which a frozen backbone's features are computed: the centre
     crop, and further ones drawn with ``augment``. ``clip_grad`` bounds each gradient entry, as Proxy-Anchor's code does
-    (``None``: unbounded). ``precision="auto"`` is bfloat16 autocast on CUDA and float32 elsewhere.
+    (``None``: unbounded). ``precision="auto"`` is bfloat16 autocast on CUDA and float32 elsewhere. A loss of pairs also
+    compares each batch with the newest embeddings of earlier batches, as many as the share ``cross_batch_memory`` of
+    the training images (0: none), after the first ``memory_warmup_epochs`` epochs.
     """
 
     epochs: int = 8
@@ -97,6 +99,8 @@ class TrainingConfig:
     warmup_epochs: int = 0
     clip_grad: float | None = 10.0
     precision: str = "auto"
+    cross_batch_memory: float = 0.0
+    memory_warmup_epochs: int = 1
 
     def __post_init__(self) -> None:
         mistakes = BATCH_SAMPLERS.problems("sampler", self.sampler)
@@ -123,6 +127,18 @@ class TrainingConfig:
             mistakes.append(f"weight_decay must be at least 0 and finite; it is {self.weight_decay}.")
         if not 0 <= self.warmup_epochs <= self.epochs:
             mistakes.append(f"warmup_epochs must be between 0 and epochs ({self.epochs}); it is {self.warmup_epochs}.")
+        if not 0 <= self.cross_batch_memory <= 1:
+            mistakes.append(
+                "cross_batch_memory must be a share of the training images, from 0 for no memory to 1; it is "
+                f"{self.cross_batch_memory}."
+            )
+        if self.memory_warmup_epochs < 0:
+            mistakes.append(f"memory_warmup_epochs must be at least 0; it is {self.memory_warmup_epochs}.")
+        if self.cross_batch_memory and self.memory_warmup_epochs >= self.epochs:
+            mistakes.append(
+                f"memory_warmup_epochs must be less than epochs ({self.epochs}), or the cross_batch_memory is never "
+                f"used; it is {self.memory_warmup_epochs}."
+            )
         raise_if_any(mistakes)
 
     @property

@@ -21,10 +21,12 @@ from trainables.data.split import merged_labels, noisy_labels
 from trainables.data.store.view import StoreView, superclasses_for, training_half
 from trainables.files import as_path, write_json
 from trainables.inference.model_files import LOSS, EmbedderSpec, frozen_backbone
-from trainables.losses import LOSSES, Loss, loss_row
+from trainables.losses import LOSSES, Loss, loss_row, memory_refused
 from trainables.losses.base import Used, summed
+from trainables.losses.memory import Memory, PairLoss
 from trainables.metrics.evaluation import evaluate
 from trainables.metrics.table import metric_name
+from trainables.mistakes import Mistakes
 from trainables.models.embedding import autocast, embed
 from trainables.spec import DeviceMemory, EpochRecord, TrialSpec, derived_seed
 from trainables.storage import StorageFailure, cause_of
@@ -112,11 +114,22 @@ class Training:
         return torch.tensor(noisy_labels(labels_N.tolist(), self.train_view.image_keys, rate=rate, seed=seed))
 
     def _make_loss(self) -> Loss:
-        return LOSSES[self.spec.loss](
+        loss = LOSSES[self.spec.loss](
             num_classes=math.ceil(len(self.spec.train_classes) / self.spec.merge),
             embedding_dim=self.spec.model.dimensions,
             **self.spec.hyperparameters,
         )
+        if share := self._config.cross_batch_memory:
+            if not isinstance(loss, PairLoss):
+                raise Mistakes(memory_refused(self.spec.loss, share))
+            size = max(self._config.batch_size, round(share * len(self.train_view)))
+            loss.memory = Memory(size, self.spec.model.dimensions)
+        return loss
+
+    @property
+    def _memory(self) -> Memory | None:
+        """The loss's memory of earlier batches, if it has one."""
+        return self.loss.memory if isinstance(self.loss, PairLoss) else None
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
         config = self._config
@@ -140,6 +153,9 @@ class Training:
         self.loss.load_state_dict(state["loss"])
         self.optimizer.load_state_dict(state["optimizer"])
         self._schedule.load_state_dict(state["schedule"])
+        if self._memory is not None:
+            for name, buffer in self._memory.named_buffers():
+                buffer.copy_(state["memory"][name])
         self._best = state["best"]
         self.records = state["records"]
         logger.info("Resuming after epoch %d.", len(self.records))
@@ -163,9 +179,10 @@ class Training:
     # The steps of an epoch. In a stack, steps of several trainings at once replace `_train`.
 
     @property
-    def warming_up(self) -> bool:
-        """Return True if the next epoch keeps the backbone frozen."""
-        return len(self.records) < self._config.warmup_epochs
+    def phase(self) -> tuple[bool, bool]:
+        """Return True for each warm-up, of the backbone and of the memory, that the next epoch is part of."""
+        done = len(self.records)
+        return done < self._config.warmup_epochs, done < self._config.memory_warmup_epochs
 
     def begin_epoch(self) -> int:
         """Prepare the network and the loss for the next epoch's steps, and return its number."""
@@ -175,9 +192,14 @@ class Training:
         return epoch
 
     def set_train_mode(self, epoch: int) -> None:
-        """Set the network and the loss to training mode; the backbone learns after the warm-up epochs only."""
+        """Set the network and the loss to training mode.
+
+        The backbone learns, and the loss has a memory, after their warm-up epochs only.
+        """
         self.model.train()
         self.loss.train()
+        if self._memory is not None:
+            self._memory.active = epoch > self._config.memory_warmup_epochs
         for parameter in self._backbone_parameters:
             parameter.requires_grad_(epoch > self._config.warmup_epochs)
 
@@ -302,6 +324,8 @@ class Training:
             "best": self._best,
             "records": [dict(entry) for entry in self.records],
         }
+        if self._memory is not None:
+            last["memory"] = dict(self._memory.named_buffers())
         self._checkpoints.save(last, best, description)
 
     def wait_for_checkpoints(self) -> None:

@@ -100,6 +100,25 @@ def test_members_warm_up_for_themselves(images: StoreSpec, tmp_path: Path, caplo
         assert_same(training, alone(training.spec, 3))
 
 
+def test_members_take_up_their_memory_for_themselves(
+    images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One of three members is an epoch behind the others, which remember already."""
+    settings = {"cross_batch_memory": 1.0, "memory_warmup_epochs": 1}
+    specs = [
+        member(images, tmp_path, number, loss="contrastive", hyperparameters={}, training=settings)
+        for number in range(3)
+    ]
+    trainings = [Training(spec, CPU) for spec in specs]
+    with caplog.at_level(logging.WARNING):
+        records_of(run_epochs(trainings[:2]))
+        records_of(run_epochs(trainings))
+        records_of(run_epochs(trainings[1:]))
+    assert not caplog.records
+    for training, epochs in zip(trainings, (2, 3, 2), strict=True):
+        assert_same(training, alone(training.spec, epochs))
+
+
 @pytest.mark.parametrize(("loss", "failing"), [("Listing", None), ("NotSquared", 1)])
 def test_a_stack_that_fails_goes_on_in_halves(
     images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture, loss: str, failing: int | None

@@ -18,7 +18,7 @@ from spaces.losses import SPACES
 from trainables.data.augment import AUGMENTATIONS
 from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.data.store.spec import StoreSpec
-from trainables.losses import LOSSES
+from trainables.losses import LOSSES, loss_row
 from trainables.models import BACKBONES, HEAD_INIT, POOLING, ModelConfig
 from trainables.spec import TrialSpec
 from trainables.training.config import OPTIMIZERS
@@ -84,6 +84,19 @@ def test_every_loss(
         for number in range(2)
     ]
     assert_stacked_as_alone(specs, caplog)
+
+
+@pytest.mark.parametrize("loss", [name for name in LOSSES if loss_row(name).of_pairs])
+def test_every_loss_with_a_memory(
+    images: StoreSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture, loss: str
+) -> None:
+    settings = {"cross_batch_memory": 0.8, "memory_warmup_epochs": 1}
+    params = [real_hyperparameters(loss, number) for number in range(2)]
+    specs = [
+        member(images, tmp_path, number, loss=loss, hyperparameters=chosen, training=settings)
+        for number, chosen in enumerate(params)
+    ]
+    assert_stacked_as_alone(specs, caplog, epochs=3)
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,12 @@ def run_epochs(trainings: Sequence[Training]) -> list[EpochRecord | Exception]:
     Weights, records and checkpoints equal those of :meth:`Training.run_epoch` up to rounding. An error of one member is
     returned instead of its record and does not affect the others.
 
-    Members whose backbone is still frozen form a stack of their own. A stack that fails as a whole, for example for
-    lack of device memory, is split into halves.
+    Members in a warm-up, of the backbone or of the memory, form a stack of their own. A stack that fails as a whole,
+    for example for lack of device memory, is split into halves.
     """
     results: dict[int, EpochRecord | Exception] = {}
-    order = sorted(range(len(trainings)), key=lambda number: trainings[number].warming_up)
-    for _, numbers in groupby(order, key=lambda number: trainings[number].warming_up):
+    order = sorted(range(len(trainings)), key=lambda number: trainings[number].phase)
+    for _, numbers in groupby(order, key=lambda number: trainings[number].phase):
         stack = list(numbers)
         results |= zip(stack, _run([trainings[number] for number in stack]))
     return [results[number] for number in range(len(trainings))]

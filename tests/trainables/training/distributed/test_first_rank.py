@@ -126,20 +126,22 @@ def assert_equal_trainings(found: Any, expected: Any, tolerance: float) -> None:
 
 @pytest.mark.usefixtures("double")
 @pytest.mark.parametrize(
-    ("loss", "hyperparameters", "freeze_bn"),
+    ("loss", "hyperparameters", "freeze_bn", "memory"),
     [
-        ("mpa", {"proxies_per_class": 2}, False),
-        ("triplet", {"mining": "uniform"}, False),
-        ("pnp", {}, True),
-        ("pnp", {}, "statistics"),
+        ("mpa", {"proxies_per_class": 2}, False, 0.0),
+        ("triplet", {"mining": "uniform"}, False, 0.0),
+        ("triplet", {"mining": "semi_hard"}, False, 0.6),
+        ("pnp", {}, True, 0.0),
+        ("pnp", {}, "statistics", 0.0),
     ],
-    ids=["proxies", "random mining", "ranking, frozen batch normalisation", "ranking, frozen statistics"],
+    ids=["proxies", "random mining", "memory", "ranking, frozen batch normalisation", "ranking, frozen statistics"],
 )
 def test_two_processes_train_as_one(
-    spec: TrialSpec, loss: str, hyperparameters: dict[str, Any], freeze_bn: bool | str
+    spec: TrialSpec, loss: str, hyperparameters: dict[str, Any], freeze_bn: bool | str, memory: float
 ) -> None:
     """Losses, metrics, used pairs, weights, statistics and proxies agree after three epochs."""
     model = replace(spec.model, freeze_bn=freeze_bn)
+    spec = replace(spec, training=replace(spec.training, cross_batch_memory=memory))
     spec = replace(spec, loss=loss, hyperparameters=hyperparameters, model=model)
     alone = trained(Training(replace(spec, directory=f"{spec.directory}-alone"), CPU))
     together = FirstRank(spec, TWO)
@@ -165,8 +167,12 @@ def test_in_float32_they_differ_by_rounding(spec: TrialSpec) -> None:
 
 
 @pytest.mark.usefixtures("double")
-def test_a_resumed_one_goes_on_equal(spec: TrialSpec) -> None:
+@pytest.mark.parametrize("memory", [0.0, 0.6])
+def test_a_resumed_one_goes_on_equal(spec: TrialSpec, memory: float) -> None:
     """Begun by two processes, resumed by one, finished by two: all ranks get the optimizer's state."""
+    if memory:
+        training = replace(spec.training, cross_batch_memory=memory, memory_warmup_epochs=0)
+        spec = replace(spec, loss="multi_similarity", hyperparameters={}, training=training)
     alone = trained(Training(replace(spec, directory=f"{spec.directory}-alone"), CPU))
     for devices in (TWO, (CPU,)):
         training = begin(spec, *devices)
