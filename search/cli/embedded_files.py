@@ -51,8 +51,8 @@ def refuse_unwritable(address: str) -> None:
 def write_embeddings(address: str, embeddings_ND: "NDArray[np.float32]", paths: Sequence[str]) -> None:
     """Write embeddings and their images' paths, in the format of the file's suffix.
 
-    ``.npz`` holds the arrays ``embeddings`` (float32 [N, D]) and ``paths``; ``.parquet`` the columns ``path`` and
-    ``embedding`` (a list of D float32).
+    ``.npz`` holds the arrays ``embeddings`` (float32 [N, D]) and ``paths``; ``.parquet`` the columns ``embeddings``
+    (lists of D float32) and ``paths``.
 
     Raises:
         Mistakes: the file cannot be written, or a path cannot be written in its format.
@@ -82,7 +82,7 @@ def _as_parquet(embeddings_ND: "NDArray[np.float32]", paths: Sequence[str]) -> C
 
     flat = pyarrow.array(embeddings_ND.reshape(-1))
     embeddings = pyarrow.FixedSizeListArray.from_arrays(flat, embeddings_ND.shape[1])
-    table = pyarrow.table({"path": pyarrow.array(paths, pyarrow.string()), "embedding": embeddings})
+    table = pyarrow.table({"embeddings": embeddings, "paths": pyarrow.array(paths, pyarrow.string())})
     return lambda file: write_table(table, file)
 
 
@@ -120,11 +120,13 @@ class EmbeddedFiles:
 def embedded_files(
     model: "Embedder", paths: Sequence[Path], *, batch_size: int | None, skip_unreadable: bool
 ) -> EmbeddedFiles:
-    """Embed image files, with a progress bar.
+    """Embed image files, or for a model of features files of embeddings, with a progress bar.
 
     Raises:
         Mistakes: images cannot be read and ``skip_unreadable`` is False, or none can be read.
     """
+    if model.network.on_vectors:
+        return _embedded_features(model, paths, batch_size)
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("Embedding images"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -153,3 +155,20 @@ def embedded_files(
     what = "1 image" if len(kept) == 1 else f"{len(kept):,} images"
     say([f"{what} in {seconds:.1f} s, {files.images_per_second:,.1f} images per second{skipped}."], "dim")
     return files
+
+
+def _embedded_features(model: "Embedder", paths: Sequence[Path], batch_size: int | None) -> EmbeddedFiles:
+    """Embed the items of files of embeddings, which are called by their ids, or by file and row."""
+    import numpy as np
+
+    from trainables.data.feature_file import read_features
+
+    begun = time.perf_counter()
+    files = [read_features(path) for path in paths]
+    several = len(files) > 1
+    return EmbeddedFiles(
+        embeddings_ND=np.concatenate([model.embed(file.embeddings_NF, batch_size=batch_size) for file in files]),
+        paths=tuple(f"{path}: {name}" if several else name for path, file in zip(paths, files) for name in file.names),
+        unreadable=(),
+        seconds=time.perf_counter() - begun,
+    )

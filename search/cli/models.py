@@ -125,12 +125,14 @@ def index(
     from search.cli.embedded_files import embedded_files  # torch, from here on
     from search.tracking import load_model
     from search.trust import remember_index
+    from trainables.data.feature_file import is_feature_file
     from trainables.inference.images import found_images
     from trainables.inference.index.image_index import ImageIndex
     from trainables.inference.index.structures import kind_for
 
     paths = found_images(images)
-    kind_for(len(paths), kind)  # raises before anything is embedded
+    if not any(map(is_feature_file, paths)):
+        kind_for(len(paths), kind)  # raises before anything is embedded
     loaded = load_model(model, device=device, trust_code=trust_code)
     files = embedded_files(loaded, paths, batch_size=batch_size, skip_unreadable=skip_unreadable)
     made = ImageIndex.of(files.embeddings_ND, files.paths, loaded, kind=kind)

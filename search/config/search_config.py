@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from search.config.names import folder_name
 from search.config.sections import (
@@ -37,6 +37,7 @@ from trainables.losses import LossPart
 from trainables.metrics import all_metrics, metric_name
 from trainables.mistakes import Mistakes, raise_if_any
 from trainables.models import ModelConfig
+from trainables.models.backbones import FEATURES
 from trainables.models.config import IMAGENET
 from trainables.parts import is_own
 from trainables.training.config import TrainingConfig
@@ -55,7 +56,7 @@ class SearchConfig(ConfigSection):
     name: str
     dataset: DatasetSection
     split: SplitSection = SplitSection()
-    model: ModelConfig = ModelConfig()
+    model: ModelConfig = Field(default=ModelConfig(), validate_default=True)
     training: TrainingConfig = TrainingConfig()
     losses: Losses
     training_by_loss: TrainingByLoss = Field(default_factory=dict)
@@ -75,6 +76,20 @@ class SearchConfig(ConfigSection):
     @classmethod
     def _plain_name(cls, name: str) -> str:
         return folder_name(name)
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _backbone_of_features(cls, model: Any, info: ValidationInfo) -> Any:
+        """Set the backbone if the data are features and the file does not name one."""
+        given = {} if isinstance(model, ModelConfig) else model
+        dataset = info.data.get("dataset")
+        if not isinstance(given, dict) or "backbone" in given or dataset is None:
+            return model
+        try:
+            features = dataset.source.features()
+        except Mistakes:  # reported with its classes
+            return model
+        return model if features is None else {**given, "backbone": f"{FEATURES}:{features}"}
 
     @field_validator("model")
     @classmethod

@@ -52,7 +52,7 @@ MOST_SPLITS = 100
 
 
 class DatasetSection(ConfigSection):
-    """The data set. Keys beyond these four are its options.
+    """The data set. Keys beyond these five are its options.
 
     ``name`` is a row of ``DATASETS``, or the import path of a user-defined class, whose code is then run.
     """
@@ -61,10 +61,11 @@ class DatasetSection(ConfigSection):
 
     name: str
     root: str | None = None
+    file: str | None = None
     store_size: int = Field(default=256, ge=8)
     cache: str | None = None
 
-    @field_validator("root", "cache")
+    @field_validator("root", "file", "cache")
     @classmethod
     def _absolute(cls, path: str | None) -> str | None:
         # A search may be resumed from another folder.
@@ -79,8 +80,7 @@ class DatasetSection(ConfigSection):
     def source(self) -> Dataset:
         """The data set itself."""
         options = dict(self.model_extra or {})
-        if self.root is not None:
-            options["root"] = self.root
+        options |= {key: path for key, path in (("root", self.root), ("file", self.file)) if path is not None}
         return build_dataset(self.name, options)
 
 

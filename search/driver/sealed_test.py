@@ -249,7 +249,7 @@ def _score_held(
     scored, baselines = results[: len(scorings)], [*chain.from_iterable(results[len(scorings) :])]
     from search.selection import NAME, thumbnails_of
 
-    thumbnails = thumbnails_of(store, candidate.selection, scored).to_bytes()
+    thumbnails = thumbnails_of(store, images.dataset, candidate.selection, scored).to_bytes()
     folder = plan.folder.path / "test" / opening.id
     for name, content in [
         *chain.from_iterable(files.items() for _, files in (*scored, *baselines)),

@@ -81,7 +81,7 @@ def _is_known(dataset: Any) -> bool:
 
 def _paths_of_this_machine(content: dict[str, Any], config: SearchConfig) -> Iterator[str]:
     """Yield a mistake for each relative path, which would have another meaning on the cluster."""
-    keys = ["dataset.root", "dataset.cache"]
+    keys = ["dataset.root", "dataset.file", "dataset.cache"]
     if config.model.weights != IMAGENET:
         keys.append("model.weights")
     for key in keys:

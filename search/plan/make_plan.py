@@ -8,6 +8,7 @@ from typing import Any
 from search.config.search_config import SearchConfig, differences, may_change, parse_stored, validate_config
 from search.config.validation import Findings
 from search.plan.checks.data import (
+    check_features,
     check_further_splits,
     check_gallery,
     check_images_readable,
@@ -80,6 +81,7 @@ def make_plan(
     data = split_of(found, config)
     if data is not None:
         check_split(found, config, data)
+        check_features(found, config)
     check_store_size(found, config)
     check_gallery(found, config)
     further_splits = check_further_splits(found, config)

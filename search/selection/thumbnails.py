@@ -7,7 +7,7 @@ Shapes: N test images, Q queries, K ranks, S sampled images, T thumbnails, G sho
 
 import io
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate, chain
@@ -22,6 +22,7 @@ from search.selection.choice import Confirmation
 from search.selection.retrieval_file import FOLDER, in_digest_order
 from search.selection.selection import Selection
 from trainables.arrays import read_arrays
+from trainables.data.dataset import Dataset
 from trainables.data.store.contents import StoreContents, read_contents
 from trainables.files import reading
 from trainables.metrics.table import is_retrieval
@@ -154,22 +155,34 @@ class Thumbnails:
             )
 
 
-def make_pictures(contents: StoreContents, keys: Iterable[str], limit: int = LIMIT) -> list[bytes]:
-    """Return the images ``keys`` as WebP files with a short side of at most 64 pixels, up to ``limit`` bytes in all."""
-    row_of = {key: row for row, key in enumerate(contents.image_keys)}
-    starts_N = np.cumsum(contents.lengths_N) - contents.lengths_N
-    made: list[bytes] = []
-    for key in keys:
-        row = row_of[key]
-        height, width = contents.sizes_N2[row]
-        start = starts_N[row]
-        pixels = contents.pixels[start : start + 3 * height * width].reshape(width, height, 3).transpose(1, 0, 2)
+def make_pictures(images: Iterable[tuple[int, NDArray[np.uint8]]], limit: int = LIMIT) -> dict[int, bytes]:
+    """Return numbered images as WebP files with a short side of at most 64 pixels, up to ``limit`` bytes in all."""
+    made: dict[int, bytes] = {}
+    for number, pixels in images:
         picture = _webp(Image.fromarray(np.ascontiguousarray(pixels)))
         limit -= len(picture)
         if limit < 0:
             break
-        made.append(picture)
+        made[number] = picture
     return made
+
+
+def _images(
+    contents: StoreContents, dataset: Dataset, keys: Sequence[str], rows: Iterable[int]
+) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+    """Yield the number and the pixels of each image of ``rows``; of features those that the data set has images of."""
+    if contents.features is not None:
+        for row in rows:
+            if (picture := dataset.picture(keys[row])) is not None:
+                yield row, picture
+        return
+    stored = {key: place for place, key in enumerate(contents.image_keys)}
+    starts_N = np.cumsum(contents.lengths_N) - contents.lengths_N
+    for row in rows:
+        place = stored[keys[row]]
+        height, width = contents.sizes_N2[place]
+        pixels = contents.pixels[starts_N[place] : starts_N[place] + 3 * height * width]
+        yield row, pixels.reshape(width, height, 3).transpose(1, 0, 2)
 
 
 def _webp(image: Image.Image) -> bytes:
@@ -184,8 +197,8 @@ Scored = tuple[Mapping[str, Any], Mapping[str, bytes]]
 """The result of scoring a model: its scores, and its files by name."""
 
 
-def thumbnails_of(store: Path, selection: Selection, scored: Sequence[Scored]) -> Thumbnails:
-    """Make the thumbnails of the opened images at ``store``.
+def thumbnails_of(store: Path, dataset: Dataset, selection: Selection, scored: Sequence[Scored]) -> Thumbnails:
+    """Make the thumbnails of the opened images of ``dataset`` in ``store``.
 
     The queries come first, then their neighbours by the first model of each configuration, then the images of the map.
     """
@@ -211,9 +224,8 @@ def thumbnails_of(store: Path, selection: Selection, scored: Sequence[Scored]) -
     sample = ranked[0]["sample_S"].tolist()
     on_map = [sample[position] for position in in_digest_order([keys[row] for row in sample])]
     wanted = list(dict.fromkeys([*rows, *chain.from_iterable(zip(*neighbours, strict=True)), *on_map]))
-    pictures = make_pictures(read_contents(store), [keys[row] for row in wanted])
     return Thumbnails(
-        pictures=dict(zip(wanted, pictures, strict=False)),  # the last ones may exceed the limit
+        pictures=make_pictures(_images(read_contents(store), dataset, keys, wanted)),
         queries=tuple(queries),
         metric=metric,
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import draw_folder
+from numpy.typing import NDArray
 from PIL import Image
 
 from search.selection.thumbnails import GalleryQuery, Kind, Thumbnails, gallery_queries, make_pictures
@@ -56,21 +57,29 @@ def contents(tmp_path_factory: pytest.TempPathFactory) -> StoreContents:
     return read_contents(spec.make())
 
 
+def image(contents: StoreContents, key: str) -> NDArray[np.uint8]:
+    """Return the stored pixels of an image, which are stored column by column."""
+    row = contents.image_keys.index(key)
+    start, (height, width) = int(contents.lengths_N[:row].sum()), contents.sizes_N2[row].tolist()
+    return contents.pixels[start : start + 3 * height * width].reshape(width, height, 3).transpose(1, 0, 2)
+
+
 def test_pictures_are_small_upright_and_as_many_as_have_room(contents: StoreContents) -> None:
     large = next(key for key in contents.image_keys if key.endswith("class-00/00.png"))
     small = next(key for key in contents.image_keys if key.endswith("class-01/00.png"))
-    pictures = make_pictures(contents, [large, small])
-    shown = [Image.open(io.BytesIO(picture)) for picture in pictures]
+    images = [(number, image(contents, key)) for number, key in enumerate((large, small))]
+    pictures = make_pictures(images)
+    shown = [Image.open(io.BytesIO(picture)) for picture in pictures.values()]
     assert [image.size for image in shown] == [(64, 85), (20, 20)], "none is enlarged"
     red = np.asarray(shown[0].convert("RGB"))
     assert red[:30].mean(axis=(0, 1)) == pytest.approx([254, 0, 0], abs=8), "the upper half"
     limit = len(pictures[0])
-    assert make_pictures(contents, [large, small], limit) == pictures[:1]
-    assert make_pictures(contents, [large, small], limit - 1) == []
+    assert make_pictures(images, limit) == {0: pictures[0]}
+    assert make_pictures(images, limit - 1) == {}
 
 
 def test_thumbnails_are_read_as_they_were_written(contents: StoreContents, tmp_path: Path) -> None:
-    pictures = dict(enumerate(make_pictures(contents, contents.image_keys)))
+    pictures = make_pictures((number, image(contents, key)) for number, key in enumerate(contents.image_keys))
     for queries, metric in (((GalleryQuery(Kind.WORST, 2),), "map_at_r"), ((), None)):
         kept = Thumbnails(pictures=pictures, queries=queries, metric=metric)
         path = tmp_path / "thumbnails.npz"

@@ -6,6 +6,7 @@ from trainables.parts import PartRow, PartTable
 _ROWS = {
     "glyphs": PartRow(path="trainables.data.sets.glyphs:Glyphs"),
     "folder": PartRow(path="trainables.data.sets.folders:Folder"),
+    "features": PartRow(path="trainables.data.sets.features:FeatureFile"),
     "omniglot": PartRow(path="trainables.data.sets.benchmarks:Omniglot"),
     "cub200": PartRow(path="trainables.data.sets.benchmarks:CUB200"),
     "cars196": PartRow(path="trainables.data.sets.benchmarks:Cars196"),

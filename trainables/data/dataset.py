@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Dataset(ABC):
-    """Named classes of images that are read one at a time.
+    """Named classes of images, or of vectors of features, that are read one at a time.
 
     A data set is a frozen keyword-only dataclass. Its fields are its options in the search file; the metadata entry
     ``about`` of a field describes the option. ``__post_init__`` validates the options and raises ``Mistakes`` with all
@@ -35,7 +35,18 @@ class Dataset(ABC):
 
     @abstractmethod
     def read(self, key: str) -> "np.ndarray":
-        """Return the image as displayed: uint8, height × width × 3 (RGB). May raise anything if it is unreadable."""
+        """Return the image as displayed: uint8, height × width × 3 (RGB). May raise anything if it is unreadable.
+
+        A data set of vectors returns float32 of as many numbers as :meth:`features` says.
+        """
+
+    def features(self) -> int | None:
+        """Return the number of features of an item if items are vectors; None if they are images."""
+        return None
+
+    def picture(self, key: str) -> "np.ndarray | None":
+        """Return an image that shows an item of a data set of vectors, as :meth:`read` does; None if there is none."""
+        return None
 
     def damage(self, key: str) -> str | None:
         """Describe damage that is visible without decoding the image; None if there is none or it cannot be checked.

@@ -53,6 +53,22 @@ class Features(ABC):
         """Return float32 [B, F]: the given view of each image."""
 
 
+class FeaturesInMemory(Features):
+    """Features float32 [N, F], with one view."""
+
+    views = 1
+
+    def __init__(self, features_NF: Tensor) -> None:
+        self._features_NF = features_NF
+
+    def __len__(self) -> int:
+        return len(self._features_NF)
+
+    def features(self, indices_B: Tensor, views_B: Tensor) -> Tensor:
+        """Return float32 [B, F]: features of the given items."""
+        return self._features_NF[indices_B]
+
+
 def load(
     images: Images | Features,
     indices_B: Tensor,

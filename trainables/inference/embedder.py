@@ -19,8 +19,9 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from trainables.data.images import Unreadable, cannot_be_read
-from trainables.data.loading import Images, ImagesInMemory
+from trainables.data.loading import Features, FeaturesInMemory, Images, ImagesInMemory
 from trainables.files import DAMAGED, given_path, regular
+from trainables.inference.features import given_features, names_of_features
 from trainables.inference.images import ImageLike, decoded_batches, each_image, name_of
 from trainables.inference.model_files import (
     CARD,
@@ -97,7 +98,8 @@ class Embedder:
         Args:
             images: one image or several: paths, encoded ``bytes``, PIL images, arrays (uint8, [H, W, 3] or grey
                 [H, W]) or tensors ([3, H, W], uint8 or floating in 0 … 1); a batch of them in one array; or a folder,
-                whose images are sorted by name.
+                whose images are sorted by name. For a model of features: an array or tensor [N, F] or [F], or the path
+                of a file of embeddings.
             batch_size: images embedded at once; by default as in the test. Another value may change the last bits.
             on_progress: called with the number of images done, after every batch.
 
@@ -130,6 +132,12 @@ class Embedder:
         size = self.spec.batch_size if batch_size is None else batch_size
         if size < 1:
             raise Mistakes(f"batch_size is {size}; give 1 or more.")
+        if self.network.on_vectors:
+            features_NF = given_features(images, self.spec.model)
+            embeddings_ND = self.embed_decoded(FeaturesInMemory(features_NF), batch_size=size)
+            if on_progress:
+                on_progress(len(features_NF))
+            return Embedded(embeddings_ND=embeddings_ND, positions_N=np.arange(len(features_NF)), unreadable=())
         chunks: list[NDArray[np.float32]] = []
         positions: list[int] = []
         bad: list[Unreadable] = []
@@ -174,6 +182,9 @@ class Embedder:
         """
         from trainables.inference.index.image_index import ImageIndex  # imports faiss
 
+        if self.network.on_vectors:
+            embeddings_ND = self.embed(images, batch_size=batch_size, on_progress=on_progress)
+            return ImageIndex.of(embeddings_ND, names_of_features(images, len(embeddings_ND)), self, kind=kind)
         names: list[str] = []
 
         def named() -> Iterator[ImageLike]:
@@ -184,12 +195,12 @@ class Embedder:
         embeddings_ND = self.embed(named(), batch_size=batch_size, on_progress=on_progress)
         return ImageIndex.of(embeddings_ND, names, self, kind=kind)
 
-    def embed_decoded(self, images: Images, *, batch_size: int | None = None) -> NDArray[np.float32]:
+    def embed_decoded(self, images: Images | Features, *, batch_size: int | None = None) -> NDArray[np.float32]:
         """Compute embeddings as :meth:`embed` does, of images that are already decoded and scaled down.
 
         Args:
             images: those of an image store, or :class:`~trainables.data.loading.ImagesInMemory`. Their short sides are
-                ``spec.decoded_side`` pixels, or fewer if the original is smaller.
+                ``spec.decoded_side`` pixels, or fewer if the original is smaller. For a model of features those.
             batch_size: as for :meth:`embed`.
         """
         raw_ND = embed(

@@ -1,7 +1,7 @@
 """Export of a model's network to programs that run without this package: ``torch.export`` and ONNX.
 
-Both take float32 images [B, 3, S, S] in 0 … 1, already resized and cropped, for any B, and return embeddings [B, D] of
-length 1; they include the normalisation of colours and of embeddings.
+Both take float32 images [B, 3, S, S] in 0 … 1, already resized and cropped, or features [B, F], for any B, and return
+embeddings [B, D] of length 1; they include the normalisation of colours and of embeddings.
 
 ``torch.export.load`` may unpickle, so loading an untrusted file can run any code. Here it only reads back, from memory,
 what was just written.
@@ -24,7 +24,9 @@ from torch.nn.functional import normalize
 from trainables.data.loading import ImagesInMemory, load
 from trainables.files import write_whole
 from trainables.inference.embedder import Embedder
+from trainables.inference.features import given_features
 from trainables.inference.images import decoded
+from trainables.models.backbones import backbone
 from trainables.models.embedding import EmbeddingModel
 from trainables.storage import AnyPath
 
@@ -33,6 +35,9 @@ TOLERANCE = 1e-5
 summation changes them by about 1e-7."""
 
 BATCHES = (1, 7)
+INPUT = "images"
+"""The name of the ONNX program's input, for features too."""
+
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
@@ -77,7 +82,8 @@ def write_programs(folder: AnyPath, embedder: Embedder, images: Sequence[np.ndar
     Args:
         folder: a path or a URL.
         embedder: the model.
-        images: real images for the comparison, uint8 [H, W, 3], at least one; the first seven are used.
+        images: real images for the comparison, uint8 [H, W, 3], or features, float32 [F], at least one; the first
+            seven are used.
 
     Returns:
         The result of each form, in this order.
@@ -110,7 +116,9 @@ def _network_of(embedder: Embedder) -> EmbeddingModel:
 
 
 def _as_input(model: Embedder, images: Sequence[np.ndarray]) -> Tensor:
-    """Return the network's input for ``images``, float32 [B, 3, S, S]."""
+    """Return the network's input for ``images``, float32 [B, 3, S, S], or features [B, F]."""
+    if model.network.on_vectors:
+        return given_features(images, model.spec.model)
     images_B = ImagesInMemory([decoded(image, model.spec.decoded_side) for image in images])
     return load(images_B, torch.arange(len(images)), "none", model.spec.frame, device=model.device)
 
@@ -148,8 +156,9 @@ def _exported(model: Embedder) -> ExportedProgram:
     # Channels-last weights are saved with a warning, and the reader gains nothing from them.
     network = _UnitLength(_network_of(model)).eval().requires_grad_(False).to(memory_format=torch.contiguous_format)
     side = model.spec.frame.side
+    shape = (backbone(model.spec.model.backbone).features,) if model.network.on_vectors else (3, side, side)
     # The example input is stored in the file, hence zeros. A batch of 1 would be specialised to a constant.
-    program = torch.export.export(network, (torch.zeros(2, 3, side, side),), dynamic_shapes=({0: Dim("batch")},))
+    program = torch.export.export(network, (torch.zeros(2, *shape),), dynamic_shapes=({0: Dim("batch")},))
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # paths of this machine
     return program
@@ -169,7 +178,7 @@ def _read_pt2(content: bytes) -> Callable[[Tensor], NDArray[np.float32]]:
 def _onnx_bytes(exported: ExportedProgram) -> bytes:
     program = torch.onnx.export(
         exported, dynamo=True, verbose=False,
-        input_names=["images"], output_names=["embeddings"], dynamic_shapes=({0: "batch"},),
+        input_names=[INPUT], output_names=["embeddings"], dynamic_shapes=({0: "batch"},),
     )  # fmt: skip
     assert program is not None
     return program.model_proto.SerializeToString()
@@ -179,7 +188,7 @@ def _read_onnx(content: bytes) -> Callable[[Tensor], NDArray[np.float32]]:
     from onnxruntime import InferenceSession
 
     session = InferenceSession(content, providers=["CPUExecutionProvider"])
-    return lambda batch_B3SS: session.run(None, {"images": batch_B3SS.numpy()})[0]
+    return lambda batch_B3SS: session.run(None, {INPUT: batch_B3SS.numpy()})[0]
 
 
 FORMS = (

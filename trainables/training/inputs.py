@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from trainables.data.augment import Frame
-from trainables.data.store.features import FeatureSpec, FeatureTable, FeatureView, feature_table
+from trainables.data.store.features import FeatureSpec, FeatureTable, feature_table
 from trainables.data.store.spec import StoreSpec, opened_store
-from trainables.data.store.view import Store, StoreView, on_device
+from trainables.data.store.view import FeatureView, Store, StoreView, on_device
 from trainables.mistakes import Mistakes
 from trainables.models.backbones import FEATURES, backbone
 from trainables.models.config import ModelConfig

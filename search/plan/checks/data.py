@@ -9,13 +9,17 @@ from dataclasses import dataclass
 from inspect import signature
 
 from search.config.search_config import SearchConfig
+from search.config.sections import DatasetSection
 from search.config.validation import Findings
+from spaces.space import MODEL
 from trainables.data import Dataset
 from trainables.data.batch_samplers import batch_problems
 from trainables.data.split import ClassSplit, check_images, make_split, merged_sizes, noisy_labels
 from trainables.metrics import largest_k
 from trainables.metrics.table import is_retrieval, split_subset, superclass_metrics
 from trainables.mistakes import Mistakes, listed, raise_if_any
+from trainables.models import ModelConfig
+from trainables.models.backbones import FEATURES, on_features
 from trainables.parts import is_own
 from trainables.training.config import TrainingConfig
 
@@ -193,6 +197,53 @@ def check_store_size(found: Findings, config: SearchConfig) -> None:
             f"then enlarged again; set dataset.store_size to {needed} or more."
         )
         found.add([sentence], "dataset.store_size", "training.image_size", "training.resize_size")
+
+
+OF_IMAGES = {
+    "dataset": ("store_size",),
+    "model": ("weights", "pooling", "freeze", "freeze_bn"),
+    "training": ("image_size", "resize_size", "resize_square", "augment", "views"),
+}
+"""The settings that have no meaning for data that are features."""
+
+
+def check_features(found: Findings, config: SearchConfig) -> None:
+    """Check that the network's input is what the data are, images or features, and that no setting is of the other."""
+    features, backbone = config.dataset.source.features(), config.model.backbone
+    if features is None and on_features(backbone):
+        sentence = (
+            f"model.backbone is {backbone}, and the data set {config.dataset.name} has images; name a network "
+            "(`holdout backbones`)."
+        )
+        found.add([sentence], "model.backbone")
+    if features is None:
+        return
+    if backbone != f"{FEATURES}:{features}":
+        sentence = (
+            f"model.backbone is {backbone}, and the data are {features} features, not images; leave it out, or set it "
+            f"to {FEATURES}:{features}."
+        )
+        found.add([sentence], "model.backbone")
+    if wrong := [*_changed(config), *_searched(config)]:
+        found.add([f"{', '.join(wrong)}: settings for images, and the data are features; remove them."])
+
+
+def _changed(config: SearchConfig) -> Iterator[str]:
+    """Yield the settings for images that differ from their defaults."""
+    of_losses = [(f"{BY_LOSS}.{loss}", "training", config.training_of(loss)) for loss in config.training_by_loss]
+    sections = [(name, name, getattr(config, name)) for name in OF_IMAGES]
+    defaults = {"dataset": DatasetSection(name=DRAWN), "model": ModelConfig(), "training": TrainingConfig()}
+    for written, name, section in (*sections, *of_losses):
+        for key in OF_IMAGES[name]:
+            if getattr(section, key) != getattr(defaults[name], key):
+                yield f"{written}.{key}"
+
+
+def _searched(config: SearchConfig) -> Iterator[str]:
+    """Yield the settings for images that are searched."""
+    for written, wishes in {"space": config.space, **{f"space.{name}": of for name, of in config.space.items()}}.items():
+        asked = wishes.get(MODEL)
+        yield from (f"{written}.{MODEL}.{key}" for key in OF_IMAGES["model"] if isinstance(asked, dict) and key in asked)
 
 
 def check_gallery(found: Findings, config: SearchConfig) -> None:

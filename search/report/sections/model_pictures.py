@@ -55,7 +55,7 @@ def retrieval_gallery(comparison: Comparison, test: RankedTest, thumbnails: Thum
     for position, query in enumerate(queries):
         top = position * block
         mosaic.text((0, top), f"{test.class_of(query)}  ({test.keys[query]})", 12, room=left + ranks * step)
-        mosaic.paste(query, (0, top + _CAPTION), _QUERY)
+        mosaic.paste(query, (0, top + _CAPTION), _QUERY, test.class_of(query))
         for place, label in enumerate(labels):
             line = top + _CAPTION + place * step
             mosaic.text((_QUERY + 2 * _GAP, line + _SIDE // 2 - 7), label, 11, room=_LABEL - 2 * _GAP)
@@ -63,7 +63,7 @@ def retrieval_gallery(comparison: Comparison, test: RankedTest, thumbnails: Thum
                 corner = (left + rank * step, line)
                 right = test.labels_N[image] == test.labels_N[query]
                 colour = GOOD if right else BAD
-                mosaic.paste(image, corner, _SIDE)
+                mosaic.paste(image, corner, _SIDE, test.class_of(image))
                 mosaic.frame(corner, _SIDE, colour, 3)
                 mosaic.mark((corner[0] + _SIDE - 14, line + _SIDE - 14), colour, right=bool(right))
     rights = [
@@ -176,6 +176,8 @@ def embedding_map(
 
 def _without_picture(thumbnails: Thumbnails, sample_S: NDArray[np.int32]) -> list[str]:
     missing = sum(int(image) not in thumbnails.pictures for image in sample_S)
+    if not thumbnails.pictures:
+        return ["The data are features, without pictures of the items."]
     return [f"{counted(missing, 'image')} without a picture: the number of thumbnails is limited."] if missing else []
 
 

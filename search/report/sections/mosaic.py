@@ -30,12 +30,14 @@ class Mosaic:
         self._canvas = Image.new("RGBA", (width, height))
         self.draw = ImageDraw.Draw(self._canvas)
 
-    def paste(self, image: int, corner: tuple[int, int], side: int) -> None:
-        """Paste the central square of a picture at ``corner``, ``side`` pixels wide; a grey frame if it is missing."""
+    def paste(self, image: int, corner: tuple[int, int], side: int, name: str = "") -> None:
+        """Paste the central square of a picture at ``corner``, ``side`` pixels wide; a frame with ``name`` if missing.
+        """
         left, top = corner
         picture = self._pictures.get(image)
         if picture is None:
             self.draw.rectangle((left, top, left + side - 1, top + side - 1), outline=GREY)
+            self.text((left + 4, top + side // 2 - 6), name, 9, room=side - 8)
             return
         self._canvas.paste(_square(picture, side), corner)
 

@@ -18,7 +18,7 @@ from trainables.data.dataset import Dataset
 from trainables.data.images import Unreadable, cannot_be_read, fitted, identified, open_file, resized_shape, unreadable
 from trainables.data.sets.folders import RootedDataset
 from trainables.data.store.cache import InUse, built_alone
-from trainables.data.store.contents import ARRAYS, FORMAT, INDEX, PIXELS, image_digest, image_look
+from trainables.data.store.contents import ARRAYS, FORMAT, INDEX, PIXELS, image_digest, image_look, vector_look
 from trainables.files import write_json, write_whole
 from trainables.mistakes import Mistakes
 from trainables.storage import OUTAGES, DiskFull, StorageFailure, is_full
@@ -32,7 +32,10 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class _Decoded:
-    pixels: np.ndarray
+    """An image that fits the store, or a vector, with its digests; ``content`` are its bytes, ``size`` its sides."""
+
+    content: bytes
+    size: tuple[int, int] | None
     digest: str
     look: str
 
@@ -176,8 +179,9 @@ def _write(
             if isinstance(image, Unreadable):
                 bad.append(image)
             elif not bad:
-                file.write(np.ascontiguousarray(image.pixels.transpose(1, 0, 2)).data)
-                sizes.append(image.pixels.shape[:2])
+                file.write(image.content)
+                if image.size is not None:
+                    sizes.append(image.size)
                 digests.append(image.digest)
                 looks.append(image.look)
             if on_progress is not None:
@@ -187,11 +191,12 @@ def _write(
         file.flush()
         os.fsync(file.fileno())
     labels = np.repeat(np.arange(len(classes), dtype=np.int64), [len(keys) for keys in classes.values()])
-    sizes_N2 = np.array(sizes, dtype=np.int64)
+    sizes_N2 = np.array(sizes, dtype=np.int64).reshape(-1, 2)
     write_whole(folder / ARRAYS, lambda file: np.savez(file, labels_N=labels, sizes_N2=sizes_N2))
     origin = {"dataset": dataset.identity(), "short_side": short_side}  # to describe the cache's content
     images = {"image_keys": keys, "image_digests": digests, "image_looks": looks}
-    write_json(folder / INDEX, {"format": FORMAT, **origin, "class_names": list(classes), **images})
+    items = {"features": dataset.features(), "class_names": list(classes), **images}
+    write_json(folder / INDEX, {"format": FORMAT, **origin, **items})
 
 
 def _decoded(dataset: Dataset, keys: Sequence[str], short_side: int, workers: int) -> Iterator[_Decoded | Unreadable]:
@@ -203,14 +208,30 @@ def _decoded(dataset: Dataset, keys: Sequence[str], short_side: int, workers: in
 
 def _read(dataset: Dataset, key: str, short_side: int) -> _Decoded | Unreadable:
     try:
-        pixels = dataset.read(key)
-        return _Decoded(pixels=fitted(pixels, short_side), digest=image_digest(pixels), look=image_look(pixels))
+        item = dataset.read(key)
+        if (features := dataset.features()) is not None:
+            return _vector(item, features)
+        fitting = fitted(item, short_side)
+        return _Decoded(
+            content=np.ascontiguousarray(fitting.transpose(1, 0, 2)).tobytes(),
+            size=fitting.shape[:2],
+            digest=image_digest(item),
+            look=image_look(item),
+        )
     except OSError as error:
         if error.errno in OUTAGES:
             raise _ImagesAway(key, error) from error
         return unreadable(key, error)
     except Exception as error:  # decoders raise anything; all bad files are reported together
         return unreadable(key, error)
+
+
+def _vector(item: np.ndarray, features: int) -> _Decoded:
+    if item.dtype != np.float32 or item.shape != (features,):
+        raise ValueError(f"it is {item.dtype} of {item.shape}, not float32 of {features} numbers")
+    if not (np.isfinite(item).all() and item.any()):
+        raise ValueError("its numbers are not finite, or all zero")
+    return _Decoded(content=item.tobytes(), size=None, digest=image_digest(item), look=vector_look(item))
 
 
 # Size estimate
@@ -238,6 +259,9 @@ class StoreSize:
 
 def expected_size(dataset: Dataset, keys: Sequence[str], short_side: int) -> StoreSize:
     """Estimate the size of the store of the images ``keys`` from an evenly spaced sample."""
+    if (features := dataset.features()) is not None:
+        size = len(keys) * (4 * features + OF_AN_IMAGE)
+        return StoreSize(expected=size, least=size)
     most = SAMPLED_FILES if isinstance(dataset, RootedDataset) else SAMPLED_READS
     sample = keys[:: max(1, -(-len(keys) // most))]
     return _scaled_size([_bytes(size, short_side) for size in image_sizes(dataset, sample)], len(keys))

@@ -4,9 +4,8 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,14 +13,14 @@ from trainables.arrays import read_arrays
 from trainables.files import DAMAGED
 from trainables.mistakes import Mistakes
 
-if TYPE_CHECKING:
-    pass
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StoreContents:
-    """Labels, sizes and names of N images, and their memory-mapped pixels."""
+    """Labels, sizes and names of N images, and their memory-mapped pixels.
 
+    If items are vectors, ``features`` is their size, their float32 numbers are in ``pixels``, and there are no sizes.
+    """
+
+    features: int | None
     labels_N: np.ndarray
     sizes_N2: np.ndarray
     pixels: np.ndarray
@@ -33,6 +32,8 @@ class StoreContents:
     @cached_property
     def lengths_N(self) -> np.ndarray:
         """Number of bytes of each image in ``pixels``."""
+        if self.features is not None:
+            return np.full(len(self.labels_N), 4 * self.features)
         lengths_N: np.ndarray = 3 * self.sizes_N2.prod(axis=1)
         return lengths_N
 
@@ -52,6 +53,7 @@ def read_contents(path: Path) -> StoreContents:
     if index["format"] != FORMAT:
         raise Mistakes(f"The image store {str(path)!r} is of another version. Remove it to build it again.")
     contents = StoreContents(
+        features=index["features"],
         labels_N=labels_N,
         sizes_N2=sizes_N2,
         pixels=pixels,
@@ -72,7 +74,7 @@ LENGTH = 16  # hexadecimal digits of an image's digest: no accidental collision 
 
 
 def image_digest(pixels: np.ndarray) -> str:
-    """Return the digest of one image (uint8, height × width × 3)."""
+    """Return the digest of one image (uint8, height × width × 3), or of one vector (float32)."""
     shape = "×".join(map(str, pixels.shape)).encode()
     return hashlib.sha256(shape + np.ascontiguousarray(pixels).data).hexdigest()[:LENGTH]
 
@@ -98,6 +100,23 @@ def image_look(pixels: np.ndarray) -> str:
     return hashlib.sha256(brighter).hexdigest()[:LENGTH]
 
 
+PLANES = 128
+
+
+def vector_look(vector: np.ndarray) -> str:
+    """Return the digest of the sides of :data:`PLANES` fixed random planes on which a vector lies.
+
+    Vectors that differ a little, as those of an image that was saved again, mostly lie on the same sides (Charikar
+    2002: the share of planes between two vectors is their angle over π). The length of a vector does not matter.
+    """
+    return hashlib.sha256((_planes(len(vector)) @ vector > 0).tobytes()).hexdigest()[:LENGTH]
+
+
+@lru_cache(maxsize=1)
+def _planes(features: int) -> np.ndarray:
+    return np.random.RandomState(0).standard_normal((PLANES, features))  # the same numbers in every version of NumPy
+
+
 def digests_by_class(contents: StoreContents) -> dict[str, list[str]]:
     """Map class names to the sorted digests of their images."""
     found: dict[str, list[str]] = {name: [] for name in contents.class_names}
@@ -111,7 +130,7 @@ def named_digest(by_class: Mapping[str, list[str]]) -> str:
     return hashlib.sha256(json.dumps(by_class, sort_keys=True).encode()).hexdigest()
 
 
-FORMAT = 4
+FORMAT = 5
 
 
 PIXELS, ARRAYS, INDEX = "pixels.bin", "arrays.npz", "index.json"

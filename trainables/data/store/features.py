@@ -20,9 +20,8 @@ import torch
 from torch import Tensor
 
 from trainables.data.augment import Frame
-from trainables.data.loading import Features
 from trainables.data.store.cache import InUse, built_alone
-from trainables.data.store.view import SHARE, StoreView
+from trainables.data.store.view import SHARE
 from trainables.files import write_json, write_whole
 from trainables.storage import DiskFull, StorageFailure, is_full
 
@@ -121,21 +120,3 @@ def _write(folder: Path, spec: FeatureSpec, shape: tuple[int, int, int], compute
 
     write_whole(folder / TABLE, write)
     write_json(folder / INDEX, {"format": FORMAT, "shape": shape, **asdict(spec)})
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class FeatureView(StoreView, Features):
-    """Some classes of a store, as features."""
-
-    table: FeatureTable
-
-    @property
-    def views(self) -> int:
-        """The number of views of each image."""
-        return len(self.table.features_VNF)
-
-    def features(self, indices_B: Tensor, views_B: Tensor) -> Tensor:
-        """Return float32 [B, F]: the given view of each image."""
-        features_VNF = self.table.features_VNF
-        device = features_VNF.device
-        return features_VNF[views_B.to(device), self.rows_N[indices_B].to(device)]

@@ -3,10 +3,10 @@
 A store is a folder of three files, written by :mod:`trainables.data.store.build` and never changed afterwards:
 
 - ``pixels.bin``: uint8, the images of any size one after the other, each column by column in RGB (resampling sums
-  columns first);
+  columns first); or the vectors of a data set of features, float32;
 - ``arrays.npz``: ``labels_N`` (int64, indices of class names) and ``sizes_N2`` (int64, height and width);
-- ``index.json``: the format, the data set and the largest short side, the class names, the image keys and the digests
-  of the images' content.
+- ``index.json``: the format, the data set and the largest short side, the number of features (null for images), the
+  class names, the image keys and the digests of the images' content.
 """
 
 import os

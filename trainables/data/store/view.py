@@ -6,16 +6,19 @@ width); 4 is (top, left, height, width).
 
 import hashlib
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from trainables.data.dataset import Dataset
+from trainables.data.loading import Features
 from trainables.data.store.cache import InUse
 from trainables.data.store.contents import PIXELS, read_contents
 from trainables.metrics.table import superclass_metrics
@@ -29,13 +32,14 @@ SHARE = 0.25  # of the GPU's free memory that images may take; the network and i
 class Store:
     """An open image store; pixels are memory-mapped, so that all processes of a node share them.
 
-    The store is locked against removal during the lifetime of this object.
+    ``features`` is the number of features if it holds vectors, and None if it holds images. The store is locked against removal during the lifetime of this object.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._in_use = InUse(path)
         contents = read_contents(path)
+        self.features = contents.features
         self.labels_N = torch.from_numpy(contents.labels_N)
         self.sizes_N2 = torch.from_numpy(contents.sizes_N2)
         self._pixels = contents.pixels
@@ -67,7 +71,21 @@ class Store:
         relabelled_C = torch.tensor([label_of.get(name, -1) for name in self.class_names])
         labels_N = relabelled_C[self.labels_N]
         rows = torch.nonzero(labels_N >= 0).squeeze(1)
-        return StoreView(store=self, class_names=tuple(class_names), rows_N=rows, labels_N=labels_N[rows])
+        view = StoreView(store=self, class_names=tuple(class_names), rows_N=rows, labels_N=labels_N[rows])
+        return view if self.features is None else FeatureView(**vars(view), table=self)
+
+    @property
+    def bytes(self) -> int:
+        """The size of the pixels or vectors."""
+        return len(self._pixels)
+
+    @cached_property
+    def features_VNF(self) -> Tensor:
+        """The vectors of a store of features: a single view, float32 [1, N, F]."""
+        assert self.features is not None, "a store of images"
+        shape = (1, len(self), self.features)
+        mapped = torch.from_file(str(self.path / PIXELS), shared=False, size=math.prod(shape), dtype=torch.float32)
+        return mapped.view(shape)
 
     def gather(self, rows_B: Tensor, windows_B4: Tensor) -> Tensor:
         """Return the pixels of one window (int64, inside the image) of each image: uint8 [B, W, H, 3], zero-padded."""
@@ -106,14 +124,43 @@ class StoreView:
         return self.store.gather(self.rows_N[indices], windows_B4)
 
 
+class Table(Protocol):
+    """Features of all images of a store, float32 [V, N, F]."""
+
+    @property
+    def features_VNF(self) -> Tensor:
+        """V views of N images."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FeatureView(StoreView, Features):
+    """Some classes of a store, as features."""
+
+    table: Table
+
+    @property
+    def views(self) -> int:
+        """The number of views of each image."""
+        return len(self.table.features_VNF)
+
+    def features(self, indices_B: Tensor, views_B: Tensor) -> Tensor:
+        """Return float32 [B, F]: the given view of each image."""
+        features_VNF = self.table.features_VNF
+        device = features_VNF.device
+        return features_VNF[views_B.to(device), self.rows_N[indices_B].to(device)]
+
+
 # Pixels on the GPU
 
 
 class ResidentStore(Store):
-    """A store with its pixels copied to ``device``, so that training steps do not wait for copies."""
+    """A store with its content copied to ``device``, so that training steps do not wait for copies."""
 
     def __init__(self, path: Path, device: torch.device) -> None:
         super().__init__(path)
+        if self.features is not None:
+            self.features_VNF = self.features_VNF.to(device)
+            return
         size = len(self._pixels)
         mapped = torch.from_file(str(path / PIXELS), shared=False, size=size, dtype=torch.uint8)
         self._flat_P3 = mapped.to(device).view(-1, 3)
@@ -139,7 +186,7 @@ def on_device(store: Store, device: torch.device) -> Store:
         return store
     if store.path not in _resident:
         _resident.clear()
-        size = 3 * int(store.sizes_N2.prod(dim=1).sum())
+        size = store.bytes
         free, _ = torch.cuda.mem_get_info(device)
         if size > SHARE * free:
             logger.info("The images (%.1f GB) stay in main memory: the GPU has %.1f GB free.", size / 1e9, free / 1e9)

@@ -1,0 +1,199 @@
+"""Files of embeddings that somebody has computed: ``.npz``, ``.parquet`` or ``.safetensors``.
+
+All three have the same names: ``embeddings`` [N, F] and ``labels`` [N], and optionally ``ids`` [N] and ``paths`` [N].
+Parquet has them as columns, with a list of F numbers in a row. A safetensors file has tensors, and lists of text as
+JSON in its metadata. Nothing in a file is executed.
+
+Legend: N items; F features.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.arrays import FREE, RATIO, array_names, read_arrays
+from trainables.files import DAMAGED, regular
+from trainables.mistakes import Mistakes, counted, listed, raise_if_any
+
+EMBEDDINGS, LABELS, IDS, PATHS = "embeddings", "labels", "ids", "paths"
+NAMES = (EMBEDDINGS, LABELS, IDS, PATHS)
+
+LONGEST = 1_000
+"""Limit of the characters of a label, an id or a path."""
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FeatureArrays:
+    """The content of a file: float32 ``embeddings_NF``, and text for each item, or None if the file has none."""
+
+    embeddings_NF: NDArray[np.float32]
+    labels: tuple[str, ...] | None
+    ids: tuple[str, ...] | None
+    paths: tuple[str, ...] | None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return what the items are called: their ids, else their paths, else their row numbers."""
+        return self.ids or self.paths or tuple(f"row {row}" for row in range(len(self.embeddings_NF)))
+
+
+def is_feature_file(path: str | os.PathLike[str]) -> bool:
+    """Return True if the suffix of ``path`` is that of a file of embeddings."""
+    return Path(path).suffix in _READERS
+
+
+def read_features(path: Path, *, key: str = "") -> FeatureArrays:
+    """Read the file at ``path``.
+
+    Args:
+        path: the file.
+        key: where the user named it, such as ``dataset.file``, to begin the errors with.
+
+    Raises:
+        Mistakes: it cannot be read, or is no file of embeddings; all that is wrong with its content.
+    """
+    said = f"{key} is {str(path)!r}" if key else str(path)
+    if path.suffix not in _READERS:
+        raise Mistakes(f"{said}; the suffix sets the format and must be one of {', '.join(_READERS)}.")
+    try:
+        arrays = _READERS[path.suffix](regular(path))
+    except FileNotFoundError:
+        raise Mistakes(f"{said}, which does not exist; give a file of embeddings.") from None
+    except OSError as error:
+        raise Mistakes(f"{said}, which cannot be read ({error.strerror or error}).") from error
+    except DAMAGED as error:
+        raise Mistakes(f"{said}, which is not a readable {path.suffix} file ({error}); write it again.") from error
+    raise_if_any([f"{said}: {sentence}" for sentence in _mistakes(arrays)])
+    return FeatureArrays(
+        embeddings_NF=np.ascontiguousarray(arrays[EMBEDDINGS], dtype=np.float32),
+        **{name: _text(arrays[name]) if name in arrays else None for name in (LABELS, IDS, PATHS)},
+    )
+
+
+# The formats.
+
+
+def _read_npz(path: Path) -> Arrays:
+    return read_arrays(path, *(name for name in NAMES if name in array_names(path)))
+
+
+def _read_parquet(path: Path) -> Arrays:
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        # Text is read as a dictionary, since the format repeats one long text a million times in a few bytes.
+        with ParquetFile(path, read_dictionary=NAMES[1:]) as file:
+            groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+            values = sum(group.column(at).num_values for group in groups for at in range(group.num_columns))
+            if 8 * values > max(FREE, RATIO * path.stat().st_size):
+                raise ValueError(f"it would take {8 * values:,} bytes, and the file has {path.stat().st_size:,}")
+            table = file.read([name for name in NAMES if name in file.schema_arrow.names]).combine_chunks()
+        return {name: _of_column(name, table.column(name)) for name in table.column_names}
+    except pyarrow.ArrowException as error:
+        raise ValueError(str(error).partition("\n")[0]) from error
+
+
+def _of_column(name: str, column: Any) -> NDArray[Any]:
+    import pyarrow.compute
+
+    if column.null_count:
+        raise ValueError(f"{name} has {counted(column.null_count, 'empty entry', 'empty entries')}")
+    types = pyarrow.types
+    if name != EMBEDDINGS:
+        for chunk in column.chunks if types.is_dictionary(column.type) else ():
+            _refuse_long(name, chunk.dictionary.to_pylist())
+        return np.asarray(column.to_pylist())
+    if not (types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)):
+        raise ValueError(f"{name} is a column of {column.type}, not of lists of numbers")
+    lengths = pyarrow.compute.unique(pyarrow.compute.list_value_length(column)).to_pylist()
+    if len(lengths) > 1:
+        raise ValueError(f"{name} has rows of {min(lengths)} to {max(lengths)} numbers")
+    flat = pyarrow.compute.list_flatten(column).to_numpy()
+    return np.asarray(flat).reshape(len(column), *lengths) if lengths else np.empty((0, 0), np.float32)
+
+
+def _read_safetensors(path: Path) -> Arrays:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            lists = {name: json.loads(text) for name, text in (file.metadata() or {}).items() if name in NAMES[1:]}
+            arrays = {name: file.get_tensor(name) for name in NAMES if name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(str(error)) from error
+    for name, found in lists.items():
+        _refuse_long(name, found)
+    return {**{name: np.asarray(found) for name, found in lists.items()}, **arrays}
+
+
+_READERS: dict[str, Callable[[Path], Arrays]] = {
+    ".npz": _read_npz,
+    ".parquet": _read_parquet,
+    ".safetensors": _read_safetensors,
+}
+SUFFIXES = tuple(_READERS)
+
+
+def _refuse_long(name: str, entries: list[Any]) -> None:
+    """Raise if a text is so long that an array of them, all as long as the longest, could fill the memory."""
+    if (longest := max((len(entry) for entry in entries if isinstance(entry, str)), default=0)) > LONGEST:
+        raise ValueError(f"{name} has a text of {longest:,} characters; the limit is {LONGEST:,}")
+
+
+# What can be wrong with the content.
+
+
+def _mistakes(arrays: Arrays) -> Iterator[str]:
+    if EMBEDDINGS not in arrays:
+        found = f"it has {', '.join(arrays)}" if arrays else f"it has none of {', '.join(NAMES)}"
+        yield f"there are no {EMBEDDINGS}; {found}."
+        return
+    embeddings = arrays[EMBEDDINGS]
+    if embeddings.ndim != 2 or embeddings.dtype.kind not in "fiu" or not embeddings.size:
+        yield (
+            f"{EMBEDDINGS} must be numbers, items × features; they are {embeddings.dtype} of "
+            f"{' × '.join(map(str, embeddings.shape)) or 'no dimension'}."
+        )
+        return
+    with np.errstate(over="ignore"):
+        embeddings_NF = embeddings.astype(np.float32, copy=False)
+    largest_N = np.abs(embeddings_NF).max(axis=1)
+    for bad_N, what in ((~np.isfinite(largest_N), "numbers that are not finite"), (largest_N == 0, "zeros only")):
+        if rows := np.flatnonzero(bad_N).tolist():
+            reason = "a vector of zeros has no direction" if what == "zeros only" else "float32 cannot hold them"
+            yield (
+                f"{counted(len(rows), 'row')} of {EMBEDDINGS} with {what} ({_rows(rows)}): {reason}; correct or remove."
+            )
+    for name in (LABELS, IDS, PATHS):
+        if name in arrays:
+            yield from _column_mistakes(name, arrays[name], len(embeddings))
+
+
+def _column_mistakes(name: str, values: NDArray[Any], count: int) -> Iterator[str]:
+    if values.ndim != 1 or values.dtype.kind not in "iuU":
+        shape = " × ".join(map(str, values.shape))
+        yield f"{name} must be one text or whole number for each item; they are {values.dtype} of {shape}."
+    elif len(values) != count:
+        yield f"there are {count:,} {EMBEDDINGS} and {len(values):,} {name}; give one for each."
+    elif name != LABELS and (twice := [entry for entry, times in Counter(values.tolist()).items() if times > 1]):
+        yield f"{counted(len(twice), 'entry', 'entries')} of {name} more than once: {listed(map(str, twice))}."
+    elif values.dtype.kind == "U" and (empty := np.flatnonzero(values == "").tolist()):
+        yield f"{name} has {counted(len(empty), 'empty entry', 'empty entries')} ({_rows(empty)})."
+
+
+def _rows(rows: list[int]) -> str:
+    return f"row {', '.join(map(str, rows[:5]))}{', …' if len(rows) > 5 else ''}"
+
+
+def _text(values: NDArray[Any]) -> tuple[str, ...]:
+    return tuple(map(str, values.tolist()))
