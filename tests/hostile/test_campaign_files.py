@@ -31,7 +31,7 @@ ROWS = [
     ("vary: {dim: {x: {a..b: 0}}}", "vary: the label x of dim sets 'a..b', which is not a key such as search.trials"),
     ("vary: {dim: {x: {name: y}}}", "vary: the label x of dim sets name, but searches are named after their labels"),
     ("vary: {dim: {x: {training.lr: .nan}}}", "vary.dim.x.training.lr: must be finite; it is nan."),
-    ("vary: {dim: {x: {model.embedding_dim: 0}}}", "model.embedding_dim must be a whole number between 1 and 65536; it is 0."),
+    ("vary: {dim: {x: {model.embedding_dim: 0}}}", "model.embedding_dim must be a whole number between 1 and 65536, or null for the backbone's; it is 0."),
     ("vary: {dim: {x: {resources.cpus_per_trial: 2}, y: {}}}", "vary: resources must be the same in all searches"),
     ("vary: {d: {a-b: {}, a: {}}, e: {c: {}, b-c: {}}}", "vary: several searches would be called camp-a-b-c; choose other labels."),
     (f"vary: {{dim: {{{', '.join(f'l{n}: {{}}' for n in range(2_000))}}}}}", "vary: it makes 2000 searches, and a campaign may have at most 500"),

@@ -61,6 +61,8 @@ KEYS: dict[str, Any] = {
     },
     "test_opened": None,
     "test_overlap": None,
+    "untrained": None,
+    "whitened": None,
     "losses": {
         "pnp": {
             "trials": ("complete", "pruned", "failed"),

@@ -182,7 +182,8 @@ class Training:
     def phase(self) -> tuple[bool, bool]:
         """Return True for each warm-up, of the backbone and of the memory, that the next epoch is part of."""
         done = len(self.records)
-        return done < self._config.warmup_epochs, done < self._config.memory_warmup_epochs
+        waits = self._memory is not None and done < self._config.memory_warmup_epochs
+        return done < self._config.warmup_epochs, waits
 
     def begin_epoch(self) -> int:
         """Prepare the network and the loss for the next epoch's steps, and return its number."""
