@@ -223,7 +223,11 @@ def test_all_mistakes_come_at_once(search_file: SearchFile) -> None:
     ("section", "content", "sentence"),
     [
         ("dataset", {"name": "cub200"}, "dataset.root is missing: give the folder that holds the images."),
-        ("model", {"embedding_dim": 0}, "model.embedding_dim must be a whole number between 1 and 65536, or null for the backbone's; it is 0."),
+        (
+            "model",
+            {"embedding_dim": 0},
+            "model.embedding_dim must be a whole number between 1 and 65536, or null for the backbone's; it is 0.",
+        ),
         ("name", "a/b", "name: a search's name names a folder: up to 100 letters, digits"),
     ],
 )
