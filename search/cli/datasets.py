@@ -61,6 +61,8 @@ def datasets(
         )
     options = apply_settings({} if root is None else {"root": str(root)}, settings or [])
     dataset = build_dataset(name, options)
+    if picture is not None and dataset.features() is not None:
+        raise Mistakes("--picture: the data set has features and no images; leave it out.")
     split = _split(dataset)
     counts = _counts(dataset, split)
     if picture is not None:
@@ -198,7 +200,10 @@ def _counted(name: str, counts: dict[str, Any]) -> "RenderableType":
 def init(
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="[FOLDER]", help="Images, one sub-folder per class; by default the built-in glyphs."),
+        typer.Argument(
+            metavar="[FOLDER]",
+            help="Images, one sub-folder per class, or a file of embeddings; by default the built-in glyphs.",
+        ),
     ] = None,
     output: Annotated[
         Path | None,
@@ -214,13 +219,13 @@ def init(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a commented search file that fits a folder of images and this machine.
+    """Write a commented search file that fits a folder of images, or a file of embeddings, and this machine.
 
     With a pretrained network the search trains a layer on its features, which are computed once.
     """
     from dataclasses import asdict
 
-    from search.config.image_facts import dataset_facts, folder_facts
+    from search.config.image_facts import dataset_facts, facts_of
     from search.config.initial_file import (
         initial_text,
         name_for,
@@ -233,12 +238,16 @@ def init(
     from trainables.data.sets.glyphs import Glyphs
 
     network = pretrained(backbone, weights)
-    facts = dataset_facts(Glyphs()) if folder is None else folder_facts(folder)
+    facts = dataset_facts(Glyphs()) if folder is None else facts_of(folder)
+    if facts.features is not None and network is not None:
+        raise Mistakes(
+            f"{folder} has embeddings, which no network computes any more; leave out --backbone and --weights."
+        )
     path = output or Path(f"{name_for(facts.root)}.yaml")
     refuse_existing(path)
     machine = this_machine()
     sizes = sizes_for(facts, machine, network)
-    if network is not None:
+    if network is not None and sizes.image_size is not None:
         network.check(sizes.image_size)
     write_initial_file(path, initial_text(facts, machine, network))
     found = "\n".join((*facts.sentences(), machine.sentence))

@@ -74,7 +74,12 @@ Model = Annotated[
     str,
     typer.Argument(metavar="MODEL", help="The folder or checkpoint of a model: a path, a URL or models:/NAME@ALIAS."),
 ]
-Images = Annotated[list[Path], typer.Argument(metavar="IMAGES…", help="Images and folders of images; for a model of features files of embeddings.")]
+Images = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="IMAGES…", help="Images and folders of images; for a model of features files of embeddings."
+    ),
+]
 Device = Annotated[
     str | None, typer.Option("--device", help="The device, such as cpu or cuda:1; by default a GPU if there is one.")
 ]

@@ -1,4 +1,4 @@
-"""Facts about a data set (classes, images, sizes), from which a first search file is written."""
+"""Facts about a data set (classes, images or features, sizes), from which a first search file is written."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,9 @@ from pathlib import Path
 from statistics import median
 
 from trainables.data.dataset import Dataset
+from trainables.data.feature_file import is_feature_file
 from trainables.data.images import IMAGE_SUFFIXES
+from trainables.data.sets.features import FeatureFile
 from trainables.data.sets.folders import Folder, RootedDataset
 from trainables.data.split import FEWEST_CLASSES, FEWEST_IMAGES, ClassSplit, check_images, make_split
 from trainables.data.store.build import image_sizes
@@ -43,12 +45,13 @@ class Spread:
 class ImageFacts:
     """A data set in numbers.
 
-    ``root`` is None if it has no folder. ``split_seed`` is the first one with a class of at least two images in each
-    part; ``class_sizes`` are the images per training class under it, ``short_side`` pixels in a sample of the training
-    half.
+    ``root`` is its folder or its file of embeddings; None if it has none. ``split_seed`` is the first one with a class
+    of at least two images in each part; ``class_sizes`` are the images per training class under it, ``short_side``
+    pixels in a sample of the training half. Data that are ``features`` have no sides.
     """
 
     root: str | None
+    features: int | None
     classes: int
     images: int
     split_seed: int
@@ -58,7 +61,7 @@ class ImageFacts:
     validation_images: int
     test_classes: int
     test_images: int
-    short_side: Spread
+    short_side: Spread | None
 
     @property
     def train_classes(self) -> int:
@@ -68,14 +71,19 @@ class ImageFacts:
     def sentences(self) -> list[str]:
         """Return the facts as sentences."""
         sizes, side = self.class_sizes, self.short_side
-        return [
-            f"{self.images:,} images of {self.classes:,} classes; those that train have {sizes.least:,} to "
+        items = "images" if self.features is None else f"embeddings of {self.features:,} numbers"
+        found = [
+            f"{self.images:,} {items}, of {self.classes:,} classes; those that train have {sizes.least:,} to "
             f"{sizes.most:,} each.",
             f"{self.train_classes:,} classes train, {self.validation_classes:,} validate, {self.test_classes:,} are "
             "held out for the test.",
-            f"The short side is {side.least:,} to {side.most:,} pixels, {side.middle:,} in the middle "
-            f"({side.count} images were looked at, none of the test).",
         ]
+        if side is not None:
+            found.append(
+                f"The short side is {side.least:,} to {side.most:,} pixels, {side.middle:,} in the middle "
+                f"({side.count} images were looked at, none of the test)."
+            )
+        return found
 
 
 def folder_facts(root: Path) -> ImageFacts:
@@ -94,6 +102,13 @@ def folder_facts(root: Path) -> ImageFacts:
     return dataset_facts(Folder(root=str(root.resolve())))
 
 
+def facts_of(path: Path) -> ImageFacts:
+    """Return the facts about a file of embeddings, or about a folder as :func:`folder_facts` does; errors as there."""
+    if path.is_file() and is_feature_file(path):
+        return dataset_facts(FeatureFile(file=str(path.resolve())))
+    return folder_facts(path)
+
+
 def dataset_facts(dataset: Dataset) -> ImageFacts:
     """Return the facts about a data set.
 
@@ -107,8 +122,10 @@ def dataset_facts(dataset: Dataset) -> ImageFacts:
     def sizes(names: Sequence[str]) -> tuple[int, ...]:
         return tuple(len(classes[name]) for name in names)
 
+    place = dataset.root if isinstance(dataset, RootedDataset) else getattr(dataset, "file", None)
     return ImageFacts(
-        root=str(dataset.root) if isinstance(dataset, RootedDataset) else None,
+        root=None if place is None else str(place),
+        features=dataset.features(),
         classes=len(classes),
         images=sum(sizes(tuple(classes))),
         split_seed=split.seed,
@@ -151,8 +168,10 @@ def _split(dataset: Dataset, classes: Mapping[str, Sequence[str]]) -> ClassSplit
     raise refusal
 
 
-def _short_side(dataset: Dataset, keys: Sequence[str]) -> Spread:
-    """Return the spread of the short sides of up to :data:`SAMPLE` evenly spaced images."""
+def _short_side(dataset: Dataset, keys: Sequence[str]) -> Spread | None:
+    """Return the spread of the short sides of up to :data:`SAMPLE` evenly spaced images; None for features."""
+    if dataset.features() is not None:
+        return None
     sample = keys[:: -(-len(keys) // SAMPLE)]
     sides = [min(size) for size in image_sizes(dataset, sample)]
     if not sides:

@@ -1,4 +1,4 @@
-"""A first, commented search file for a folder of images."""
+"""A first, commented search file for a folder of images or a file of embeddings."""
 
 import json
 import math
@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from search.config.image_facts import ImageFacts
+from trainables.data.feature_file import is_feature_file
 from trainables.files import write_text
 from trainables.metrics.table import KS
 from trainables.mistakes import Mistakes
-from trainables.models.backbones import BACKBONES
+from trainables.models.backbones import BACKBONES, FEATURES
 from trainables.models.config import IMAGENET, ModelConfig
 from trainables.models.weights import weights_path
 from trainables.training.config import RESIZE
@@ -88,14 +89,14 @@ def pretrained(backbone: str | None, weights: str | None) -> Pretrained | None:
 class Sizes:
     """The numbers of a search file that depend on the images and the machine.
 
-    ``frozen`` trains only a layer behind the backbone, on cached features.
+    ``frozen`` trains only a layer behind the backbone, on cached features. Embeddings have no ``image_size``.
     """
 
     backbone: str
     weights: str | None
     frozen: bool = False
     embedding_dim: int
-    image_size: int
+    image_size: int | None
     images_per_class: int
     batch_size: int
     epochs: int
@@ -112,6 +113,12 @@ def sizes_for(facts: ImageFacts, machine: Machine, network: Pretrained | None = 
     classes = max(2, min(most, facts.train_images // (BATCHES_AN_EPOCH * images_per_class)))
     batch_size = classes * images_per_class
     steps = max(facts.train_images // batch_size, 1)
+    if facts.features is not None:
+        return Sizes(
+            backbone=f"{FEATURES}:{facts.features}", weights=None, embedding_dim=min(facts.features, 512),
+            image_size=None, images_per_class=images_per_class, batch_size=batch_size, epochs=20, gpus_per_trial=0,
+        )  # fmt: skip
+    assert facts.short_side is not None, "images have sides"
     sizes = Sizes(
         backbone="convnet",
         weights=None,
@@ -161,6 +168,8 @@ def name_for(root: str | None) -> str:
     if root is None:
         return "glyphs"
     path = Path(root)
+    if is_feature_file(path):
+        path = path.with_suffix("")
     while path.name.lower() in GENERAL_NAMES and path.parent != path:
         path = path.parent
     return re.sub(r"[^A-Za-z0-9._-]+", "-", path.name).strip("-._")[:100] or "search"
@@ -173,8 +182,6 @@ FROZEN = """
 def initial_text(facts: ImageFacts, machine: Machine, network: Pretrained | None = None) -> str:
     """Return the search file for these images on this machine, with a comment on every section."""
     sizes = sizes_for(facts, machine, network)
-    dataset = "name: glyphs" if facts.root is None else f"name: folder\n  root: {_quoted(facts.root)}"
-    fine_tuned = sizes.weights is not None and not sizes.frozen
     seed = f"\n  seed: {facts.split_seed}              # the first with two images of a class in each part"
     return f"""\
 # A search for the best settings of several losses. `holdout run FILE` starts it, or resumes it if it was stopped.
@@ -184,32 +191,20 @@ def initial_text(facts: ImageFacts, machine: Machine, network: Pretrained | None
 # The name of the search: of its folder in runs/, and of its experiment in MLflow.
 name: {_quoted(name_for(facts.root))}
 
-# The images. They are decoded once, to a short side of at most store_size pixels, and cached.
-dataset:
-  {dataset}
-  store_size: 256
+{_dataset_text(facts)}
 
 # The training and validation classes. The other half of all classes, the second by name, is not used before the test.
 split:
   ratio: 0.9{seed if facts.split_seed else ""}
 
-# The network that turns an image into a vector of embedding_dim numbers. `holdout backbones` lists others, and where
-# their ImageNet weights are found: with them (weights: imagenet) far fewer images and epochs are enough.
-model:
-  backbone: {_quoted(sizes.backbone)}
-  weights: {_quoted(sizes.weights) if sizes.weights else "null"}{FROZEN * sizes.frozen}
-  embedding_dim: {sizes.embedding_dim}
+{_model_text(sizes)}
 
 # The training of one trial. A batch holds images_per_class images of each of batch_size / images_per_class classes.
-# crop_flip mirrors half of the images; if left and right matter, as in writing, use augment: crop.
-training:
+{MIRRORED * (sizes.image_size is not None)}training:
   epochs: {sizes.epochs}
   batch_size: {sizes.batch_size}
   images_per_class: {sizes.images_per_class}
-  image_size: {sizes.image_size}
-  augment: crop_flip
-  lr: {"1.0e-4" if fine_tuned else "1.0e-3"}
-  warmup_epochs: {int(fine_tuned)}          # epochs that train the last layer only, for a network with weights
+{_training_text(sizes)}
 
 # The losses to compare. `holdout losses` shows all of them, with their papers.
 losses: [proxy_anchor, mpa, pnp]
@@ -269,6 +264,52 @@ stages: [search, select, test]
 # Packages of your own, parts of which this file names: `holdout submit` copies them to the cluster.
 # ship: [mylab]
 """
+
+
+def _dataset_text(facts: ImageFacts) -> str:
+    if facts.features is not None:
+        return f"""\
+# The embeddings, which are used as they are. A search on features has no settings for images.
+dataset:
+  name: features
+  file: {_quoted(facts.root or "")}"""
+    dataset = "name: glyphs" if facts.root is None else f"name: folder\n  root: {_quoted(facts.root)}"
+    return f"""\
+# The images. They are decoded once, to a short side of at most store_size pixels, and cached.
+dataset:
+  {dataset}
+  store_size: 256"""
+
+
+def _model_text(sizes: Sizes) -> str:
+    if sizes.image_size is None:
+        return f"""\
+# The layers that turn features into a vector of embedding_dim numbers; null keeps their number. head is linear, mlp,
+# residual or none.
+model:
+  head: linear
+  embedding_dim: {sizes.embedding_dim}"""
+    return f"""\
+# The network that turns an image into a vector of embedding_dim numbers. `holdout backbones` lists others, and where
+# their ImageNet weights are found: with them (weights: imagenet) far fewer images and epochs are enough.
+model:
+  backbone: {_quoted(sizes.backbone)}
+  weights: {_quoted(sizes.weights) if sizes.weights else "null"}{FROZEN * sizes.frozen}
+  embedding_dim: {sizes.embedding_dim}"""
+
+
+MIRRORED = "# crop_flip mirrors half of the images; if left and right matter, as in writing, use augment: crop.\n"
+
+
+def _training_text(sizes: Sizes) -> str:
+    if sizes.image_size is None:
+        return "  lr: 1.0e-3"
+    fine_tuned = sizes.weights is not None and not sizes.frozen
+    return f"""\
+  image_size: {sizes.image_size}
+  augment: crop_flip
+  lr: {"1.0e-4" if fine_tuned else "1.0e-3"}
+  warmup_epochs: {int(fine_tuned)}          # epochs that train the last layer only, for a network with weights"""
 
 
 def _quoted(text: str) -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -82,14 +83,15 @@ class SearchConfig(ConfigSection):
     def _backbone_of_features(cls, model: Any, info: ValidationInfo) -> Any:
         """Set the backbone if the data are features and the file does not name one."""
         given = {} if isinstance(model, ModelConfig) else model
-        dataset = info.data.get("dataset")
-        if not isinstance(given, dict) or "backbone" in given or dataset is None:
+        if not isinstance(given, dict):
             return model
-        try:
-            features = dataset.source.features()
-        except Mistakes:  # reported with its classes
-            return model
-        return model if features is None else {**given, "backbone": f"{FEATURES}:{features}"}
+        # What a validator returns is no longer JSON, where pydantic takes a list for a tuple.
+        given = {key: tuple(entry) if isinstance(entry, list) else entry for key, entry in given.items()}
+        features = None
+        if "backbone" not in given and (dataset := info.data.get("dataset")) is not None:
+            with suppress(Mistakes):  # they are reported with the classes
+                features = dataset.source.features()
+        return given if features is None else {"backbone": f"{FEATURES}:{features}", **given}
 
     @field_validator("model")
     @classmethod

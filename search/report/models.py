@@ -22,6 +22,7 @@ from search.stages import Role, Stage, short_study_name
 from trainables.files import as_path
 from trainables.inference.model_files import DESCRIPTION, FROZEN, EmbedderSpec, network_file, write_model
 from trainables.mistakes import Mistakes
+from trainables.models.backbones import backbone, on_features
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -50,10 +51,13 @@ def model_card(
         programs: a table of its other files, in Markdown.
     """
     dataset = spec.origin["dataset"]
+    features = backbone(spec.model.backbone).features if on_features(spec.model.backbone) else None
     entry = comparison.searches[0].losses[loss]
     chosen = selection.chosen[loss]
     return _template().render(
-        head=_head(comparison, loss, entry, dataset),
+        head=_head(comparison, loss, entry, dataset, of_images=features is None),
+        features=features,
+        items="images" if features is None else "items",
         comparison=comparison,
         selection=selection,
         loss=loss,
@@ -81,7 +85,7 @@ def _template() -> "Template":
     return environment.get_template("card.md")
 
 
-def _head(comparison: Comparison, loss: str, entry: LossSummary, dataset: str) -> str:
+def _head(comparison: Comparison, loss: str, entry: LossSummary, dataset: str, *, of_images: bool) -> str:
     """Return the metadata for the hub; the metrics are means over seeds, on the test classes."""
     results = [
         {"type": name, "name": f"{name}, mean over seeds", "value": statistics.mean}
@@ -90,11 +94,11 @@ def _head(comparison: Comparison, loss: str, entry: LossSummary, dataset: str) -
     ]
     head: dict[str, Any] = {
         "library_name": "holdout",
-        "pipeline_tag": "image-feature-extraction",
-        "tags": ["metric-learning", "image-retrieval", loss],
+        "pipeline_tag": "image-feature-extraction" if of_images else "feature-extraction",
+        "tags": ["metric-learning", *(["image-retrieval"] if of_images else []), loss],
     }
     if results:
-        task = {"type": "image-retrieval", "name": "Image retrieval among unseen classes"}
+        task = {"type": "image-retrieval" if of_images else "retrieval", "name": "Retrieval among unseen classes"}
         data = {"name": dataset, "type": dataset, "split": f"test classes, split {comparison.split.digest[:12]}"}
         name = f"{comparison.searches[0].name}-{loss}"
         head["model-index"] = [{"name": name, "results": [{"task": task, "dataset": data, "metrics": results}]}]

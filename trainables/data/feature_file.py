@@ -65,7 +65,8 @@ def read_features(path: Path, *, key: str = "") -> FeatureArrays:
     if path.suffix not in _READERS:
         raise Mistakes(f"{said}; the suffix sets the format and must be one of {', '.join(_READERS)}.")
     try:
-        arrays = _READERS[path.suffix](regular(path))
+        regular(path)
+        arrays = _READERS[path.suffix](path)
     except FileNotFoundError:
         raise Mistakes(f"{said}, which does not exist; give a file of embeddings.") from None
     except OSError as error:
@@ -88,16 +89,17 @@ def _read_npz(path: Path) -> Arrays:
 
 def _read_parquet(path: Path) -> Arrays:
     import pyarrow
-    from pyarrow.parquet import ParquetFile
+    from pyarrow.parquet import ParquetFile, read_schema
 
     try:
+        names = [name for name in NAMES if name in read_schema(path).names]
         # Text is read as a dictionary, since the format repeats one long text a million times in a few bytes.
-        with ParquetFile(path, read_dictionary=NAMES[1:]) as file:
+        with ParquetFile(path, read_dictionary=[name for name in names if name != EMBEDDINGS]) as file:
             groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
             values = sum(group.column(at).num_values for group in groups for at in range(group.num_columns))
             if 8 * values > max(FREE, RATIO * path.stat().st_size):
                 raise ValueError(f"it would take {8 * values:,} bytes, and the file has {path.stat().st_size:,}")
-            table = file.read([name for name in NAMES if name in file.schema_arrow.names]).combine_chunks()
+            table = file.read(names).combine_chunks()
         return {name: _of_column(name, table.column(name)) for name in table.column_names}
     except pyarrow.ArrowException as error:
         raise ValueError(str(error).partition("\n")[0]) from error
@@ -186,7 +188,7 @@ def _column_mistakes(name: str, values: NDArray[Any], count: int) -> Iterator[st
     elif len(values) != count:
         yield f"there are {count:,} {EMBEDDINGS} and {len(values):,} {name}; give one for each."
     elif name != LABELS and (twice := [entry for entry, times in Counter(values.tolist()).items() if times > 1]):
-        yield f"{counted(len(twice), 'entry', 'entries')} of {name} more than once: {listed(map(str, twice))}."
+        yield f"{counted(len(twice), 'entry', 'entries')} of {name} more than once: {listed([*map(str, twice)])}."
     elif values.dtype.kind == "U" and (empty := np.flatnonzero(values == "").tolist()):
         yield f"{name} has {counted(len(empty), 'empty entry', 'empty entries')} ({_rows(empty)})."
 

@@ -241,9 +241,14 @@ def _changed(config: SearchConfig) -> Iterator[str]:
 
 def _searched(config: SearchConfig) -> Iterator[str]:
     """Yield the settings for images that are searched."""
-    for written, wishes in {"space": config.space, **{f"space.{name}": of for name, of in config.space.items()}}.items():
+    for written, wishes in {
+        "space": config.space,
+        **{f"space.{name}": of for name, of in config.space.items()},
+    }.items():
         asked = wishes.get(MODEL)
-        yield from (f"{written}.{MODEL}.{key}" for key in OF_IMAGES["model"] if isinstance(asked, dict) and key in asked)
+        yield from (
+            f"{written}.{MODEL}.{key}" for key in OF_IMAGES["model"] if isinstance(asked, dict) and key in asked
+        )
 
 
 def check_gallery(found: Findings, config: SearchConfig) -> None:

@@ -31,8 +31,7 @@ class Mosaic:
         self.draw = ImageDraw.Draw(self._canvas)
 
     def paste(self, image: int, corner: tuple[int, int], side: int, name: str = "") -> None:
-        """Paste the central square of a picture at ``corner``, ``side`` pixels wide; a frame with ``name`` if missing.
-        """
+        """Paste the central square of a picture at ``corner``, ``side`` pixels wide, or a frame with ``name``."""
         left, top = corner
         picture = self._pictures.get(image)
         if picture is None:

@@ -13,6 +13,7 @@ from trainables.arrays import read_arrays
 from trainables.files import DAMAGED
 from trainables.mistakes import Mistakes
 
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StoreContents:
     """Labels, sizes and names of N images, and their memory-mapped pixels.

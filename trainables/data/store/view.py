@@ -32,7 +32,8 @@ SHARE = 0.25  # of the GPU's free memory that images may take; the network and i
 class Store:
     """An open image store; pixels are memory-mapped, so that all processes of a node share them.
 
-    ``features`` is the number of features if it holds vectors, and None if it holds images. The store is locked against removal during the lifetime of this object.
+    ``features`` is the number of features if it holds vectors, and None if it holds images. The store is locked against
+    removal during the lifetime of this object.
     """
 
     def __init__(self, path: Path) -> None:

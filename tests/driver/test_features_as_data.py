@@ -1,0 +1,239 @@
+"""A search on embeddings that somebody has computed, from its file to the model that is handed out."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from conftest import small_search
+from support.commands import holdout_here, plain
+from support.finished_search import run_here
+from support.refusals import refused
+from torch.nn.functional import normalize
+
+import holdout
+from search.config.recipes import read_search
+from search.config.search_config import parse_config
+from search.plan.make_plan import make_plan
+from search.selection.retrieval_file import FOLDER, RetrievalFile
+from trainables.inference.model_files import CARD
+from trainables.losses import LOSSES
+from trainables.spec import TrialSpec
+from trainables.training.train import Training
+
+CLASSES, EACH, FEATURES = 16, 10, 12
+TRAINING = {"epochs": 3, "batch_size": 20, "images_per_class": 5}
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Embeddings whose classes differ in the first half of the features only."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(CLASSES, FEATURES)) * (np.arange(FEATURES) < FEATURES // 2)
+    embeddings = np.repeat(centres, EACH, axis=0) + rng.normal(size=(CLASSES * EACH, FEATURES)) * 0.8
+    path = tmp_path_factory.mktemp("features") / "mine.npz"
+    labels = np.repeat([f"class-{number:02d}" for number in range(CLASSES)], EACH)
+    np.savez(path, embeddings=embeddings, labels=labels, ids=[f"text {row}" for row in range(len(labels))])
+    return path
+
+
+def search_on(file: Path, **changes: Any) -> dict[str, Any]:
+    content = small_search(
+        file.parent,
+        dataset={"name": "features", "file": str(file)},
+        model={"embedding_dim": 8},
+        training=TRAINING,
+        losses=["contrastive"],
+        space={"model": {"head": ["linear", "residual"]}},
+        search={"trials": 3},
+    )
+    return {**content, **changes}
+
+
+@pytest.fixture(scope="module")
+def runs(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A search that is done; not to be changed."""
+    runs = tmp_path_factory.mktemp("runs")
+    for search in run_here(runs, [search_on(file)]):
+        search.close()
+    return runs
+
+
+def test_the_resolved_file_names_the_features_and_goes_on(runs: Path, file: Path) -> None:
+    stored = yaml.safe_load((runs / "small/search.yaml").read_text())
+    assert stored["model"]["backbone"] == f"features:{FEATURES}"
+    assert stored["dataset"]["file"] == str(file)
+    said = holdout_here("verify", "small", "--runs", runs)
+    assert said.returncode == 0
+
+
+def test_the_untrained_row_is_the_features_themselves(runs: Path, file: Path) -> None:
+    summary = json.loads((runs / "small/summary.json").read_text())
+    with np.load(file) as content:
+        test = content["labels"] >= "class-08"
+        vectors = content["embeddings"][test] / np.linalg.norm(content["embeddings"][test], axis=1, keepdims=True)
+        labels = content["labels"][test]
+    similarities = vectors @ vectors.T
+    np.fill_diagonal(similarities, -np.inf)
+    recall = np.mean(labels[similarities.argmax(axis=1)] == labels)
+    assert summary["untrained"]["test"]["recall_at_1"]["mean"] == pytest.approx(recall)
+
+
+def test_the_model_maps_features_to_embeddings_as_the_test_did(runs: Path, file: Path, tmp_path: Path) -> None:
+    exported = tmp_path / "model"
+    holdout_here("export", "small", "--to", exported, "--runs", runs)
+    model = holdout.load(exported)
+    (opening,) = (runs / "small/test").iterdir()
+    name = f"{model.spec.origin['study']}-{model.spec.origin['trial']}.npz"
+    kept = RetrievalFile.read(opening / FOLDER / name)
+    with np.load(opening / name) as scored, np.load(file) as content:
+        rows = [content["ids"].tolist().index(scored["keys"][row]) for row in kept.sample_S]
+        features_SF = content["embeddings"][rows]
+    found = model.embed(features_SF)
+    assert found.shape == (len(rows), 8)
+    cosines = (found * kept.embeddings_SD).sum(axis=1) / np.linalg.norm(kept.embeddings_SD.astype(np.float32), axis=1)
+    assert cosines.min() > 0.999
+
+    program = torch.export.load(exported / "model.pt2").module()
+    batch = torch.from_numpy(features_SF.astype(np.float32))
+    np.testing.assert_allclose(program(batch).numpy(), found, atol=1e-5)
+    card = (exported / CARD).read_text()
+    assert f"of float32 [N, {FEATURES}]" in card
+    assert "photo" not in card
+    assert "pixels" not in card
+
+
+def test_a_file_of_embeddings_is_indexed_and_queried(runs: Path, file: Path, tmp_path: Path) -> None:
+    model = runs / "small/models/contrastive"
+    with np.load(file) as content:
+        np.savez(tmp_path / "queries.npz", embeddings=content["embeddings"][:2])
+    holdout_here("index", model, file, "--to", tmp_path / "index")
+    said = holdout_here("query", tmp_path / "index", tmp_path / "queries.npz", "-k", "3", "--json")
+    queries = json.loads(said.stdout)["queries"]
+    assert [query["path"] for query in queries] == ["row 0", "row 1"]
+    assert [query["neighbours"][0]["path"] for query in queries] == ["text 0", "text 1"]
+    holdout_here("embed", model, file, "--to", tmp_path / "embedded.parquet")
+    holdout_here("index", model, file, tmp_path / "queries.npz", "--to", tmp_path / "both")
+    found = holdout.ImageIndex.load(tmp_path / "both", holdout.load(model))
+    assert len(found) == CLASSES * EACH + 2
+    assert found.paths[-1].endswith("queries.npz: row 1")
+
+
+def test_what_is_no_feature_is_a_sentence(runs: Path, tmp_path: Path) -> None:
+    model = holdout.load(runs / "small/models/contrastive")
+    for items, sentence in (
+        (np.ones((2, 5)), "The model takes 12 features of each item, and they are of 2 × 5; give items × 12."),
+        (np.full((1, FEATURES), np.nan), "not finite"),
+        ([b"x"], "The model takes features and not images"),
+        ("photo.jpg", r"must be one of \.npz"),
+    ):
+        with pytest.raises(holdout.Mistakes, match=sentence):
+            model.embed(items)
+    (tmp_path / "photo.jpg").write_bytes(b"x")
+    said = holdout_here(
+        "embed", runs / "small/models/contrastive", tmp_path / "photo.jpg", "--to", tmp_path / "x.npz", code=2
+    )
+    assert "the suffix sets the format" in plain(said.stderr)
+
+
+def test_the_report_shows_names_instead_of_pictures(runs: Path) -> None:
+    holdout_here("report", "small", "--runs", runs)
+    text = (runs / "small/report.html").read_text()
+    assert "without pictures of the items" in text
+
+
+def test_init_writes_a_search_of_a_file(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = plain(holdout_here("init", file).stdout)
+    assert f"160 embeddings of {FEATURES} numbers, of 16 classes" in said
+    plan = make_plan(parse_config(read_search(Path("mine.yaml"))), tmp_path / "runs")
+    assert (plan.config.name, plan.config.model.backbone) == ("mine", f"features:{FEATURES}")
+    assert len(plan.split.test) == 8
+    said = plain(holdout_here("init", file, "--backbone", "resnet18", "-o", "other.yaml", code=2).stderr)
+    assert "leave out --backbone and --weights" in said
+
+
+ROWS: list[tuple[dict[str, Any], str]] = [
+    ({"model": {"backbone": "resnet18"}}, "model.backbone is resnet18, and the data are 12 features, not images"),
+    ({"model": {"backbone": "features:9"}}, "model.backbone is features:9, and the data are 12 features"),
+    (
+        {"training": {**TRAINING, "image_size": 64, "augment": "crop"}},
+        "training.image_size, training.augment: settings for images",
+    ),
+    ({"model": {"pooling": "gem"}}, "model.pooling: settings for images, and the data are features; remove them."),
+    ({"space": {"model": {"pooling": ["avg", "gem"]}}}, "space.model.pooling: settings for images"),
+    ({"training_by_loss": {"contrastive": {"views": 2}}}, "training_by_loss.contrastive.views: settings for images"),
+    ({"dataset": {"name": "features"}}, "dataset.file is missing: give a file of embeddings."),
+    ({"dataset": {"name": "features", "file": "nowhere.npz"}}, "which does not exist. Give a file of embeddings."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "sentence"), ROWS, ids=[sentence[:40] for _, sentence in ROWS])
+def test_settings_of_images_are_refused(
+    changes: dict[str, Any], sentence: str, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("row.yaml").write_text(yaml.safe_dump(search_on(file, **{"space": {}, **changes})))
+    refused(tmp_path, ["run", "row.yaml"], sentence)
+
+
+def test_one_class_or_single_items_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = np.random.default_rng(0).normal(size=(20, 3))
+    for labels, sentence in (
+        (["one"] * 20, "There is one class"),
+        (list(range(20)), "Each of the 20 classes has a single"),
+    ):
+        np.savez("x.npz", embeddings=rows, labels=labels)
+        assert sentence in plain(holdout_here("init", "x.npz", code=2).stderr)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
+
+
+def test_images_are_refused_by_a_network_of_features(image_folder: Path, tmp_path: Path) -> None:
+    content = small_search(image_folder, model={"backbone": "features:12", "embedding_dim": 8})
+    with pytest.raises(holdout.Mistakes, match=r"model\.backbone is features:12, and the data set folder has images"):
+        make_plan(parse_config(content), tmp_path / "runs")
+
+
+def test_a_linear_head_learns_as_a_plain_loop_of_torch(file: Path, tmp_path: Path) -> None:
+    content = search_on(file, space={}, training={**TRAINING, "clip_grad": None})
+    plan = make_plan(parse_config(content), tmp_path / "runs")
+    config = plan.config
+    spec = TrialSpec(
+        loss="contrastive",
+        hyperparameters=dict(LOSSES.rows["contrastive"].defaults),
+        model=config.model,
+        training=replace(config.training, precision="float32"),
+        images=plan.images,
+        train_classes=plan.split.train,
+        validation_classes=plan.split.validation,
+        metrics=("map_at_r",),
+        objective="map_at_r",
+        seed=3,
+        directory=str(tmp_path / "trial"),
+    )
+    training = Training(spec, torch.device("cpu"))
+    weight, bias = (parameter.detach().clone().requires_grad_() for parameter in training.model.head.parameters())
+    optimizer = torch.optim.AdamW([weight, bias], lr=spec.training.lr, weight_decay=spec.training.weight_decay)
+    with np.load(file) as arrays:
+        row_of = {key: row for row, key in enumerate(arrays["ids"].tolist())}
+        rows = [row_of[key] for key in training.train_view.image_keys]
+        features_NF = torch.from_numpy(arrays["embeddings"][rows]).float()
+    labels_N = training.train_view.labels_N
+    margin = spec.hyperparameters["margin"]
+    for indices_B in training.sampler.batches(1):
+        unit_BD = normalize(features_NF[indices_B] @ weight.T + bias)
+        similarities_BB, labels_B = unit_BD @ unit_BD.T, labels_N[indices_B]
+        same_BB = labels_B[:, None] == labels_B
+        each_BB = torch.where(same_BB, -similarities_BB, (similarities_BB - margin).clamp(min=0))
+        loss = each_BB.triu(1).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    training.run_epoch()
+    for found, expected in zip(training.model.head.parameters(), (weight, bias), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)

@@ -1,0 +1,245 @@
+"""Files of embeddings as data: their formats, their mistakes, and the store made of them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from pyarrow.parquet import write_table
+from safetensors.numpy import save_file
+
+from trainables.data.feature_file import read_features
+from trainables.data.sets.features import FeatureFile
+from trainables.data.store.contents import read_contents, vector_look
+from trainables.data.store.spec import StoreSpec
+from trainables.data.store.view import FeatureView, Store
+from trainables.mistakes import Mistakes
+
+CLASSES, EACH, FEATURES = 6, 4, 10
+
+
+def arrays(**changes: Any) -> dict[str, Any]:
+    rng = np.random.default_rng(1)
+    found = {
+        "embeddings": rng.normal(size=(CLASSES * EACH, FEATURES)).astype(np.float32),
+        "labels": [f"class {row % CLASSES}" for row in range(CLASSES * EACH)],
+        "ids": [f"item {row}" for row in range(CLASSES * EACH)],
+    }
+    return {name: entry for name, entry in {**found, **changes}.items() if entry is not None}
+
+
+def write_npz(path: Path, content: dict[str, Any]) -> None:
+    np.savez(path, **{name: np.asarray(entry) for name, entry in content.items()})
+
+
+def write_parquet(path: Path, content: dict[str, Any]) -> None:
+    write_table(pyarrow.table({**content, "embeddings": list(content["embeddings"])}), path)
+
+
+def write_safetensors(path: Path, content: dict[str, Any]) -> None:
+    lists = {name: json.dumps(entry) for name, entry in content.items() if isinstance(entry, list)}
+    save_file({name: np.asarray(entry) for name, entry in content.items() if name not in lists}, path, lists)
+
+
+WRITERS: dict[str, Callable[[Path, dict[str, Any]], None]] = {
+    ".npz": write_npz,
+    ".parquet": write_parquet,
+    ".safetensors": write_safetensors,
+}
+
+
+@pytest.fixture(params=WRITERS)
+def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    path = tmp_path / f"some{request.param}"
+    WRITERS[request.param](path, arrays())
+    return path
+
+
+def store_of(dataset: FeatureFile, cache: Path) -> Path:
+    spec = StoreSpec(dataset=dataset, class_names=tuple(dataset.classes()), short_side=256, cache=str(cache))
+    return spec.make()
+
+
+def test_every_format_holds_the_same(file: Path, tmp_path: Path) -> None:
+    content = arrays()
+    found = read_features(file)
+    np.testing.assert_array_equal(found.embeddings_NF, content["embeddings"])
+    assert found.embeddings_NF.dtype == np.float32
+    assert (found.labels, found.ids, found.paths) == (tuple(content["labels"]), tuple(content["ids"]), None)
+
+    write_npz(tmp_path / "other.npz", content)
+    stores = [store_of(FeatureFile(file=str(path)), tmp_path / "cache") for path in (file, tmp_path / "other.npz")]
+    assert stores[0] == stores[1], "the store is named by the content"
+
+
+def test_classes_are_in_the_order_of_their_names_or_sizes(tmp_path: Path) -> None:
+    rows = np.eye(4, dtype=np.float32)
+    for labels, expected in (([10, 9, -1, 9], ["-1", "9", "10"]), (["b", "10", "9", "b"], ["10", "9", "b"])):
+        write_npz(tmp_path / "x.npz", {"embeddings": rows, "labels": labels})
+        dataset = FeatureFile(file=tmp_path / "x.npz")
+        assert list(dataset.classes()) == expected
+        np.testing.assert_array_equal(dataset.read("row 2"), rows[2])
+
+
+def test_a_store_gives_the_rows_of_the_file(file: Path, tmp_path: Path) -> None:
+    dataset, content = FeatureFile(file=str(file)), arrays()
+    store = Store.open(store_of(dataset, tmp_path / "cache"))
+    view = store.subset(["class 4", "class 1"])
+    assert isinstance(view, FeatureView)
+    assert (len(view), view.views, view.labels_N.tolist()) == (2 * EACH, 1, sorted(view.labels_N.tolist())[::-1])
+    everything = view.features(torch.arange(len(view)), torch.zeros(len(view), dtype=torch.int64))
+    rows = [int(key.removeprefix("item ")) for key in view.image_keys]
+    np.testing.assert_array_equal(everything.numpy(), content["embeddings"][rows])
+    assert [row % CLASSES for row in rows] == [[4, 1][label] for label in view.labels_N.tolist()]
+
+
+def test_digests_tell_vectors_apart_and_a_look_survives_small_changes(file: Path, tmp_path: Path) -> None:
+    contents = read_contents(store_of(FeatureFile(file=str(file)), tmp_path / "cache"))
+    assert contents.features == FEATURES
+    assert len({*contents.image_digests}) == len({*contents.image_looks}) == CLASSES * EACH
+    vectors = np.random.default_rng(0).normal(size=(200, 64)).astype(np.float32)
+    kept = [vector_look(vector) == vector_look(3 * vector * (1 + 1e-6)) for vector in vectors]
+    assert np.mean(kept) > 0.99
+
+
+def test_a_number_of_views_or_images_does_not_change_a_store(tmp_path: Path) -> None:
+    write_npz(tmp_path / "x.npz", arrays())
+    dataset = FeatureFile(file=str(tmp_path / "x.npz"))
+    first = store_of(dataset, tmp_path / "cache")
+    content = arrays()
+    content["embeddings"][3, 2] += 1
+    write_npz(tmp_path / "x.npz", content)
+    assert store_of(FeatureFile(file=str(tmp_path / "x.npz")), tmp_path / "cache") != first
+
+
+def test_pictures_are_those_of_paths_below_the_root(tmp_path: Path) -> None:
+    (tmp_path / "inside").mkdir()
+    for place in ("inside/a.png", "outside.png"):
+        Image.new("RGB", (8, 8), "red").save(tmp_path / place)
+    content = arrays(
+        ids=None, paths=["a.png", "../outside.png", "none.png", *(f"x{row}" for row in range(CLASSES * EACH - 3))]
+    )
+    write_npz(tmp_path / "inside" / "x.npz", content)
+    dataset = FeatureFile(file=tmp_path / "inside" / "x.npz")
+    picture = dataset.picture("a.png")
+    assert picture is not None
+    assert picture.shape == (8, 8, 3)
+    assert dataset.picture("../outside.png") is None
+    assert dataset.picture("none.png") is None
+
+
+def changed(row: int, value: float) -> NDArray[np.float32]:
+    embeddings: NDArray[np.float32] = arrays()["embeddings"]
+    embeddings[row] = value
+    return embeddings
+
+
+N = CLASSES * EACH
+MISTAKES = [
+    ({"embeddings": None}, "there are no embeddings; it has labels, ids."),
+    ({"embeddings": changed(3, np.nan)}, "1 row of embeddings with numbers that are not finite (row 3)"),
+    ({"embeddings": changed(3, np.inf)}, "1 row of embeddings with numbers that are not finite (row 3)"),
+    ({"embeddings": np.full((N, 2), 1e300)}, "24 rows of embeddings with numbers that are not finite (row 0, 1, 2, "),
+    ({"embeddings": changed(7, 0)}, "1 row of embeddings with zeros only (row 7): a vector of zeros has no direction"),
+    ({"embeddings": np.ones(N, np.float32)}, "embeddings must be numbers, items × features; they are float32 of 24."),
+    ({"embeddings": np.ones((N, 2, 2))}, "they are float64 of 24 × 2 × 2."),
+    ({"embeddings": np.array([["a"] * 2] * N)}, "embeddings must be numbers"),
+    ({"embeddings": np.ones((0, 4))}, "they are float64 of 0 × 4."),
+    ({"labels": ["a"] * (N - 1)}, "there are 24 embeddings and 23 labels; give one for each."),
+    ({"labels": np.ones(N)}, "labels must be one text or whole number for each item; they are float64 of 24."),
+    ({"labels": np.ones((N, 1), int)}, "one text or whole number for each item; they are int64 of 24 × 1."),
+    ({"labels": ["a"] * (N - 1) + [""]}, "labels has 1 empty entry (row 23)."),
+    ({"ids": ["one"] * 2 + [str(row) for row in range(N - 2)]}, "1 entry of ids more than once: one."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"), MISTAKES, ids=lambda value: value[:50] if isinstance(value, str) else ""
+)
+def test_a_mistake_is_a_sentence(changes: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    write_npz(path, arrays(**changes))
+    with pytest.raises(Mistakes) as error:
+        FeatureFile(file=path).classes()
+    assert [sentence in said for said in error.value.sentences] == [True]
+    assert error.value.sentences[0].startswith(f"dataset.file is {str(path)!r}: ")
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    write_npz(tmp_path / "x.npz", arrays(embeddings=changed(0, 0), labels=["a"], ids=["b"] * N))
+    with pytest.raises(Mistakes) as error:
+        FeatureFile(file=tmp_path / "x.npz").classes()
+    assert len(error.value.sentences) == 3
+
+
+def test_labels_are_needed_for_a_search_only(tmp_path: Path) -> None:
+    write_npz(tmp_path / "x.npz", arrays(labels=None))
+    assert read_features(tmp_path / "x.npz").labels is None
+    with pytest.raises(Mistakes, match="which has no labels; give a class for each embedding"):
+        FeatureFile(file=tmp_path / "x.npz").classes()
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no", b"PAR1 no PAR1", b"\x10" + bytes(30)])
+def test_a_file_of_another_kind_is_a_sentence(suffix: str, content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / f"x{suffix}"
+    path.write_bytes(content)
+    with pytest.raises(Mistakes, match=f"which is not a readable {suffix} file"):
+        FeatureFile(file=path).classes()
+
+
+def test_where_a_file_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a")
+    (tmp_path / "x.npz").mkdir()
+    for name, sentence in (
+        ("x.csv", r"the suffix sets the format and must be one of \.npz, \.parquet, \.safetensors"),
+        ("x.npz", "which is not a file"),
+        ("y.npz", "which does not exist"),
+    ):
+        with pytest.raises(Mistakes, match=sentence):
+            FeatureFile(file=tmp_path / name)
+    with pytest.raises(Mistakes, match=r"dataset\.file is missing"):
+        FeatureFile()
+
+
+def test_objects_are_not_unpickled(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, embeddings=arrays()["embeddings"], labels=np.array([object()] * N))
+    with pytest.raises(Mistakes, match="an array has the type"):
+        FeatureFile(file=path).classes()
+
+
+def test_a_small_file_cannot_fill_the_memory(tmp_path: Path) -> None:
+    many = 2_000_000
+    repeated = pyarrow.DictionaryArray.from_arrays(pyarrow.array(np.zeros(many, np.int32)), ["x" * 5_000])
+    ones = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(np.ones(many, np.float32)), 1)
+    for name, table, sentence in (
+        ("text", {"embeddings": ones, "labels": repeated}, "labels has a text of 5,000 characters"),
+        ("long", {"embeddings": ones[:10], "labels": repeated[:10]}, "labels has a text of 5,000 characters"),
+        (
+            "numbers",
+            {"embeddings": pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(np.ones(9 * many, np.float32)), 9)},
+            "it would take",
+        ),
+    ):
+        path = tmp_path / f"{name}.parquet"
+        write_table(pyarrow.table(table), path, row_group_size=20 * many)
+        assert path.stat().st_size < 100_000
+        with pytest.raises(Mistakes, match=sentence):
+            read_features(path)
+
+
+def test_rows_of_several_lengths_are_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    write_table(pyarrow.table({"embeddings": [[1.0, 2.0], [1.0]], "labels": ["a", "b"]}), path)
+    with pytest.raises(Mistakes, match="embeddings has rows of 1 to 2 numbers"):
+        read_features(path)
+    write_table(pyarrow.table({"embeddings": [[1.0], [2.0]], "labels": ["a", None]}), path)
+    with pytest.raises(Mistakes, match="labels has 1 empty entry"):
+        read_features(path)
