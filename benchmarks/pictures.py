@@ -1,8 +1,10 @@
-"""The README's two pictures, from the report of a finished `quickstart`.
+"""The pictures of the README, from the reports of finished searches.
 
-``make pictures RUNS=runs`` redraws the report, opens it in Debian's Chromium in light colours, and writes
-``docs/pictures/comparison.webp`` (the comparison of defaults and tuned configurations) and
-``docs/pictures/models.webp`` (queries with their nearest images next to a map of the embedding).
+``make pictures RUNS=runs`` redraws the report of ``quickstart``, opens it in Debian's Chromium in light colours, and
+writes ``docs/pictures/comparison.webp`` (the comparison of defaults and tuned configurations) and
+``docs/pictures/models.webp`` (queries with their nearest images next to a map of the embedding). With ``NAME=groceries``
+it writes those of the losses on pretrained features: ``features-test.webp`` (the values on the test classes) and
+``features-pairs.webp`` (the pairs that differ).
 """
 
 import io
@@ -33,12 +35,25 @@ _ARRANGED = """([columns, names]) => {
 }"""
 
 
-def main(runs: str) -> None:
-    """Take the pictures."""
-    report = write_report(Path(runs), ["quickstart"])
+ARRANGEMENTS = {
+    "quickstart": {
+        "comparison": ("1fr 1fr", ["test-map_at_r", "test-recall_at_1", "way-down", "pairs-map_at_r"]),
+        "models": ("3fr 4fr", ["gallery-best", "map-tsne-5"]),
+    },
+    "groceries": {
+        "features-test": ("1fr 1fr", ["test-map_at_r", "test-recall_at_1"]),
+        "features-pairs": ("1fr", ["pairs-map_at_r"]),
+    },
+}
+"""For each search its pictures: the widths of their columns, and their figures."""
+
+
+def main(runs: str, name: str) -> None:
+    """Take the pictures of the search ``name``."""
+    report = write_report(Path(runs), [name])
     PICTURES.mkdir(exist_ok=True)
-    _take(report, "comparison", "1fr 1fr", ["test-map_at_r", "test-recall_at_1", "way-down", "pairs-map_at_r"])
-    _take(report, "models", "3fr 4fr", ["gallery-best", "map-tsne-5"])
+    for picture, (columns, figures) in ARRANGEMENTS[name].items():
+        _take(report, picture, columns, figures)
 
 
 def _take(report: Path, name: str, columns: str, figures: list[str]) -> None:
@@ -57,4 +72,4 @@ def _write(name: str, png: Any) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2])
