@@ -2,9 +2,9 @@
 
 ``make pictures RUNS=runs`` redraws the report of ``quickstart``, opens it in Debian's Chromium in light colours, and
 writes ``docs/pictures/comparison.webp`` (the comparison of defaults and tuned configurations) and
-``docs/pictures/models.webp`` (queries with their nearest images next to a map of the embedding). With ``NAME=groceries``
-it writes those of the losses on pretrained features: ``features-test.webp`` (the values on the test classes) and
-``features-pairs.webp`` (the pairs that differ).
+``docs/pictures/models.webp`` (queries with their nearest images next to a map of the embedding). With
+``NAME=groceries`` it writes those of the losses on pretrained features: ``features-test.webp`` (the values on the test
+classes) and ``features-pairs.webp`` (the pairs that differ).
 """
 
 import io

@@ -18,6 +18,7 @@ from search.tracking.described import DescribedModel, Registered, Registration
 from search.tracking.summary_runs import KIND, LOGGED_MODEL, MODEL, NOTE, SEARCH, TAG_LENGTH, VERSIONS, origin_tags
 from trainables.inference.model_files import DESCRIPTION
 from trainables.mistakes import Mistakes
+from trainables.models.backbones import backbone, on_features
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -45,8 +46,13 @@ def log_artifact(client: "MlflowClient", model: "LoggedModel", folder: Path) -> 
     from mlflow.types import ColSpec, DataType, Schema
     from mlflow.types.schema import AnyType, Array
 
-    # Not `binary`: it decodes base64, but refuses pixels over HTTP.
-    images = Schema([ColSpec(AnyType(), "image")])
+    example: list[float] | bytes
+    if features := _features_of(folder):
+        column, kind, example = "features", Array(DataType.double), [1.0] * features
+    else:
+        # Not `binary`: it decodes base64, but refuses pixels over HTTP.
+        column, kind, example = "image", AnyType(), _drawn_image()
+    items = Schema([ColSpec(kind, column)])
     embeddings = Schema([ColSpec(Array(DataType.float), "embedding")])
     with TemporaryDirectory() as place:
         (Path(place) / FOLDER).symlink_to(folder.resolve())
@@ -60,8 +66,8 @@ def log_artifact(client: "MlflowClient", model: "LoggedModel", folder: Path) -> 
             data_path=str(Path(place) / FOLDER),
             code_paths=[str(_zipped_code(Path(place))), str(Path(__file__).with_name("served_model.py"))],
             pip_requirements=_requirements(folder),
-            signature=ModelSignature(images, embeddings),
-            input_example=pd.DataFrame({"image": [_drawn_image()]}),
+            signature=ModelSignature(items, embeddings),
+            input_example=pd.DataFrame({column: [example]}),
         )
         client.log_model_artifacts(model.model_id, str(artifact))
 
@@ -81,9 +87,19 @@ def _zipped_code(folder: Path) -> Path:
 
 def _requirements(folder: Path) -> list[str]:
     """Return the requirements of the model in the installed versions, without local parts such as ``+cpu``."""
-    backbone = json.loads((folder / DESCRIPTION).read_text())["model"]["backbone"]
-    names = (*REQUIRED, "timm") if backbone.startswith("timm:") else REQUIRED
+    names = (*REQUIRED, "timm") if _backbone_of(folder).startswith("timm:") else REQUIRED
     return [f"{name}=={version(name).partition('+')[0]}" for name in names]
+
+
+def _backbone_of(folder: Path) -> str:
+    name: str = json.loads((folder / DESCRIPTION).read_text())["model"]["backbone"]
+    return name
+
+
+def _features_of(folder: Path) -> int | None:
+    """Return the number of features that the model takes; None if it takes images."""
+    name = _backbone_of(folder)
+    return backbone(name).features if on_features(name) else None
 
 
 def _drawn_image() -> bytes:

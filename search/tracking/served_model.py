@@ -23,7 +23,7 @@ def _load_pyfunc(path: str) -> "ServedModel":
 
 
 class ServedModel:
-    """A model with MLflow's interface: images in, embeddings out."""
+    """A model with MLflow's interface: images or features in, embeddings out."""
 
     def __init__(self, embedder: "Embedder") -> None:
         self.embedder = embedder
@@ -33,7 +33,8 @@ class ServedModel:
 
         Args:
             model_input: the column ``image`` contains encoded images, as bytes or in base64, or pixels: an array, uint8
-                [H, W, 3] or grey [H, W], or the same as nested lists.
+                [H, W, 3] or grey [H, W], or the same as nested lists. A model of features has a column ``features``, of
+                lists of numbers.
             params: ignored; required by MLflow.
 
         Raises:
@@ -43,7 +44,10 @@ class ServedModel:
         from trainables.mistakes import Mistakes
 
         try:
-            embeddings_ND = self.embedder.embed([_image(given) for given in model_input["image"]])
+            if self.embedder.network.on_vectors:
+                embeddings_ND = self.embedder.embed([*model_input["features"]])
+            else:
+                embeddings_ND = self.embedder.embed([_image(given) for given in model_input["image"]])
         except Mistakes as error:
             raise MlflowException(str(error), error_code=INVALID_PARAMETER_VALUE) from None
         return pd.DataFrame({"embedding": list(embeddings_ND)})

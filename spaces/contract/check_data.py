@@ -45,7 +45,7 @@ class _DatasetContract:
             "Its classes are listed without opening an image.": self._unopened_problem,
             "Its classes and images are the same each time.": self._names_problem,
             "Its identity is the same in every process.": self._identity_problem,
-            "Its images are uint8 RGB, and the same each time.": self._images_problem,
+            "Its images are uint8 RGB, or its features float32, and the same each time.": self._items_problem,
             "Its published halves are disjoint and of its classes.": self._halves_problem,
             "Its superclasses cover every class.": self._superclasses_problem,
             "Its test subsets are of its published test classes.": self._subsets_problem,
@@ -95,15 +95,19 @@ class _DatasetContract:
                 return f"identity() is {identity!r}, and {other.identity()!r} for an equal data set."
         return "" if sent.classes() == self._dataset.classes() else "Sent to another process, it has other classes."
 
-    def _images_problem(self) -> str:
+    def _items_problem(self) -> str:
+        features = self._dataset.features()
         for key in {self._keys[0]: None, self._keys[-1]: None}:
-            pixels = self._dataset.read(key)
-            if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8:
-                return f"read({key!r}) must return a uint8 array, not {getattr(pixels, 'dtype', type(pixels))}."
-            if pixels.ndim != 3 or pixels.shape[2] != 3 or 0 in pixels.shape:
-                return f"read({key!r}) must have the shape height × width × 3 (RGB), not {pixels.shape}."
-            if not np.array_equal(pixels, self._dataset.read(key)):
-                return f"read({key!r}) returns other pixels the second time."
+            item, kind = self._dataset.read(key), np.uint8 if features is None else np.float32
+            if not isinstance(item, np.ndarray) or item.dtype != kind:
+                found = getattr(item, "dtype", type(item))
+                return f"read({key!r}) must return a {kind.__name__} array, not {found}."
+            if features is None and (item.ndim != 3 or item.shape[2] != 3 or 0 in item.shape):
+                return f"read({key!r}) must have the shape height × width × 3 (RGB), not {item.shape}."
+            if features is not None and item.shape != (features,):
+                return f"read({key!r}) must have as many numbers as features(), {features}; its shape is {item.shape}."
+            if not np.array_equal(item, self._dataset.read(key)):
+                return f"read({key!r}) returns other {'pixels' if features is None else 'numbers'} the second time."
             if damage := self._dataset.damage(key):
                 return f"damage({key!r}) is {damage!r}, but read() returns the image: it must be None."
             stamp = self._dataset.stamp(key)

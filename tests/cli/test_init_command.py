@@ -22,7 +22,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_folder_gets_a_file_that_run_takes(image_folder: Path, here: Path, tmp_path: Path) -> None:
     said = plain(holdout_here("init", image_folder, "--output", "birds.yaml").stdout)
-    assert "160 images of 16 classes" in said
+    assert "160 images, of 16 classes" in said
     assert said.endswith("holdout run birds.yaml")
     assert [path.name for path in here.iterdir()] == ["birds.yaml"]
     plan = make_plan(parse_config(read_search(Path("birds.yaml"))), tmp_path / "runs")

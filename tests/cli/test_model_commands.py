@@ -74,9 +74,9 @@ def test_embeddings_and_paths_in_a_file(made: SmallModel, model: Embedder, tmp_p
 
     holdout_here("embed", made.folder, made.images, "--to", tmp_path / "new" / "all.parquet", *CPU)
     table = pyarrow.parquet.read_table(tmp_path / "new" / "all.parquet")
-    assert table.column_names == ["path", "embedding"]
-    assert table["path"].to_pylist() == paths
-    assert np.array_equal(np.array(table["embedding"].to_pylist(), dtype=np.float32), expected)
+    assert table.column_names == ["embeddings", "paths"]
+    assert table["paths"].to_pylist() == paths
+    assert np.array_equal(np.array(table["embeddings"].to_pylist(), dtype=np.float32), expected)
 
 
 def test_images_and_folders_in_the_order_given(made: SmallModel, model: Embedder, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """A search on embeddings that somebody has computed, from its file to the model that is handed out."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 import torch
 import yaml
 from conftest import small_search
+from mlflow import MlflowClient
 from support.commands import holdout_here, plain
 from support.finished_search import run_here
 from support.refusals import refused
@@ -155,6 +158,29 @@ def test_init_writes_a_search_of_a_file(file: Path, tmp_path: Path, monkeypatch:
     assert len(plan.split.test) == 8
     said = plain(holdout_here("init", file, "--backbone", "resnet18", "-o", "other.yaml", code=2).stderr)
     assert "leave out --backbone and --weights" in said
+
+
+SERVED = """
+import sys
+import mlflow, numpy as np, pandas as pd
+mlflow.set_tracking_uri(sys.argv[1])
+(model,) = mlflow.MlflowClient().search_logged_models([sys.argv[2]])
+with np.load(sys.argv[3]) as content:
+    given = content["embeddings"][:5]
+found = mlflow.pyfunc.load_model(model.model_uri).predict(pd.DataFrame({"features": given.tolist()}))
+np.save(sys.argv[4], np.stack(found["embedding"].tolist()))
+"""
+
+
+def test_mlflow_serves_the_model(runs: Path, file: Path, tmp_path: Path) -> None:
+    holdout_here("sync", "small", "--runs", runs)
+    address = f"sqlite:///{runs}/mlflow.db"
+    (experiment,) = MlflowClient(address).search_experiments(filter_string="name != 'Default'")
+    arguments = [address, experiment.experiment_id, str(file), str(tmp_path / "x.npy")]
+    subprocess.run([sys.executable, "-c", SERVED, *arguments], check=True)
+    with np.load(file) as content:
+        expected = holdout.load(runs / "small/models/contrastive").embed(content["embeddings"][:5])
+    np.testing.assert_allclose(np.load(tmp_path / "x.npy"), expected, atol=1e-6)
 
 
 ROWS: list[tuple[dict[str, Any], str]] = [

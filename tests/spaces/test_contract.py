@@ -9,6 +9,7 @@ from trainables.data.batch_samplers import BATCH_SAMPLERS
 from trainables.metrics import all_metrics
 from trainables.metrics.table import SUPERCLASSES
 
+ITEMS = "Its images are uint8 RGB, or its features float32, and the same each time."
 OWN = "support.own_parts"
 
 
@@ -85,7 +86,7 @@ def assert_match(text: str, pattern: str) -> None:
 
 
 def test_a_data_set_is_made_with_its_options() -> None:
-    assert_match(wrong(f"{OWN}:Greys", wrong=True)["Its images are uint8 RGB, and the same each time."], "uint8 array")
+    assert_match(wrong(f"{OWN}:Greys", wrong=True)[ITEMS], "uint8 array")
     assert "TypeError" in wrong(f"{OWN}:Greys", shade=3)["It can be loaded."]
 
 

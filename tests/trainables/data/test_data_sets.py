@@ -36,6 +36,9 @@ def small(name: str, root: Path) -> Dataset:
         return DATASETS[name](num_classes=8, images_per_class=6)
     if name == "folder":
         return DATASETS[name](root=write_images(root / name, {"b": 2, "a": 3, "C": 4}))
+    if name == "features":
+        np.savez(root / "x.npz", embeddings=np.eye(6), labels=list("aabbcc"))
+        return DATASETS[name](file=root / "x.npz")
     return DATASETS[name](root=make_tree(name, root / name), subset=True)
 
 
