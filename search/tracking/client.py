@@ -23,13 +23,16 @@ if TYPE_CHECKING:
     from trainables.inference.embedder import Embedder
 
 SQLITE = "sqlite:///"
+DATABASES = ("sqlite", "postgresql", "mysql")
+PATIENCE_S = 20
+"""Seconds to wait for a server or a database."""
 
 
 def open_client(uri: str) -> "MlflowClient":
     """Return a quiet client without retries (the tracker retries in the background); create a local database."""
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(PATIENCE_S))
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_UV_AUTO_DETECT", "false")  # otherwise models include the project
@@ -50,7 +53,24 @@ def open_client(uri: str) -> "MlflowClient":
                 draft.unlink(missing_ok=True)
                 MlflowClient(tracking_uri=f"{SQLITE}{draft}").search_experiments(max_results=1)
                 draft.rename(database)
+    raise_if_away(uri)
     return MlflowClient(tracking_uri=uri, registry_uri=uri)
+
+
+def raise_if_away(uri: str) -> None:
+    """Connect once if ``uri`` is a database: MLflow repeats its first connection for 100 s, whatever the error.
+
+    Raises:
+        SQLAlchemyError: the database cannot be opened or does not answer.
+    """
+    scheme = uri.partition(":")[0].partition("+")[0]
+    if scheme not in DATABASES:
+        return
+    from sqlalchemy import NullPool, create_engine
+
+    arguments = {} if scheme == "sqlite" else {"connect_timeout": PATIENCE_S}
+    with create_engine(uri, connect_args=arguments, poolclass=NullPool).connect():
+        pass
 
 
 def login_refusal(uri: str) -> str | None:
